@@ -61,5 +61,5 @@ def completion_index(pod: Object) -> int | None:
 
 
 def mapping(value: object) -> Object:
-    """Return a value that is an object; of anything else the empty one."""
-    return value if isinstance(value, Mapping) else {}
+    """Return a value that is a JSON object; of anything else the empty one."""
+    return value if isinstance(value, dict) else {}

@@ -13,7 +13,7 @@ from controller.policy.pool.plan import plan_pool
 from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot
 from controller.web.app import create
 from controller.web.dashboard.queues import Fixed
-from controller.web.positions import Moment
+from controller.web.positions import PlannedPool
 from controller.web.server import WebServer
 
 RUNNING = ("/".join(FALLING), "team-a/mistral-ppo-3", "team-b/qwen-grpo-math", "team-c/gemma-safety")
@@ -35,7 +35,7 @@ class Pools:
         for n, key in enumerate(QUEUED):
             jobs.append(JobView(key, now - 900.0 + 200.0 * n, 0, 2, 2, since=now - 900.0 + 200.0 * n))
         snapshot = PoolSnapshot("research", PolicySpec("fifo", {"max_wait": 604800.0}), nodes, tuple(jobs))
-        self._moment = Moment(snapshot, plan_pool(snapshot, now), now)
+        self._moment = PlannedPool(snapshot, plan_pool(snapshot, now), now)
 
     def pools(self) -> list[str]:
         return ["research"]
@@ -43,7 +43,7 @@ class Pools:
     def problem(self, pool: str) -> str | None:
         return None
 
-    def moment(self, pool: str) -> Moment:
+    def moment(self, pool: str) -> PlannedPool:
         return self._moment
 
 

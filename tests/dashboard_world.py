@@ -27,7 +27,7 @@ from controller.policy.job.types import (
     Condition,
     Decision,
     JobRecord,
-    Kept,
+    ProtectedCheckpoint,
     RunProgress,
 )
 from controller.policy.types import Attempt, EvalPoint, Mode, Proposal, Verb
@@ -179,9 +179,11 @@ def conditions(now: float, **true: str) -> tuple[Condition, ...]:
     )
 
 
-def checkpoint(best: Best, at: float) -> Kept:
+def checkpoint(best: Best, at: float) -> ProtectedCheckpoint:
     path = f"s3://kept/team-a/run-3b3f2a/{best.step}"
-    return Kept(best.step, best.step, path, "sha256:" + "5a" * 32, at, 1_400_000_000, best.score)
+    return ProtectedCheckpoint(
+        best.step, best.step, path, "sha256:" + "5a" * 32, at, 1_400_000_000, best.score
+    )
 
 
 def declining(record: JobRecord, now: float, message: str) -> JobRecord:

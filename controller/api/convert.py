@@ -26,7 +26,7 @@ from controller.policy.pool import Handover
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
 from controller.policy.stopping import MODIFIERS, RULES, make_rule
 from controller.policy.stopping.guardrails import shared
-from controller.policy.types import Hold, Mode, PolicySpec, Quota, cap_mode
+from controller.policy.types import Mode, PolicySpec, Quota, Reservation, cap_mode
 
 __all__ = [
     "StatusError",
@@ -192,7 +192,7 @@ def _share_budget(spec: RLHFJobSpec, rule: PolicySpec) -> tuple[PolicySpec, tupl
     )
 
 
-def holds(pool_status: Mapping[str, Any] | None) -> tuple[Hold, ...]:
+def holds(pool_status: Mapping[str, Any] | None) -> tuple[Reservation, ...]:
     """Return the holds in a GPUPool's status.
 
     Raises:
@@ -200,7 +200,7 @@ def holds(pool_status: Mapping[str, Any] | None) -> tuple[Hold, ...]:
     """
     try:
         return tuple(
-            Hold(
+            Reservation(
                 h["source"],
                 h["target"],
                 tuple(h["nodes"]),
@@ -213,7 +213,7 @@ def holds(pool_status: Mapping[str, Any] | None) -> tuple[Hold, ...]:
         raise StatusError(f"status.holds: {error}") from error
 
 
-def stored_holds(found: tuple[Hold, ...]) -> list[dict[str, Any]]:
+def stored_holds(found: tuple[Reservation, ...]) -> list[dict[str, Any]]:
     """Return the inverse of `holds`."""
     return [
         {

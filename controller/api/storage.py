@@ -80,7 +80,7 @@ class ObjectStore(Spec):
     )
 
 
-class Place(Spec):
+class StorageLocation(Spec):
     """Where checkpoints lie."""
 
     model_config = extra(markers.cel(markers.exactly_one_of("place", ("volumeClaim", "objectStore"))))
@@ -89,7 +89,7 @@ class Place(Spec):
     object_store: ObjectStore | None = Field(default=None, description="A prefix in an object store.")
 
     @model_validator(mode="after")
-    def _one(self) -> Place:
+    def _one(self) -> StorageLocation:
         count = (self.volume_claim is not None) + (self.object_store is not None)
         if count != 1:
             raise ValueError(f"{count} members, exactly one is needed of: volumeClaim, objectStore")
@@ -129,9 +129,9 @@ class Checkpoints(Spec):
         )
     )
 
-    location: Place = Field(description="Where the trainer writes its checkpoints.")
+    location: StorageLocation = Field(description="Where the trainer writes its checkpoints.")
     layout: Layout = Field(description="Whose habits the checkpoint folder follows.")
-    retention: Place = Field(
+    retention: StorageLocation = Field(
         description="Where the operator keeps the best checkpoint; no trainer pod mounts it or writes there."
     )
     retain: Retain = Field(

@@ -17,7 +17,7 @@ from typing import Any
 
 from controller import names
 from controller.checkpoints import endpoints
-from controller.checkpoints.places import RETENTION_MOUNT, Place, PlaceProblem, resolve
+from controller.checkpoints.places import RETENTION_MOUNT, MountedLocation, PlaceProblem, resolve
 from controller.checkpoints.progress import ADDRESS_ENV
 from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request, Source
 from controller.checkpoints.results import read_result
@@ -238,7 +238,9 @@ def retained_folder(namespace: str, name: str, uid: str) -> str:
     return f"{namespace}/{name}-{uid[:5]}"
 
 
-def _places(rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object]) -> tuple[Place, Place]:
+def _places(
+    rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object]
+) -> tuple[MountedLocation, MountedLocation]:
     checkpoints = (rlhfjob.get("spec") or {}).get("checkpoints") or {}
     location = resolve("spec.checkpoints.location", checkpoints.get("location"), pod_template, claims)
     retention = resolve(
@@ -251,7 +253,9 @@ def _places(rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object])
     return location, retention
 
 
-def _mounted(action: StartAccess, location: Place, retention: Place) -> list[Place]:
+def _mounted(
+    action: StartAccess, location: MountedLocation, retention: MountedLocation
+) -> list[MountedLocation]:
     """Return the places a Job mounts: the retention volume only where it is needed, and what is only read as
     such.
 
@@ -270,7 +274,9 @@ def _stays(action: StartAccess) -> bool:
     return action.operation not in (Operation.RETAIN, Operation.RESTORE) or action.source is None
 
 
-def _request(rlhfjob: Object, action: StartAccess, location: Place, retention: Place) -> Request:
+def _request(
+    rlhfjob: Object, action: StartAccess, location: MountedLocation, retention: MountedLocation
+) -> Request:
     metadata = rlhfjob["metadata"]
     checkpoints = rlhfjob["spec"]["checkpoints"]
     folder = retained_folder(metadata["namespace"], metadata["name"], metadata["uid"])
@@ -297,7 +303,11 @@ def _request(rlhfjob: Object, action: StartAccess, location: Place, retention: P
 
 
 def _pod(
-    trainer: Object, settings: AccessSettings, request: str, places: Sequence[Place], node: str | None
+    trainer: Object,
+    settings: AccessSettings,
+    request: str,
+    places: Sequence[MountedLocation],
+    node: str | None,
 ) -> dict[str, Any]:
     first = (trainer.get("containers") or [{}])[0]
     volumes = [dict(volume) for place in places for volume in place.volumes]

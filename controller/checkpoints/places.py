@@ -27,7 +27,7 @@ class PlaceProblem(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MountedLocation:
     """A resolved place. ``root`` is an absolute path in the container, or a URI.
 
     ``within``: the mount point of its volume, which no tenant can exchange as the folders below it; "": none.
@@ -40,14 +40,14 @@ class Place:
     credentials: bool = False  # reached with the trainer's credentials
     within: str = ""
 
-    def read_only(self) -> Place:
+    def read_only(self) -> MountedLocation:
         """Return the same place, mounted so that nothing can be written there."""
         return replace(self, mounts=tuple({**mount, "readOnly": True} for mount in self.mounts))
 
 
 def resolve(
     field: str, place: object, pod_template: Object, claims: Mapping[str, Object], mount: str | None = None
-) -> Place:
+) -> MountedLocation:
     """Return the place that ``spec.checkpoints.location`` or ``.retention`` names.
 
     Args:
@@ -65,7 +65,7 @@ def resolve(
         raise PlaceProblem("PlaceMissing", f"{field}: not set, expected volumeClaim or objectStore")
     store, claim = place.get("objectStore"), place.get("volumeClaim")
     if store:
-        return Place(str(store["uri"]).rstrip("/"), credentials=True)
+        return MountedLocation(str(store["uri"]).rstrip("/"), credentials=True)
     if not claim:
         kinds = ", ".join(sorted(k for k, v in place.items() if v)) or "empty"
         raise PlaceProblem("PlaceMissing", f"{field}: {kinds}, expected volumeClaim or objectStore")
@@ -76,7 +76,7 @@ def resolve(
     if mount is not None:
         root = f"{mount}{path}".rstrip("/")
         mounted = {"name": volume_name, "mountPath": mount}
-        return Place(root, (volume,), (mounted,), one_node, within=mount)
+        return MountedLocation(root, (volume,), (mounted,), one_node, within=mount)
     trainers = _trainer_mount(field, name, path, pod_template)
     at = {"name": volume_name, "mountPath": trainers["mountPath"]}
     inside = path
@@ -85,7 +85,7 @@ def resolve(
         inside = path[len(normal_path(trainers["subPath"])) :]
     within = str(trainers["mountPath"]).rstrip("/") or "/"
     root = f"{within.rstrip('/')}{inside}".rstrip("/") or "/"
-    return Place(root, (volume,), (at,), one_node, within=within)
+    return MountedLocation(root, (volume,), (at,), one_node, within=within)
 
 
 def _check_claim(field: str, name: str, claims: Mapping[str, Object]) -> bool:

@@ -26,7 +26,13 @@ from controller.checkpoints.pins import pins_folder
 from controller.checkpoints.plan import Piece, Plan
 from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
-from controller.checkpoints.securing import AVAILABLE_LOOKED_AT, Kept, intact, pins_by_step, unchanged
+from controller.checkpoints.securing import (
+    AVAILABLE_LOOKED_AT,
+    PublishedCheckpoint,
+    intact,
+    pins_by_step,
+    unchanged,
+)
 from controller.checkpoints.store import Read, Store, publish, read_json, relative, withdraw
 
 SEEN = ".seen.json"  # after a step: what its checkpoint was when it was first seen as the latest
@@ -34,7 +40,7 @@ RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CopyTarget:
     """Where a copy goes: published as ``folder``, the checkpoint in its sub-folder ``inner`` ("": itself).
 
     ``extra``: small files written beside the content, not part of its digest.
@@ -54,13 +60,13 @@ class Place:
         content = Folder(self.store, (("", self.within(folder)),))
         return _hashes(self.store, content, self.extra)
 
-    def published(self, digest: str) -> Kept | None:
+    def published(self, digest: str) -> PublishedCheckpoint | None:
         """Return a published copy of that digest, read again to be sure."""
         for folder in self.store.published(self.folder):
             try:
                 manifest = self.manifest(folder)
                 if tree_digest(manifest) == digest:
-                    return Kept(self.within(folder), manifest, digest)
+                    return PublishedCheckpoint(self.within(folder), manifest, digest)
             except (Vanished, Damaged):
                 continue
         return None
@@ -94,7 +100,7 @@ def retain(location: Store, retention: Store, layout: Layout, request: Request) 
         raise AccessError(
             Reason.BAD_REQUEST, f"source.path: {source.path!r}, expected one of this job's pins"
         )
-    kept, method = _copied(location, folder, Place(retention, str(source.step)), source)
+    kept, method = _copied(location, folder, CopyTarget(retention, str(source.step)), source)
     latest = _retain_latest(location, retention, layout, request) if request.keep_latest else {}
     return _result(retention, kept, source, method, latest)
 
@@ -110,7 +116,7 @@ def restore(location: Store, retention: Store | None, layout: Layout, request: R
         AccessError: as `retain`.
     """
     target = f"{pins_folder(request.owner)}/{RESUME_FOLDER}"
-    place = Place(location, target, layout.own_name(request.step), layout.resume_files(request.step))
+    place = CopyTarget(location, target, layout.own_name(request.step), layout.resume_files(request.step))
     source = request.source
     if source is None:
         kept, method = _relink(_find(location, layout, request), place, layout, request.step)
@@ -125,7 +131,7 @@ class _Changed(Exception):
     """A piece of the source is not what the plan says."""
 
 
-def _copied(origin: Store, folder: str, place: Place, source: Source) -> tuple[Kept, str]:
+def _copied(origin: Store, folder: str, place: CopyTarget, source: Source) -> tuple[PublishedCheckpoint, str]:
     """Return a verified copy of ``folder``, published; the one that is there already, if its digest is
     right."""
     already = place.published(source.digest)
@@ -171,11 +177,13 @@ def _other(source: Source, found: str) -> AccessError:
     )
 
 
-def _copy(origin: Store, content: Folder, plan: Plan, place: Place, source: Source) -> Kept:
+def _copy(
+    origin: Store, content: Folder, plan: Plan, place: CopyTarget, source: Source
+) -> PublishedCheckpoint:
     store = place.store
 
-    def kept(folder: str) -> Kept:
-        return Kept(place.within(folder), plan.manifest, plan.digest)
+    def kept(folder: str) -> PublishedCheckpoint:
+        return PublishedCheckpoint(place.within(folder), plan.manifest, plan.digest)
 
     before = set(store.published(place.folder))  # other content of this step, or what is damaged
 
@@ -200,7 +208,7 @@ def _copy(origin: Store, content: Folder, plan: Plan, place: Place, source: Sour
     return done
 
 
-def _record(place: Place, kept: Kept) -> None:
+def _record(place: CopyTarget, kept: PublishedCheckpoint) -> None:
     """Write the list of pieces of a retained copy, which a restore reads."""
     if not place.inner and pieces.recorded(place.store, kept.folder, kept.digest) is None:
         pieces.record(place.store, kept.folder, kept.manifest)
@@ -251,7 +259,7 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, request: R
                 raise Damaged("it was written, or exchanged, after it had been judged")
             _first_seen(retention, candidate.step, plan.digest)
             source = Source(location.path(candidate.parts[0][1]), plan.digest, candidate.step)
-            place = Place(retention, str(candidate.step))
+            place = CopyTarget(retention, str(candidate.step))
             kept = place.published(plan.digest) or _copy(location, content, plan, place, source)
         except (AccessError, Vanished, Damaged, _Changed) as error:
             if isinstance(error, AccessError) and error.reason is Reason.INTERRUPTED:
@@ -312,7 +320,7 @@ def _not_found(survey: Survey, step: int, told: list[str]) -> AccessError:
     )
 
 
-def _relink(content: Folder, place: Place, layout: Layout, step: int) -> tuple[Kept, str]:
+def _relink(content: Folder, place: CopyTarget, layout: Layout, step: int) -> tuple[PublishedCheckpoint, str]:
     """Return the checkpoint under a second name that rotation does not know; no data is copied on a
     volume."""
     store = place.store
@@ -339,13 +347,17 @@ def _relink(content: Folder, place: Place, layout: Layout, step: int) -> tuple[K
             stage,
             digest,
             same=lambda: place.published(digest),
-            kept=lambda folder: Kept(place.within(folder), manifest, digest),
+            kept=lambda folder: PublishedCheckpoint(place.within(folder), manifest, digest),
         )
         return kept, "+".join(sorted(methods))
 
 
 def _result(
-    store: Store, kept: Kept, source: Source, method: str, latest: Mapping[str, object] | None = None
+    store: Store,
+    kept: PublishedCheckpoint,
+    source: Source,
+    method: str,
+    latest: Mapping[str, object] | None = None,
 ) -> Result:
     return Result(
         step=source.step,

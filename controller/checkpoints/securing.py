@@ -30,7 +30,7 @@ FILES_LIMIT = 32 << 20  # bytes, of about 300,000 files
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class PublishedCheckpoint:
     """A published folder and what is in it."""
 
     folder: str  # relative to its store
@@ -46,7 +46,7 @@ class Kept:
 class Pinned:
     """A pin with what is known of the checkpoint in it."""
 
-    kept: Kept
+    kept: PublishedCheckpoint
     attempt: str
     evidence: str
     method: str = ""  # "" where it was there already
@@ -164,7 +164,9 @@ def _counts(request: Request, attempt: str, step: int) -> bool:
     return attempt == NOBODY and any(one.base == step for one in request.branch)
 
 
-def inspect(store: Store, layout: Layout, folder: str, step: int, recorded: bool = False) -> Kept:
+def inspect(
+    store: Store, layout: Layout, folder: str, step: int, recorded: bool = False
+) -> PublishedCheckpoint:
     """Read a published or staged folder whole and hold it against what its format says of itself.
 
     ``recorded``: it is known to be whole, so that only digests it may carry are compared.
@@ -182,7 +184,7 @@ def inspect(store: Store, layout: Layout, folder: str, step: int, recorded: bool
     problem = layout.mismatch(content, manifest)
     if problem:
         raise Damaged(problem)
-    return Kept(folder, manifest, tree_digest(manifest))
+    return PublishedCheckpoint(folder, manifest, tree_digest(manifest))
 
 
 def _try(survey: Survey, request: Request, step: int, pins: list[str], told: list[str]) -> Pinned | None:
@@ -228,7 +230,7 @@ def _pin(survey: Survey, request: Request, candidate: Candidate, verdict: Verdic
             stage,
             staged.digest,
             same=lambda: _same(store, layout, target, step, staged.digest),
-            kept=lambda folder: Kept(folder, staged.manifest, staged.digest),
+            kept=lambda folder: PublishedCheckpoint(folder, staged.manifest, staged.digest),
             note=lambda folder: _note_files(store, staged, folder, linked, verdict),
         )
         return Pinned(kept, verdict.attempt, verdict.evidence, "+".join(sorted(methods)) if new else "")
@@ -268,7 +270,7 @@ def intact(store: Store, layout: Layout, folder: str, step: int) -> Pinned:
     return Pinned(kept, attempt, str(noted.get("evidence") or ""))
 
 
-def _same(store: Store, layout: Layout, target: str, step: int, digest: str) -> Kept | None:
+def _same(store: Store, layout: Layout, target: str, step: int, digest: str) -> PublishedCheckpoint | None:
     for folder in store.published(target):
         with suppress(Damaged, Vanished):
             found = intact(store, layout, folder, step).kept
@@ -278,7 +280,7 @@ def _same(store: Store, layout: Layout, target: str, step: int, digest: str) -> 
 
 
 def _note_files(
-    store: Store, staged: Kept, folder: str, signatures: Mapping[str, str], verdict: Verdict
+    store: Store, staged: PublishedCheckpoint, folder: str, signatures: Mapping[str, str], verdict: Verdict
 ) -> None:
     """Write down, before a pin is published as ``folder``, what its files were before its digest was taken.
 

@@ -15,7 +15,7 @@ from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command, of_api
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
     from controller.cli.reading import Reading
 
 POLL = 1.0  # s between looks of --wait
@@ -65,7 +65,7 @@ def mode(
     """Set how far the operator may go with JOB: Enforce, Shadow or Off."""
     from controller.cli import cluster
 
-    async def work(api: Cluster) -> None:
+    async def work(api: CallerApi) -> None:
         found = await read_job(api, job)
         if found.mode == to.value:
             typer.echo(f"{cluster.called(found.obj)} is in mode {to.value} already")
@@ -90,7 +90,7 @@ def stop(
     """Stop JOB now: its best checkpoint is retained and its GPUs are freed. `resume` undoes it."""
     from controller.cli import cluster
 
-    async def work(api: Cluster) -> None:
+    async def work(api: CallerApi) -> None:
         found = await read_job(api, job)
         if found.record.finished is not None:
             raise Failure(
@@ -131,7 +131,7 @@ def resume(
             "give --step N, or --from best or --from latest without --step",
         )
 
-    async def work(api: Cluster) -> None:
+    async def work(api: CallerApi) -> None:
         found = await read_job(api, job)
         _check_resumable(found, chosen)
         wish = {
@@ -148,7 +148,7 @@ def resume(
     cluster.run(work, connection, namespace)
 
 
-async def read_job(api: Cluster, name: str) -> Reading:
+async def read_job(api: CallerApi, name: str) -> Reading:
     """Return the RLHFJob of a name, read."""
     from controller.cli import cluster, reading
 
@@ -156,7 +156,7 @@ async def read_job(api: Cluster, name: str) -> Reading:
 
 
 async def patch(
-    api: Cluster, job: Reading, spec: Mapping[str, Any], dry_run: bool, *, guard: bool = False
+    api: CallerApi, job: Reading, spec: Mapping[str, Any], dry_run: bool, *, guard: bool = False
 ) -> Any:
     """Merge fields into the spec of exactly this object; with ``guard`` only if it has not changed since.
 
@@ -189,7 +189,7 @@ def said(job: Reading, what: str, dry_run: bool) -> None:
     typer.echo(f"{called(job.obj)} {what}" + (" (dry run: nothing was changed)" if dry_run else ""))
 
 
-async def _cap(api: Cluster, job: Reading, to: Mode) -> None:
+async def _cap(api: CallerApi, job: Reading, to: Mode) -> None:
     """Says so if the pool allows less than what was asked for."""
     from controller.kube.errors import ApiError
     from controller.kube.resources import GPUPOOLS
@@ -254,7 +254,7 @@ def _resumed(request: str) -> Callable[[Reading], str | None]:
 
 
 async def until(
-    api: Cluster,
+    api: CallerApi,
     job: Reading,
     done: Callable[[Reading], str | None],
     seconds: float,

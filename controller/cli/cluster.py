@@ -22,7 +22,7 @@ MANAGER = "evalstop-cli"
 T = TypeVar("T")
 
 
-class Cluster(Api):
+class CallerApi(Api):
     """An API client with the caller's rights; ``namespace`` is the one that was asked for."""
 
     def __init__(self, caller: Caller, namespace: str = "", timeout: float = REQUEST_TIMEOUT) -> None:
@@ -66,7 +66,7 @@ class Cluster(Api):
 
 
 def run(
-    work: Callable[[Cluster], Awaitable[T]],
+    work: Callable[[CallerApi], Awaitable[T]],
     connection: Connection = USUAL,
     namespace: str = "",
 ) -> T:
@@ -87,7 +87,7 @@ def run(
                 str(error),
                 "set KUBECONFIG or give --kubeconfig FILE; kubectl config view shows what kubectl uses",
             ) from None
-        async with Cluster(caller, namespace, connection.timeout) as api:
+        async with CallerApi(caller, namespace, connection.timeout) as api:
             try:
                 return await work(api)
             except ApiError as error:
@@ -103,7 +103,7 @@ def _contexts(wanted: str, known: tuple[str, ...]) -> str:
 
 
 async def listed(
-    api: Cluster, resource: Resource, namespace: str | None, labels: str = "", fields: str = ""
+    api: CallerApi, resource: Resource, namespace: str | None, labels: str = "", fields: str = ""
 ) -> tuple[list[Object], str]:
     """Return all objects of a kind, by namespace and name, and the resourceVersion of that moment."""
     try:
@@ -115,7 +115,7 @@ async def listed(
     return found, version
 
 
-async def job(api: Cluster, name: str) -> Object:
+async def job(api: CallerApi, name: str) -> Object:
     """Return the RLHFJob of a name, in the namespace asked for or, as ``namespace/name``, in its own.
 
     Raises:
@@ -126,7 +126,7 @@ async def job(api: Cluster, name: str) -> Object:
     return await _one(api, RLHFJOBS, plain, where)
 
 
-async def pool(api: Cluster, name: str) -> Object:
+async def pool(api: CallerApi, name: str) -> Object:
     """Return the GPUPool of a name.
 
     Raises:
@@ -135,7 +135,7 @@ async def pool(api: Cluster, name: str) -> Object:
     return await _one(api, GPUPOOLS, name, None)
 
 
-async def _one(api: Cluster, resource: Resource, name: str, namespace: str | None) -> Object:
+async def _one(api: CallerApi, resource: Resource, name: str, namespace: str | None) -> Object:
     at = f" in namespace {namespace}" if namespace else ""
     doing = f"read {resource.kind} {name!r}{at}"
     if not name or "/" in f"{name}{namespace or ''}":
@@ -154,7 +154,7 @@ async def _one(api: Cluster, resource: Resource, name: str, namespace: str | Non
         raise of_api(error, doing) from error
 
 
-async def _near(api: Cluster, resource: Resource, name: str, namespace: str | None) -> str:
+async def _near(api: CallerApi, resource: Resource, name: str, namespace: str | None) -> str:
     """Return what the user may have meant: the same name elsewhere, close names here, or a command that
     lists."""
     command = "pools" if resource is GPUPOOLS else f"list -n {namespace}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
     from controller.kube.resources import Resource
 
 PATIENCE = 3.0  # s: a shell that hangs on TAB is worse than one that offers nothing
@@ -60,7 +60,7 @@ def _names(ctx: typer.Context, start: str, resource: Resource, namespace: str = 
         from controller.cli import cluster
         from controller.cli.connection import Connection
 
-        async def ask(api: Cluster) -> list[str]:
+        async def ask(api: CallerApi) -> list[str]:
             where = (namespace or api.namespace) if resource.namespaced else None
             found, _ = await api.list(resource, where)
             return [item["metadata"]["name"] for item in found]

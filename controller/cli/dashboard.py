@@ -16,7 +16,7 @@ from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command, of_api
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
 
 AGAIN = 30.0  # s between two tries to reach the operator's queue API
 
@@ -61,7 +61,7 @@ def dashboard(
     from controller.web.dashboard.local import dashboard as serve
     from controller.web.dashboard.queues import Fixed
 
-    async def work(api: Cluster) -> None:
+    async def work(api: CallerApi) -> None:
         with contextlib.ExitStack() as stack:
             way = (
                 Fixed(url)

@@ -24,7 +24,7 @@ def leader(namespace: str, connection: Connection = USUAL) -> str:
 
     anybody = "deployment/evalstop-operator"
 
-    async def ask(api: cluster.Cluster) -> str:
+    async def ask(api: cluster.CallerApi) -> str:
         lease = await api.get(LEASES, "evalstop-operator", namespace)
         return str((lease.get("spec") or {}).get("holderIdentity") or "")
 

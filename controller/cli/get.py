@@ -17,7 +17,7 @@ from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
     from controller.cli.reading import Reading
 
 Object = dict[str, Any]
@@ -60,7 +60,7 @@ def get(
             shown += ([] if first and not place else [""]) + page(reading.read(obj), now, screen)
         return shown
 
-    async def work(api: Cluster) -> None:
+    async def work(api: CallerApi) -> None:
         nonlocal several
         found = [await cluster.job(api, name) for name in names]
         several = len({o["metadata"]["namespace"] for o in found}) > 1

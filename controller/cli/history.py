@@ -15,7 +15,7 @@ from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
     from controller.cli.reading import Reading
 
 Evals = Annotated[bool, typer.Option("--evals/--no-evals", help="The table of evals as well.")]
@@ -48,7 +48,7 @@ def history(
     from controller.kube.errors import ApiError
     from controller.kube.resources import EVENTS
 
-    async def work(api: Cluster) -> tuple[Reading, list[dict[str, Any]], str]:
+    async def work(api: CallerApi) -> tuple[Reading, list[dict[str, Any]], str]:
         found = reading.read(await cluster.job(api, job))
         about = f"involvedObject.kind=RLHFJob,involvedObject.name={found.name}"
         try:

@@ -15,7 +15,7 @@ from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
 
 Object = dict[str, Any]
 
@@ -119,7 +119,7 @@ def list_jobs(
     def lines(found: list[Object], first: bool) -> list[str]:
         return table(found, chosen, time.time(), screen, first and not no_headers)
 
-    async def work(api: Cluster) -> None:
+    async def work(api: CallerApi) -> None:
         where = None if all_namespaces else api.namespace
         if watch:
             await show(api, [Watched(RLHFJOBS, where, selector)], form, lines)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from controller.parity.calibration import Calibration
     from controller.parity.conduct import Grounds, Tell
     from controller.parity.report import Report
-    from controller.parity.trial import Trial
+    from controller.parity.trial import TraceOnCluster
     from controller.policy.types import PolicySpec
 
 FIGURES = "parity.json"
@@ -222,7 +222,7 @@ def parity(
 class _Asked:
     """What is to be played. ``policies``: as written, and read."""
 
-    trial: Trial
+    trial: TraceOnCluster
     policies: list[tuple[str, PolicySpec]]
     about: dict[str, Any]
     waves: int
@@ -231,7 +231,7 @@ class _Asked:
     out: Path
 
 
-def _trial(file: Path, nodes: str, rule: str, speed: float | None, minutes: float) -> Trial:
+def _trial(file: Path, nodes: str, rule: str, speed: float | None, minutes: float) -> TraceOnCluster:
     from controller.cli.sim_traces import _cluster
     from controller.parity.trial import trial
     from sim import specs
@@ -248,7 +248,7 @@ def _trial(file: Path, nodes: str, rule: str, speed: float | None, minutes: floa
 
 
 def _check(
-    trial: Trial,
+    trial: TraceOnCluster,
     policies: Sequence[PolicySpec],
     there: Mapping[str, Any],
     here: Mapping[str, Any],
@@ -301,7 +301,7 @@ def _secret(text: str) -> tuple[str, str] | None:
     return namespace, name
 
 
-def _about(file: Path, trial: Trial) -> dict[str, Any]:
+def _about(file: Path, trial: TraceOnCluster) -> dict[str, Any]:
     from sim.specs import rule_text
 
     sizes = [gpus for _, gpus in trial.cluster.nodes]
@@ -369,7 +369,7 @@ def _played(asked: _Asked, grounds: Grounds, connection: Connection, tell: Tell)
     def keep(so_far: Report) -> None:
         _keep_figures(so_far, asked.out)
 
-    async def work(api: cluster.Cluster) -> Report:
+    async def work(api: cluster.CallerApi) -> Report:
         try:
             return await conduct(
                 api, asked.trial, asked.policies, grounds, asked.about, tell, asked.waves, asked.known, keep

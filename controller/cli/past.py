@@ -16,7 +16,7 @@ from controller.cli.failure import Exit, Failure
 
 if TYPE_CHECKING:
     from controller.api.gpupool import GPUPool
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
     from controller.policy.job import Desired, JobRecord
     from controller.policy.types import JobView, PoolSnapshot
     from sim.traces.history import History
@@ -64,7 +64,7 @@ def load(
     if cluster or not files:
         from controller.cli import cluster as clusters
 
-        async def work(api: Cluster) -> tuple[list[Object], list[Object] | None]:
+        async def work(api: CallerApi) -> tuple[list[Object], list[Object] | None]:
             return await _objects(api, namespace)
 
         jobs, pools = clusters.run(work, connection, namespace)
@@ -77,7 +77,7 @@ def load(
     return trace
 
 
-async def _objects(api: Cluster, namespace: str) -> tuple[list[Object], list[Object] | None]:
+async def _objects(api: CallerApi, namespace: str) -> tuple[list[Object], list[Object] | None]:
     """RLHFJobs and GPUPools; None: the caller may not read pools."""
     from controller.cli import cluster as clusters
     from controller.kube.errors import ApiError

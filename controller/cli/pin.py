@@ -16,7 +16,7 @@ from controller.cli.terminal import Terminal, terminal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
     from controller.cli.reading import Reading
 
 BEST = "best"
@@ -46,7 +46,7 @@ def pin(
     """
     from controller.cli import cluster
 
-    async def work(api: Cluster) -> None:
+    async def work(api: CallerApi) -> None:
         found = await read_job(api, job)
         if not steps:
             output.lines(page(found, terminal()))

@@ -19,7 +19,7 @@ from controller.cli.connection import Connection
 from controller.cli.failure import Exit, Failure
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
 
 Object = dict[str, Any]
 Way = Callable[[], contextlib.AbstractContextManager[str]]
@@ -149,7 +149,7 @@ def by_status(
 
     begun = False
 
-    async def work(api: Cluster) -> None:
+    async def work(api: CallerApi) -> None:
         nonlocal begun
         found, version, where = await _jobs(api, wanted)
         policy = await _policy(api, wanted.pool)
@@ -180,7 +180,7 @@ def _fields(wanted: Wanted) -> str:
     return f"metadata.name={wanted.job.partition('/')[2]}" if wanted.job else ""
 
 
-async def _jobs(api: Cluster, wanted: Wanted) -> tuple[list[Object], str, str | None]:
+async def _jobs(api: CallerApi, wanted: Wanted) -> tuple[list[Object], str, str | None]:
     """Return the jobs that may wait, the resourceVersion of that, and the namespace that they are of; None:
     all."""
     from controller.cli import cluster
@@ -198,7 +198,7 @@ async def _jobs(api: Cluster, wanted: Wanted) -> tuple[list[Object], str, str | 
     return (*await cluster.listed(api, RLHFJOBS, where, fields=_fields(wanted)), where)
 
 
-async def _policy(api: Cluster, pool: str) -> str:
+async def _policy(api: CallerApi, pool: str) -> str:
     """Return the name of a pool's queue policy, if the caller may know it."""
     from controller.cli import cluster
     from controller.kube.errors import ApiError

@@ -17,7 +17,7 @@ from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
 
 Object = dict[str, Any]
 Name = Annotated[
@@ -94,7 +94,7 @@ def pools(
             shown += page(found[0], now, screen)
         return shown if first or not paged else ["", *shown]
 
-    async def work(api: Cluster) -> None:
+    async def work(api: CallerApi) -> None:
         if name:
             found = [await cluster.pool(api, name)]
         if watch:

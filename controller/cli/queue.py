@@ -120,7 +120,7 @@ def _key(job: str, namespace: str, connection: Connection) -> str:
     if len(parts) == 2:
         return job
 
-    async def here(api: cluster.Cluster) -> str:
+    async def here(api: cluster.CallerApi) -> str:
         return api.namespace
 
     return f"{namespace or cluster.run(here, connection)}/{job}"

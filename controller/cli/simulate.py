@@ -14,7 +14,7 @@ from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
     from controller.cli.reading import Reading
     from sim.what_if import CurveOutcome
 
@@ -44,7 +44,7 @@ def simulate(
     """  # noqa: D401 -- help text
     from controller.cli import cluster, reading
 
-    async def work(api: Cluster) -> Reading:
+    async def work(api: CallerApi) -> Reading:
         return reading.read(await cluster.job(api, job))
 
     found = cluster.run(work, connection, namespace)

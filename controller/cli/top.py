@@ -17,7 +17,7 @@ from controller.cli.jobs import at, fields, table
 from controller.cli.terminal import Terminal, terminal
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
     from controller.kube.resources import Resource
 
 Object = dict[str, Any]
@@ -47,7 +47,7 @@ def top(
     """Watch jobs and pools live: first what goes wrong or ends, then what runs, then what waits."""
     from controller.cli import cluster
 
-    async def work(api: Cluster) -> None:
+    async def work(api: CallerApi) -> None:
         where = None if all_namespaces else api.namespace
         view = View(api, where, selector)
         await view.fill()
@@ -62,7 +62,7 @@ def top(
 class View:
     """Jobs, and pools where the caller may read them, as they are now."""
 
-    def __init__(self, api: Cluster, namespace: str | None, labels: str) -> None:
+    def __init__(self, api: CallerApi, namespace: str | None, labels: str) -> None:
         self._api, self._namespace, self._labels = api, namespace, labels
         self.jobs: dict[str, Object] = {}
         self.pools: dict[str, Object] = {}

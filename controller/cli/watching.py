@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.cli import output
-from controller.cli.cluster import Cluster, listed
+from controller.cli.cluster import CallerApi, listed
 from controller.cli.failure import Exit, Failure, of_api
 from controller.cli.flags import Format
 from controller.kube.cache import key_of
@@ -31,7 +31,7 @@ class Watched:
     fields: str = ""
 
 
-async def show(api: Cluster, watched: Sequence[Watched], form: Format, lines: Lines) -> None:
+async def show(api: CallerApi, watched: Sequence[Watched], form: Format, lines: Lines) -> None:
     """Print the objects that exist, then each object that changes, until an error ends it.
 
     As kubectl does: a document or a name for each object; one that is deleted is printed once more, as it was
@@ -66,7 +66,7 @@ async def together(*work: Awaitable[None]) -> None:
 
 
 async def follow(
-    api: Cluster,
+    api: CallerApi,
     resource: Resource,
     namespace: str | None,
     labels: str,
@@ -118,7 +118,7 @@ async def follow(
 
 
 async def _again(
-    api: Cluster, resource: Resource, namespace: str | None, labels: str, fields: str
+    api: CallerApi, resource: Resource, namespace: str | None, labels: str, fields: str
 ) -> tuple[list[Object], str]:
     """Return the list after a watch broke; an API server that is away for a moment is waited for."""
     for pause in PAUSES[:-1]:

@@ -12,7 +12,7 @@ from controller.cli.flags import Document
 from controller.cli.terminal import Terminal, clean, terminal
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
     from controller.cli.explaining import Explanation
     from controller.cli.reading import Reading
 
@@ -29,7 +29,7 @@ def why(
     """Why JOB was stopped, waits, runs on or is refused: the decision, its numbers, the curve."""
     from controller.cli import cluster, explaining, reading
 
-    async def work(api: Cluster) -> Reading:
+    async def work(api: CallerApi) -> Reading:
         return reading.read(await cluster.job(api, job))
 
     found = cluster.run(work, connection, namespace)

@@ -11,7 +11,7 @@ from controller.kube.cache import Cache, key_of
 from controller.kube.nodes import node_gpus
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
 from controller.kube.trim import Object
-from controller.policy.node import Ledger
+from controller.policy.node import GpuLedger
 
 WATCHED: tuple[Resource, ...] = (NODES, PODS, GPUPOOLS, RLHFJOBS)
 
@@ -28,7 +28,7 @@ class Feed:
     def __init__(
         self,
         cache: Cache,
-        ledger: Ledger,
+        ledger: GpuLedger,
         rack_label: str,
         changed: Callable[[], None],
         gone: Callable[[str], None],

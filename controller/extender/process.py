@@ -28,7 +28,7 @@ from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import Resource
-from controller.policy.node import Ledger
+from controller.policy.node import GpuLedger
 from controller.web.certificates import expiry
 from controller.web.connections import Connections, Limits
 from controller.web.reviews import Reviews
@@ -67,7 +67,7 @@ class Extender:
         self.metrics = Metrics()
         self.api = Api(connection, settings.api_timeout, self.metrics.call)
         self.cache = Cache(WATCHED)
-        self.ledger = Ledger(_written)
+        self.ledger = GpuLedger(_written)
         self.refused = RefusedPods()
         self.requeuer = Requeuer(self.api, self.ledger, self.refused, self.metrics, clock, settings)
         self.service = Service(self.ledger, self.refused, self.metrics, clock)

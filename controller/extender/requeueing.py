@@ -33,8 +33,8 @@ from controller.policy.node import (
     SIGNATURE,
     STILL_READING,
     Asker,
+    GpuLedger,
     Judgement,
-    Ledger,
     Refusal,
     judge,
 )
@@ -59,7 +59,7 @@ class RefusedPod:
     nodes: tuple[str, ...]  # refused to a pod that no plan places, at most `MOST_NODES`
     planned: tuple[str, ...]  # where its gang had a place for it
 
-    def may_pass(self, ledger: Ledger, now: float) -> bool:
+    def may_pass(self, ledger: GpuLedger, now: float) -> bool:
         """Return whether it would be answered otherwise now."""
         if self.nodes:
             return bool(judge(ledger, self.asker, self.nodes, now).passed)
@@ -78,7 +78,7 @@ class RefusedPods:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def answered(self, ledger: Ledger, uid: str, asker: Asker, judgement: Judgement) -> None:
+    def answered(self, ledger: GpuLedger, uid: str, asker: Asker, judgement: Judgement) -> None:
         """Remember, or forget, a pod by the answer that it got."""
         self._pods.pop(uid, None)
         reason = judgement.reason
@@ -94,7 +94,7 @@ class RefusedPods:
     def forget(self, uid: str) -> None:
         self._pods.pop(uid, None)
 
-    def take(self, ledger: Ledger, now: float) -> list[RefusedPod]:
+    def take(self, ledger: GpuLedger, now: float) -> list[RefusedPod]:
         """Return pods that would be answered otherwise now, and forget them."""
         found = [pod for pod in self._pods.values() if pod.may_pass(ledger, now)]
         for pod in found:
@@ -109,7 +109,7 @@ class Requeuer:
     def __init__(
         self,
         api: Api,
-        ledger: Ledger,
+        ledger: GpuLedger,
         refused: RefusedPods,
         metrics: Metrics,
         clock: Callable[[], float],

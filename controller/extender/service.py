@@ -9,7 +9,7 @@ from typing import Any
 from controller.extender import views, wire
 from controller.extender.metrics import Metrics
 from controller.extender.requeueing import RefusedPods
-from controller.policy.node import Asker, Ledger, judge, not_ready, scores, spare
+from controller.policy.node import Asker, GpuLedger, judge, not_ready, scores, spare
 
 
 class Service:
@@ -19,7 +19,7 @@ class Service:
     """
 
     def __init__(
-        self, ledger: Ledger, refused: RefusedPods, metrics: Metrics, clock: Callable[[], float]
+        self, ledger: GpuLedger, refused: RefusedPods, metrics: Metrics, clock: Callable[[], float]
     ) -> None:
         self._ledger, self._refused, self._metrics, self._clock = ledger, refused, metrics, clock
         self.ready = False

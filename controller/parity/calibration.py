@@ -16,7 +16,7 @@ from typing import Any
 
 from controller.parity.facts import Admitted, Facts
 from controller.parity.manifests import SCRAPE_SECONDS
-from controller.parity.trial import Trial
+from controller.parity.trial import TraceOnCluster
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
@@ -96,7 +96,7 @@ class Calibration:
         return next((m.deviation for m in self.measured if m.name == name), 0.0)
 
 
-def run(cluster: Cluster, waves: int = 2) -> Trial:
+def run(cluster: Cluster, waves: int = 2) -> TraceOnCluster:
     """Return the calibration's own trial: per wave, four long gangs that fill the nodes, and eight short
     ones, one after the other, of which every other one falls."""
     largest = max(gpus for _, gpus in cluster.nodes)
@@ -116,7 +116,7 @@ def run(cluster: Cluster, waves: int = 2) -> Trial:
     return made(cluster, rows)
 
 
-def made(cluster: Cluster, rows: Sequence[Row]) -> Trial:
+def made(cluster: Cluster, rows: Sequence[Row]) -> TraceOnCluster:
     """Return a trial of these runs, each on one node, in its own time."""
     workload = Workload(
         [row[0] for row in rows],
@@ -126,7 +126,7 @@ def made(cluster: Cluster, rows: Sequence[Row]) -> Trial:
         evals=[row[3] for row in rows],
     )
     names = tuple(f"calibration-{n}" for n in range(len(rows)))
-    return Trial(workload, cluster, tuple((1, row[1]) for row in rows), names, RULE, 1.0)
+    return TraceOnCluster(workload, cluster, tuple((1, row[1]) for row in rows), names, RULE, 1.0)
 
 
 def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:

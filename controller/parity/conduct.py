@@ -14,13 +14,13 @@ from controller.kube.client import Api
 from controller.parity import calibration
 from controller.parity.calibration import Calibration
 from controller.parity.facts import Facts
-from controller.parity.manifests import Place
+from controller.parity.manifests import ClusterTarget
 from controller.parity.playing import play
 from controller.parity.report import Replayed, Report, Run
 from controller.parity.scatter import scatter
 from controller.parity.simulated import simulated
 from controller.parity.timeline import Timeline
-from controller.parity.trial import Trial, compressed
+from controller.parity.trial import TraceOnCluster, compressed
 from controller.policy import decision_log
 from controller.policy.types import PolicySpec
 from sim.latencies import Latencies
@@ -37,7 +37,7 @@ class Grounds:
 
     Attributes:
         selectors: of sets of nodes, all alike; as many policies are played at once.
-        pull_secret: as in `Place`.
+        pull_secret: as in `ClusterTarget`.
     """
 
     selectors: tuple[tuple[str, str], ...]
@@ -46,10 +46,10 @@ class Grounds:
     scheduler: str = ""
     pull_secret: tuple[str, str] | None = None
 
-    def place(self, number: int, what: str) -> Place:
+    def place(self, number: int, what: str) -> ClusterTarget:
         """Return a place of its own on that set of nodes."""
         name = f"parity-{what}-{secrets.token_hex(3)}".lower()
-        place = Place(
+        place = ClusterTarget(
             name,
             self.selectors[number],
             storage_class=self.storage_class,
@@ -61,7 +61,7 @@ class Grounds:
 
 async def conduct(
     api: Api,
-    trial: Trial,
+    trial: TraceOnCluster,
     policies: Sequence[tuple[str, PolicySpec]],
     grounds: Grounds,
     about: dict[str, Any],
@@ -118,7 +118,7 @@ async def conduct(
 
 
 async def calibrate(
-    api: Api, trial: Trial, grounds: Grounds, together: int, tell: Tell, waves: int
+    api: Api, trial: TraceOnCluster, grounds: Grounds, together: int, tell: Tell, waves: int
 ) -> Calibration:
     """Measure the cluster's delays by a run of its own on as many sets of nodes as the trial will use."""
     own = calibration.run(trial.cluster, waves)

@@ -14,7 +14,7 @@ SKEW = 0.2
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Moment:
+class TimelineEvent:
     """Something that another event may have waited for.
 
     ``number``: of the start that it is or was waited for, or of the preemption; 0: the last leaving.
@@ -59,17 +59,17 @@ class Lives:
         self._moments = sorted(self._all())
         self._times: dict[Name, float] = {moment.name: moment.time for moment in self._moments}
 
-    def _all(self) -> Iterator[Moment]:
+    def _all(self) -> Iterator[TimelineEvent]:
         for key, stay in self._each():
-            yield Moment(self.ready(key, stay.began), "came", key, stay.began)
-            yield Moment(stay.admitted, "start", key, stay.began)
+            yield TimelineEvent(self.ready(key, stay.began), "came", key, stay.began)
+            yield TimelineEvent(stay.admitted, "start", key, stay.began)
             yield _left(key, stay)
 
     def _each(self) -> Iterator[tuple[str, Stay]]:
         """Return all stays, with their jobs."""
         return ((key, stay) for key, job in self.jobs.items() for stay in job.stays)
 
-    def when(self, moment: Moment) -> float | None:
+    def when(self, moment: TimelineEvent) -> float | None:
         """Return when the same thing was in this run; None: it was not."""
         return self._times.get(moment.name)
 
@@ -130,11 +130,11 @@ class Lives:
 
     # -- what an event came after
 
-    def before(self, event: Event) -> Moment:
+    def before(self, event: Event) -> TimelineEvent:
         """Return the last thing that a start or a preemption waited for."""
         return self._before_start(event) if event.kind == "start" else self._before_preempt(event)
 
-    def _before_start(self, event: Event) -> Moment:
+    def _before_start(self, event: Event) -> TimelineEvent:
         """Return GPUs of its own nodes that came free, or its own coming.
 
         Where that was not right before: GPUs that came free elsewhere, or the first start of another then,
@@ -142,7 +142,7 @@ class Lives:
         """
         key, number = event.key, event.nth
         last = self._last_free(key, number)
-        newest = Moment(self.ready(key, number), "came", key, number) if last is None else last
+        newest = TimelineEvent(self.ready(key, number), "came", key, number) if last is None else last
         if event.time - newest.time <= self.soon:
             return newest
         near = [m for m in self._near(event) if m.key != key]
@@ -150,7 +150,7 @@ class Lives:
             return max(left)
         return min((m for m in near if m.kind == "start"), default=newest)
 
-    def _before_preempt(self, event: Event) -> Moment:
+    def _before_preempt(self, event: Event) -> TimelineEvent:
         """Return what moved right before: the coming of whom it made way for, or else anything.
 
         Where nothing did: the start of the run itself, whose service or progress went over a bound.
@@ -159,9 +159,9 @@ class Lives:
         near = [m for m in self._near(event) if m.key != event.key]
         mine = [m for m in near if taker is not None and (m.kind, m.key) == ("came", taker.key)]
         start = self.began(event)
-        return max(mine or near, default=Moment(start.time, "start", start.key, start.nth))
+        return max(mine or near, default=TimelineEvent(start.time, "start", start.key, start.nth))
 
-    def _near(self, event: Event) -> list[Moment]:
+    def _near(self, event: Event) -> list[TimelineEvent]:
         """Return whatever was at most so long before an event as makes it put down to that."""
         return [
             m
@@ -169,7 +169,7 @@ class Lives:
             if event.time - self.soon <= m.time <= event.time + (SKEW if m.kind == "left" else 0.0)
         ]
 
-    def _last_free(self, key: str, number: int) -> Moment | None:
+    def _last_free(self, key: str, number: int) -> TimelineEvent | None:
         """Return the last GPUs that came free for this stay while its job waited: on its own nodes, or
         anywhere where nodes are not known."""
         ready, mine = self.ready(key, number), self.jobs[key].stays[self.place(key, number)]
@@ -242,8 +242,8 @@ class Lives:
         )
 
 
-def _left(key: str, stay: Stay) -> Moment:
-    return Moment(stay.freed, "left", key, stay.left)
+def _left(key: str, stay: Stay) -> TimelineEvent:
+    return TimelineEvent(stay.freed, "left", key, stay.left)
 
 
 def meet(one: Stay, other: Stay) -> bool:

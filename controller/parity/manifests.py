@@ -13,7 +13,7 @@ from controller import names
 from controller.api import values
 from controller.api.rules import DISABLED, ENABLED, Registered
 from controller.parity.nodes import Taint
-from controller.parity.trial import Trial
+from controller.parity.trial import TraceOnCluster
 from controller.policy.params import describe
 from controller.policy.queueing import MAX_WAIT, POLICIES
 from controller.policy.stopping import MODIFIERS, RULES
@@ -29,7 +29,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterTarget:
     """Where a trial runs on a cluster.
 
     Attributes:
@@ -51,11 +51,11 @@ class Place:
     taints: tuple[Taint, ...] = ()
 
 
-def namespace(place: Place) -> Object:
+def namespace(place: ClusterTarget) -> Object:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.name}}
 
 
-def claims(place: Place) -> list[Object]:
+def claims(place: ClusterTarget) -> list[Object]:
     """Volumes for checkpoints and for those that are kept."""
     spec: Object = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     if place.storage_class:
@@ -71,7 +71,7 @@ def claims(place: Place) -> list[Object]:
     ]
 
 
-def pull_secret(found: Object, place: Place) -> Object:
+def pull_secret(found: Object, place: ClusterTarget) -> Object:
     """Return a copy of a Secret for the place: pods read those of their own namespace only."""
     return {
         "apiVersion": "v1",
@@ -82,7 +82,7 @@ def pull_secret(found: Object, place: Place) -> Object:
     }
 
 
-def pool(place: Place, policy: PolicySpec, max_priority: int) -> Object:
+def pool(place: ClusterTarget, policy: PolicySpec, max_priority: int) -> Object:
     """Return a pool of the place's nodes under a policy, its limits those of `simulated.LIMITS`."""
     key, value = place.selector
     chosen = dict(policy.params)
@@ -104,7 +104,7 @@ def pool(place: Place, policy: PolicySpec, max_priority: int) -> Object:
     }
 
 
-def rlhfjob(trial: Trial, row: int, place: Place) -> Object:
+def rlhfjob(trial: TraceOnCluster, row: int, place: ClusterTarget) -> Object:
     """Return a job of the trial, its pods playing it.
 
     Its user states what the run takes, not what the trace's user thought: the simulator's srtf goes by what
@@ -171,7 +171,7 @@ def _arguments(work: float, evals: Any) -> list[str]:
     return found
 
 
-def _template(place: Place, name: str, replicas: int, gpus: int, arguments: list[str]) -> Object:
+def _template(place: ClusterTarget, name: str, replicas: int, gpus: int, arguments: list[str]) -> Object:
     container: Object = {
         "name": "trainer",
         "image": place.image,

@@ -26,9 +26,9 @@ from controller.kube.resources import (
 from controller.parity import manifests
 from controller.parity import nodes as its_nodes
 from controller.parity.facts import Facts, timeline
-from controller.parity.manifests import Place
+from controller.parity.manifests import ClusterTarget
 from controller.parity.timeline import Timeline
-from controller.parity.trial import Trial
+from controller.parity.trial import TraceOnCluster
 from controller.policy.types import PolicySpec
 
 PULL_SECRET_TYPE = "kubernetes.io/dockerconfigjson"
@@ -47,7 +47,7 @@ class Failed(Exception):
 
 
 async def play(
-    api: Api, trial: Trial, policy: PolicySpec, place: Place, tell: Tell, patience: float
+    api: Api, trial: TraceOnCluster, policy: PolicySpec, place: ClusterTarget, tell: Tell, patience: float
 ) -> tuple[Timeline, list[Facts]]:
     """Run a trial under a policy on the nodes of a place, and clean up after it.
 
@@ -111,7 +111,9 @@ def _state(facts: list[Facts], seconds: float) -> str:
     )
 
 
-async def _submit(api: Api, trial: Trial, place: Place, facts: list[Facts], zero: float) -> None:
+async def _submit(
+    api: Api, trial: TraceOnCluster, place: ClusterTarget, facts: list[Facts], zero: float
+) -> None:
     for row, at in enumerate(trial.workload.submitted):
         await asyncio.sleep(max(0.0, zero + at - time.time()))
         facts[row].submitted = time.time()
@@ -120,7 +122,7 @@ async def _submit(api: Api, trial: Trial, place: Place, facts: list[Facts], zero
 
 @contextlib.asynccontextmanager
 async def _ground(
-    api: Api, trial: Trial, policy: PolicySpec, place: Place, tell: Tell
+    api: Api, trial: TraceOnCluster, policy: PolicySpec, place: ClusterTarget, tell: Tell
 ) -> AsyncIterator[None]:
     """Namespace, volumes and pool, ready; on the way out they are deleted."""
     tell("making namespace, volumes and pool")
@@ -143,13 +145,13 @@ async def _ground(
         await _gone(api, place.name)
 
 
-async def _nodes(api: Api, place: Place) -> list[Object]:
+async def _nodes(api: Api, place: ClusterTarget) -> list[Object]:
     key, value = place.selector
     found, _ = await api.list(NODES, labels=f"{key}={value}")
     return found
 
 
-async def _pull_secret(api: Api, place: Place) -> Object | None:
+async def _pull_secret(api: Api, place: ClusterTarget) -> Object | None:
     """Return the Secret to copy. Raises Failed: it is not there, or none that pulls images."""
     if place.pull_secret is None:
         return None
@@ -169,7 +171,7 @@ async def _pull_secret(api: Api, place: Place) -> Object | None:
     return found
 
 
-async def _pool_ready(api: Api, place: Place, gpus: int) -> None:
+async def _pool_ready(api: Api, place: ClusterTarget, gpus: int) -> None:
     said = "its status says nothing"
     for _ in range(int(_READY_S / _LOOK_S)):
         status = (await api.get(GPUPOOLS, place.name)).get("status") or {}
@@ -207,7 +209,9 @@ async def _gone(api: Api, name: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _watching(api: Api, trial: Trial, place: Place, facts: list[Facts]) -> AsyncIterator[None]:
+async def _watching(
+    api: Api, trial: TraceOnCluster, place: ClusterTarget, facts: list[Facts]
+) -> AsyncIterator[None]:
     by_name = dict(zip(trial.names, facts, strict=True))
 
     def take(resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:

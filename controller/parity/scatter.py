@@ -19,7 +19,7 @@ import numpy as np
 
 from controller.parity.calibration import Calibration
 from controller.parity.simulated import simulated
-from controller.parity.trial import Trial
+from controller.parity.trial import TraceOnCluster
 from controller.policy.types import PolicySpec
 from sim.workload import Evals, Workload
 
@@ -39,7 +39,7 @@ class Scatter:
 
 
 def scatter(
-    trial: Trial, policy: PolicySpec, calibration: Calibration, replays: int = REPLAYS, seed: int = 0
+    trial: TraceOnCluster, policy: PolicySpec, calibration: Calibration, replays: int = REPLAYS, seed: int = 0
 ) -> Scatter:
     """Simulate a trial under a (compressed) policy ``replays`` times, its jobs shaken anew each time, and
     every stop, preemption and hand-over with delays of its own.
@@ -66,7 +66,7 @@ def drawn(calibration: Calibration, rng: random.Random, latency: str) -> float:
     return rng.gammavariate((mean / deviation) ** 2, deviation**2 / mean) - mean
 
 
-def shaken(trial: Trial, calibration: Calibration, rng: random.Random) -> Trial:
+def shaken(trial: TraceOnCluster, calibration: Calibration, rng: random.Random) -> TraceOnCluster:
     """Return the trial with each job's moments moved by draws of what the delays scatter by.
 
     A job comes earlier or later by one of ``queue_delay``, trains longer or shorter by one of

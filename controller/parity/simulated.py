@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from controller.parity.timeline import How, Lived, Stay, Timeline
-from controller.parity.trial import Trial
+from controller.parity.trial import TraceOnCluster
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import PolicySpec, StopLimits
 from sim.engine import Journal, simulate
@@ -20,7 +20,7 @@ _HOW = {"preempt": How.PREEMPT, "release": How.STOP}
 
 
 def simulated(
-    trial: Trial,
+    trial: TraceOnCluster,
     policy: PolicySpec,
     latencies: Latencies,
     scatter: Callable[[str], float] | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.parity.lives import SKEW, Lives, Moment, meet
+from controller.parity.lives import SKEW, Lives, TimelineEvent, meet
 from controller.parity.sides import TIE, Both, Cause, bears, longer, signed
 from controller.parity.timeline import Event, How
 
@@ -158,7 +158,7 @@ def _longer(both: Both, event: Event, moved: float, what: str) -> Cause | None:
     return Cause("delay", f"{what} took {longer(by, 'in the simulator')} after {here}", moved, by)
 
 
-def _came_after(both: Both, event: Event) -> tuple[Moment, Moment]:
+def _came_after(both: Both, event: Event) -> tuple[TimelineEvent, TimelineEvent]:
     """Return what it came right after on the cluster, and in the simulator."""
     here, there = (side.before(side.events[event.name]) for side in (both.cluster, both.sim))
     return here, there

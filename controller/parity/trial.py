@@ -22,7 +22,7 @@ _TIMES = ("s", "GPU-seconds")  # units of parameters that are compressed with th
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TraceOnCluster:
     """A compressed trace and where it runs.
 
     Attributes:
@@ -60,7 +60,7 @@ def trial(
     speed: float | None = None,
     minutes: float = 10.0,
     seed: int = 0,
-) -> Trial:
+) -> TraceOnCluster:
     """Return a trace made ready for both. Work is rounded to whole seconds, of which users state it to a
     policy.
 
@@ -103,7 +103,7 @@ def trial(
     shapes = gangs(packed, planned.cluster)
     assert shapes is not None  # there are nodes
     names = tuple(_name(packed.key(row), row) for row in range(len(packed)))
-    return Trial(packed, planned.cluster, tuple(shapes), names, judged, speed, planned.notes)
+    return TraceOnCluster(packed, planned.cluster, tuple(shapes), names, judged, speed, planned.notes)
 
 
 def playable(rule: RuleSpec) -> None:

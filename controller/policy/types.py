@@ -452,7 +452,7 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Reservation:
     """GPUs reserved on their way from one job to another, until ``expires`` (s)."""
 
     source: JobKey
@@ -539,7 +539,7 @@ class PoolSnapshot:
     policy: PolicySpec
     nodes: tuple[NodeView, ...]
     jobs: tuple[JobView, ...]
-    holds: tuple[Hold, ...] = ()
+    holds: tuple[Reservation, ...] = ()
     hold_seconds: float = 300.0
     delegate: Delegate = Delegate.BUILTIN
     limits: StopLimits = StopLimits()
@@ -621,7 +621,7 @@ class PoolPlan:
     preemptions: tuple[Preemption, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     lifted: tuple[JobKey, ...] = ()  # of those refused for good before: they would fit by now
-    holds: tuple[Hold, ...] = ()
+    holds: tuple[Reservation, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     marks: tuple[tuple[JobKey, tuple[int, ...]], ...] = ()  # what the queue policy asks to remember, if new

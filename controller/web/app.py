@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from controller import names
 from controller.web.hosts import HostGuard, Hosts
-from controller.web.positions import Moment, Place, Pools, Queue, place, queue
+from controller.web.positions import PlannedPool, Pools, Queue, QueuePosition, place, queue
 
 ROOT = f"/apis/{names.API_VERSION}/gpupools"
 MOST_ITEMS = 5000
@@ -37,7 +37,7 @@ class Source(Protocol):
         """Return why a GPUPool that is there cannot be used; None: it can."""
         ...
 
-    def moment(self, pool: str) -> Moment | None:
+    def moment(self, pool: str) -> PlannedPool | None:
         """Return the pool's newest plan; None: none was made yet."""
         ...
 
@@ -62,7 +62,7 @@ def create(source: Source, clock: Callable[[], float], hosts: Hosts | None = Non
     async def the_queue(pool: str, limit: Annotated[int, Query(ge=1, le=MOST_ITEMS)] = 500) -> Queue:
         return queue(_moment(source, pool), clock(), limit)
 
-    async def one_job(pool: str, namespace: str, name: str) -> Place:
+    async def one_job(pool: str, namespace: str, name: str) -> QueuePosition:
         found = place(_moment(source, pool), f"{namespace}/{name}", clock())
         if found is None:
             message = f"RLHFJob {namespace}/{name} does not stand before GPUPool {pool!r}: there is no such "
@@ -79,7 +79,7 @@ def create(source: Source, clock: Callable[[], float], hosts: Hosts | None = Non
     return app
 
 
-def _moment(source: Source, pool: str) -> Moment:
+def _moment(source: Source, pool: str) -> PlannedPool:
     there = source.pools()
     if pool not in there:
         known = ", ".join(there[:20]) or "none"

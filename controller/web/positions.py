@@ -21,7 +21,7 @@ from controller.policy.types import JobKey, JobState, JobView, PoolPlan, PoolSna
 Known = float | int | str | None
 
 
-class Moment(NamedTuple):
+class PlannedPool(NamedTuple):
     """A pool as it was planned at ``at`` (s)."""
 
     snapshot: PoolSnapshot
@@ -33,7 +33,7 @@ class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
 
 
-class Place(_Answer):
+class QueuePosition(_Answer):
     """One job before its pool."""
 
     job: str = Field(description="namespace/name")
@@ -55,7 +55,7 @@ class Queue(_Answer):
     policy: str
     planned: float = Field(description="When the pool was last planned, s since the epoch.")
     total: int = Field(description="How many wait.")
-    items: tuple[Place, ...] = Field(description="The first of them.")
+    items: tuple[QueuePosition, ...] = Field(description="The first of them.")
 
 
 class Pools(_Answer):
@@ -64,7 +64,7 @@ class Pools(_Answer):
     items: tuple[str, ...]
 
 
-def queue(moment: Moment, now: float, limit: int) -> Queue:
+def queue(moment: PlannedPool, now: float, limit: int) -> Queue:
     """Return the first ``limit`` who wait, as of ``now`` (s)."""
     snapshot = moment.snapshot
     waiting = sorted(moment.plan.waiting, key=lambda w: (w.position == 0, w.position, w.key))
@@ -80,7 +80,7 @@ def queue(moment: Moment, now: float, limit: int) -> Queue:
     )
 
 
-def place(moment: Moment, key: JobKey, now: float) -> Place | None:
+def place(moment: PlannedPool, key: JobKey, now: float) -> QueuePosition | None:
     """Return one job; None if it does not stand before this pool."""
     view = next((job for job in moment.snapshot.jobs if job.key == key), None)
     if view is None:
@@ -92,7 +92,7 @@ def place(moment: Moment, key: JobKey, now: float) -> Place | None:
 class _Keys:
     """What the pool's policy ranks its jobs by; made once for many jobs."""
 
-    def __init__(self, moment: Moment) -> None:
+    def __init__(self, moment: PlannedPool) -> None:
         snapshot = moment.snapshot
         self._policy = make_policy(snapshot.policy)
         self._quota = standing(snapshot.quotas, snapshot.jobs, (a.key for a in moment.plan.admissions))
@@ -110,14 +110,14 @@ def _namespace(job: JobView) -> str:
     return job.key.partition("/")[0]
 
 
-def _place(moment: Moment, keys: _Keys, job: JobView, why: Waiting | None, now: float) -> Place:
+def _place(moment: PlannedPool, keys: _Keys, job: JobView, why: Waiting | None, now: float) -> QueuePosition:
     snapshot = moment.snapshot
     state = job.state
     if why is None and any(a.key == job.key for a in moment.plan.admissions):
         state = JobState.ADMITTED
     queued = state is JobState.QUEUED
     most = snapshot.policy.params.get(MAX_WAIT)
-    return Place(
+    return QueuePosition(
         job=job.key,
         state=str(state),
         position=why.position if why is not None and why.position else None,

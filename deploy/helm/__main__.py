@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from deploy.helm.cluster import Cluster, until
+from deploy.helm.cluster import ChartCluster, until
 from deploy.helm.local import LOCAL, POOL, POOL_LABEL
 from deploy.local import console
 from deploy.local.acquire import obtain
@@ -25,7 +25,7 @@ from deploy.local.plane import Plane
 ADMITTED = "Admitted"
 
 
-def measure(cluster: Cluster) -> tuple[float, str, float]:
+def measure(cluster: ChartCluster) -> tuple[float, str, float]:
     """Install the chart, then submit a sample job; seconds until Helm was done, which job, and until it was
     admitted.
 
@@ -56,7 +56,7 @@ def main() -> int:
             helm = obtain(told, recipe=HELM)[PROGRAM].path
             labels = {POOL_LABEL: POOL["name"]}
             with Plane(Path(work) / "plane", report=told) as plane, Nodes(plane, 2, gpus=2, labels=labels):
-                installed, job, admitted = measure(Cluster.of(plane, helm))
+                installed, job, admitted = measure(ChartCluster.of(plane, helm))
             print(f"helm install --wait: {installed:.1f} s")
             print(f"RLHFJob {job} was admitted to pool {POOL['name']}")
             print(f"from helm install to the first admitted job: {admitted:.1f} s")

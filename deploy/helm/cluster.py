@@ -26,7 +26,7 @@ NAMESPACE = "evalstop-system"
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ChartCluster:
     """``binary``: kubectl. Errors of all methods: PlaneError, with the program's own words."""
 
     kubeconfig: Path
@@ -34,10 +34,10 @@ class Cluster:
     helm: Helm
 
     @staticmethod
-    def of(plane: Plane, helm_program: Path) -> Cluster:
+    def of(plane: Plane, helm_program: Path) -> ChartCluster:
         """Return a local plane as a cluster."""
         helm = Helm(helm_program, plane.kubeconfig, plane.folder.config / PROGRAM)
-        return Cluster(plane.kubeconfig, plane.binaries["kubectl"], helm)
+        return ChartCluster(plane.kubeconfig, plane.binaries["kubectl"], helm)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 120.0) -> str:
         """Return the standard output of ``kubectl`` with these arguments."""

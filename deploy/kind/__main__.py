@@ -23,7 +23,7 @@ from types import FrameType
 from rich.console import Console
 
 from controller.names import OPERATOR_IMAGE, TRAINER_IMAGE
-from deploy.helm.cluster import Cluster
+from deploy.helm.cluster import ChartCluster
 from deploy.images import build
 from deploy.kind import parity, testing
 from deploy.kind import stage as staging
@@ -80,7 +80,7 @@ def main() -> int:
         return 130
 
 
-def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[Cluster, str]:
+def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[ChartCluster, str]:
     """Return the cluster with the images on its nodes, and the id of the operator's."""
     if not keep:
         told("building the images …")

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from deploy.helm.cluster import Cluster, until
+from deploy.helm.cluster import ChartCluster, until
 from deploy.local.acquire import obtain
 from deploy.local.client import Client, Unreachable
 from deploy.local.errors import PlaneError
@@ -68,7 +68,7 @@ class Kind:
         """Volumes of claims, as folders of this machine."""
         return self.work / "volumes"
 
-    def up(self) -> Cluster:
+    def up(self) -> ChartCluster:
         """Return the cluster, made if it is not there, with its workers' GPUs."""
         for program in ("kind", "docker"):
             if shutil.which(program) is None:
@@ -80,7 +80,7 @@ class Kind:
         self.kubeconfig.chmod(0o600)
         binary = obtain(self.report, names=[KUBECTL])[KUBECTL].path
         helm = Helm(obtain(self.report, recipe=HELM)[PROGRAM].path, self.kubeconfig, self.work / PROGRAM)
-        cluster = Cluster(self.kubeconfig, binary, helm)
+        cluster = ChartCluster(self.kubeconfig, binary, helm)
         cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=120s")
         for worker in self.workers():
             self._give_gpus(cluster, worker)
@@ -111,14 +111,14 @@ class Kind:
     def workers(self) -> list[str]:
         return [f"{self.name}-worker{'' if i == 0 else i + 1}" for i in range(WORKERS)]
 
-    def folder(self, cluster: Cluster, namespace: str, claim: str) -> Path:
+    def folder(self, cluster: ChartCluster, namespace: str, claim: str) -> Path:
         """Return where a bound claim's volume lies on this machine."""
         volume = cluster.get("pvc", claim, "-n", namespace)["spec"].get("volumeName")
         if not volume:
             raise PlaneError(f"claim {namespace}/{claim} has no volume yet")
         return self.volumes / str(volume)
 
-    def _share(self, cluster: Cluster) -> None:
+    def _share(self, cluster: ChartCluster) -> None:
         """Volumes that pods of every node write to, as the cluster's default storage class. kind's own are of
         one node each, and a gang's pods are on several."""
         found = cluster.get("storageclasses")["items"]
@@ -154,7 +154,7 @@ class Kind:
     def _create(self) -> None:
         mount = {"hostPath": str(self.volumes.absolute()), "containerPath": _MOUNT}
         nodes = [{"role": role, "extraMounts": [mount]} for role in ["control-plane"] + ["worker"] * WORKERS]
-        config = {"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": nodes}
+        config = {"kind": "ChartCluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": nodes}
         self.report(f"making kind cluster {self.name}: a control plane and {WORKERS} workers …")
         began = time.monotonic()
         more = ["--image", self.image] if self.image else []
@@ -165,7 +165,7 @@ class Kind:
         )
         self.report(f"kind cluster {self.name} is up after {time.monotonic() - began:.0f} s")
 
-    def _give_gpus(self, cluster: Cluster, node: str) -> None:
+    def _give_gpus(self, cluster: ChartCluster, node: str) -> None:
         """Count GPUs on a node that has none: they are scheduled by, and nothing else."""
         cluster.kubectl("label", "node", node, POOL_LABEL, "--overwrite")
         add = [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": str(self.gpus)}]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from controller import names
-from deploy.helm.cluster import NAMESPACE, RELEASE, Cluster
+from deploy.helm.cluster import NAMESPACE, RELEASE, ChartCluster
 from deploy.kind.nodes import Kind
 from deploy.local.demo.cast import Cast
 from deploy.local.errors import PlaneError
@@ -32,7 +32,7 @@ class KindStage:
     """A `deploy.local.demo.stage.Scene`: the cluster, and where its volumes lie on this machine."""
 
     kind: Kind
-    cluster: Cluster
+    cluster: ChartCluster
 
     @property
     def kubeconfig(self) -> Path:
@@ -76,7 +76,7 @@ class KindStage:
             return str(error)
 
 
-def scheduler_image(cluster: Cluster) -> str:
+def scheduler_image(cluster: ChartCluster) -> str:
     """Return the kube-scheduler that the cluster's control plane runs. Errors: PlaneError."""
     pods = cluster.get("pods", "-n", "kube-system", "-l", "component=kube-scheduler")["items"]
     if not pods:
@@ -84,7 +84,7 @@ def scheduler_image(cluster: Cluster) -> str:
     return str(pods[0]["spec"]["containers"][0]["image"])
 
 
-def values(cluster: Cluster, pools: Sequence[Manifest], identity: str) -> dict[str, Any]:
+def values(cluster: ChartCluster, pools: Sequence[Manifest], identity: str) -> dict[str, Any]:
     """Values of the chart. ``identity``: of the operator's image; another one restarts the pods."""
     notes = {"podAnnotations": {f"{names.GROUP}/image": identity.removeprefix("sha256:")[:12]}}
     return {
@@ -121,7 +121,7 @@ def install(stage: KindStage, pools: Sequence[Manifest], identity: str) -> float
     return time.monotonic() - began
 
 
-def remove_pools(cluster: Cluster) -> None:
+def remove_pools(cluster: ChartCluster) -> None:
     """No GPUPool, where there may be some: the oldest that selects a node has it. Errors: PlaneError."""
     if cluster.kubectl("get", "crd", "gpupools.evalstop.dev", "--ignore-not-found", "-o", "name"):
         cluster.kubectl("delete", "gpupools", "--all", "--wait")

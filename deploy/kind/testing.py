@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-from deploy.helm.cluster import NAMESPACE, RELEASE, Cluster
+from deploy.helm.cluster import NAMESPACE, RELEASE, ChartCluster
 from deploy.kind import stage as staging
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.report import Report
@@ -20,7 +20,7 @@ WITHOUT_CHART = ("tests/api", "tests/operator", "tests/lease")
 WITH_CHART = ("tests/chart/test_chart_installed.py", "tests/chart/test_chart_failover.py")
 
 
-def run(cluster: Cluster, report: Report, more: list[str]) -> int:
+def run(cluster: ChartCluster, report: Report, more: list[str]) -> int:
     """Run both halves; 0 when both pass. ``more``: arguments for pytest. Errors: PlaneError."""
     remove(cluster, report)
     first = _pytest(cluster, [*WITHOUT_CHART, "-m", "cluster", *more])
@@ -29,7 +29,7 @@ def run(cluster: Cluster, report: Report, more: list[str]) -> int:
     return first or second
 
 
-def remove(cluster: Cluster, report: Report) -> None:
+def remove(cluster: ChartCluster, report: Report) -> None:
     """No operator, and no rights of one, however it was installed. Errors: PlaneError."""
     if RELEASE in cluster.helm("list", "--namespace", NAMESPACE, "--short", "--all").split():
         report(f"uninstalling release {RELEASE}, which would act on the tests' jobs")
@@ -39,7 +39,7 @@ def remove(cluster: Cluster, report: Report) -> None:
     staging.remove_pools(cluster)
 
 
-def _pytest(cluster: Cluster, arguments: list[str]) -> int:
+def _pytest(cluster: ChartCluster, arguments: list[str]) -> int:
     command = [sys.executable, "-m", "pytest", *arguments]
     environment = {**os.environ, VARIABLE: str(cluster.kubeconfig)}
     return subprocess.run(command, cwd=REPOSITORY, env=environment).returncode

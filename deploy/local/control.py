@@ -42,7 +42,7 @@ class Spec:
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
+class ProcessReport:
     """What the keeper last wrote about one process."""
 
     name: str
@@ -61,7 +61,7 @@ class State:
     """The run folder's record: the keeper and its processes in the order in which they started."""
 
     keeper: Process
-    processes: Mapping[str, Kept]
+    processes: Mapping[str, ProcessReport]
 
     @property
     def kept_up(self) -> bool:
@@ -177,9 +177,11 @@ class Control:
         return [kept.name for kept in left]
 
 
-def _kept(name: str, written: Mapping[str, Any]) -> Kept:
+def _kept(name: str, written: Mapping[str, Any]) -> ProcessReport:
     process = Process(int(written["pid"]), str(written["started"]))
-    return Kept(name, process, written["exitCode"], bool(written["stopped"]), float(written["grace"]))
+    return ProcessReport(
+        name, process, written["exitCode"], bool(written["stopped"]), float(written["grace"])
+    )
 
 
 def _tail(path: Path) -> str:

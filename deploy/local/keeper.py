@@ -39,7 +39,7 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclasses.dataclass
-class Kept:
+class SupervisedProcess:
     """One process that the keeper started: how, and what became of it."""
 
     spec: dict[str, Any]  # name, argv, env, cwd, log, grace, needs: what control.Spec sends
@@ -63,7 +63,7 @@ class Keeper:
 
     def __init__(self, lifeline: BinaryIO) -> None:
         self.lifeline = lifeline
-        self.kept: dict[str, Kept] = {}  # in the order of their first start
+        self.kept: dict[str, SupervisedProcess] = {}  # in the order of their first start
         self.leaving = False
         self.selector = selectors.DefaultSelector()
         # A signal only has to end the wait in `run`: what it means is looked up there.
@@ -174,7 +174,7 @@ class Keeper:
                 preexec_fn=prepare,
             )
         started = processes.start_time(child.pid) or ""  # "": it has left already, `reap` will say how
-        self.kept[name] = Kept(spec, child, Process(child.pid, started))
+        self.kept[name] = SupervisedProcess(spec, child, Process(child.pid, started))
 
     def stop(self, name: str) -> None:
         """End one process and wait until it is gone: SIGTERM, its grace, then SIGKILL to its group."""
@@ -194,7 +194,7 @@ class Keeper:
         if kept.exit_code is None:
             kept.exit_code = kept.child.wait()
 
-    def grace(self, kept: Kept) -> float:
+    def grace(self, kept: SupervisedProcess) -> float:
         """Return seconds to wait for a process to leave by itself."""
         needed = self.kept.get(kept.spec["needs"] or "")
         helpless = needed is not None and needed.child.poll() is not None

@@ -3,7 +3,7 @@
 import dataclasses
 
 from deploy.local import processes
-from deploy.local.control import Kept, State
+from deploy.local.control import ProcessReport, State
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Status:
     processes: tuple[ProcessStatus, ...]
 
 
-def of_process(kept: Kept, state: State) -> ProcessStatus:
+def of_process(kept: ProcessReport, state: State) -> ProcessStatus:
     """Return one process as the plane's keeper has it on record, and as the machine shows it."""
     running = kept.running
     word = "running" if running else "exited" if state.kept_up and not kept.stopped else "stopped"

@@ -15,7 +15,7 @@ from controller.policy.pool import SlotRoom
 from controller.policy.queueing.base import NOTHING, QueuePolicy
 from controller.policy.types import JobState
 from sim.engine.evaluations import Evaluations
-from sim.engine.ledger import Ledger
+from sim.engine.ledger import JobColumns
 from sim.engine.result import Result
 from sim.engine.training import Training
 from sim.engine.view import VirtualJob
@@ -46,7 +46,7 @@ def run_bare(
     """
     submitted, admitted, leaving, gone = policy.submitted, policy.admitted, policy.leaving, policy.gone
     decide, give = policy.decide, room.give
-    ledger = Ledger(workload)
+    ledger = JobColumns(workload)
     started, ended, service, counted = ledger.started, ledger.ended, ledger.service, ledger.counted
     preempted, stopped = ledger.preempted, ledger.stopped
     work, done, to_be_told = workload.work, training.done, evals.to_be_told
@@ -165,7 +165,7 @@ def run_bare(
                 stopped.add(row)
 
 
-def _pause(job: VirtualJob, now: float, ledger: Ledger, training: Training) -> None:
+def _pause(job: VirtualJob, now: float, ledger: JobColumns, training: Training) -> None:
     """Stop a run where it stands; it loses no work."""
     row = job.sequence
     job.attained += (now - ledger.counted[row]) * job.gpus

@@ -8,7 +8,7 @@ from sim.engine.training import Training
 from sim.workload import Workload
 
 
-class Ledger:
+class JobColumns:
     """Columns of a `Result` while the run goes on; times in s, -1 where nothing has happened yet.
 
     ``counted``: until when a running job's service is in its view's ``attained``; while it starts, when its

@@ -21,7 +21,7 @@ from sim.engine.crowd import Crowd
 from sim.engine.evaluations import Evaluations
 from sim.engine.gangs import gangs
 from sim.engine.journal import Journal
-from sim.engine.ledger import Ledger
+from sim.engine.ledger import JobColumns
 from sim.engine.result import Result
 from sim.engine.showing import views
 from sim.engine.training import Training
@@ -148,7 +148,7 @@ class _Engine:
         self._journal = journal
         self._kernel = Kernel()
         self._at = self._kernel.at
-        self._ledger = Ledger(workload)
+        self._ledger = JobColumns(workload)
         self._wake_at: float | None = None  # when the policy wants to be asked
         self._armed = inf  # when an alarm is set to ring
         self._alarm = 0  # its ticket

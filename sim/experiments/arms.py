@@ -15,7 +15,7 @@ from sim.experiments.findings import Column, Findings, Value
 from sim.experiments.paper import COMPETITORS
 from sim.experiments.setting import EVALSTOP, Setting
 from sim.experiments.statistics import holm, paired_p
-from sim.experiments.trial import ORACLE, Arm, Outcome, Trial
+from sim.experiments.trial import ORACLE, Arm, ExperimentTrial, Outcome
 from sim.foresight import RuleSpec
 from sim.workloads.kinds import Kind
 
@@ -52,7 +52,7 @@ RULES = (
 )
 
 
-def _plan_competitors(setting: Setting) -> list[Trial]:
+def _plan_competitors(setting: Setting) -> list[ExperimentTrial]:
     return setting.trials((Arm(evalstop_with(setting.rule), setting.rule), *RULES))
 
 
@@ -82,7 +82,7 @@ def _conclude_competitors(setting: Setting, outcomes: Sequence[Outcome]) -> Find
     return Findings("competitors", title, setting.as_dict(), columns, rows, notes=notes)
 
 
-def _plan_bases(setting: Setting) -> list[Trial]:
+def _plan_bases(setting: Setting) -> list[ExperimentTrial]:
     trials = []
     for base in every_base(setting.base):
         name = specs.text(base)

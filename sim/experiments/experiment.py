@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sim.experiments.findings import Findings
 from sim.experiments.setting import Setting
-from sim.experiments.trial import Outcome, Trial
+from sim.experiments.trial import ExperimentTrial, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Experiment:
 
     name: str
     doc: str
-    plan: Callable[[Setting], list[Trial]]
+    plan: Callable[[Setting], list[ExperimentTrial]]
     conclude: Callable[[Setting, Sequence[Outcome]], Findings]
 
 

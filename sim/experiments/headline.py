@@ -12,7 +12,7 @@ from sim.experiments.measures import Tally
 from sim.experiments.paper import HEADLINE
 from sim.experiments.setting import EVALSTOP, Setting
 from sim.experiments.statistics import holm, paired_p
-from sim.experiments.trial import ORACLE, Arm, Outcome, Trial
+from sim.experiments.trial import ORACLE, Arm, ExperimentTrial, Outcome
 
 _COLUMNS = (
     Column("figure", "figure", "text"),
@@ -30,7 +30,7 @@ TESTS: Mapping[str, tuple[Callable[[Tally], float], Callable[[Tally], float]]] =
 }
 
 
-def plan(setting: Setting) -> list[Trial]:
+def plan(setting: Setting) -> list[ExperimentTrial]:
     return setting.trials((Arm(EVALSTOP, setting.rule), ORACLE))
 
 

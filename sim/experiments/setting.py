@@ -13,7 +13,7 @@ from typing import Any
 from controller.policy.params import ParamError, describe
 from controller.policy.queueing import make_policy
 from controller.policy.types import PolicySpec, Quota
-from sim.experiments.trial import Arm, Trial
+from sim.experiments.trial import Arm, ExperimentTrial
 from sim.foresight import RuleSpec
 from sim.latencies import PREEMPTION, Latencies
 from sim.quotas import entry as quota_entries
@@ -71,11 +71,11 @@ class Setting:
             latencies=replace(self.latencies, **changes["latencies"]),
         )
 
-    def trials(self, arms: tuple[Arm, ...] | None = None, label: str = "") -> list[Trial]:
+    def trials(self, arms: tuple[Arm, ...] | None = None, label: str = "") -> list[ExperimentTrial]:
         """Return a trial for each seed; without ``arms``, of the rule in EvalStop."""
         arms = (Arm(EVALSTOP, self.rule),) if arms is None else arms
         seeds = range(self.first_seed, self.first_seed + self.seeds)
-        return [Trial(self.mix, seed, self.base, arms, self.latencies, label) for seed in seeds]
+        return [ExperimentTrial(self.mix, seed, self.base, arms, self.latencies, label) for seed in seeds]
 
     def as_dict(self) -> dict[str, Any]:
         """Everything by name, as JSON values."""

@@ -12,7 +12,7 @@ from sim.experiments.experiment import Experiment, by_label
 from sim.experiments.figures import figures
 from sim.experiments.findings import Column, Findings, Value
 from sim.experiments.setting import Setting
-from sim.experiments.trial import Arm, Outcome, Trial
+from sim.experiments.trial import Arm, ExperimentTrial, Outcome
 from sim.foresight import RuleSpec
 
 _SAID = {False: "from the scores", True: "reported"}  # setting `stderr` -> where the noise is known from
@@ -30,7 +30,7 @@ def _arms(setting: Setting) -> tuple[Arm, ...]:
     )
 
 
-def _plan(setting: Setting) -> list[Trial]:
+def _plan(setting: Setting) -> list[ExperimentTrial]:
     arms = _arms(setting)
     return [t for stderr, said in _SAID.items() for t in setting.but(stderr=stderr).trials(arms, said)]
 

@@ -11,7 +11,7 @@ from sim.experiments.experiment import Experiment, by_label
 from sim.experiments.figures import figures
 from sim.experiments.findings import Column, Findings, Value
 from sim.experiments.setting import EVALSTOP, Setting
-from sim.experiments.trial import ORACLE, Arm, Outcome, Trial
+from sim.experiments.trial import ORACLE, Arm, ExperimentTrial, Outcome
 from sim.workloads import FAMILIES
 
 
@@ -29,7 +29,7 @@ class Sweep:
     def experiment(self) -> Experiment:
         return Experiment(self.name, self.doc, self._plan, self._conclude)
 
-    def _plan(self, setting: Setting) -> list[Trial]:
+    def _plan(self, setting: Setting) -> list[ExperimentTrial]:
         trials = []
         for value in self.values:
             varied = self.vary(setting, value)
@@ -114,7 +114,7 @@ def _cell(setting: Setting, interval: float, k: int, depth: float) -> Setting:
     return setting.but(eval_interval=interval, depth=depth).with_rule(k=k)
 
 
-def _plan_grid(setting: Setting) -> list[Trial]:
+def _plan_grid(setting: Setting) -> list[ExperimentTrial]:
     trials = []
     for depth in DEPTHS:
         for interval in INTERVALS:

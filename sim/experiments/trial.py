@@ -32,7 +32,7 @@ ORACLE = Arm("oracle", RuleSpec(PolicySpec("kDeclines", {"k": 1})), oracle=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ExperimentTrial:
     """Everything that a trial depends on; ``label`` says what of it a sweep varies."""
 
     mix: MixSettings
@@ -53,7 +53,7 @@ class Outcome:
     arms: dict[str, Tally]
 
 
-def run(trial: Trial) -> Outcome:
+def run(trial: ExperimentTrial) -> Outcome:
     """Run a trial; the same trial always gives the same outcome."""
     population = generate(trial.mix, trial.seed)
     alone = run_arm(population, trial, None)
@@ -61,7 +61,7 @@ def run(trial: Trial) -> Outcome:
     return Outcome(trial.label, trial.seed, tally_base(population, alone), tallies)
 
 
-def run_arm(population: Population, trial: Trial, arm: Arm | None) -> Result:
+def run_arm(population: Population, trial: ExperimentTrial, arm: Arm | None) -> Result:
     """Return the base policy with an arm around it, or alone."""
     cluster = Cluster.slots(trial.mix.gpus)
     base = make_policy(trial.base)

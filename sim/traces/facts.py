@@ -9,7 +9,7 @@ from pathlib import Path
 from controller.policy.job import Desired, JobRecord
 from controller.policy.types import Attempt, EvalPoint, JobView
 
-Place = tuple[Attempt, int]  # of an eval: attempt and step
+EvalKey = tuple[Attempt, int]  # of an eval: attempt and step
 
 
 @dataclass(slots=True)
@@ -26,8 +26,8 @@ class JobFacts:
     record: JobRecord | None = None
     told: float = 0.0  # when wish and record were as they are here
     points: list[EvalPoint] = field(default_factory=list)
-    losses: dict[Place, float] = field(default_factory=dict)  # training loss when the eval was first seen
-    others: dict[str, dict[Place, float]] = field(default_factory=dict)  # by metric, as the trainer reports
+    losses: dict[EvalKey, float] = field(default_factory=dict)  # training loss when the eval was first seen
+    others: dict[str, dict[EvalKey, float]] = field(default_factory=dict)  # by metric, as the trainer reports
     step: int = 0
     total_steps: int = 0
     checkpoints: list[int] = field(default_factory=list)  # steps, in the order in which they were told of

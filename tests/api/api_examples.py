@@ -15,8 +15,8 @@ from controller.policy.job.types import (
     Desired,
     InFlight,
     JobRecord,
-    Kept,
     Operation,
+    ProtectedCheckpoint,
     RuleRecord,
     RunFile,
 )
@@ -91,9 +91,9 @@ CONDITIONS = [value for name, value in vars(conditions).items() if name.isupper(
 DESIRED = Desired("team/run", "uid", 12, "gold_reward", 4, 8, PolicySpec("kDeclines"))
 
 
-def kept(step: int) -> Kept:
+def kept(step: int) -> ProtectedCheckpoint:
     path = f"/retained/research-team/over-optimising-run-3b3f2a/{step}"
-    return Kept(step, step, path, "sha256:" + "a" * 64, NOW, 123456789012, LONG)
+    return ProtectedCheckpoint(step, step, path, "sha256:" + "a" * 64, NOW, 123456789012, LONG)
 
 
 def full_record(*, condition_count: int, retained: int, message: str) -> JobRecord:

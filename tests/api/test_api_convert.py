@@ -26,7 +26,7 @@ from controller.policy.job.types import (
 from controller.policy.stopping import DEFAULT_MODIFIERS, RULES, make_rule
 from controller.policy.stopping.gate import GateParams
 from controller.policy.stopping.kdeclines import KDeclinesParams
-from controller.policy.types import EvalPoint, Hold, Mode, PolicySpec, Verb
+from controller.policy.types import EvalPoint, Mode, PolicySpec, Reservation, Verb
 
 
 def test_a_valid_spec_arrives_whole() -> None:
@@ -376,12 +376,16 @@ def test_switches_are_words() -> None:
 @given(
     st.lists(
         st.builds(
-            Hold, st.just("a/b"), st.just("c/d"), st.just(("n1", "n1")), st.floats(min_value=1, max_value=4e9)
+            Reservation,
+            st.just("a/b"),
+            st.just("c/d"),
+            st.just(("n1", "n1")),
+            st.floats(min_value=1, max_value=4e9),
         ),
         max_size=3,
     ).map(tuple)
 )
-def test_holds_read_back_exactly(found: tuple[Hold, ...]) -> None:
+def test_holds_read_back_exactly(found: tuple[Reservation, ...]) -> None:
     assert holds({"holds": stored_holds(found)}) == found
 
 

@@ -11,22 +11,31 @@ from hypothesis import strategies as st
 from controller.api.paths import gathered, spread
 from controller.api.record import record, size, status
 from controller.api.status import RLHFJobStatus
-from controller.policy.job.types import Desired, EvalBaseline, InFlight, JobRecord, Kept, Operation
+from controller.policy.job.types import (
+    Desired,
+    EvalBaseline,
+    InFlight,
+    JobRecord,
+    Operation,
+    ProtectedCheckpoint,
+)
 from controller.policy.types import Attempt, PolicySpec
 
 UID = "0f2a1bb7-1111-2222-3333-444455556666"
 DESIRED = Desired("a/b", UID, 1, "gold", 1, 1, rule=PolicySpec("scan"))
 
 
-def kept(step: int, path: str) -> Kept:
-    return Kept(step, step, path, "sha256:" + "a" * 64, 1e9, 10**12, 0.5, Attempt(2, "9f2c41d0"))
+def kept(step: int, path: str) -> ProtectedCheckpoint:
+    return ProtectedCheckpoint(
+        step, step, path, "sha256:" + "a" * 64, 1e9, 10**12, 0.5, Attempt(2, "9f2c41d0")
+    )
 
 
 def full(location: str) -> JobRecord:
     """With as many pins as a record can name."""
     pins = f"{location}/.evalstop/{UID}"
 
-    def pin(step: int) -> Kept:
+    def pin(step: int) -> ProtectedCheckpoint:
         return kept(step, f"{pins}/2-9f2c41d0-{step}")
 
     release = tuple(pin(step).path for step in range(8))

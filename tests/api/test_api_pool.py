@@ -17,7 +17,7 @@ from controller.api.crd import root_schema
 from controller.api.gpupool import GPUPool
 from controller.policy.pool.handovers import Handover
 from controller.policy.pool.reservations import HOLDS_MAX, NODES_MAX
-from controller.policy.types import Delegate, Hold
+from controller.policy.types import Delegate, Reservation
 
 ETCD_LIMIT = 1_500_000  # bytes of one object, as the API server is set up by default
 
@@ -94,7 +94,12 @@ KEYS = st.from_regex(r"[a-z]{1,8}/[a-z]{1,8}", fullmatch=True)
 TIMES = st.floats(1, 4e9)
 MAYBE = st.none() | TIMES
 HOLDS = st.builds(
-    Hold, KEYS, KEYS, st.lists(st.text("abc-1", max_size=9), max_size=4).map(tuple), TIMES, st.integers(0, 99)
+    Reservation,
+    KEYS,
+    KEYS,
+    st.lists(st.text("abc-1", max_size=9), max_size=4).map(tuple),
+    TIMES,
+    st.integers(0, 99),
 )
 HANDOVERS = st.builds(
     Handover,
@@ -111,7 +116,9 @@ HANDOVERS = st.builds(
 
 
 @given(st.lists(HOLDS, max_size=5).map(tuple), st.lists(HANDOVERS, max_size=5).map(tuple))
-def test_holds_and_handovers_read_back_exactly(holds: tuple[Hold, ...], stops: tuple[Handover, ...]) -> None:
+def test_holds_and_handovers_read_back_exactly(
+    holds: tuple[Reservation, ...], stops: tuple[Handover, ...]
+) -> None:
     status = {"holds": convert.stored_holds(holds), "lastHandovers": convert.stored_handovers(stops)}
     status = json.loads(json.dumps(status, allow_nan=False))
     assert convert.holds(status) == holds
@@ -131,7 +138,9 @@ def test_the_largest_list_of_holds_fits_into_one_object() -> None:
     """With names as long as Kubernetes allows, and as many nodes as are announced."""
     each = NODES_MAX // HOLDS_MAX
     node, key = "n" * 253, "n" * 63 + "/" + "j" * 40
-    longest = tuple(Hold(key, key, (node,) * each, 4e9 + 0.123456, 2**31 - 1) for _ in range(HOLDS_MAX))
+    longest = tuple(
+        Reservation(key, key, (node,) * each, 4e9 + 0.123456, 2**31 - 1) for _ in range(HOLDS_MAX)
+    )
     assert len(json.dumps(convert.stored_holds(longest))) < ETCD_LIMIT
     schema = root_schema(GPUPool)["properties"]["status"]["properties"]
     assert schema["holds"]["maxItems"] == HOLDS_MAX

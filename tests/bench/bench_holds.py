@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.api import convert
-from controller.policy.types import Hold
+from controller.policy.types import Reservation
 from deploy.local.client import Client
 from deploy.local.components import Options
 from deploy.local.plane import Plane
@@ -57,9 +57,9 @@ def _seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _hold(i: int) -> Hold:
+def _hold(i: int) -> Reservation:
     nodes = tuple(f"gpu-node-{i * MEMBERS + j:05d}.cluster.local" for j in range(MEMBERS))
-    return Hold(f"team-a/stopped-run-{i:03d}", f"team-b/waiting-run-{i:03d}", nodes, 1.8e9 + i, 1)
+    return Reservation(f"team-a/stopped-run-{i:03d}", f"team-b/waiting-run-{i:03d}", nodes, 1.8e9 + i, 1)
 
 
 def _object(i: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from controller.extender.requeueing import RefusedPods
 from controller.extender.service import Service
 from controller.extender.settings import Settings
 from controller.extender.web import verbs_app
-from controller.policy.node.ledger import Gang, Ledger
+from controller.policy.node.ledger import Gang, GpuLedger
 from controller.web.connections import Connections, Limits
 from controller.web.server import WebServer
 from deploy.local.scheduler import Certificates
@@ -42,9 +42,9 @@ def job(index: int) -> str:
     return f"bench/gang-{index:04d}"
 
 
-def filled(nodes: int, kept: int) -> Ledger:
+def filled(nodes: int, kept: int) -> GpuLedger:
     """So many nodes of eight GPUs; the first ``kept`` of them each for some gang of five."""
-    ledger = Ledger()
+    ledger = GpuLedger()
     for index in range(nodes):
         ledger.put_node(node(index), 8, f"rack-{index // 32}")
     for number in range(kept // MEMBERS):
@@ -58,9 +58,9 @@ def planned(gang: int, member: int, nodes: int) -> str:
     return node((gang * MEMBERS + member) % nodes)
 
 
-def admitted(nodes: int, gangs: int) -> Ledger:
+def admitted(nodes: int, gangs: int) -> GpuLedger:
     """So many nodes of 64 GPUs, and gangs of five members of one GPU each, spread over them."""
-    ledger = Ledger()
+    ledger = GpuLedger()
     for index in range(nodes):
         ledger.put_node(node(index), 64, f"rack-{index // 32}")
     for number in range(gangs):
@@ -103,7 +103,7 @@ async def echo(
     await send({"type": "http.response.body", "body": body})
 
 
-def _extender(ledger: Ledger) -> FastAPI:
+def _extender(ledger: GpuLedger) -> FastAPI:
     metrics = Metrics()
     service = Service(ledger, RefusedPods(), metrics, lambda: 0.0)
     service.ready = True

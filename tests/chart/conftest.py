@@ -11,7 +11,7 @@ import pytest
 from audit_log import AuditLog
 from installed import SPACE, for_kubelets
 
-from deploy.helm.cluster import Cluster
+from deploy.helm.cluster import ChartCluster
 from deploy.helm.local import LOCAL, POOL, POOL_LABEL
 from deploy.kind.stage import scheduler_image
 from deploy.local.acquire import Found
@@ -49,20 +49,20 @@ def chart_plane(
 @pytest.fixture(scope="module")
 def cluster(
     chart_plane: Plane, helm_program: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
+) -> Iterator[ChartCluster]:
     """A cluster whose pool has nodes: locally two of two GPUs each. Nothing is installed yet."""
     if given_cluster.given() is not None:
         helm = Helm(helm_program, chart_plane.kubeconfig, tmp_path_factory.mktemp("helm"))
-        found = Cluster(chart_plane.kubeconfig, chart_plane.binaries[KUBECTL], helm)
+        found = ChartCluster(chart_plane.kubeconfig, chart_plane.binaries[KUBECTL], helm)
         found.kubectl("delete", "namespace", SPACE, "--ignore-not-found", "--wait", timeout_s=180)
         yield found
         return
     with Nodes(chart_plane, count=2, gpus=2, labels={POOL_LABEL: POOL["name"]}):
-        yield Cluster.of(chart_plane, helm_program)
+        yield ChartCluster.of(chart_plane, helm_program)
 
 
 @pytest.fixture(scope="module")
-def values(cluster: Cluster) -> dict[str, Any]:
+def values(cluster: ChartCluster) -> dict[str, Any]:
     """Values of the chart for this cluster."""
     if given_cluster.given() is None:
         return LOCAL
@@ -70,7 +70,7 @@ def values(cluster: Cluster) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def notes(cluster: Cluster, values: dict[str, Any]) -> str:
+def notes(cluster: ChartCluster, values: dict[str, Any]) -> str:
     """The chart is installed: what Helm said. A given cluster may have definitions that no Helm made."""
     return cluster.install(values, *(["--take-ownership"] if given_cluster.given() is not None else []))
 

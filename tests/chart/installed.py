@@ -25,7 +25,7 @@ from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.taints import Taints
 from controller.web.certificates import issue_server, make_authority
-from deploy.helm.cluster import Cluster, until
+from deploy.helm.cluster import ChartCluster, until
 from deploy.helm.local import LOCAL, POOL
 from deploy.local.errors import PlaneError
 
@@ -58,7 +58,7 @@ class Dashboard:
         }
     }
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ChartCluster) -> None:
         self._cluster = cluster
         now = datetime.datetime.now(datetime.UTC)
         authority = make_authority(now)
@@ -101,7 +101,7 @@ class Dashboard:
             return error.code, error.read().decode()
 
 
-def may(cluster: Cluster, user: str, verb: str, resource: str, namespace: str = "default") -> bool:
+def may(cluster: ChartCluster, user: str, verb: str, resource: str, namespace: str = "default") -> bool:
     """Whether the API server lets a user do that now; kubectl's exit status is 1 where it does not."""
     try:
         return "yes" in cluster.kubectl("auth", "can-i", verb, resource, f"--as={user}", "-n", namespace)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rendering import NAMESPACE
 
-from deploy.helm.cluster import Cluster, until
+from deploy.helm.cluster import ChartCluster, until
 
 OPERATORS = ("-n", NAMESPACE, "-l", "app.kubernetes.io/name=evalstop-operator")
 
 
-def pods(cluster: Cluster) -> dict[str, str]:
+def pods(cluster: ChartCluster) -> dict[str, str]:
     """uid -> name of the operator's pods that are ready and not on their way out."""
     return {
         pod["metadata"]["uid"]: pod["metadata"]["name"]
@@ -24,35 +24,35 @@ def pods(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def lease(cluster: Cluster) -> dict[str, Any]:
+def lease(cluster: ChartCluster) -> dict[str, Any]:
     found: dict[str, Any] = cluster.get("lease", "evalstop-operator", "-n", NAMESPACE)["spec"]
     return found
 
 
-def leader(cluster: Cluster) -> str:
+def leader(cluster: ChartCluster) -> str:
     """The name of the pod that leads; empty: none of those that are ready does."""
     holder = lease(cluster).get("holderIdentity") or ""
     return next((name for uid, name in pods(cluster).items() if uid in holder), "")
 
 
-def two_stand(cluster: Cluster) -> bool:
+def two_stand(cluster: ChartCluster) -> bool:
     return len(pods(cluster)) == 2 and bool(leader(cluster))
 
 
-def acts(cluster: Cluster) -> bool:
+def acts(cluster: ChartCluster) -> bool:
     """Somebody looks after the pool: what has just been changed of it has been seen."""
     pool = cluster.get("gpupool", "research")
     return bool(pool["status"]["observedGeneration"] == pool["metadata"]["generation"])
 
 
-def change(cluster: Cluster, max_priority: int) -> None:
+def change(cluster: ChartCluster, max_priority: int) -> None:
     spec = {"allowedNamespaces": [{"name": "*", "maxPriority": max_priority}]}
     cluster.kubectl("patch", "gpupool", "research", "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
 @pytest.mark.timeout(300)
 def test_the_other_operator_goes_on_when_the_leaders_pod_goes(
-    cluster: Cluster, notes: str, values: dict[str, Any]
+    cluster: ChartCluster, notes: str, values: dict[str, Any]
 ) -> None:
     assert values["operator"]["replicas"] == 2
     until("two operators", lambda: two_stand(cluster), 90)

@@ -30,7 +30,7 @@ from rendering import NAMESPACE, Object, named, render, rules
 
 from controller.operator.state import runfile
 from controller.policy.job.types import RunFile
-from deploy.helm.cluster import RELEASE, Cluster, until
+from deploy.helm.cluster import RELEASE, ChartCluster, until
 from deploy.helm.local import LOCAL, POOL, POOL_LABEL
 from deploy.local.demo import cast as casting
 from deploy.local.demo.facts import Role
@@ -60,7 +60,7 @@ def hurried(job: Any, gpus: int, **options: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def jobs(cluster: Cluster) -> dict[Role, dict[str, Any]]:
+def jobs(cluster: ChartCluster) -> dict[Role, dict[str, Any]]:
     """Sample jobs, each of which takes every GPU that there is."""
     nodes = cluster.get("nodes", "-l", f"{POOL_LABEL}={POOL['name']}")["items"]
     gpus = sum(int(node["status"]["allocatable"]["nvidia.com/gpu"]) for node in nodes)
@@ -73,7 +73,7 @@ def jobs(cluster: Cluster) -> dict[Role, dict[str, Any]]:
 
 
 def test_installed_and_the_notes_say_what_comes_next(
-    cluster: Cluster, notes: str, values: dict[str, Any]
+    cluster: ChartCluster, notes: str, values: dict[str, Any]
 ) -> None:
     assert "STATUS: deployed" in notes
     assert f"helm -n {NAMESPACE} test {RELEASE} --logs" in notes
@@ -91,7 +91,7 @@ def test_installed_and_the_notes_say_what_comes_next(
     assert pool["metadata"]["labels"]["app.kubernetes.io/instance"] == RELEASE
 
 
-def test_helm_test_looks_at_it_from_inside(cluster: Cluster, notes: str, values: dict[str, Any]) -> None:
+def test_helm_test_looks_at_it_from_inside(cluster: ChartCluster, notes: str, values: dict[str, Any]) -> None:
     said = cluster.helm("test", RELEASE, "--namespace", NAMESPACE, "--logs", "--timeout=90s", timeout_s=120)
     assert "Phase:          Succeeded" in said
     lines = [line.split() for line in said.splitlines() if line.startswith(("ok ", "FAIL "))]
@@ -108,7 +108,7 @@ def test_helm_test_looks_at_it_from_inside(cluster: Cluster, notes: str, values:
 
 @pytest.mark.timeout(240)
 def test_a_run_is_stopped_and_its_gpus_are_handed_over(
-    cluster: Cluster, notes: str, jobs: dict[Role, dict[str, Any]]
+    cluster: ChartCluster, notes: str, jobs: dict[Role, dict[str, Any]]
 ) -> None:
     supplies = [d for d in casting.load(namespace=SPACE).supplies if d["kind"] != "GPUPool"]
     cluster.apply(supplies)
@@ -128,14 +128,14 @@ def test_a_run_is_stopped_and_its_gpus_are_handed_over(
     assert status()["retained"], "no checkpoint was kept"
 
 
-def is_true(cluster: Cluster, job: dict[str, Any], kind: str) -> bool:
+def is_true(cluster: ChartCluster, job: dict[str, Any], kind: str) -> bool:
     found = cluster.condition(SPACE, job["metadata"]["name"], kind)
     return found is not None and found["status"] == "True"
 
 
 def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
     own_plane: None,
-    cluster: Cluster,
+    cluster: ChartCluster,
     chart_plane: Plane,
     audit: AuditLog,
     helm: Helm,
@@ -166,7 +166,7 @@ def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
         compare(audit, account, [named(objects, kind, name) for kind, name in roles])
 
 
-def read_metrics(cluster: Cluster) -> None:
+def read_metrics(cluster: ChartCluster) -> None:
     """Of operator and extender: for who may, with a token, and for nobody else."""
     tokens = {}
     for name in ("prometheus", "passer-by"):
@@ -239,7 +239,7 @@ NEVER_ASKED_FOR = {
 }
 
 
-def find_a_name_taken(cluster: Cluster, audit: AuditLog, job: dict[str, Any]) -> None:
+def find_a_name_taken(cluster: ChartCluster, audit: AuditLog, job: dict[str, Any]) -> None:
     """A ConfigMap of the name that the operator gives its own: it looks, does not touch it, and says so."""
     mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "clash-run", "namespace": SPACE}}
     clash = copy.deepcopy(job) | {"metadata": {"name": "clash", "namespace": SPACE}}
@@ -259,7 +259,7 @@ def find_a_name_taken(cluster: Cluster, audit: AuditLog, job: dict[str, Any]) ->
     cluster.kubectl("delete", "rlhfjob", "clash", "-n", SPACE)
 
 
-def resume(cluster: Cluster, audit: AuditLog, job: dict[str, Any]) -> None:
+def resume(cluster: ChartCluster, audit: AuditLog, job: dict[str, Any]) -> None:
     """The stopped run goes on from its best checkpoint; where that is, its trainer reads in its ConfigMap."""
     wanted = json.dumps({"spec": {"resume": {"id": "once-more", "from": "Best"}}})
     cluster.kubectl("patch", "rlhfjob", job["metadata"]["name"], "-n", SPACE, "--type=merge", "-p", wanted)
@@ -270,7 +270,7 @@ def wait_for_rights(audit: AuditLog, rights: set[Right], account: str = "evalsto
     until(f"{account} to use {rights}", lambda: rights <= audit.used(account, NAMESPACE), 120)
 
 
-def wake_a_parked_pod(cluster: Cluster) -> None:
+def wake_a_parked_pod(cluster: ChartCluster) -> None:
     """A pod that was refused by an extender of former days, and would not be now: the extender touches it."""
     pod: dict[str, Any] = {
         "apiVersion": "v1",
@@ -301,7 +301,7 @@ def wake_a_parked_pod(cluster: Cluster) -> None:
 
 def test_the_dashboard_shows_viewers_what_they_may_see_by_rights_that_it_uses(
     own_plane: None,
-    cluster: Cluster,
+    cluster: ChartCluster,
     audit: AuditLog,
     helm: Helm,
     chart: Path,
@@ -329,7 +329,7 @@ def test_the_dashboard_shows_viewers_what_they_may_see_by_rights_that_it_uses(
     # The next upgrade is without it, and takes it away.
 
 
-def test_a_pool_cannot_be_applied_anew_without_the_right_to_create(cluster: Cluster, notes: str) -> None:
+def test_a_pool_cannot_be_applied_anew_without_the_right_to_create(cluster: ChartCluster, notes: str) -> None:
     rule = {"apiGroups": ["evalstop.dev"], "resources": ["gpupools"], "verbs": ["get", "patch"]}
     rbac = "rbac.authorization.k8s.io"
     role = {
@@ -355,7 +355,7 @@ def test_a_pool_cannot_be_applied_anew_without_the_right_to_create(cluster: Clus
 
 
 def test_without_its_rights_over_finalizers_the_operator_could_own_nothing(
-    own_plane: None, cluster: Cluster, helm: Helm, chart: Path
+    own_plane: None, cluster: ChartCluster, helm: Helm, chart: Path
 ) -> None:
     role = named(render(helm, chart, LOCAL), "ClusterRole", "evalstop-operator")
     role["metadata"] = {"name": "less"}
@@ -379,7 +379,7 @@ def test_without_its_rights_over_finalizers_the_operator_could_own_nothing(
 
 
 def test_an_upgrade_keeps_certificates_renews_them_in_time_and_takes_new_pools(
-    cluster: Cluster, notes: str, values: dict[str, Any]
+    cluster: ChartCluster, notes: str, values: dict[str, Any]
 ) -> None:
     before = secrets(cluster)
     changed = copy.deepcopy(values)
@@ -416,7 +416,7 @@ def test_an_upgrade_keeps_certificates_renews_them_in_time_and_takes_new_pools(
     cluster.install(changed)
 
 
-def test_helms_record_of_the_release_can_sign_nothing(cluster: Cluster, notes: str) -> None:
+def test_helms_record_of_the_release_can_sign_nothing(cluster: ChartCluster, notes: str) -> None:
     """Whoever reads it has the keys of these pods, and no more: not one of the extender's authority."""
     found = cluster.get("secrets", "-n", NAMESPACE, "-l", "owner=helm")["items"]
     assert found
@@ -435,13 +435,13 @@ def test_helms_record_of_the_release_can_sign_nothing(cluster: Cluster, notes: s
             assert serialization.load_pem_private_key(key, None).public_key() not in authorities
 
 
-def secrets(cluster: Cluster) -> dict[str, dict[str, str]]:
+def secrets(cluster: ChartCluster) -> dict[str, dict[str, str]]:
     found = cluster.get("secrets", "-n", NAMESPACE, "-l", "app.kubernetes.io/part-of=evalstop")["items"]
     return {o["metadata"]["name"]: o["data"] for o in found}
 
 
 def test_a_second_release_is_refused_and_says_where_the_first_is(
-    cluster: Cluster, notes: str, chart: Path
+    cluster: ChartCluster, notes: str, chart: Path
 ) -> None:
     done = cluster.helm.run("install", "mine", str(chart), "-n", "elsewhere", "--create-namespace")
     assert done.returncode != 0
@@ -458,7 +458,7 @@ def test_a_second_release_is_refused_and_says_where_the_first_is(
     ],
 )
 def test_definitions_of_another_version(
-    cluster: Cluster, notes: str, values: dict[str, Any], version: str, given: dict[str, Any], words: str
+    cluster: ChartCluster, notes: str, values: dict[str, Any], version: str, given: dict[str, Any], words: str
 ) -> None:
     """A downgrade is refused; so is a chart that shall not touch definitions that are too old for it."""
     label = ("label", "crd", "gpupools.evalstop.dev", "--overwrite")
@@ -473,7 +473,7 @@ def test_definitions_of_another_version(
 
 
 def test_definitions_applied_by_hand_tell_the_chart_their_version(
-    cluster: Cluster, notes: str, values: dict[str, Any], repository: Path
+    cluster: ChartCluster, notes: str, values: dict[str, Any], repository: Path
 ) -> None:
     """As the refusal advises: with `crds.install=false` the chart is let over them from then on."""
     label = ("label", "crd", "gpupools.evalstop.dev", "--overwrite", "app.kubernetes.io/version=0.0.9")
@@ -487,7 +487,7 @@ def test_definitions_applied_by_hand_tell_the_chart_their_version(
 
 
 def test_a_decision_log_of_two_replicas_needs_a_claim_for_several_nodes(
-    cluster: Cluster, notes: str, values: dict[str, Any]
+    cluster: ChartCluster, notes: str, values: dict[str, Any]
 ) -> None:
     claim: dict[str, Any] = {
         "apiVersion": "v1",
@@ -515,7 +515,7 @@ def test_a_decision_log_of_two_replicas_needs_a_claim_for_several_nodes(
 
 
 def test_older_definitions_are_brought_up_to_date(
-    cluster: Cluster, notes: str, values: dict[str, Any]
+    cluster: ChartCluster, notes: str, values: dict[str, Any]
 ) -> None:
     """A field that an older definition lacks is there after an upgrade; Helm's crds/ folder has no such."""
     path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/gangTimeoutSeconds"
@@ -528,7 +528,7 @@ def test_older_definitions_are_brought_up_to_date(
 
 
 @pytest.fixture(scope="module")
-def long_running(cluster: Cluster, jobs: dict[Role, dict[str, Any]]) -> dict[str, Any]:
+def long_running(cluster: ChartCluster, jobs: dict[Role, dict[str, Any]]) -> dict[str, Any]:
     """A job that trains while the chart is upgraded, and when it is taken away."""
     runs = long_run(jobs[Role.WAITING])
     cluster.apply([runs])
@@ -539,7 +539,12 @@ def long_running(cluster: Cluster, jobs: dict[Role, dict[str, Any]]) -> dict[str
 
 @pytest.mark.timeout(420)
 def test_the_documented_upgrade_keeps_what_was_set_and_the_pods_of_running_jobs(
-    cluster: Cluster, notes: str, long_running: dict[str, Any], chart: Path, repository: Path, tmp_path: Path
+    cluster: ChartCluster,
+    notes: str,
+    long_running: dict[str, Any],
+    chart: Path,
+    repository: Path,
+    tmp_path: Path,
 ) -> None:
     """The command of docs/operate/install.md, to a chart of another version and with another default."""
     newer = tmp_path / "evalstop"
@@ -571,13 +576,13 @@ def test_the_documented_upgrade_keeps_what_was_set_and_the_pods_of_running_jobs(
     assert is_true(cluster, long_running, "Running")
 
 
-def helm_values(cluster: Cluster) -> Any:
+def helm_values(cluster: ChartCluster) -> Any:
     """What was set, as Helm keeps it."""
     told = cluster.helm("get", "values", RELEASE, "--namespace", NAMESPACE, "--output=json")
     return json.loads(told)
 
 
-def uids(cluster: Cluster, component: str) -> set[str]:
+def uids(cluster: ChartCluster, component: str) -> set[str]:
     """The pods of a component of the chart."""
     found = cluster.get("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={component}")["items"]
     return {pod["metadata"]["uid"] for pod in found}
@@ -585,7 +590,7 @@ def uids(cluster: Cluster, component: str) -> set[str]:
 
 @pytest.mark.timeout(420)
 def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(
-    cluster: Cluster,
+    cluster: ChartCluster,
     notes: str,
     values: dict[str, Any],
     jobs: dict[Role, dict[str, Any]],
@@ -620,7 +625,7 @@ def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(
 LEFT = {"PriorityClass evalstop-rlhf", "Pod evalstop-test", "Lease evalstop-operator"}
 
 
-def left(cluster: Cluster) -> set[str]:
+def left(cluster: ChartCluster) -> set[str]:
     """The release's objects that are there beside definitions, and its Leases but kube-scheduler's own."""
     of_cluster = (
         "clusterroles,clusterrolebindings,priorityclasses,"
@@ -637,7 +642,7 @@ def left(cluster: Cluster) -> set[str]:
     return {f"{o['kind']} {o['metadata']['name']}" for o in ours} - {"Lease evalstop-scheduler"}
 
 
-def lose_a_pod(cluster: Cluster, job: dict[str, Any], replaced: bool) -> None:
+def lose_a_pod(cluster: ChartCluster, job: dict[str, Any], replaced: bool) -> None:
     """A pod of a workload goes, as with its node: the Job controller's new one is let in, and runs where its
     kube-scheduler is still there (``replaced``)."""
     label = f"evalstop.dev/job={job['metadata']['name']},evalstop.dev/component=workload"
@@ -667,7 +672,7 @@ def long_run(job: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def pods_of(cluster: Cluster, job: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
+def pods_of(cluster: ChartCluster, job: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """A job's training pods by uid: phase, and how often each container was restarted."""
     label = f"evalstop.dev/job={job['metadata']['name']},evalstop.dev/component=workload"
     return {
@@ -688,7 +693,7 @@ print(json.dumps(found))
 """
 
 
-def retained_files(cluster: Cluster, job: dict[str, Any]) -> dict[str, str]:
+def retained_files(cluster: ChartCluster, job: dict[str, Any]) -> dict[str, str]:
     """Digests of all files on the claim of retained checkpoints, read by a pod that mounts it where an access
     pod does: statuses name paths so."""
     template = job["spec"]["workload"]["template"]["spec"]["template"]["spec"]
@@ -722,5 +727,5 @@ def retained_files(cluster: Cluster, job: dict[str, Any]) -> dict[str, str]:
     return files
 
 
-def names_of(cluster: Cluster, kind: str) -> set[str]:
+def names_of(cluster: ChartCluster, kind: str) -> set[str]:
     return {o["metadata"]["name"] for o in cluster.get(kind, "-n", SPACE)["items"]}

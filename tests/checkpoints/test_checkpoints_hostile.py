@@ -25,7 +25,7 @@ from trainers_files import hugging_face, write
 from controller.checkpoints.access import answer
 from controller.checkpoints.jobs import access_job
 from controller.checkpoints.request import REQUEST_ENV
-from controller.policy.job.types import Kept, Operation, StartAccess
+from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
 from controller.policy.types import Attempt
 
 SHARD = "model-00001-of-00002.safetensors"
@@ -65,7 +65,11 @@ class Stage:
         self, operation: Operation, step: int = 0, source: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         self.serial += 1
-        kept = Kept(source["step"], source["step"], source["path"], source["digest"], 0.0) if source else None
+        kept = (
+            ProtectedCheckpoint(source["step"], source["step"], source["path"], source["digest"], 0.0)
+            if source
+            else None
+        )
         action = StartAccess(
             f"{operation}-{step}-{self.serial}", operation, step, source=kept, attempt=Attempt(1)
         )

@@ -15,7 +15,7 @@ from controller.checkpoints.jobs import (
     parse_result,
 )
 from controller.checkpoints.request import Request
-from controller.policy.job.types import Kept, Operation, StartAccess
+from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
 
 UID = "0f2a1bb7-3c52-4d5e-9d61-8d7b5a1c0001"
 DIGEST = "sha256:" + "ab" * 32
@@ -77,7 +77,7 @@ CLAIMS: dict[str, Any] = {
     "kept": {"spec": {"accessModes": ["ReadWriteMany"]}},
 }
 CHILD = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "run", "uid": "child-uid"}}
-PINNED = Kept(400, 400, f"/data/runs/a/.evalstop/{UID}/400", DIGEST, 0.0)
+PINNED = ProtectedCheckpoint(400, 400, f"/data/runs/a/.evalstop/{UID}/400", DIGEST, 0.0)
 SECURE = StartAccess("secure-400-3", Operation.SECURE, 400, max_step_lag=50)
 RETAIN = StartAccess("retain-400-4", Operation.RETAIN, 400, source=PINNED)
 RESTORE = StartAccess("restore-400-5", Operation.RESTORE, 400, source=PINNED)

@@ -19,7 +19,7 @@ from controller.policy.job.types import (
     Decision,
     Desired,
     JobRecord,
-    Kept,
+    ProtectedCheckpoint,
     RuleRecord,
     RunProgress,
 )
@@ -84,8 +84,8 @@ def evals(scores: tuple[float, ...], proxy: bool = False) -> tuple[EvalPoint, ..
     )
 
 
-def kept(step: int, path: str) -> Kept:
-    return Kept(step, step, path, DIGEST, START + 181, 12_300_000, 0.75, evidence="SaveRecord")
+def kept(step: int, path: str) -> ProtectedCheckpoint:
+    return ProtectedCheckpoint(step, step, path, DIGEST, START + 181, 12_300_000, 0.75, evidence="SaveRecord")
 
 
 def condition(type_: str, status: bool, reason: str, message: str) -> Condition:

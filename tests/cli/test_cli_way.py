@@ -199,7 +199,7 @@ def test_more_jobs_than_a_page_of_a_list_has(shell: Shell) -> None:
     with fresh_namespace(shell.plane, "cli-many") as namespace:
         bodies = [w.job(f"run-{i:04}", namespace, shell.pool) for i in range(MANY)]
 
-        async def make(api: cluster.Cluster) -> None:
+        async def make(api: cluster.CallerApi) -> None:
             for start in range(0, MANY, 50):
                 await asyncio.gather(*(api.create(RLHFJOBS, body) for body in bodies[start : start + 50]))
 

@@ -12,7 +12,15 @@ from rich.console import Console
 from controller.api.record import status as write_status
 from controller.policy.job.conditions import COMPLETED, RELEASED, TERMINATION
 from controller.policy.job.endings import AWAITS_CONTROLLER
-from controller.policy.job.types import AdmissionRecord, Best, Condition, Decision, Desired, JobRecord, Kept
+from controller.policy.job.types import (
+    AdmissionRecord,
+    Best,
+    Condition,
+    Decision,
+    Desired,
+    JobRecord,
+    ProtectedCheckpoint,
+)
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Proposal
 from deploy.local.demo import cast, picture, trainer
 from deploy.local.demo.board import Board, curve
@@ -32,8 +40,8 @@ def evals(*scores: float) -> tuple[EvalPoint, ...]:
     return tuple(EvalPoint(10 * (i + 1), s, LIFE, 0.01, 100) for i, s in enumerate(scores))
 
 
-def kept() -> Kept:
-    return Kept(
+def kept() -> ProtectedCheckpoint:
+    return ProtectedCheckpoint(
         best_step=20, step=20, path="/retained/demo/over-12345/20", digest="sha256:" + "a" * 64, at=START + 31
     )
 

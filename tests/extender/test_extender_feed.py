@@ -11,8 +11,8 @@ from controller.api.gpupool import GANG_TIMEOUT_SECONDS
 from controller.extender.feed import WATCHED, Feed
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
-from controller.policy.node.ledger import Bound, Gang, Ledger
-from controller.policy.types import Hold
+from controller.policy.node.ledger import Bound, Gang, GpuLedger
+from controller.policy.types import Reservation
 
 T0, T0_SECONDS = "2026-11-21T12:00:00Z", 1795262400.0
 
@@ -21,7 +21,7 @@ class World:
     """A cache that feeds a ledger, and objects whose resourceVersions go on by themselves."""
 
     def __init__(self) -> None:
-        self.cache, self.ledger = Cache(WATCHED), Ledger()
+        self.cache, self.ledger = Cache(WATCHED), GpuLedger()
         self.changes, self.version = 0, 0
         self.gone: list[str] = []
         Feed(self.cache, self.ledger, "rack", self._count, self.gone.append)
@@ -118,7 +118,7 @@ def test_promises_are_the_pools_holds(world: World) -> None:
     world.put(RLHFJOBS, job())
     world.put(GPUPOOLS, pool(60, [{**hold, "admission": 3}]))
     assert world.ledger.keeping(T0_SECONDS - 1) == {"n": 8}
-    assert convert.holds(pool(60, [hold])["status"]) == (Hold("t/a", "t/j", ("n",), T0_SECONDS, 0),)
+    assert convert.holds(pool(60, [hold])["status"]) == (Reservation("t/a", "t/j", ("n",), T0_SECONDS, 0),)
     world.put(RLHFJOBS, job(finished="Failed"))
     assert world.ledger.keeping(T0_SECONDS - 1) == {}
     world.put(RLHFJOBS, job())

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from controller.extender.requeueing import RefusedPods
 from controller.policy.node.filter import Refusal, judge, not_ready, spare
-from controller.policy.node.ledger import SIGNATURE, Asker, Bound, Gang, Ledger
+from controller.policy.node.ledger import SIGNATURE, Asker, Bound, Gang, GpuLedger
 from controller.policy.node.score import scores
-from controller.policy.types import Hold
+from controller.policy.types import Reservation
 
 NOW = 1000.0
 NODES = ["n0", "n1", "n2", "n3"]
@@ -31,15 +31,15 @@ def gang(job: str = "t/a", admission: int = 1, nodes: Iterable[str] = (), **more
 
 
 @pytest.fixture
-def ledger() -> Ledger:
+def ledger() -> GpuLedger:
     """Four nodes of eight GPUs, the first two in rack r1."""
-    made = Ledger()
+    made = GpuLedger()
     for name in NODES:
         made.put_node(name, 8, "r1" if name in ("n0", "n1") else "r2")
     return made
 
 
-def passed(ledger: Ledger, asker: Asker, now: float = NOW) -> list[str]:
+def passed(ledger: GpuLedger, asker: Asker, now: float = NOW) -> list[str]:
     found = judge(ledger, asker, NODES, now)
     assert sorted([*found.passed, *found.refused]) == NODES
     assert all(why.startswith(SIGNATURE) for why in found.refused.values())
@@ -49,7 +49,7 @@ def passed(ledger: Ledger, asker: Asker, now: float = NOW) -> list[str]:
 # -- who may go where ----------------------------------------------------------------------------------
 
 
-def test_each_member_may_go_to_its_planned_node_and_to_no_other(ledger: Ledger) -> None:
+def test_each_member_may_go_to_its_planned_node_and_to_no_other(ledger: GpuLedger) -> None:
     ledger.put_job("t/a", 8, gang(nodes=["n2", "n1"]))
     assert passed(ledger, member(index=0)) == ["n2"]
     assert passed(ledger, member(index=1)) == ["n1"]
@@ -65,7 +65,7 @@ def test_each_member_may_go_to_its_planned_node_and_to_no_other(ledger: Ledger) 
     ],
 )
 def test_a_pod_of_another_admission_goes_nowhere(
-    ledger: Ledger, seen: int | None, asked: int, reason: Refusal, text: str
+    ledger: GpuLedger, seen: int | None, asked: int, reason: Refusal, text: str
 ) -> None:
     if seen is not None:
         ledger.put_job("t/a", 8, gang(admission=seen, nodes=["n0"]))
@@ -76,7 +76,7 @@ def test_a_pod_of_another_admission_goes_nowhere(
     assert found.final is (reason is Refusal.OVER)
 
 
-def test_without_an_index_a_member_may_take_what_its_siblings_left(ledger: Ledger) -> None:
+def test_without_an_index_a_member_may_take_what_its_siblings_left(ledger: GpuLedger) -> None:
     ledger.put_job("t/a", 8, gang(nodes=["n0", "n1", "n1"]))
     assert passed(ledger, member(index=None)) == ["n0", "n1"]
     ledger.put_bound("u1", Bound("t/a", 1, "n0", 8))
@@ -89,7 +89,7 @@ def test_without_an_index_a_member_may_take_what_its_siblings_left(ledger: Ledge
     assert passed(ledger, member(index=None)) == ["n1"]
 
 
-def test_others_are_kept_off_a_planned_node_until_the_member_is_bound(ledger: Ledger) -> None:
+def test_others_are_kept_off_a_planned_node_until_the_member_is_bound(ledger: GpuLedger) -> None:
     ledger.put_job("t/a", 8, gang(nodes=["n0", "n1"]))
     assert passed(ledger, stranger(1)) == ["n2", "n3"]
     ledger.put_bound("u0", Bound("t/a", 1, "n0", 4))
@@ -98,7 +98,7 @@ def test_others_are_kept_off_a_planned_node_until_the_member_is_bound(ledger: Le
     assert passed(ledger, stranger(0)) == NODES
 
 
-def test_pods_of_an_earlier_admission_take_nothing_of_this_one(ledger: Ledger) -> None:
+def test_pods_of_an_earlier_admission_take_nothing_of_this_one(ledger: GpuLedger) -> None:
     ledger.put_bound("old", Bound("t/a", 1, "n0", 8))
     ledger.put_job("t/a", 8, gang(admission=2, nodes=["n0"]))
     assert ledger.keeping(NOW) == {"n0": 8}
@@ -106,7 +106,7 @@ def test_pods_of_an_earlier_admission_take_nothing_of_this_one(ledger: Ledger) -
     assert ledger.keeping(NOW) == {}
 
 
-def test_an_admission_keeps_its_nodes_no_longer_than_it_says(ledger: Ledger) -> None:
+def test_an_admission_keeps_its_nodes_no_longer_than_it_says(ledger: GpuLedger) -> None:
     ledger.put_job("t/a", 8, gang(nodes=["n0"], expires=NOW + 10))
     assert passed(ledger, stranger()) == NODES[1:]
     assert (
@@ -118,11 +118,11 @@ def test_an_admission_keeps_its_nodes_no_longer_than_it_says(ledger: Ledger) -> 
     assert passed(ledger, member(), NOW + 10) == ["n0"]  # its own pods still belong there
 
 
-def test_a_promise_counts_once_the_source_lets_go(ledger: Ledger) -> None:
+def test_a_promise_counts_once_the_source_lets_go(ledger: GpuLedger) -> None:
     ledger.put_job("t/a", 8, gang("t/a", nodes=["n0"]))
     ledger.put_job("t/b", 8, None)
     ledger.put_bound("u", Bound("t/a", 1, "n0", 8))
-    ledger.put_promises("p", [Hold("t/a", "t/b", ("n0",), NOW + 60, 1)])
+    ledger.put_promises("p", [Reservation("t/a", "t/b", ("n0",), NOW + 60, 1)])
     assert ledger.keeping(NOW) == {}
     ledger.drop_bound("u")
     assert ledger.keeping(NOW) == {"n0": 8}  # the source's own plan still stands
@@ -141,18 +141,18 @@ def test_a_promise_counts_once_the_source_lets_go(ledger: Ledger) -> None:
     assert ledger.keeping(NOW) == {}
 
 
-def test_two_promises_on_one_node_share_what_the_source_has_freed(ledger: Ledger) -> None:
+def test_two_promises_on_one_node_share_what_the_source_has_freed(ledger: GpuLedger) -> None:
     for job, gpus in (("t/a", 8), ("t/b", 4), ("t/c", 4)):
         ledger.put_job(job, gpus, None)
     ledger.put_bound("u", Bound("t/a", 1, "n0", 8))
-    holds = [Hold("t/a", "t/b", ("n0",), NOW + 60, 1), Hold("t/a", "t/c", ("n0",), NOW + 60, 1)]
+    holds = [Reservation("t/a", "t/b", ("n0",), NOW + 60, 1), Reservation("t/a", "t/c", ("n0",), NOW + 60, 1)]
     ledger.put_promises("p", holds)
     assert ledger.keeping(NOW) == {}
     ledger.put_bound("u", Bound("t/a", 1, "n0", 4))
     assert ledger.keeping(NOW) == {"n0": 4}
 
 
-def test_who_asks_for_more_than_the_books_allow_is_ahead_of_them(ledger: Ledger) -> None:
+def test_who_asks_for_more_than_the_books_allow_is_ahead_of_them(ledger: GpuLedger) -> None:
     """kube-scheduler has seen the end of a pod that is still bound here: a promise may be on its way, too."""
     ledger.put_bound("u", Bound("t/a", 1, "n0", 6))
     assert passed(ledger, stranger(2)) == NODES
@@ -161,13 +161,13 @@ def test_who_asks_for_more_than_the_books_allow_is_ahead_of_them(ledger: Ledger)
     assert "gangs hold all but 2 GPUs" in found.refused["n0"]
 
 
-def test_a_gang_without_a_plan_goes_where_nothing_is_kept(ledger: Ledger) -> None:
+def test_a_gang_without_a_plan_goes_where_nothing_is_kept(ledger: GpuLedger) -> None:
     ledger.put_job("t/a", 8, gang(nodes=[]))
     ledger.put_job("t/b", 8, gang("t/b", nodes=["n3"]))
     assert passed(ledger, member()) == ["n0", "n1", "n2"]
 
 
-def test_refusals_name_who_keeps_a_node_or_where_the_pod_belongs(ledger: Ledger) -> None:
+def test_refusals_name_who_keeps_a_node_or_where_the_pod_belongs(ledger: GpuLedger) -> None:
     ledger.put_job("t/a", 8, gang(nodes=["n0"]))
     ledger.put_job("t/b", 8, gang("t/b", 4, ["n1"], expires=NOW + 5))
     refused = judge(ledger, member(), NODES, NOW).refused
@@ -175,14 +175,14 @@ def test_refusals_name_who_keeps_a_node_or_where_the_pod_belongs(ledger: Ledger)
     assert refused["n2"] == "evalstop: member 0 of t/a (admission 1) is planned on n0"
 
 
-def test_refusals_name_no_job_of_another_namespace(ledger: Ledger) -> None:
+def test_refusals_name_no_job_of_another_namespace(ledger: GpuLedger) -> None:
     """They stand in the status of the refused pod, which its whole team reads."""
     ledger.put_job("rich/secret-model", 8, gang("rich/secret-model", 4, ["n0"], expires=NOW + 5))
     for job in ("rich/other-model", "t/b"):
         ledger.put_job(job, 8, None)
     holds = [
-        Hold("rich/other-model", "t/b", ("n1",), NOW + 60, 1),
-        Hold("t/b", "rich/other-model", ("n2",), NOW + 60, 1),
+        Reservation("rich/other-model", "t/b", ("n1",), NOW + 60, 1),
+        Reservation("t/b", "rich/other-model", ("n2",), NOW + 60, 1),
     ]
     ledger.put_promises("p", holds)
     elsewhere = "a job of another namespace"
@@ -209,7 +209,7 @@ def test_before_it_is_ready_everything_is_refused(asker: Asker) -> None:
     assert not found.final
 
 
-def test_preemption_spares_gangs_and_kills_nobody_in_vain(ledger: Ledger) -> None:
+def test_preemption_spares_gangs_and_kills_nobody_in_vain(ledger: GpuLedger) -> None:
     ledger.put_job("t/a", 8, gang(nodes=["n0"]))
     ledger.put_bound("gang-pod", Bound("t/b", 1, "n2", 8))
     victims = {"n0": ["plain"], "n1": ["plain-1"], "n2": ["plain-2", "gang-pod"], "n3": []}
@@ -221,7 +221,7 @@ def test_preemption_spares_gangs_and_kills_nobody_in_vain(ledger: Ledger) -> Non
 # -- scores --------------------------------------------------------------------------------------------
 
 
-def test_scores_follow_the_plan_then_whole_nodes_then_racks_then_small_gaps(ledger: Ledger) -> None:
+def test_scores_follow_the_plan_then_whole_nodes_then_racks_then_small_gaps(ledger: GpuLedger) -> None:
     ledger.put_job("t/a", 8, gang(nodes=["n2", "n3"]))
     assert scores(ledger, member(index=1), NODES, NOW) == [6, 6, 9, 10]
     assert scores(ledger, stranger(8), NODES, NOW) == [6, 6, 6, 6]
@@ -235,15 +235,15 @@ def test_scores_follow_the_plan_then_whole_nodes_then_racks_then_small_gaps(ledg
 # -- refused pods --------------------------------------------------------------------------------------
 
 
-def refuse(ledger: Ledger, refused: RefusedPods, asker: Asker) -> None:
+def refuse(ledger: GpuLedger, refused: RefusedPods, asker: Asker) -> None:
     refused.answered(ledger, "uid", asker, judge(ledger, asker, NODES, NOW))
 
 
-def requeued(ledger: Ledger, refused: RefusedPods, now: float = NOW) -> list[str]:
+def requeued(ledger: GpuLedger, refused: RefusedPods, now: float = NOW) -> list[str]:
     return [pod.uid for pod in refused.take(ledger, now)]
 
 
-def test_a_pod_is_requeued_once_when_its_admission_is_seen(ledger: Ledger) -> None:
+def test_a_pod_is_requeued_once_when_its_admission_is_seen(ledger: GpuLedger) -> None:
     refused = RefusedPods()
     refuse(ledger, refused, member())
     assert requeued(ledger, refused) == []
@@ -254,7 +254,7 @@ def test_a_pod_is_requeued_once_when_its_admission_is_seen(ledger: Ledger) -> No
     assert requeued(ledger, refused) == []
 
 
-def test_a_stranger_is_requeued_when_a_keep_ends(ledger: Ledger) -> None:
+def test_a_stranger_is_requeued_when_a_keep_ends(ledger: GpuLedger) -> None:
     refused = RefusedPods()
     ledger.put_job("t/a", 8, gang(nodes=NODES, expires=NOW + 9))
     refuse(ledger, refused, stranger())
@@ -263,7 +263,7 @@ def test_a_stranger_is_requeued_when_a_keep_ends(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("how", ["passes", "over", "bound"])
-def test_a_pod_that_we_did_not_refuse_is_not_remembered(ledger: Ledger, how: str) -> None:
+def test_a_pod_that_we_did_not_refuse_is_not_remembered(ledger: GpuLedger, how: str) -> None:
     refused = RefusedPods()
     refuse(ledger, refused, member(admission=2))
     assert len(refused) == 1
@@ -275,7 +275,7 @@ def test_a_pod_that_we_did_not_refuse_is_not_remembered(ledger: Ledger, how: str
     assert len(refused) == 0
 
 
-def test_what_is_remembered_is_bounded(ledger: Ledger) -> None:
+def test_what_is_remembered_is_bounded(ledger: GpuLedger) -> None:
     refused = RefusedPods(most=3)
     for index in range(5):
         refused.answered(ledger, f"u{index}", member(), judge(ledger, member(), NODES, NOW))
@@ -287,7 +287,7 @@ def test_what_is_remembered_is_bounded(ledger: Ledger) -> None:
 
 JOBS = ["t/a", "t/b", "t/c"]
 node_names = st.sampled_from(NODES)
-Change = Callable[[Ledger], None]
+Change = Callable[[GpuLedger], None]
 
 
 def _put_gang(job: str, number: int, nodes: list[str], expires: float | None) -> Change:
@@ -295,7 +295,7 @@ def _put_gang(job: str, number: int, nodes: list[str], expires: float | None) ->
 
 
 def _put_promise(pool: str, holds: list[tuple[str, str, list[str], float, int]]) -> Change:
-    made = [Hold(s, t, tuple(n), e, a) for s, t, n, e, a in holds]
+    made = [Reservation(s, t, tuple(n), e, a) for s, t, n, e, a in holds]
     return lambda ledger: ledger.put_promises(pool, made)
 
 
@@ -341,7 +341,7 @@ ASKERS = [
 ]
 
 
-def answers(ledger: Ledger, now: float) -> list[object]:
+def answers(ledger: GpuLedger, now: float) -> list[object]:
     found: list[object] = [ledger.keeping(now)]
     for asker in ASKERS:
         found += [judge(ledger, asker, NODES, now), scores(ledger, asker, NODES, now)]
@@ -353,7 +353,7 @@ def test_replicas_that_hold_the_same_answer_the_same(
     history: list[tuple[tuple[str, str], Change]], random: object, asked_at: list[float]
 ) -> None:
     """One has lived through everything, and was asked on the way; the other has read what is."""
-    lived, read = Ledger(), Ledger()
+    lived, read = GpuLedger(), GpuLedger()
     for _, change in history:
         change(lived)
         for now in asked_at:
@@ -370,7 +370,7 @@ def test_replicas_that_hold_the_same_answer_the_same(
 def test_no_plan_is_let_down(history: list[tuple[tuple[str, str], Change]]) -> None:
     """Whatever came before: nobody else passes a node that is kept, every node is answered for once, and
     scores stay on kube-scheduler's scale."""
-    ledger = Ledger()
+    ledger = GpuLedger()
     for _, change in history:
         change(ledger)
     kept = ledger.keeping(NOW)

@@ -19,7 +19,7 @@ from controller.extender.requeueing import RefusedPods
 from controller.extender.service import Service
 from controller.extender.web import MOST_BYTES
 from controller.objects import COMPLETION_INDEX
-from controller.policy.node.ledger import Bound, Gang, Ledger
+from controller.policy.node.ledger import Bound, Gang, GpuLedger
 from deploy.local.scheduler import Certificates
 
 
@@ -34,7 +34,7 @@ def pod(job: str = "j", number: str | None = "1", index: str | None = "0", gpus:
 @pytest.fixture
 def service() -> Service:
     """One gang, t/j, whose only member is planned on n1; a stranger's victim would be of gang t/k."""
-    ledger = Ledger()
+    ledger = GpuLedger()
     for name in ("n1", "n2"):
         ledger.put_node(name, 8)
     ledger.put_job("t/j", 8, Gang("t/j", 1, ("n1",), 8))
@@ -193,7 +193,7 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["Pod", "NodeNames", "Nodes", "NodeNameToMetaVictims"]), json_values))
 def test_any_json_object_is_answered_or_refused_in_words(message: dict[str, Any]) -> None:
-    made = Service(Ledger(), RefusedPods(), Metrics(), lambda: 0.0)
+    made = Service(GpuLedger(), RefusedPods(), Metrics(), lambda: 0.0)
     made.ready = True
     for verb in (made.filter, made.prioritize, made.preempt):
         with contextlib.suppress(wire.BadRequest):

@@ -27,7 +27,7 @@ from store_work import (
 
 from controller import workloads
 from controller.checkpoints.jobs import release_patch
-from controller.policy.job.types import Kept, Operation, StartAccess
+from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes
 
@@ -71,7 +71,7 @@ def test_store_work_goes_through_beside_a_child_that_kueue_manages(
 
     action = StartAccess("secure-100-1", Operation.SECURE, 100)
     secured = work(cluster, wish, child, action, node)
-    source = Kept(100, 100, secured.path, secured.digest, 0.0)
+    source = ProtectedCheckpoint(100, 100, secured.path, secured.digest, 0.0)
     action = StartAccess("retain-100-2", Operation.RETAIN, 100, source=source)
     retained = work(cluster, wish, child, action, node)
     assert retained.digest == secured.digest
@@ -79,7 +79,7 @@ def test_store_work_goes_through_beside_a_child_that_kueue_manages(
 
     deactivate(cluster, child)
     child = cluster.wait(lambda: settled(cluster, child))
-    source = Kept(100, 100, retained.path, retained.digest, 0.0)
+    source = ProtectedCheckpoint(100, 100, retained.path, retained.digest, 0.0)
     action = StartAccess("restore-100-3", Operation.RESTORE, 100, source=source)
     restored = work(cluster, wish, child, action, None)
     assert restored.digest == secured.digest

@@ -36,8 +36,8 @@ from controller.policy.job.types import (
     Decision,
     Desired,
     JobRecord,
-    Kept,
     Observed,
+    ProtectedCheckpoint,
     RunFile,
     ScrapeOutcome,
     ScrapeView,
@@ -300,7 +300,7 @@ def test_stages_are_counted_once_as_they_appear_and_reasons_are_bounded() -> Non
     metrics = Metrics()
     proposal = Proposal(70, 40, "ConsecutiveDeclines", 3.0, 3.0)
     decision = Decision("kDeclines", Mode.ENFORCE, proposal, "", 100.0)
-    kept = Kept(40, 40, "/x", "sha256:", 90.0)
+    kept = ProtectedCheckpoint(40, 40, "/x", "sha256:", 90.0)
     record = JobRecord()
     for stage in (
         JobRecord(decision=decision, secured=kept),

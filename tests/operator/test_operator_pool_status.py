@@ -12,7 +12,7 @@ from controller.operator.reconcile import pool_status
 from controller.operator.reconcile.pool_status import Surroundings
 from controller.policy.pool.handovers import Handover
 from controller.policy.pool.plan import plan_pool
-from controller.policy.types import Hold, JobState, JobView, NodeView, PolicySpec, PoolSnapshot, Quota
+from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot, Quota, Reservation
 
 NOW = datetime(2026, 7, 1, 12, 0, 0, tzinfo=UTC)
 ALONE = Surroundings({}, [])
@@ -144,7 +144,7 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
 
 def test_an_unusable_pool_forgets_what_it_found_and_keeps_what_it_remembers() -> None:
     stop = Handover("ns/a", "scan", 4, NOW.timestamp())
-    hold = Hold("ns/a", "ns/b", ("n1",), NOW.timestamp() + 9)
+    hold = Reservation("ns/a", "ns/b", ("n1",), NOW.timestamp() + 9)
     known = status(snapshot(JobView("ns/b", 0, 0, 1, 8), holds=(hold,)), stops=[stop])
     obj = {"metadata": {"name": "p", "generation": 4}, "status": known}
     told = pool_status.unusable(obj, "InvalidSpec", "spec.x: no", NOW.timestamp())
@@ -156,7 +156,7 @@ def test_an_unusable_pool_forgets_what_it_found_and_keeps_what_it_remembers() ->
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_holds_are_stored_with_the_admission_they_are_for(count: int) -> None:
-    hold = Hold("ns/a", "ns/b", ("n1",), NOW.timestamp() + 9, 0)
+    hold = Reservation("ns/a", "ns/b", ("n1",), NOW.timestamp() + 9, 0)
     waits = JobView("ns/b", 0, 0, 1, 8, attempt=4)
     blocked = JobView(
         "ns/x", 0, 0, 1, 8, priority=9, state=JobState.ADMITTED, bound=(("n2", 8),), nodes=("n2",)

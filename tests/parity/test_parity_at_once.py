@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app
 from controller.parity import calibration
-from controller.parity.trial import Trial
+from controller.parity.trial import TraceOnCluster
 from deploy.local.acquire import Found
 from sim.cluster import Cluster
 from sim.workload import Evals
@@ -25,7 +25,7 @@ JOBS = [
 FALLING = Evals([0.06, 0.12, 0.18, 0.9], [0.8, 0.6, 0.4, 0.2])
 
 
-def short(cluster: Cluster, waves: int) -> Trial:
+def short(cluster: Cluster, waves: int) -> TraceOnCluster:
     """Every delay once, in about a minute: a long run, which by then trains on a busy machine too, makes way
     for one that ends and one that is stopped, and goes on."""
     rows: list[calibration.Row] = [(0.0, 4, 38.0, None), (14.0, 2, 2.0, None), (14.0, 2, 22.0, FALLING)]

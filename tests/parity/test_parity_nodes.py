@@ -16,13 +16,13 @@ from controller.kube.errors import NotFound
 from controller.kube.nodes import usable
 from controller.kube.resources import GPUPOOLS, NODES, Resource
 from controller.parity import calibration, manifests, playing
-from controller.parity.manifests import Place
+from controller.parity.manifests import ClusterTarget
 from controller.parity.nodes import Taint, hidden_gpus, taints
 from controller.policy.types import PolicySpec
 from controller.workloads import tolerations
 from sim.cluster import Cluster
 
-PLACE = Place("here", ("gpus", "many"))
+PLACE = ClusterTarget("here", ("gpus", "many"))
 OWN = {"key": "team", "value": "a", "effect": "NoSchedule"}
 USUAL = {"key": names.GPU_RESOURCE, "value": "present", "effect": "NoSchedule"}
 POOL = {"key": names.POOL_TAINT, "value": "here", "effect": "NoSchedule"}
@@ -41,7 +41,7 @@ def node(*tainted: dict[str, str], ready: str = "True", name: str = "n", **spec:
     }
 
 
-def template(place: Place) -> dict[str, Any]:
+def template(place: ClusterTarget) -> dict[str, Any]:
     own = calibration.run(Cluster.of_nodes([4]), 1)
     found: dict[str, Any] = manifests.rlhfjob(own, 0, place)["spec"]["workload"]["template"]
     return found

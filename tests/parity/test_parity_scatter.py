@@ -17,7 +17,7 @@ from controller.parity.compare import compare
 from controller.parity.scatter import Scatter, drawn, moved, scatter, shaken
 from controller.parity.simulated import simulated
 from controller.parity.timeline import How
-from controller.parity.trial import Trial, compressed, trial
+from controller.parity.trial import TraceOnCluster, compressed, trial
 from controller.policy.types import PolicySpec
 from sim.traces import read
 from sim.workload import Evals
@@ -27,7 +27,7 @@ FIFO = PolicySpec("fifo")
 
 
 @pytest.fixture(scope="module")
-def sixty() -> Trial:
+def sixty() -> TraceOnCluster:
     return trial(read([TRACE]), minutes=20.0)
 
 
@@ -36,13 +36,15 @@ def scattering(deviation: float, *names: str) -> Calibration:
     return Calibration(tuple(kept))
 
 
-def test_delays_that_do_not_scatter_give_the_one_figure(sixty: Trial) -> None:
+def test_delays_that_do_not_scatter_give_the_one_figure(sixty: TraceOnCluster) -> None:
     calibration = scattering(0.0)
     alone = simulated(sixty, FIFO, calibration.latencies).mean_jct
     assert scatter(sixty, FIFO, calibration, replays=3) == Scatter(3, pytest.approx(alone), alone, alone)
 
 
-def test_delays_that_scatter_give_a_range_around_their_mean_and_the_same_one_each_time(sixty: Trial) -> None:
+def test_delays_that_scatter_give_a_range_around_their_mean_and_the_same_one_each_time(
+    sixty: TraceOnCluster,
+) -> None:
     srtf = compressed(PolicySpec("srtf"), sixty.speed)
     found = scatter(sixty, srtf, CALIBRATED, replays=25)
     assert found.low < found.mean < found.high
@@ -52,7 +54,9 @@ def test_delays_that_scatter_give_a_range_around_their_mean_and_the_same_one_eac
 
 
 @pytest.mark.parametrize("name", ["queue_delay", "start_delay", "end_delay", "eval_delay"])
-def test_each_delay_moves_what_it_delays_and_every_job_stays_who_it_is(sixty: Trial, name: str) -> None:
+def test_each_delay_moves_what_it_delays_and_every_job_stays_who_it_is(
+    sixty: TraceOnCluster, name: str
+) -> None:
     before = sixty.workload
     made = shaken(sixty, scattering(0.5, name), random.Random(3))
     after = made.workload
@@ -91,7 +95,7 @@ def test_what_is_drawn_has_the_mean_and_the_spread_that_were_measured() -> None:
 
 
 @pytest.mark.parametrize("name", ["retain_time", "suspend_delay", "handover_delay", "preempt_delay"])
-def test_what_stops_and_preemptions_take_scatters_as_well(sixty: Trial, name: str) -> None:
+def test_what_stops_and_preemptions_take_scatters_as_well(sixty: TraceOnCluster, name: str) -> None:
     srtf = compressed(PolicySpec("srtf"), sixty.speed)
     found = scatter(sixty, srtf, scattering(2.0, name), replays=5)
     assert found.low < found.high

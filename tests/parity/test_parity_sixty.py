@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.parity.simulated import simulated
-from controller.parity.trial import Trial, compressed, trial
+from controller.parity.trial import TraceOnCluster, compressed, trial
 from sim import specs
 from sim.latencies import Latencies
 from sim.traces import read
@@ -28,18 +28,18 @@ DELAYS = Latencies(
 
 
 @pytest.fixture(scope="module")
-def sixty() -> Trial:
+def sixty() -> TraceOnCluster:
     return trial(read([TRACE]), minutes=25.0)
 
 
-def test_it_has_sixty_jobs_that_want_more_than_there_is(sixty: Trial) -> None:
+def test_it_has_sixty_jobs_that_want_more_than_there_is(sixty: TraceOnCluster) -> None:
     assert len(sixty.workload) >= 60
     assert sixty.load is not None
     assert sixty.load >= 1.0
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_runs_are_stopped_and_preempted(sixty: Trial, policy: str) -> None:
+def test_runs_are_stopped_and_preempted(sixty: TraceOnCluster, policy: str) -> None:
     found = simulated(sixty, compressed(specs.policy(policy), sixty.speed), DELAYS)
     assert found.stops >= 5
     assert found.preemptions >= POLICIES[policy]

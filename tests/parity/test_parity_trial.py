@@ -20,11 +20,11 @@ from controller.cli.main import app
 from controller.parity import calibration, conduct, manifests
 from controller.parity.calibration import measure
 from controller.parity.facts import Facts
-from controller.parity.manifests import Place
+from controller.parity.manifests import ClusterTarget
 from controller.parity.report import Report
 from controller.parity.simulated import simulated
 from controller.parity.timeline import How, Timeline
-from controller.parity.trial import NAME_MOST, Trial, compressed, trial
+from controller.parity.trial import NAME_MOST, TraceOnCluster, compressed, trial
 from controller.policy.job.service import remaining_seconds
 from controller.policy.job.types import JobRecord
 from controller.policy.params import ParamError
@@ -42,10 +42,12 @@ HEAD = {
     "rule": {"name": "kDeclines", "k": 2},
 }
 EVALS = {"at": [0.2, 0.4, 0.6, 1.0], "scores": [0.9, 0.8, 0.7, 0.1], "stderrs": [0.1, None, 0.1, 0.1]}
-PLACE = Place("here", ("gpus", "many"))
+PLACE = ClusterTarget("here", ("gpus", "many"))
 
 
-def made(tmp_path: Path, jobs: list[dict[str, Any]], head: dict[str, Any] = HEAD, **given: Any) -> Trial:
+def made(
+    tmp_path: Path, jobs: list[dict[str, Any]], head: dict[str, Any] = HEAD, **given: Any
+) -> TraceOnCluster:
     file = tmp_path / "trace.jsonl"
     file.write_text("\n".join(map(json.dumps, [head, *jobs])) + "\n")
     return trial(read([file]), **given)

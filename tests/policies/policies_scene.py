@@ -16,7 +16,7 @@ from controller import names, workloads
 from controller.api import admission
 from controller.checkpoints.jobs import AccessSettings, access_job
 from controller.operator.state import runfile
-from controller.policy.job.types import Kept, Operation, RunFile, StartAccess
+from controller.policy.job.types import Operation, ProtectedCheckpoint, RunFile, StartAccess
 from deploy.local.plane import Plane
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -219,7 +219,7 @@ class Scene:
 
     def access(self, operation: Operation = Operation.RETAIN, anchor: Json | None = None) -> Json:
         """An access Job, as the operator makes it."""
-        kept = Kept(10, 10, "/work/checkpoints/step-10", "sha256:" + "ab" * 32, 0.0)
+        kept = ProtectedCheckpoint(10, 10, "/work/checkpoints/step-10", "sha256:" + "ab" * 32, 0.0)
         action = StartAccess("abcdef", operation, 10, source=kept)
         return access_job(
             {**RLHFJOB, "metadata": {**RLHFJOB["metadata"], "uid": self.uid}},

@@ -31,7 +31,7 @@ from controller.policy.job.types import (
 from controller.policy.job.view import job_view
 from controller.policy.pool import job_outcomes
 from controller.policy.pool.plan import plan_pool
-from controller.policy.types import Delegate, Hold, JobView, NodeView, PolicySpec, PoolSnapshot
+from controller.policy.types import Delegate, JobView, NodeView, PolicySpec, PoolSnapshot, Reservation
 
 TICK = 5.0  # s
 FIFO = PolicySpec("fifo")
@@ -80,7 +80,7 @@ class GangWorld:
         self.random = random.Random(seed)
         self.hidden: dict[str, int] = {}  # GPUs taken by pods that the operator does not see
         self.jobs: dict[str, Gang] = {}
-        self.holds: tuple[Hold, ...] = ()
+        self.holds: tuple[Reservation, ...] = ()
         self.now = 0.0
 
     def submit(self, key: str, replicas: int, gpus: int = 1, takes: float = 20.0) -> Gang:

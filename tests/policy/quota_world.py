@@ -12,7 +12,6 @@ from typing import Any
 
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
-    Hold,
     JobState,
     JobView,
     NodeView,
@@ -20,6 +19,7 @@ from controller.policy.types import (
     PoolPlan,
     PoolSnapshot,
     Proposal,
+    Reservation,
 )
 
 STOP = Proposal(60, 30, "ConsecutiveDeclines", 3, 3)
@@ -82,7 +82,7 @@ class QuotaWorld:
         self.coming = sorted(arrivals, key=lambda a: a.at)
         self.random = random.Random(seed)
         self.jobs: dict[str, Job] = {}
-        self.holds: tuple[Hold, ...] = ()
+        self.holds: tuple[Reservation, ...] = ()
         self.now = 0
         self.numbered = 0
         self.ended: list[str] = []

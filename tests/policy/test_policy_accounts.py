@@ -9,11 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.policy.node.filter import Asker, judge
-from controller.policy.node.ledger import Bound, Gang, Ledger
+from controller.policy.node.ledger import Bound, Gang, GpuLedger
 from controller.policy.pool.gpu_accounting import LEAVING, books, free_gpus
 from controller.policy.pool.placement import held
 from controller.policy.pool.plan import plan_pool
-from controller.policy.types import Hold, JobState, JobView, NodeView, PolicySpec, PoolSnapshot
+from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot, Reservation
 
 
 def admitted(key: str, size: int, *nodes: str, bound: tuple[str, ...] = (), **more) -> JobView:
@@ -89,7 +89,7 @@ def test_of_several_members_only_those_are_moved_that_have_no_room() -> None:
 
 def test_a_leaving_gang_is_charged_nothing_elsewhere() -> None:
     a = admitted("ns/a", 2, "n0", "n1", bound=("n1",), state=JobState.STOPPING)
-    hold = (Hold("ns/a", "ns/b", ("n0", "n1"), 300.0),)
+    hold = (Reservation("ns/a", "ns/b", ("n0", "n1"), 300.0),)
     shot = snapshot(a, waits("ns/b", 2, 2), nodes={"n0": 2, "n1": 2, "n2": 2}, foreign={"n0": 1}, holds=hold)
     assert books(shot).account(a) == [("n1", 2), ("n0", 1)]
     assert free_gpus(shot) == {"n0": 0, "n1": 0, "n2": 2}
@@ -172,7 +172,7 @@ def test_the_extender_gives_the_gpus_that_are_charged_elsewhere_to_no_gang() -> 
     operator charges for it, so both leave room for it."""
     a = admitted("ns/a", 2, "n0")
     shot = snapshot(a, waits("ns/b", 1, 2), nodes={"n0": 2, "n1": 2}, foreign={"n0": 1})
-    ledger = Ledger()
+    ledger = GpuLedger()
     for node in ("n0", "n1"):
         ledger.put_node(node, 2)
     ledger.put_job("ns/a", 2, Gang("ns/a", 1, a.nodes, 2))

@@ -165,7 +165,7 @@ def record_of(scores: list[float]) -> JobRecord:
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=80), st.integers(0, 900))
 def test_a_curve_is_the_mean_of_all_evals_up_to_a_step_or_not_known(scores: list[float], step: int) -> None:
-    curve = peers.Curve.of(record_of(scores))
+    curve = peers.PeerCurve.of(record_of(scores))
     assert curve is not None
     mean, upto = curve.mean_at(step), scores[: step // 10]
     oldest = max(0, len(scores) - EVALS_KEPT) + 1
@@ -180,7 +180,7 @@ def test_a_rewind_keeps_the_sum_of_what_lies_before_the_window(back: int, earlie
     """40 evals, of which the first 8 are no longer kept."""
     scores = [float(n % 7) for n in range(40)]
     after = rewind(record_of(scores), use(), back)
-    curve = peers.Curve.of(after)
+    curve = peers.PeerCurve.of(after)
     if earlier:
         assert curve is not None
         assert curve.mean_at(back) == pytest.approx(fmean(scores[: back // 10]))
@@ -191,15 +191,15 @@ def test_a_rewind_keeps_the_sum_of_what_lies_before_the_window(back: int, earlie
 
 def test_a_sum_that_is_not_known_makes_no_peer() -> None:
     record = replace(record_of([0.5] * 40), earlier_sum=None)
-    assert peers.Curve.of(record) is None
-    assert peers.Curve.of(JobRecord()) is None
+    assert peers.PeerCurve.of(record) is None
+    assert peers.PeerCurve.of(JobRecord()) is None
 
 
 @given(
     st.lists(st.lists(st.floats(-10, 10), min_size=1, max_size=12), max_size=6), st.sampled_from(Direction)
 )
 def test_standings_are_the_median_of_those_who_came_so_far(runs: list[list[float]], way: Direction) -> None:
-    curves = [c for r in runs if (c := peers.Curve.of(record_of(r))) is not None]
+    curves = [c for r in runs if (c := peers.PeerCurve.of(record_of(r))) is not None]
     sign = 1.0 if way is Direction.MAXIMIZE else -1.0
     found = {p.step: p for p in peers.standings(curves, range(5, 135, 5), way)}
     for step in range(5, 135, 5):

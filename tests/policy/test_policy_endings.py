@@ -34,7 +34,7 @@ from controller.policy.job.types import (
     WorkloadView,
 )
 from controller.policy.job.view import job_view
-from controller.policy.node.ledger import Bound, Ledger
+from controller.policy.node.ledger import Bound, GpuLedger
 from controller.policy.pool import gpu_accounting
 from controller.policy.types import JobState, JobView, Mode, NodeView, PolicySpec, PoolSnapshot
 
@@ -399,7 +399,7 @@ def test_operator_and_extender_agree_whose_nodes_are_kept(members: list[str], sh
     room = tuple(NodeView(node, 8) for node in dict.fromkeys(nodes))
     shot = PoolSnapshot("p", PolicySpec("fifo"), room, (view,))
     taken = +_sum(gpu_accounting.books(shot).account(view))
-    ledger = Ledger()
+    ledger = GpuLedger()
     for node in nodes:
         ledger.put_node(node, 8)
     kept = planned.record.admission

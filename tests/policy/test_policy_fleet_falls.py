@@ -20,7 +20,7 @@ from controller.policy.fleet.shared_drops import FALLS_KEPT, FEW, ask, mixes, re
 from controller.policy.job import conditions
 from controller.policy.job import evals as job_evals
 from controller.policy.job.comparability import begin_anew
-from controller.policy.job.types import Desired, JobRecord, Kept, ScrapeOutcome, ScrapeView
+from controller.policy.job.types import Desired, JobRecord, ProtectedCheckpoint, ScrapeOutcome, ScrapeView
 from controller.policy.types import (
     Attempt,
     EvalPoint,
@@ -414,7 +414,7 @@ def test_a_shared_fall_leaves_the_evals_behind_it() -> None:
     record = JobRecord()
     for i in range(1, 7):
         record = take(record, scrape(*evals(*range(i)), at=100.0 * i))
-    secured = Kept(60, 60, "/pins/60", "sha256:x", 601.0, score=5.0, attempt=ONE)
+    secured = ProtectedCheckpoint(60, 60, "/pins/60", "sha256:x", 601.0, score=5.0, attempt=ONE)
     record = replace(record, secured=secured)
     fall = SharedFall("ns", "gold", "", 350.0, 400.0, 4, 5)
     view = scrape(*evals(*range(6)), at=700.0)

@@ -18,9 +18,9 @@ from controller.policy.job.types import (
     Desired,
     GangBackoff,
     JobRecord,
-    Kept,
     Observed,
     PodView,
+    ProtectedCheckpoint,
     RunFile,
     ScrapeOutcome,
     ScrapeView,
@@ -171,7 +171,7 @@ def test_each_failure_in_a_row_waits_twice_as_long() -> None:
 
 
 def test_the_checkpoint_to_resume_from_is_kept_when_the_gang_never_ran() -> None:
-    kept = Kept(10, 10, "/restored/10", "sha256:x", 1.0)
+    kept = ProtectedCheckpoint(10, 10, "/restored/10", "sha256:x", 1.0)
     pods = (pod("a", "n1", admission=3), pod("b", admission=3))
     for running_since, left in ((None, kept), (5.0, None)):
         admission = AdmissionRecord(3, ("n1", "n2"), 0.0, None, running_since, unbound_since=0.0)

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from controller.names import EVALS_KEPT
 from controller.policy.job.evals import RuleInUse, absorb, rewind
-from controller.policy.job.types import Best, Desired, Direction, JobRecord, Kept, ScrapeOutcome, ScrapeView
+from controller.policy.job.types import (
+    Best,
+    Desired,
+    Direction,
+    JobRecord,
+    ProtectedCheckpoint,
+    ScrapeOutcome,
+    ScrapeView,
+)
 from controller.policy.types import Attempt, EvalPoint, PolicySpec
 
 ONE, TWO = Attempt(1, "100"), Attempt(2, "200")
@@ -82,7 +90,7 @@ def test_a_secured_best_stays_when_its_step_is_dropped_an_unsecured_one_goes() -
     old = absorb(JobRecord(), use(), scrape(*evals(1, 2, 3, 9)))
     assert old.best == Best(40, 9, ONE)
     assert rewind(old, use(), 20).best == Best(20, 2, ONE)
-    kept = replace(old, secured=Kept(40, 40, "/p", "sha256:x", 0.0, score=9, attempt=ONE))
+    kept = replace(old, secured=ProtectedCheckpoint(40, 40, "/p", "sha256:x", 0.0, score=9, attempt=ONE))
     assert rewind(kept, use(), 20).best == Best(40, 9, ONE)
 
 

@@ -16,13 +16,13 @@ from controller.policy.pool.placement import NodeRoom, fit
 from controller.policy.pool.plan import plan_pool
 from controller.policy.queueing import EvalStop, EventKind, QueueEvent, make_policy
 from controller.policy.types import (
-    Hold,
     JobState,
     JobView,
     NodeView,
     PolicySpec,
     PoolSnapshot,
     Proposal,
+    Reservation,
 )
 
 STOP = Proposal(60, 30, "ConsecutiveDeclines", 3, 3)
@@ -103,12 +103,12 @@ def test_a_verdict_becomes_a_release_and_a_promise_before_the_node_is_free() -> 
     plan = plan_pool(snapshot(running("ns/a", "n1", "n2", gpus=2, proposal=STOP), job("ns/b", 2, 2)), 10)
     assert names(plan.grants) == ["ns/a"]
     assert plan.admissions == ()
-    assert plan.holds == (Hold("ns/a", "ns/b", ("n1", "n2"), 310.0, admission=1),)
+    assert plan.holds == (Reservation("ns/a", "ns/b", ("n1", "n2"), 310.0, admission=1),)
     assert plan.wake_at == 160.0  # half-time: while the job still has all its pods, its hold is renewed
 
 
 def test_the_winner_is_chosen_again_when_the_gpus_are_free() -> None:
-    held = (Hold("ns/a", "ns/b", ("n1", "n2"), 310.0),)
+    held = (Reservation("ns/a", "ns/b", ("n1", "n2"), 310.0),)
     late = job("ns/urgent", 2, 2, at=99, priority=9)
     plan = plan_pool(snapshot(job("ns/b", 2, 2), late, holds=held), 20)
     assert [(a.key, a.source) for a in plan.admissions] == [("ns/urgent", "ns/a")]
@@ -116,7 +116,7 @@ def test_the_winner_is_chosen_again_when_the_gpus_are_free() -> None:
 
 
 def test_a_hold_ends_by_binding_by_expiry_and_with_its_job() -> None:
-    held = (Hold("ns/a", "ns/b", ("n1",), 310.0),)
+    held = (Reservation("ns/a", "ns/b", ("n1",), 310.0),)
     starting = job("ns/b", state=JobState.ADMITTED, unbound=1, nodes=("n1",))
     assert plan_pool(snapshot(starting, holds=held), 20).holds == held
     assert plan_pool(snapshot(running("ns/b", "n1"), holds=held), 20).holds == ()

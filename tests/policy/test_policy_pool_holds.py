@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy.job.types import AdmissionRecord, Decision, JobRecord, Kept
+from controller.policy.job.types import AdmissionRecord, Decision, JobRecord, ProtectedCheckpoint
 from controller.policy.pool import reservations
 from controller.policy.pool.gpu_accounting import free_gpus
 from controller.policy.pool.handovers import HANDOVERS_KEPT, Handover, newest_handovers
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
     Delegate,
-    Hold,
     JobState,
     JobView,
     Mode,
@@ -23,6 +22,7 @@ from controller.policy.types import (
     PolicySpec,
     PoolSnapshot,
     Proposal,
+    Reservation,
 )
 
 STOP = Proposal(60, 30, "ConsecutiveDeclines", 3, 3)
@@ -62,7 +62,7 @@ def test_a_hold_is_for_the_targets_next_admission_and_stays_so_once_it_is_admitt
 def test_while_its_source_has_all_its_pods_a_hold_is_renewed_at_half_time() -> None:
     """The copy of a large checkpoint takes longer than a hold lasts."""
     leaves, waits = placed("ns/a", "n1", "n2", state=JobState.STOPPING), job("ns/b", 2, 2)
-    known: tuple[Hold, ...] = ()
+    known: tuple[Reservation, ...] = ()
     seen = []
     for now in range(10, 2000, 50):
         plan = plan_pool(snapshot(leaves, waits, holds=known), now)
@@ -78,7 +78,7 @@ def test_from_the_first_pod_gone_a_hold_has_only_what_is_left_of_its_time() -> N
     stuck = placed("ns/a", "n1", "n2", state=JobState.STOPPING, bound=(("n2", 2),))
     waits, small = job("ns/b", 2, 2), job("ns/small", 1, 1, at=5)
     policy = PolicySpec("fifo", {"backfill": True})
-    known = (Hold("ns/a", "ns/b", ("n1", "n2"), 310.0, 1),)
+    known = (Reservation("ns/a", "ns/b", ("n1", "n2"), 310.0, 1),)
     during = plan_pool(snapshot(stuck, waits, small, policy=policy, holds=known), 300)
     assert held(during) == [("ns/a", "ns/b", 310.0, 1)]
     assert during.admissions == (), "what is free of it is not given away piecemeal to one who came later"
@@ -90,7 +90,7 @@ def test_from_the_first_pod_gone_a_hold_has_only_what_is_left_of_its_time() -> N
 def test_gpus_of_a_leaving_gang_come_free_together() -> None:
     stuck = placed("ns/a", "n1", "n2", state=JobState.STOPPING, bound=(("n2", 2),))
     assert free_gpus(snapshot(stuck)) == {"n1": 2, "n2": 0}
-    hold = Hold("ns/a", "ns/b", ("n1", "n2"), 310.0, 1)
+    hold = Reservation("ns/a", "ns/b", ("n1", "n2"), 310.0, 1)
     assert free_gpus(snapshot(stuck, holds=(hold,))) == {"n1": 0, "n2": 0}
     assert free_gpus(snapshot(replace(stuck, bound=()), holds=(hold,))) == {"n1": 0, "n2": 0}
 
@@ -179,7 +179,7 @@ def test_promises_fit_into_what_leaves_and_nobody_is_promised_twice(gangs, left)
         bound = tuple((n, 1) for n in mine[min(gone, replicas) if leaves else 0 :])
         proposal = STOP if proposes and not leaves else None
         jobs.append(placed(f"ns/{i}", *mine, gpus=1, state=state, bound=bound, proposal=proposal))
-    known = tuple(Hold(f"ns/{s}", f"ns/{(s + 1) % 7}", ("n0",), 100.0 + s) for s in left)
+    known = tuple(Reservation(f"ns/{s}", f"ns/{(s + 1) % 7}", ("n0",), 100.0 + s) for s in left)
     found = snapshot(*jobs, nodes=nodes, holds=known)
     plan = plan_pool(found, 50.0)
     views = {j.key: j for j in jobs}
@@ -200,7 +200,7 @@ def test_promises_fit_into_what_leaves_and_nobody_is_promised_twice(gangs, left)
 
 
 def stopped(at: float, by: str = "scan", **more) -> JobRecord:
-    kept = Kept(40, 40, "/pin", "sha256:x", at - 5)
+    kept = ProtectedCheckpoint(40, 40, "/pin", "sha256:x", at - 5)
     return JobRecord(secured=kept, decision=Decision(by, Mode.ENFORCE, STOP, "", at, **more))
 
 

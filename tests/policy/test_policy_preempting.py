@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 from policy_world import Job, World
 
-from controller.policy.job.types import Kept, RunFile, ScrapeOutcome, ScrapeView, SuspendWorkload, WriteRun
+from controller.policy.job.types import (
+    ProtectedCheckpoint,
+    RunFile,
+    ScrapeOutcome,
+    ScrapeView,
+    SuspendWorkload,
+    WriteRun,
+)
 from controller.policy.pool import job_outcomes
 from controller.policy.types import JobState, Mode, PolicySpec, Preemption
 
@@ -164,7 +171,7 @@ def test_a_gang_that_never_ran_has_nothing_to_save() -> None:
 def test_where_it_was_put_back_stays_until_it_has_saved_more(checkpoint: int | None, kept: bool) -> None:
     """Resumed from step 40 after a stop at 70: without a newer checkpoint it goes on from 40 again."""
     world, job = running()
-    back = Kept(40, 40, "/resume/40", "sha256:1", 1.0)
+    back = ProtectedCheckpoint(40, 40, "/resume/40", "sha256:1", 1.0)
     job.record = replace(job.record, restored=back)
     world.scrape("ns/a", step=55, total_steps=100, checkpoint_step=checkpoint, resumed_step=40)
     preempt(world, job)

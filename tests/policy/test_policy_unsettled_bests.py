@@ -17,9 +17,9 @@ from controller.policy.job.types import (
     Desired,
     Direction,
     JobRecord,
-    Kept,
     Operation,
     Page,
+    ProtectedCheckpoint,
     RunState,
     ScrapeOutcome,
     ScrapeView,
@@ -148,7 +148,7 @@ def test_a_scale_that_comes_later_judges_at_once(known: str) -> None:
 def test_what_was_pinned_before_the_evals_stays_wanted_beside_a_doubtful_best() -> None:
     """The memory began anew: the old best is in no eval that is kept, but in safety."""
     rule, life = use(), Attempt(1, "a")
-    pin = Kept(400, 400, "/pins/400", "d", 1.0, score=0.6, attempt=life)
+    pin = ProtectedCheckpoint(400, 400, "/pins/400", "d", 1.0, score=0.6, attempt=life)
     record = JobRecord(secured=pin)
     points = tuple(EvalPoint(500 + 10 * i, s) for i, s in enumerate([0.5, 2.0]))
     seen = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=points, at=9.0)
@@ -156,7 +156,7 @@ def test_what_was_pinned_before_the_evals_stays_wanted_beside_a_doubtful_best() 
     assert steps(record) == (510, 400)
     more = tuple(EvalPoint(520 + 10 * i, s) for i, s in enumerate(NOISY))
     # Its pin has moved beside that of the best.
-    doubtful = Kept(510, 510, "/pins/510", "d", 9.0, score=2.0, attempt=Attempt(0))
+    doubtful = ProtectedCheckpoint(510, 510, "/pins/510", "d", 9.0, score=2.0, attempt=Attempt(0))
     record = replace(record, secured=doubtful, beside=pin)
     after = absorb(record, rule, replace(seen, points=(*points, *more)))
     assert after.best is not None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy.job.peers import Curve, standings
+from controller.policy.job.peers import PeerCurve, standings
 from controller.policy.job.types import Direction
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import PolicySpec
@@ -38,7 +38,7 @@ def test_the_board_is_the_operators_standings_after_any_reports(
         at = min(1.0, sum([1 / grids[row]] * (len(steps) + 1)))
         score, step = draw.gauss(0, 1), round(at * STEPS)
         others = [
-            Curve(tuple(theirs), tuple(sum(values[: n + 1]) for n in range(len(values))), 0)
+            PeerCurve(tuple(theirs), tuple(sum(values[: n + 1]) for n in range(len(values))), 0)
             for (other, kind), (theirs, values) in curves.items()
             if kind == group and other != row and theirs
         ]

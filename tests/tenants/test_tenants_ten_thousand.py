@@ -40,7 +40,7 @@ from controller.kube.trim import trim_or_bare
 from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
 from controller.operator.state.unmanaged_pods import ForeignPods
-from controller.policy.node.ledger import Ledger
+from controller.policy.node.ledger import GpuLedger
 
 Object = dict[str, Any]
 
@@ -155,7 +155,7 @@ class Operator:
         clock = lambda: 1_795_000_000.0 + time.monotonic()  # noqa: E731
         self.engine = engine = Engine(Settings(instance="t"), connection, self.server, clock=clock)  # type: ignore[arg-type]
         self.extender = Cache(EXTENDERS)
-        self.ledger = Ledger(str)
+        self.ledger = GpuLedger(str)
         Feed(self.extender, self.ledger, "rack", lambda: None, lambda uid: None)
         self.server.seed(PRIORITY_CLASSES, {"metadata": {"name": names.PRIORITY_CLASS}})
         for name in ("node-1", "node-2"):

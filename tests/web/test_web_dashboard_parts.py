@@ -156,14 +156,14 @@ def test_a_chart_is_clean_of_inline_style_and_fixed_colours(halted: Job) -> None
 @pytest.mark.parametrize("metric", ["$x$", "$\\frac{", "<b>&amp;", "a" * 200, "日本語", "\\alpha_{1}^2"])
 def test_any_metrics_name_is_drawn_as_it_is(metric: str) -> None:
     points = (EvalPoint(1, 0.5, Attempt(1, "1")), EvalPoint(2, 0.6, Attempt(1, "1"), stderr=math.nan))
-    drawn = charts.curve_svg(charts.Curve(metric, points, (2, 0.6)), "p", True)
+    drawn = charts.curve_svg(charts.RunChart(metric, points, (2, 0.6)), "p", True)
     assert metric[:60] in " ".join(ET.fromstring(drawn).itertext())
 
 
 def test_one_eval_and_equal_evals_can_be_drawn() -> None:
     for scores in ([0.5], [0.5, 0.5, 0.5], [1e300, -1e300], [1e-300, 2e-300]):
         points = tuple(EvalPoint(n, s, Attempt(1, "1"), proxy=s) for n, s in enumerate(scores))
-        assert "<svg" in charts.curve_svg(charts.Curve("m", points), "p", False)
+        assert "<svg" in charts.curve_svg(charts.RunChart("m", points), "p", False)
 
 
 def test_a_pools_bar_says_its_numbers_and_tells_parts_by_hatch() -> None:

@@ -22,7 +22,7 @@ from controller.policy.types import JobState, JobView, LossTrend, NodeView, Poli
 from controller.web import positions
 from controller.web.app import ROOT, create
 from controller.web.hosts import Hosts
-from controller.web.positions import Moment
+from controller.web.positions import PlannedPool
 from controller.web.server import WebServer
 
 NOW = 1000.0
@@ -39,9 +39,9 @@ def runs(key: str, **more: Any) -> JobView:
     )
 
 
-def moment(policy: PolicySpec, *jobs: JobView) -> Moment:
+def moment(policy: PolicySpec, *jobs: JobView) -> PlannedPool:
     snapshot = PoolSnapshot("p", policy, (NodeView("n1", 2),), jobs)
-    return Moment(snapshot, plan_pool(snapshot, NOW), NOW)
+    return PlannedPool(snapshot, plan_pool(snapshot, NOW), NOW)
 
 
 class Pools:
@@ -57,7 +57,7 @@ class Pools:
     def problem(self, pool: str) -> str | None:
         return "spec.queuePolicy: no" if pool == "broken" else None
 
-    def moment(self, pool: str) -> Moment | None:
+    def moment(self, pool: str) -> PlannedPool | None:
         return self.moments.get(pool)
 
 
@@ -350,7 +350,7 @@ def test_with_quotas_each_place_says_how_it_stands_with_its_own() -> None:
     quotas = (Quota(("a",), 4), Quota(("b",), 0, 2))
     jobs = (waits("a/1", at=9.0), waits("x/1", at=1.0), waits("b/2", at=2.0), runs("b/r"))
     snapshot = PoolSnapshot("p", PolicySpec("fifo"), (NodeView("n1", 2),), jobs, quotas=quotas)
-    told = positions.queue(Moment(snapshot, plan_pool(snapshot, NOW), NOW), NOW, 9)
+    told = positions.queue(PlannedPool(snapshot, plan_pool(snapshot, NOW), NOW), NOW, 9)
     assert [(i.job, i.position, i.reason, i.key["quota"]) for i in told.items] == [
         ("a/1", 1, "WaitingForGPUs", "guaranteed"),
         ("x/1", 2, "WaitingForGPUs", "borrows"),

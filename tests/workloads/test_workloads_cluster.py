@@ -15,7 +15,7 @@ from store_work import QUEUE, Cluster, rlhfjob, settled, start_child, work
 
 from controller import names, workloads
 from controller.checkpoints.jobs import AccessSettings, access_job
-from controller.policy.job.types import Kept, Operation, StartAccess
+from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
@@ -156,7 +156,7 @@ def test_store_work_where_a_default_queue_captures_unlabelled_jobs(
 
     secured = work(cluster, wish, child, StartAccess("secure-100-1", Operation.SECURE, 100), node)
     assert secured.path == f"/ckpt/runs/.evalstop/{wish['metadata']['uid']}/0-100"
-    source = Kept(100, 100, secured.path, secured.digest, 0.0)
+    source = ProtectedCheckpoint(100, 100, secured.path, secured.digest, 0.0)
     retained = work(
         cluster, wish, child, StartAccess("retain-100-2", Operation.RETAIN, 100, source=source), node
     )
@@ -167,7 +167,7 @@ def test_store_work_where_a_default_queue_captures_unlabelled_jobs(
     child = cluster.wait(lambda: settled(cluster, child))
     cluster.wait(lambda: not cluster.pods_of(child))
     assert workloads.start_problem(child) is None
-    source = Kept(100, 100, retained.path, retained.digest, 0.0)
+    source = ProtectedCheckpoint(100, 100, retained.path, retained.digest, 0.0)
     restored = work(
         cluster, wish, child, StartAccess("restore-100-3", Operation.RESTORE, 100, source=source), None
     )

@@ -14,7 +14,7 @@ from controller.cli.flags import Document
 from controller.cli.terminal import Terminal, clean, terminal
 
 if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
+    from controller.cli.cluster import CallerApi
     from controller.cli.doctor.findings import Finding
 
 NAMESPACE = "evalstop-system"
@@ -47,7 +47,7 @@ def doctor(
     """
     from controller.cli import cluster
 
-    async def work(api: Cluster) -> list[Finding]:
+    async def work(api: CallerApi) -> list[Finding]:
         return await (examine_job(api, job) if job else examine(api, operator_namespace))
 
     found = cluster.run(work, connection, namespace)
@@ -58,7 +58,7 @@ def doctor(
         raise typer.Exit(Exit.REFUSED)
 
 
-async def examine(api: Cluster, operator_namespace: str) -> list[Finding]:
+async def examine(api: CallerApi, operator_namespace: str) -> list[Finding]:
     """Return the whole installation."""
     from controller.cli.doctor import installation, rights
 
@@ -72,7 +72,7 @@ async def examine(api: Cluster, operator_namespace: str) -> list[Finding]:
     )
 
 
-async def examine_job(api: Cluster, name: str) -> list[Finding]:
+async def examine_job(api: CallerApi, name: str) -> list[Finding]:
     """Return one job."""
     from controller.cli.cluster import job as find
     from controller.cli.doctor import job as checks

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from controller import names
-from controller.cli.cluster import Cluster
+from controller.cli.cluster import CallerApi
 from controller.cli.doctor import rights
 from controller.cli.doctor.findings import Finding, note, ok, wrong
 from controller.kube.errors import ApiError, NotFound
@@ -26,14 +26,14 @@ UPGRADE = (
 INSTALL = "kubectl apply --server-side -f crds && kubectl apply -k deploy/manifests   (or the Helm chart)"
 
 
-async def server(api: Cluster) -> AsyncIterator[Finding]:
+async def server(api: CallerApi) -> AsyncIterator[Finding]:
     """Yield whether the API server answers, and its version."""
     version = json.loads(await api.raw("GET", "/version"))
     where = f"{api.caller.server}" + (f", context {api.caller.context}" if api.caller.context else "")
     yield ok("API server", f"{where}: Kubernetes {version.get('gitVersion', 'of unknown version')}")
 
 
-async def resource_definitions(api: Cluster) -> AsyncIterator[Finding]:
+async def resource_definitions(api: CallerApi) -> AsyncIterator[Finding]:
     """Yield whether the CRDs are served, and have the fields and words that this version knows."""
     from controller.api.crd import RESOURCES, root_schema
 
@@ -76,7 +76,7 @@ def words(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
         yield f"{path}={word}"
 
 
-async def deployments(api: Cluster, namespace: str) -> list[Object]:
+async def deployments(api: CallerApi, namespace: str) -> list[Object]:
     """Deployments of EvalStop: of all namespaces where the caller may look, else of the operator's."""
     labels = f"app.kubernetes.io/part-of={names.MANAGED_BY}"
     try:
@@ -91,7 +91,7 @@ def called(found: Sequence[Object], name: str) -> list[Object]:
     return [d for d in found if (d["metadata"].get("labels") or {}).get(NAME_LABEL) == name]
 
 
-async def operator(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
+async def operator(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
     """Yield whether exactly one installation's operator is there, ready, leading, and has the rights it
     needs."""
     operators = called(await deployments(api, namespace), OPERATOR)
@@ -118,7 +118,7 @@ async def operator(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
             yield finding
 
 
-async def _deployment(api: Cluster, deployment: Object, about: str) -> AsyncIterator[Finding]:
+async def _deployment(api: CallerApi, deployment: Object, about: str) -> AsyncIterator[Finding]:
     """Its replicas, and what each says of its own health."""
     from controller.cli.doctor.pods import trouble
 
@@ -155,7 +155,7 @@ def _port(pod: Object) -> int | None:
     return None
 
 
-async def _lease(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
+async def _lease(api: CallerApi, deployment: Object) -> AsyncIterator[Finding]:
     """Yield whether somebody leads. Times in a Lease are of another machine's clock: it is watched
     instead."""
     namespace = deployment["metadata"]["namespace"]
@@ -186,7 +186,7 @@ async def _lease(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
     )
 
 
-async def beside(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
+async def beside(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
     """Yield whether the extender and the dashboard, where they are installed, have the rights they need.
 
     The extender's health is told with the pools that ask for it."""
@@ -200,7 +200,7 @@ async def beside(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
                 yield finding
 
 
-async def pools(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
+async def pools(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
     """Yield what each GPUPool says is wrong with it, and whether its scheduler is installed."""
     found, _ = await api.list(GPUPOOLS, None)
     if not found:
@@ -232,7 +232,7 @@ async def pools(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
 
 
 async def _scheduling(
-    api: Cluster, about: str, scheduler: str, there: Sequence[Object]
+    api: CallerApi, about: str, scheduler: str, there: Sequence[Object]
 ) -> AsyncIterator[Finding]:
     if scheduler == SCHEDULER and not called(there, SCHEDULER):
         yield wrong(

@@ -7,7 +7,7 @@ from typing import Any
 
 from controller import names
 from controller.api.rules import rule_and_modifiers
-from controller.cli.cluster import Cluster
+from controller.cli.cluster import CallerApi
 from controller.cli.cures import asks, cure, trains
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.cli.doctor.pods import trouble
@@ -69,7 +69,7 @@ def conditions(job: Reading) -> Iterator[Finding]:
         yield ok("conditions", f"{job.state}, and none asks for anything")
 
 
-async def pods(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
+async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     """Its pods and those of its access Jobs: what keeps any from running."""
     found, _ = await api.list(PODS, job.namespace, labels=f"{names.LABEL_JOB}={job.name}")
     sick = [text for pod in found if (text := trouble(pod))]
@@ -94,7 +94,7 @@ async def pods(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
             return
 
 
-async def metrics(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
+async def metrics(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     """Yield the trainer's page, read through the API server as the operator reads it from the pod."""
     if job.state not in RUNNING or job.record.admission is None:
         yield note("metrics", f"it is {job.state}: there is no trainer to ask")
@@ -131,7 +131,7 @@ async def metrics(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
         yield finding
 
 
-async def _workload(api: Cluster, job: Reading, ref: Mapping[str, Any] | None) -> Object | None:
+async def _workload(api: CallerApi, job: Reading, ref: Mapping[str, Any] | None) -> Object | None:
     try:
         return await api.get(JOBS, str(ref["name"]) if ref else job.name, job.namespace)
     except NotFound:
@@ -258,7 +258,7 @@ def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
         yield note("metrics", text, f"export {names.METRIC_PAIRED_MEAN} and its companions; {CONTRACT}")
 
 
-async def checkpoints(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
+async def checkpoints(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     """Yield what is in safety, the volumes, and access Jobs that failed."""
     record = job.record
     for kept, what in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
@@ -288,7 +288,7 @@ async def checkpoints(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
         yield finding
 
 
-async def _claim(api: Cluster, job: Reading, field: str, name: str) -> AsyncIterator[Finding]:
+async def _claim(api: CallerApi, job: Reading, field: str, name: str) -> AsyncIterator[Finding]:
     about = f"claim {name}"
     try:
         claim = await api.get(CLAIMS, name, job.namespace)
@@ -312,7 +312,7 @@ async def _claim(api: Cluster, job: Reading, field: str, name: str) -> AsyncIter
         yield ok(about, f"{field}, {phase}, {', '.join(modes)}")
 
 
-async def _access(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
+async def _access(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     labels = f"{names.LABEL_JOB}={job.name},{names.LABEL_COMPONENT}=access"
     found, _ = await api.list(JOBS, job.namespace, labels=labels)
     for access in found:

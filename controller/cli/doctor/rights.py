@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from controller import names
-from controller.cli.cluster import Cluster
+from controller.cli.cluster import CallerApi
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.environ import listed
 from controller.kube.errors import ApiError
@@ -156,7 +156,7 @@ CALLER_NEEDS: tuple[tuple[str, Resource, str, str], ...] = (
 _EVENTS_OF_POOLS = "default"  # namespace: events about what is in none go there
 
 
-async def operators(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
+async def operators(api: CallerApi, deployment: Object) -> AsyncIterator[Finding]:
     """Yield whether the operator has what it needs on this cluster, with these pools and its settings."""
     needed = [*ALWAYS, *WORKLOADS]
     if await _before_1_36(api):
@@ -168,13 +168,15 @@ async def operators(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
         yield finding
 
 
-async def beside(api: Cluster, deployment: Object, part: str) -> AsyncIterator[Finding]:
+async def beside(api: CallerApi, deployment: Object, part: str) -> AsyncIterator[Finding]:
     """Yield the same of the extender or the dashboard."""
     async for finding in _of(api, deployment, part, BESIDE[part]):
         yield finding
 
 
-async def _of(api: Cluster, deployment: Object, part: str, needed: Sequence[Right]) -> AsyncIterator[Finding]:
+async def _of(
+    api: CallerApi, deployment: Object, part: str, needed: Sequence[Right]
+) -> AsyncIterator[Finding]:
     called = part.removeprefix("evalstop-")
     about = f"{called}'s rights"
     if not await api.may("create", ACCESS_REVIEWS):
@@ -218,7 +220,7 @@ def _setting(deployment: Object, name: str) -> str:
     return ""
 
 
-async def _allowed(api: Cluster, namespace: str, account: str, right: Right) -> bool:
+async def _allowed(api: CallerApi, namespace: str, account: str, right: Right) -> bool:
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
     review = {
         "apiVersion": ACCESS_REVIEWS.api_version,
@@ -267,14 +269,14 @@ def cure(deployment: Object, part: str, lacking: Sequence[Right] = ()) -> str:
     return f"helm upgrade {release} {CHART} -n {metadata['namespace']} --reset-then-reuse-values{more}"
 
 
-async def _before_1_36(api: Cluster) -> bool:
+async def _before_1_36(api: CallerApi) -> bool:
     """Return whether the API server is that old; one that does not say is taken to be."""
     version = json.loads(await api.raw("GET", "/version"))
     found = re.match(r"v?(\d+)\.(\d+)", str(version.get("gitVersion", "")))
     return found is None or (int(found[1]), int(found[2])) < (1, 36)
 
 
-async def _delegated(api: Cluster) -> bool:
+async def _delegated(api: CallerApi) -> bool:
     """Return whether a pool leaves its queue to Kueue. Pools that cannot be read are told elsewhere."""
     try:
         found, _ = await api.list(GPUPOOLS, None)
@@ -283,7 +285,7 @@ async def _delegated(api: Cluster) -> bool:
     return any((pool.get("spec") or {}).get("delegate") == "Kueue" for pool in found)
 
 
-async def caller(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
+async def caller(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
     """Yield what the caller may do in a namespace, and which commands need it."""
     about = "your rights"
 

@@ -19,7 +19,7 @@ from controller.policy import decision_log
 from controller.policy.job import Plan, plan_job
 from controller.policy.pool import plan_pool
 from controller.policy.types import JobKey, PoolPlan, PoolSnapshot
-from controller.web.positions import Moment
+from controller.web.positions import PlannedPool
 
 _logger = log.get("evalstop.plans")
 
@@ -49,7 +49,7 @@ class PlanCache:
         self._warm: OrderedDict[JobKey, PlannedJob] = OrderedDict()
         self._unreadable: dict[JobKey, str] = {}  # why
         self._failed: dict[JobKey, tuple[int, int]] = {}  # revision and version at which planning raised
-        self._moments: dict[str, Moment] = {}
+        self._moments: dict[str, PlannedPool] = {}
 
     def plan(self, key: JobKey) -> PlannedJob | None:
         """Plan a job anew; None if there is no such job, or it is `unreadable`."""
@@ -147,7 +147,7 @@ class PlanCache:
             self._decisions.append(decision_log.pool_line(snapshot, now, planned))
         there = self.pools()
         self._moments = {name: moment for name, moment in self._moments.items() if name in there}
-        self._moments[snapshot.pool] = Moment(snapshot, planned, now)
+        self._moments[snapshot.pool] = PlannedPool(snapshot, planned, now)
         return planned
 
     # -- for the queue API (controller.web) --------------------------------------------------------------
@@ -161,6 +161,6 @@ class PlanCache:
         found = self._cluster.pool(pool)
         return found[1] if isinstance(found, tuple) else None
 
-    def moment(self, pool: str) -> Moment | None:
+    def moment(self, pool: str) -> PlannedPool | None:
         """Return a pool's newest plan and what it was made of."""
         return self._moments.get(pool)

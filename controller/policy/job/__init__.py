@@ -34,7 +34,7 @@ SHOWS = {
     "evals": "RuleInUse is_eval",
     "incomplete": "MEMBERS_ENDED",
     "lives": "lives",
-    "peers": "peers Curve standings",
+    "peers": "peers PeerCurve standings",
     "plan": "plan_job",
     "preemption": "preemption",
     "service": "attained remaining_seconds seconds",
@@ -42,9 +42,9 @@ SHOWS = {
     "transfer": "STALL",
     "types": (
         "READINGS_KEPT AccessView Action AdmissionRecord Answer Best Condition CreateWorkload Decision "
-        "Desired Direction Event ForgetAccess Guard Guardrail JobRecord Kept MetricPoints Observed "
-        "Operation Page PastGrades Plan PodView Progress ProxyMetric QueueView ReadMetrics RefusalRecord "
-        "RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RuleRecord RunFile "
+        "Desired Direction Event ForgetAccess Guard Guardrail JobRecord MetricPoints Observed "
+        "Operation Page PastGrades Plan PodView Progress ProtectedCheckpoint ProxyMetric QueueView "
+        "ReadMetrics RefusalRecord RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RuleRecord RunFile "
         "RunState ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload "
         "WorkloadView WriteRun"
     ),

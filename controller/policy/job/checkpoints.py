@@ -29,8 +29,8 @@ from controller.policy.job.types import (
     ForgetAccess,
     InFlight,
     JobRecord,
-    Kept,
     Operation,
+    ProtectedCheckpoint,
     StartAccess,
 )
 from controller.policy.types import Attempt, Mode
@@ -118,7 +118,7 @@ def _is_safe(record: JobRecord, one: Best) -> bool:
     return _is_kept(record.secured, one) or _is_kept(record.beside, one)
 
 
-def _is_kept(kept: Kept | None, best: Best) -> bool:
+def _is_kept(kept: ProtectedCheckpoint | None, best: Best) -> bool:
     return kept is not None and kept.stands_for(best)
 
 
@@ -135,7 +135,7 @@ def _settle_beside(context: PlanContext) -> None:
         access_requests.release(context, beside.path)
 
 
-def _take_the_place(context: PlanContext, kept: Kept) -> None:
+def _take_the_place(context: PlanContext, kept: ProtectedCheckpoint) -> None:
     """Make ``kept`` the pin of the best checkpoint; release the former unless it is still wanted."""
     former, awaiting, beside = context.record.secured, context.record.awaiting, context.record.beside
     stays = former is not None and awaiting is not None and former.stands_for(awaiting)
@@ -187,17 +187,17 @@ def take_answer(context: PlanContext, answered: AccessView) -> None:
         _failed(context, waited, answered)
 
 
-def retain_secured(context: PlanContext, secured: Kept) -> None:
+def retain_secured(context: PlanContext, secured: ProtectedCheckpoint) -> None:
     """Copy the secured checkpoint out of the trainer's reach."""
     _ask_of(context, Operation.RETAIN, secured)
 
 
-def check_secured(context: PlanContext, secured: Kept) -> None:
+def check_secured(context: PlanContext, secured: ProtectedCheckpoint) -> None:
     """Have looked whether the pin is unchanged since its digest."""
     _ask_of(context, Operation.CHECK, secured)
 
 
-def _ask_of(context: PlanContext, operation: Operation, secured: Kept) -> None:
+def _ask_of(context: PlanContext, operation: Operation, secured: ProtectedCheckpoint) -> None:
     waited = _ask(context, operation, secured.best_step, secured.attempt, secured.score)
     if waited is not None:
         asked = StartAccess(
@@ -245,7 +245,9 @@ def _yields(context: PlanContext) -> bool:
     return not location_claim.goes_first(context)
 
 
-def restore(context: PlanContext, step: int, source: Kept | None, writer: Attempt | None = None) -> None:
+def restore(
+    context: PlanContext, step: int, source: ProtectedCheckpoint | None, writer: Attempt | None = None
+) -> None:
     """Copy a retained checkpoint back to the workload's volume; without one, find that step where it lies.
 
     ``writer``: on whose branch it lies; None: on that of the newest process.
@@ -299,7 +301,7 @@ def _succeeded(context: PlanContext, waited: InFlight, answered: AccessView) -> 
         # A copy made for a stop is told from an older one by its time, which must not depend on two clocks.
         at = max(at, context.record.decision.at)
     copied = context.record.secured if waited.operation is Operation.RETAIN else None
-    kept = Kept(
+    kept = ProtectedCheckpoint(
         waited.step,
         step,
         answered.path,
@@ -326,7 +328,7 @@ def _succeeded(context: PlanContext, waited: InFlight, answered: AccessView) -> 
         context.update(restored=kept)
 
 
-def _take_pin(context: PlanContext, waited: InFlight, kept: Kept) -> None:
+def _take_pin(context: PlanContext, waited: InFlight, kept: ProtectedCheckpoint) -> None:
     """Record a pin under the eval that it was asked for; what it replaces is let go by a later request."""
     access_requests.let_go(context, waited)
     record = context.record
@@ -355,14 +357,14 @@ def _take_pin(context: PlanContext, waited: InFlight, kept: Kept) -> None:
     _say_secured(context, kept)
 
 
-def _say_secured(context: PlanContext, kept: Kept) -> None:
+def _say_secured(context: PlanContext, kept: ProtectedCheckpoint) -> None:
     text = f"checkpoint of step {kept.step} pinned for the best eval at step {kept.best_step}"
     if kept.evidence:
         text += f", {whole_by(kept.evidence)}"
     context.conditions.set(c.SECURED, True, "Secured", text)
 
 
-def _counts(context: PlanContext, kept: Kept) -> bool:
+def _counts(context: PlanContext, kept: ProtectedCheckpoint) -> bool:
     """Return whether the eval of a pin that came late counts: it was not dropped, and does not wait any
     more."""
     record, score = context.record, kept.score
@@ -374,7 +376,7 @@ def _counts(context: PlanContext, kept: Kept) -> bool:
     return not better(context.desired.direction, score, record.best.score)  # above the best is what waits
 
 
-def _lead(context: PlanContext, kept: Kept) -> None:
+def _lead(context: PlanContext, kept: ProtectedCheckpoint) -> None:
     """Make the pinned eval the best one if its score is better than the best's, whatever branch it is of.
 
     `evals` decides the same when the answer came before the branch was left.
@@ -387,12 +389,12 @@ def _lead(context: PlanContext, kept: Kept) -> None:
     context.update(best=Best(kept.best_step, kept.score, kept.attempt), awaiting=awaiting)
 
 
-def _replaced(context: PlanContext, former: Kept | None, by: Kept) -> None:
+def _replaced(context: PlanContext, former: ProtectedCheckpoint | None, by: ProtectedCheckpoint) -> None:
     if former is not None and former.path != by.path:
         access_requests.release(context, former.path)
 
 
-def _beats(context: PlanContext, one: Kept, other: Kept) -> bool:
+def _beats(context: PlanContext, one: ProtectedCheckpoint, other: ProtectedCheckpoint) -> bool:
     """Return whether one stands for a better eval; a score that is not known, or of another baseline, is no
     better."""
     if one.score is None or other.score is None or one.baseline != other.baseline:
@@ -400,7 +402,7 @@ def _beats(context: PlanContext, one: Kept, other: Kept) -> bool:
     return better(context.desired.direction, one.score, other.score)
 
 
-def _remembered(context: PlanContext, kept: Kept) -> tuple[Kept, ...]:
+def _remembered(context: PlanContext, kept: ProtectedCheckpoint) -> tuple[ProtectedCheckpoint, ...]:
     """Return the retained checkpoints to keep on record: the newest, and before it the best of the others."""
     others = [k for k in context.record.retained if k.path != kept.path]
     best = others[-1:]

@@ -22,7 +22,7 @@ from controller.policy.job.types import (
     Desired,
     Direction,
     JobRecord,
-    Kept,
+    ProtectedCheckpoint,
     ProxyMetric,
     RuleRecord,
     ScrapeView,
@@ -586,7 +586,7 @@ def on_account_of(record: JobRecord, evals: set[tuple[Attempt, int]], **change: 
     if not evals:
         return record
 
-    def changed(kept: Kept) -> Kept:
+    def changed(kept: ProtectedCheckpoint) -> ProtectedCheckpoint:
         return replace(kept, **change) if (kept.attempt, kept.best_step) in evals else kept
 
     secured, beside, access = record.secured, record.beside, record.access
@@ -622,7 +622,7 @@ def _best_after(
     return best_of(direction, candidates)
 
 
-def _stood_for(record: JobRecord, kept: Kept | None) -> Best | None:
+def _stood_for(record: JobRecord, kept: ProtectedCheckpoint | None) -> Best | None:
     """Return the eval for which a checkpoint is kept; None: its score is not known, or not on the present
     scale."""
     if kept is None or kept.score is None or kept.baseline != record.baseline_number:

@@ -23,7 +23,7 @@ from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import JobKey, PeersAt, namespace_of
 
 
-class Curve(NamedTuple):
+class PeerCurve(NamedTuple):
     """A run's evals as its peers use them: steps, and the sum of all its scores up to each step.
 
     In the trainer's own orientation. ``earlier``: evals before the first of these.
@@ -34,14 +34,14 @@ class Curve(NamedTuple):
     earlier: int
 
     @staticmethod
-    def of(record: JobRecord) -> Curve | None:
+    def of(record: JobRecord) -> PeerCurve | None:
         """Return none: there are no evals, or the sum of those no longer kept is not known."""
         earlier = record.evals_seen - len(record.evals)
         before = record.earlier_sum if earlier else 0.0
         if not record.evals or before is None:
             return None
         sums = tuple(accumulate((p.score for p in record.evals), initial=before))[1:]
-        return Curve(tuple(p.step for p in record.evals), sums, earlier)
+        return PeerCurve(tuple(p.step for p in record.evals), sums, earlier)
 
     def mean_at(self, step: int) -> float | None:
         """Mean of all scores up to ``step``; None: it has not come so far, or nobody knows any more."""
@@ -70,7 +70,7 @@ def unseen_steps(record: JobRecord, scrape: ScrapeView | None) -> tuple[int, ...
     return tuple(sorted({p.step for p in points if mark is None or p.attempt != mark[0] or p.step > mark[1]}))
 
 
-def standings(curves: Iterable[Curve], steps: Iterable[int], direction: Direction) -> tuple[PeersAt, ...]:
+def standings(curves: Iterable[PeerCurve], steps: Iterable[int], direction: Direction) -> tuple[PeersAt, ...]:
     """Return how the peers stood at each of these steps, higher is better; a step none has reached is left
     out."""
     known, sign = list(curves), 1.0 if direction is Direction.MAXIMIZE else -1.0

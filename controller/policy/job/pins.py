@@ -9,7 +9,7 @@ from __future__ import annotations
 from controller.policy.job import access_requests, lives, location_claim, remedies
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
-from controller.policy.job.types import AccessView, InFlight, Kept, Operation, StartAccess
+from controller.policy.job.types import AccessView, InFlight, Operation, ProtectedCheckpoint, StartAccess
 
 _LATER = "WaitsItsTurn"
 _GONE = (
@@ -108,7 +108,7 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
     """Write a pin's answer into the record. After a failure the next missing step has its turn."""
     step = waited.step
     if answered.ok:
-        kept = Kept(
+        kept = ProtectedCheckpoint(
             step,
             step,
             answered.path,

@@ -6,7 +6,14 @@ from controller.policy.job import access_requests, checkpoints, guardrails, rete
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, restart, rewind
-from controller.policy.job.types import CreateWorkload, Kept, Operation, ResumeFrom, ResumeRequest, RunState
+from controller.policy.job.types import (
+    CreateWorkload,
+    Operation,
+    ProtectedCheckpoint,
+    ResumeFrom,
+    ResumeRequest,
+    RunState,
+)
 from controller.policy.types import Attempt
 
 
@@ -99,7 +106,9 @@ def _withdrawn(context: PlanContext) -> None:
     )
 
 
-def _wanted(context: PlanContext, request: ResumeRequest) -> tuple[Kept | None, int | None, Attempt | None]:
+def _wanted(
+    context: PlanContext, request: ResumeRequest
+) -> tuple[ProtectedCheckpoint | None, int | None, Attempt | None]:
     """Return what to restore: the retained checkpoint, if there is one, the step, and on whose branch it
     lies.
 
@@ -124,7 +133,7 @@ def _not_copied(context: PlanContext) -> bool:
     return decision is not None and decision.deferred_at is not None and decision.retained_at is None
 
 
-def _back_to_queue(context: PlanContext, use: RuleInUse, restored: Kept | None) -> None:
+def _back_to_queue(context: PlanContext, use: RuleInUse, restored: ProtectedCheckpoint | None) -> None:
     if restored is not None:
         context.record = rewind(context.record, use, restored.step)
         context.update(guards=guardrails.rewound(context.record.guards, restored.step))

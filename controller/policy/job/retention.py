@@ -15,7 +15,7 @@ from dataclasses import replace
 from controller.policy.job import checkpoints, location_claim, lost_bests
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
-from controller.policy.job.types import Best, Decision, Kept, Operation, Retain, SetFinalizer
+from controller.policy.job.types import Best, Decision, Operation, ProtectedCheckpoint, Retain, SetFinalizer
 from controller.policy.job.withdrawal import is_users, unsettle
 
 USER_TRIES = 3  # failed tries after which a user's stop waits no longer
@@ -91,18 +91,20 @@ def hopeless(context: PlanContext, tries: int, still: float) -> bool:
     return True
 
 
-def copy_of(secured: Kept, decision: Decision, retained: tuple[Kept, ...]) -> Kept | None:
+def copy_of(
+    secured: ProtectedCheckpoint, decision: Decision, retained: tuple[ProtectedCheckpoint, ...]
+) -> ProtectedCheckpoint | None:
     """Return the copy of this pin that was made or verified for this stop."""
     same = (k for k in retained if (k.attempt, k.best_step) == (secured.attempt, secured.best_step))
     return next((k for k in same if k.at >= decision.at), None)
 
 
-def best_of(context: PlanContext, candidates: tuple[Kept, ...]) -> Kept | None:
+def best_of(context: PlanContext, candidates: tuple[ProtectedCheckpoint, ...]) -> ProtectedCheckpoint | None:
     """Return the best by score, of equals the newest; those whose score is unknown, or of another baseline,
     last."""
     baseline = context.record.baseline_number
     sign = 1.0 if context.desired.direction == "Maximize" else -1.0
-    best: tuple[tuple[bool, float, float], Kept] | None = None
+    best: tuple[tuple[bool, float, float], ProtectedCheckpoint] | None = None
     for kept in candidates:
         counts = kept.score is not None and kept.baseline == baseline
         rank = (counts, sign * kept.score if counts and kept.score is not None else 0.0, kept.at)
@@ -183,7 +185,7 @@ def _lost_meanwhile(context: PlanContext, decision: Decision, wanted: Best | Non
     return wanted is not None and tried is not None and tried >= decision.at
 
 
-def _copied_now(context: PlanContext, secured: Kept) -> bool:
+def _copied_now(context: PlanContext, secured: ProtectedCheckpoint) -> bool:
     """Have the pin copied; True once it is, which is then on record."""
     decision = context.record.decision
     assert decision is not None

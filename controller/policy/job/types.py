@@ -330,7 +330,7 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ProtectedCheckpoint:
     """A checkpoint that is pinned (linked beside rotation) or retained (copied out of reach)."""
 
     best_step: int  # the eval it stands for
@@ -431,7 +431,7 @@ class EvalBaseline:
     since: float  # s
     life: str = ""  # as `Attempt` is written
     step: int = -1
-    kept: Kept | None = None
+    kept: ProtectedCheckpoint | None = None
     number: int = 0
 
 
@@ -642,9 +642,9 @@ class JobRecord:
     best: Best | None = None
     access: InFlight | None = None
     access_serial: int = 0
-    secured: Kept | None = None
-    retained: tuple[Kept, ...] = ()
-    pinned: tuple[Kept, ...] = ()  # because the user named them, by step
+    secured: ProtectedCheckpoint | None = None
+    retained: tuple[ProtectedCheckpoint, ...] = ()
+    pinned: tuple[ProtectedCheckpoint, ...] = ()  # because the user named them, by step
     to_release: tuple[str, ...] = ()  # paths of pins that nothing wants any more, still to be let go
     lives: tuple[LifeRecord, ...] = ()  # processes whose pages were read, in that order, newest last
     claim: Claim | None = None
@@ -665,14 +665,14 @@ class JobRecord:
     evictions: int = 0  # how often an external queue put it out
     refusal: RefusalRecord | None = None
     gang_backoff: GangBackoff | None = None  # None: the last admission was bound whole
-    restored: Kept | None = None  # checkpoint the next start resumes from
+    restored: ProtectedCheckpoint | None = None  # checkpoint the next start resumes from
     run: RunFile = field(default_factory=RunFile)
     resume_id: str = ""  # last resume request carried out
     attained: float = 0.0  # GPU-seconds of finished service
     conditions: tuple[Condition, ...] = ()
     finished: str | None = None  # None | "Complete" | "Failed"
     awaiting: Best | None = None  # to be pinned beside the best: which of the two counts shows later
-    beside: Kept | None = None  # its checkpoint
+    beside: ProtectedCheckpoint | None = None  # its checkpoint
     taken_back: TakenBack | None = None  # the newest stop that was
     evals_due: EvalsDue | None = None  # None: no page has shown the metric yet
     delayed_at: float | None = None  # s, when its stop first waited for what other namespaces' runs show
@@ -739,7 +739,7 @@ class StartAccess:
     step: int  # the step wanted
     max_step_lag: int = 0
     release: tuple[str, ...] = ()  # paths of former pins to let go once the new one is verified
-    source: Kept | None = None  # retain, check: the pinned one; restore: the retained one
+    source: ProtectedCheckpoint | None = None  # retain, check: the pinned one; restore: the retained one
     attempt: Attempt = UNKNOWN  # of the eval; claim: number and, if one began within it, life
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed

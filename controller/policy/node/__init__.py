@@ -1,6 +1,6 @@
 """The scheduler extender's questions.
 
-Decided here: which nodes a pod may have, from what the pools planned and reserved (`Ledger`), and which of
+Decided here: which nodes a pod may have, from what the pools planned and reserved (`GpuLedger`), and which of
 them first (`scores`). May import: nothing of the other rooms.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SHOWS = {
     "filter": "NOT_SEEN_YET STILL_READING Judgement Refusal judge not_ready spare",
-    "ledger": "SIGNATURE Asker Bound Gang Ledger",
+    "ledger": "SIGNATURE Asker Bound Gang GpuLedger",
     "planned_nodes": "remaining still_open",
     "score": "scores",
 }

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from controller.policy.node.ledger import SIGNATURE, Asker, Gang, Ledger
+from controller.policy.node.ledger import SIGNATURE, Asker, Gang, GpuLedger
 
 NOT_SEEN_YET = "not seen yet"
 STILL_READING = "the extender is still reading the cluster"
@@ -39,7 +39,7 @@ class Judgement:
         return self.reason in (Refusal.OVER, Refusal.NOT_PLANNED, Refusal.KEPT)
 
 
-def judge(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
+def judge(ledger: GpuLedger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
     """Return which of ``nodes`` this pod may have at ``now`` (s).
 
     A member of a gang: its planned node and no other; nothing at all before its admission is seen, for then
@@ -71,7 +71,7 @@ def not_ready(nodes: Sequence[str]) -> Judgement:
 
 
 def spare(
-    ledger: Ledger, asker: Asker, victims: Mapping[str, Sequence[str]], now: float
+    ledger: GpuLedger, asker: Asker, victims: Mapping[str, Sequence[str]], now: float
 ) -> dict[str, list[str]]:
     """Candidates for preemption that may stay: node -> uids of its victims, all of them.
 
@@ -91,7 +91,7 @@ def _none(nodes: Sequence[str], why: str, reason: Refusal) -> Judgement:
     return Judgement([], dict.fromkeys(nodes, SIGNATURE + why), reason if nodes else None)
 
 
-def _judge_member(ledger: Ledger, asker: Asker, gang: Gang, nodes: Sequence[str], now: float) -> Judgement:
+def _judge_member(ledger: GpuLedger, asker: Asker, gang: Gang, nodes: Sequence[str], now: float) -> Judgement:
     allowed = frozenset(ledger.planned(asker))
     member = "a member" if asker.member is None else f"member {asker.member}"
     places = ", ".join(sorted(allowed)) or "no node that is left"
@@ -104,7 +104,7 @@ def _judge_member(ledger: Ledger, asker: Asker, gang: Gang, nodes: Sequence[str]
     return Judgement(passed, refused, Refusal.NOT_PLANNED if refused else None)
 
 
-def _judge_other(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
+def _judge_other(ledger: GpuLedger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
     passed: list[str] = []
     refused: dict[str, str] = {}
     reader = _namespace(asker)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from controller.policy.node.planned_nodes import remaining, still_open
-from controller.policy.types import Hold, JobKey
+from controller.policy.types import JobKey, Reservation
 from controller.policy.wording import ELSEWHERE
 
 SIGNATURE = "evalstop: "  # begins every refusal, so that a pod's status tells who refused it
@@ -77,7 +77,7 @@ class _Keep:
         return f"{self.gpus} GPUs kept for {_named(key, reader, self.admission)} until {self.end}"
 
 
-class Ledger:
+class GpuLedger:
     """Nodes, admissions, reservations and bound pods, and what follows for a pod that is being scheduled.
 
     Invariant: equal contents give equal answers, whatever the order in which they were put in.
@@ -94,8 +94,8 @@ class Ledger:
         self._used: Counter[str] = Counter()  # node -> GPUs of bound pods
         self._keeps: dict[str, dict[JobKey, _Keep]] = {}  # node -> what each gang keeps there
         self._kept_of: dict[JobKey, tuple[str, ...]] = {}
-        self._promises: dict[str, tuple[Hold, ...]] = {}  # by pool
-        self._promised: dict[str, list[Hold]] = {}  # by node
+        self._promises: dict[str, tuple[Reservation, ...]] = {}  # by pool
+        self._promised: dict[str, list[Reservation]] = {}  # by node
         self._sizes: dict[JobKey, int] = {}  # GPUs of a member, of every job known
         # What was worked out for a node, until something there changes: GPUs kept, and the sentences about
         # them, all of it true from ``_window[0]`` to just before ``_window[1]`` (s). A sentence stands in the
@@ -133,7 +133,7 @@ class Ledger:
         self._gangs.pop(key, None)
         self._settle(key)
 
-    def put_promises(self, pool: str, promises: Iterable[Hold]) -> None:
+    def put_promises(self, pool: str, promises: Iterable[Reservation]) -> None:
         """All that a pool promises now."""
         before, now = self._promises.get(pool, ()), tuple(promises)
         self._promises[pool] = now
@@ -281,7 +281,7 @@ class Ledger:
                 total += keep.gpus
                 tellings.append(partial(keep.told, key))
                 named.append(key)
-        promised: dict[JobKey, list[Hold]] = {}
+        promised: dict[JobKey, list[Reservation]] = {}
         for promise in self._promised.get(node, ()):
             ends.append(promise.expires)
             if promise.expires > now and not self._superseded(promise):
@@ -326,7 +326,7 @@ class Ledger:
         total = self._gpus.get(node)
         return total - self._used[node] if total else None
 
-    def _superseded(self, promise: Hold) -> bool:
+    def _superseded(self, promise: Reservation) -> bool:
         """Return whether the target was admitted meanwhile, so that its own plan reserves its GPUs."""
         gang = self._gangs.get(promise.target)
         return gang is not None and gang.admission >= promise.admission

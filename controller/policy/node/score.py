@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.policy.node.ledger import Asker, Ledger
+from controller.policy.node.ledger import Asker, GpuLedger
 
 MAX_SCORE = 10  # MaxExtenderPriority of k8s.io/kube-scheduler/extender/v1
 WHOLE, RACK, EXACT, BROKEN = 6, 3, 2, 1
 
 
-def scores(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> list[int]:
+def scores(ledger: GpuLedger, asker: Asker, nodes: Sequence[str], now: float) -> list[int]:
     """0 to 10 for each of ``nodes``, in their order.
 
     10: the plan's node for this pod. Otherwise ``WHOLE`` if the pod takes all GPUs of the node; if not,

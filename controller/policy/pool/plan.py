@@ -42,7 +42,6 @@ from controller.policy.types import (
     Admission,
     Grant,
     HeldBack,
-    Hold,
     JobKey,
     JobState,
     JobView,
@@ -51,6 +50,7 @@ from controller.policy.types import (
     PoolSnapshot,
     Preemption,
     Quota,
+    Reservation,
     Waiting,
 )
 
@@ -216,14 +216,14 @@ def _demote(case: _Case, chosen: _Chosen) -> None:
     chosen.leaving += demoted
 
 
-def _reserve(case: _Case, chosen: _Chosen) -> tuple[Hold, ...]:
+def _reserve(case: _Case, chosen: _Chosen) -> tuple[Reservation, ...]:
     waiting = [*chosen.rest, *chosen.barred]
     return holds(
         case.snapshot, chosen.leaving, chosen.admitted, waiting, case.room.free, case.accounts, case.now
     )
 
 
-def _report(case: _Case, stops: Sifted, chosen: _Chosen, reserved: tuple[Hold, ...]) -> PoolPlan:
+def _report(case: _Case, stops: Sifted, chosen: _Chosen, reserved: tuple[Reservation, ...]) -> PoolPlan:
     snapshot, now = case.snapshot, case.now
     waiting = reasons(
         chosen.rest, case.room.free, case.unfit, case.paused, case.offered if case.how.offers else None
@@ -277,7 +277,7 @@ def _marks(case: _Case, chosen: _Chosen) -> tuple[tuple[JobKey, tuple[int, ...]]
 
 
 def _wake_at(
-    snapshot: PoolSnapshot, promised: tuple[Hold, ...], now: float, *others: float | None
+    snapshot: PoolSnapshot, promised: tuple[Reservation, ...], now: float, *others: float | None
 ) -> float | None:
     """Return when to plan again: a hold is due for renewal or ends, a back-off is over, or what others
     say."""

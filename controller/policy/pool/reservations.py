@@ -24,7 +24,7 @@ from controller.policy.pool.gpu_accounting import Books
 from controller.policy.pool.placement import NodeRoom
 from controller.policy.queueing import make_policy
 from controller.policy.queueing.quota_ledger import charged
-from controller.policy.types import Admission, Hold, JobKey, JobState, JobView, PoolSnapshot
+from controller.policy.types import Admission, JobKey, JobState, JobView, PoolSnapshot, Reservation
 
 HOLDS_MAX = 256
 NODES_MAX = 4096
@@ -51,7 +51,7 @@ def holds(
     free: Mapping[str, int],
     books: Books,
     now: float,
-) -> tuple[Hold, ...]:
+) -> tuple[Reservation, ...]:
     """Return whom freed GPUs go to: promised while their job leaves, kept until the winner's pods have nodes.
 
     ``leaving``: jobs on their way off their GPUs, in the order in which theirs are given out. ``admitted``:
@@ -82,7 +82,7 @@ def holds(
         ):
             wanted.append(_Wanted(hold.source, hold.target, hold.nodes))
     return _bounded(
-        Hold(w.source, w.target, w.nodes, expires[w.source], _admission(views[w.target], starting))
+        Reservation(w.source, w.target, w.nodes, expires[w.source], _admission(views[w.target], starting))
         for w in wanted
         if w.source in expires
     )
@@ -103,7 +103,7 @@ def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], Job
     return source
 
 
-def _void(hold: Hold, source: JobView | None, hold_seconds: float) -> bool:
+def _void(hold: Reservation, source: JobView | None, hold_seconds: float) -> bool:
     """Return whether the stop that a hold was made for, or renewed in, was taken back since: its source stays
     where it is. Renewal ends with the stop, so what expires later than that was made for another one."""
     if source is None or source.taken_back is None or source.state is not JobState.ADMITTED:
@@ -220,11 +220,11 @@ def _admission(target: JobView, starting: set[JobKey]) -> int:
     return target.attempt + 1 if waits else target.attempt
 
 
-def _bounded(found: Iterable[Hold]) -> tuple[Hold, ...]:
+def _bounded(found: Iterable[Reservation]) -> tuple[Reservation, ...]:
     every = tuple(found)
     if len(every) <= HOLDS_MAX and sum(len(h.nodes) for h in every) <= NODES_MAX:
         return every
-    kept: list[Hold] = []
+    kept: list[Reservation] = []
     room = NODES_MAX
     for hold in sorted(every, key=lambda h: (h.expires, h.source, h.target)):
         if len(kept) < HOLDS_MAX and len(hold.nodes) <= room:

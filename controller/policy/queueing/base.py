@@ -84,7 +84,7 @@ class QueueEvent(NamedTuple):
     at: float = 0.0
 
 
-class Trial(Protocol):
+class PlacementTrial(Protocol):
     """A what-if on a room, for policies that preempt: GPUs in use can be counted as if they were free.
 
     Take jobs best first. `commit` makes real what can start at once, on GPUs that are free already; the
@@ -130,7 +130,7 @@ class Room(Protocol):
         """Count a gang's GPUs as free from now on."""
         ...
 
-    def trial(self) -> Trial:
+    def trial(self) -> PlacementTrial:
         """Return a what-if that starts from what is free now."""
         ...
 

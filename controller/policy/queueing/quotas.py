@@ -17,11 +17,11 @@ from typing import ClassVar
 
 from controller.policy.queueing.ageing import Ageing
 from controller.policy.queueing.base import (
+    PlacementTrial,
     QueueDecision,
     QueueJob,
     QueuePolicy,
     Room,
-    Trial,
     Wrapper,
     decided,
     stay_key,
@@ -166,7 +166,12 @@ class Quotas(Wrapper):
         return Quotas(self.base.fresh(), self.quotas)
 
     def _serve(
-        self, first: list[QueueJob], ledger: QuotaLedger, trial: Trial, settled: set[JobKey], now: float
+        self,
+        first: list[QueueJob],
+        ledger: QuotaLedger,
+        trial: PlacementTrial,
+        settled: set[JobKey],
+        now: float,
     ) -> None:
         """Let those who are guaranteed GPUs take them, in order. Changes all that it is given."""
         closed: set[int | None] = set()  # entries in which an overdue gang waits that nobody may pass
@@ -249,9 +254,9 @@ class QuotaRoom:
 
 
 class QuotaTrial:
-    """A `Trial` in a `QuotaRoom`: all that is taken counts against the limits, startable now or not."""
+    """A `PlacementTrial` in a `QuotaRoom`: all that is taken counts against limits, startable now or not."""
 
-    def __init__(self, room: QuotaRoom, trial: Trial) -> None:
+    def __init__(self, room: QuotaRoom, trial: PlacementTrial) -> None:
         self._room, self._trial = room, trial
         self._ledger = room.ledger.copy()
         self.give, self.keep, self.withhold = trial.give, trial.keep, trial.withhold

@@ -24,7 +24,7 @@ _KEPT = 512  # charts remembered
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class RunChart:
     """What a run's chart shows. Steps are the trainer's own; None: there is no such moment."""
 
     metric: str
@@ -64,7 +64,7 @@ class Curve:
 
 
 @lru_cache(maxsize=_KEPT)
-def curve_svg(curve: Curve, prefix: str, narrow: bool) -> str:
+def curve_svg(curve: RunChart, prefix: str, narrow: bool) -> str:
     """Eval scores with their standard errors and, below them on the same steps, the proxy."""
     panels = 2 if curve.has_proxy else 1
     with _drawing() as make:
@@ -89,7 +89,7 @@ def curve_svg(curve: Curve, prefix: str, narrow: bool) -> str:
         return svg.page_svg(figure, prefix, f"{curve.metric} by training step", curve.sentence())
 
 
-def _scores(axis: Axes, curve: Curve, narrow: bool) -> None:
+def _scores(axis: Axes, curve: RunChart, narrow: bool) -> None:
     steps = [p.step for p in curve.points]
     scores = [p.score for p in curve.points]
     errors = [p.stderr if p.stderr is not None and math.isfinite(p.stderr) else 0.0 for p in curve.points]
@@ -124,7 +124,7 @@ def _scores(axis: Axes, curve: Curve, narrow: bool) -> None:
     axis.margins(y=0.18)
 
 
-def _moments(axis: Axes, curve: Curve, words: bool) -> None:
+def _moments(axis: Axes, curve: RunChart, words: bool) -> None:
     """Vertical lines, each with its own dash and, in the first panel, its word."""
     lines: list[tuple[int | None, str, str, Any, float]] = [
         (curve.warned, "warned", svg.WARN, (0, (1, 2)), 0.89),
@@ -151,7 +151,7 @@ def _moments(axis: Axes, curve: Curve, words: bool) -> None:
             )
 
 
-def _steps(axis: Axes, curve: Curve) -> None:
+def _steps(axis: Axes, curve: RunChart) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
@@ -234,4 +234,4 @@ def narrow_for(width: str) -> bool:
     return width.isascii() and width.isdigit() and 0 < int(width[:6]) < 560
 
 
-__all__: Sequence[str] = ["Curve", "curve_svg", "gpus_svg", "narrow_for", "saved_svg"]
+__all__: Sequence[str] = ["RunChart", "curve_svg", "gpus_svg", "narrow_for", "saved_svg"]

@@ -12,7 +12,7 @@ from controller.policy.queueing.srtf_est import SrtfEst
 from controller.policy.types import Delegate, JobState, JobView
 from controller.web.dashboard.feed import Job, Pool
 from controller.web.dashboard.states import state
-from controller.web.positions import Place, Queue
+from controller.web.positions import Queue, QueuePosition
 
 _LEAVING = ("Stopping", "Preempting")
 
@@ -72,9 +72,9 @@ def _view(pool: Pool, job: Job, now: float) -> JobView:
     )
 
 
-def _place(job: Job, position: int | None, late: bool, now: float) -> Place:
+def _place(job: Job, position: int | None, late: bool, now: float) -> QueuePosition:
     why = job.record.condition(ADMITTED)
-    return Place(
+    return QueuePosition(
         job=job.key,
         state=job.summary,
         position=position,

@@ -231,7 +231,7 @@ class Pages:
         return sorted(found, key=lambda b: b.decided, reverse=True)
 
 
-def curve_of(job: Job, other_stop: int | None = None) -> charts.Curve:
+def curve_of(job: Job, other_stop: int | None = None) -> charts.RunChart:
     """Return a run's chart. Only what is kept of its evals is drawn; the best stays, however old."""
     record, decision = job.record, job.record.decision
     kept = record.retained[-1] if record.retained else record.secured
@@ -239,7 +239,7 @@ def curve_of(job: Job, other_stop: int | None = None) -> charts.Curve:
     if decision is not None and str(decision.mode) == "Shadow":
         word = "would stop"
     proxy = job.desired.proxy.metric if job.desired.proxy is not None else "reward model's score (proxy)"
-    return charts.Curve(
+    return charts.RunChart(
         metric=job.desired.metric or "score",
         points=record.evals,
         best=(record.best.step, record.best.score) if record.best is not None else None,

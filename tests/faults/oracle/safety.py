@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from controller.policy.job.types import Kept, ScrapeOutcome
+from controller.policy.job.types import ProtectedCheckpoint, ScrapeOutcome
 from tests.faults.cluster import Access, Job
 from tests.faults.oracle.base import Case, Knowledge, Owed
 from tests.faults.trainer import Eval, Saved, fingerprint, read
@@ -204,7 +204,7 @@ class Safety(Knowledge):
             elif not saved.spoilt:
                 self._names_right(job, what, kept, saved)
 
-    def _names_right(self, job: Job, what: str, kept: Kept, saved: Saved) -> None:
+    def _names_right(self, job: Job, what: str, kept: ProtectedCheckpoint, saved: Saved) -> None:
         if saved.life not in job.lives and not any(life.resumed == saved.step for life in job.lives):
             self.fail(
                 "S1",

@@ -40,7 +40,7 @@ from controller.objects import completion_index
 from controller.operator.state import nodes, ownership, runfile
 from controller.operator.state.cluster import ClusterState, Unreadable
 from controller.policy.job.types import Operation, StartAccess
-from controller.policy.node.ledger import Ledger
+from controller.policy.node.ledger import GpuLedger
 from controller.web.dashboard.feed import read_job, read_pool
 from controller.web.dashboard.jobs import row
 from controller.workloads import ProblemError
@@ -82,7 +82,7 @@ def kept(resource: Resource, data: bytes) -> Object | None:
 def told(kind: Resource, obj: Object) -> None:
     """As the watches tell of it: the operator's knowledge, and the extender's ledger."""
     cache = Cache(EXTENDERS)
-    ledger = Ledger(str)
+    ledger = GpuLedger(str)
     Feed(cache, ledger, "rack", lambda: None, lambda uid: None)
     own = Cache((RLHFJOBS, GPUPOOLS, PODS, JOBS, CONFIGMAPS))
     world = ClusterState(own, lambda: 0.0)
