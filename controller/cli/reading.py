@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from controller.api import record as stored
 from controller.api.rules import rule_and_modifiers
-from controller.policy.job import Condition, JobRecord, Kept
+from controller.policy.job import Condition, JobRecord, ProtectedCheckpoint
 from controller.policy.queueing import POLICIES
 from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import EvalPoint
@@ -136,7 +136,7 @@ def point(found: EvalPoint) -> dict[str, Any]:
     }
 
 
-def kept(found: Kept) -> dict[str, Any]:
+def kept(found: ProtectedCheckpoint) -> dict[str, Any]:
     """Return a checkpoint in safety as JSON."""
     return {
         "step": found.step,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 
-from controller.policy.job import Curve, Direction, standings
+from controller.policy.job import Direction, PeerCurve, standings
 from controller.policy.types import Peers
 
 # Steps in a whole training. Shares that differ by rounding alone (3 * 0.1 and 0.3) are one step.
@@ -44,7 +44,7 @@ class _Group:
     __slots__ = ("_asked", "_curves", "_kept", "_means")
 
     def __init__(self) -> None:
-        self._curves: dict[int, Curve] = {}
+        self._curves: dict[int, PeerCurve] = {}
         self._asked: set[int] = set()
         self._kept: list[int] = []  # steps whose means are kept, in order
         self._means: dict[int, list[float]] = {}  # of the runs that have reached them, in order
@@ -64,9 +64,9 @@ class _Group:
     def add(self, row: int, step: int, score: float) -> None:
         before = self._curves.get(row)
         if before is None:
-            curve, passed = Curve((step,), (score,), 0), bisect_left(self._kept, step)
+            curve, passed = PeerCurve((step,), (score,), 0), bisect_left(self._kept, step)
         else:
-            curve = Curve((*before.steps, step), (*before.sums, before.sums[-1] + score), 0)
+            curve = PeerCurve((*before.steps, step), (*before.sums, before.sums[-1] + score), 0)
             passed = bisect_right(self._kept, before.steps[-1])
         self._curves[row] = curve
         for reached in self._kept[passed : bisect_right(self._kept, step)]:

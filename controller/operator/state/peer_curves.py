@@ -8,14 +8,14 @@ from typing import NamedTuple
 from controller.api import convert
 from controller.kube.cache import Cache
 from controller.kube.resources import RLHFJOBS
-from controller.policy.job import Curve
+from controller.policy.job import PeerCurve
 from controller.policy.types import JobKey
 
 
 class _Read(NamedTuple):
     version: tuple[str, str]  # uid and resourceVersion
     evaluator: str
-    curve: Curve | None
+    curve: PeerCurve | None
 
 
 class PeerCurves:
@@ -25,7 +25,7 @@ class PeerCurves:
         self._cache = cache
         self._known: dict[JobKey, _Read] = {}
 
-    def of(self, keys: Iterable[JobKey], evaluator: str) -> list[Curve]:
+    def of(self, keys: Iterable[JobKey], evaluator: str) -> list[PeerCurve]:
         """Curves of those of these jobs that have evals of this version of the evaluator ("": unnamed)."""
         reads = (self._read(key) for key in keys)
         return [r.curve for r in reads if r is not None and r.curve is not None and r.evaluator == evaluator]
@@ -43,7 +43,7 @@ class PeerCurves:
         if known is None or known.version != version:
             try:
                 record = convert.record(obj.get("status"))
-                known = _Read(version, record.evaluator, Curve.of(record))
+                known = _Read(version, record.evaluator, PeerCurve.of(record))
             except convert.StatusError:
                 known = _Read(version, "", None)  # left alone, and no peer of anybody
             self._known[key] = known

@@ -44,9 +44,9 @@ SHOWS = {
         "READINGS_KEPT AccessView Action AdmissionRecord Answer Best Condition CreateWorkload Decision "
         "Desired Direction Event ForgetAccess Guard Guardrail JobRecord MetricPoints Observed "
         "Operation Page PastGrades Plan PodView Progress ProtectedCheckpoint ProxyMetric QueueView "
-        "ReadMetrics RefusalRecord RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RuleRecord RunFile "
-        "RunState ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload "
-        "WorkloadView WriteRun"
+        "ReadMetrics RefusalRecord RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload "
+        "Retain RuleRecord RunFile RunState ScrapeOutcome ScrapeView SetFinalizer StartAccess "
+        "StartWorkload SuspendWorkload WorkloadView WriteRun"
     ),
     "verdicts": "BLIND is_demoted",
     "view": "job_view queued_at",
