@@ -36,10 +36,10 @@ from controller.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from controller.objects import parse_time
 from controller.policy.job import Answer, QueueView
 from controller.policy.types import Delegate
 from controller.workloads import Problem
-from controller.workloads.pods import parse_time
 
 MESSAGE_MAX = 1024  # characters of an answer's message
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from controller import names
 from controller.extender.process import Extender
+from controller.extender.requeueing import ANNOTATION_RETRY
 from controller.extender.settings import Settings
-from controller.extender.waking import ANNOTATION_RETRY
 from controller.kube.connect import connect
 from controller.kube.packed import key_of
 from controller.kube.resources import GPUPOOLS, PODS, RLHFJOBS, Resource

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from extender_rig import Cluster, ExtenderThread, Line, settled
 
-from controller.extender.waking import ANNOTATION_RETRY
+from controller.extender.requeueing import ANNOTATION_RETRY
 from deploy.local.plane import Plane
 from deploy.local.scheduler import Certificates, Scheduler
 from tests.support.waiting import wait_until

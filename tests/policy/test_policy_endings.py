@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.api import convert
 from controller.extender import views
 from controller.policy.job import access_requests, endings, incomplete, preemption
 from controller.policy.job import conditions as c
@@ -406,9 +407,9 @@ def test_operator_and_extender_agree_whose_nodes_are_kept(members: list[str], sh
     obj = {
         "metadata": {"namespace": "ns", "name": "a"},
         "spec": {"gang": {"gpusPerReplica": 1}},
-        "status": {"admission": {"number": 3, "nodes": list(kept.nodes), "ended": list(kept.ended)}},
+        "status": convert.status(planned.record, desired, 10.0),
     }
-    ledger.put_job("ns/a", 1, views.gang(obj, 300.0))
+    ledger.put_job("ns/a", 1, views.job(obj, 300.0)[1])
     for pod in pods:
         if not pod.terminal and pod.node is not None:
             ledger.put_bound(pod.name, Bound("ns/a", 3, pod.node, 1))

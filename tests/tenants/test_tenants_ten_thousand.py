@@ -252,7 +252,7 @@ def test_no_pass_but_its_own_jobs_fails_and_none_is_late(seed: int) -> None:
         for key in HONEST:
             job = operator.extender.get(RLHFJOBS, key)
             assert job is not None
-            assert operator.ledger.gang(key) == views.gang(job, 300.0)
+            assert operator.ledger.gang(key) == views.job(job, 300.0)[1]
 
     asyncio.run(story())
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy.job import checkpoints, location_claim, lost_bests
+from controller.policy.job import access_requests, checkpoints, location_claim, lost_bests
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.types import Best, Decision, Operation, ProtectedCheckpoint, Retain, SetFinalizer
@@ -167,7 +167,7 @@ def _settled_user(context: PlanContext, decision: Decision) -> bool:
             return False
         if location_claim.goes_first(context):
             return False
-        if not _for_best(context):
+        if not _under_way(context, wanted):
             what = f"the best eval's step {wanted.step if wanted else 0} has no checkpoint yet"
             _put_off(context, "WaitingForCheckpoint", f"{what}: it is looked for once the run is suspended")
             return True
@@ -215,10 +215,15 @@ def _anything(context: PlanContext) -> bool:
     return context.record.secured is not None or context.record.best is not None
 
 
-def _for_best(context: PlanContext) -> bool:
-    """Return whether something is under way for the best checkpoint."""
+def _under_way(context: PlanContext, wanted: Best | None) -> bool:
+    """Return whether the pin of ``wanted`` is asked for, or something runs that goes before it. A former
+    best's copy that is only to be tried again does not: it is copied after the suspend, if ever."""
     waited = context.record.access
-    return waited is not None and waited.operation not in (Operation.PIN, Operation.CLAIM)
+    if waited is None or waited.operation in (Operation.PIN, Operation.CLAIM):
+        return False
+    if waited.operation is Operation.SECURE and wanted is not None and waited.is_for(wanted):
+        return True
+    return access_requests.running(context, waited)
 
 
 def _access_copies(context: PlanContext) -> bool:

@@ -33,7 +33,8 @@ from controller.kube.resources import (
     Resource,
 )
 from controller.kube.trim import trim_or_bare
-from controller.metrics.pods import completion_index, metrics_port, pick_pod
+from controller.metrics.pods import metrics_port, pick_pod
+from controller.objects import completion_index
 from controller.operator.state import nodes, ownership, runfile
 from controller.operator.state.cluster import ClusterState, Unreadable
 from controller.policy.job.types import Operation, StartAccess
