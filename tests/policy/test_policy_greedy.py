@@ -34,11 +34,12 @@ def displaced(order: list[JobView], free: dict[str, int]) -> list[str]:
 @pytest.mark.parametrize(
     ("order", "free", "expected"),
     [
+        # Node a comes first by name, but the runs on it come before the one on b.
         pytest.param(
             [waits("w", 1, 8), runs("first", "a"), runs("second", "a"), runs("last", "b", size=8)],
             {"a": 0, "b": 0},
             ["last"],
-            id="node a would come first by name, but who is there comes before who is on b",
+            id="last-in-line-not-first-node",
         ),
         pytest.param(
             [
@@ -50,7 +51,7 @@ def displaced(order: list[JobView], free: dict[str, int]) -> list[str]:
             ],
             {"a": 0, "b": 0},
             ["third", "last"],
-            id="the last two, although they share no node",
+            id="last-two-on-two-nodes",
         ),
         pytest.param(
             [waits("w", 1, 4), runs("first", "a", "b"), runs("last", "b", size=2)],
@@ -62,19 +63,20 @@ def displaced(order: list[JobView], free: dict[str, int]) -> list[str]:
             [waits("w", 1, 8), runs("first", "a"), runs("second", "b"), runs("last", "b")],
             {"a": 4, "b": 0},
             ["second", "last"],
-            id="two who come later rather than one who comes earlier",
+            id="two-later-not-one-earlier",
         ),
         pytest.param(
             [waits("w", 2, 4), runs("first", "a"), waits("next", 1, 4), runs("last", "a", "b")],
             {"a": 0, "b": 0},
             ["last"],
-            id="who waits behind it does not get what nobody has left",
+            id="no-gpus-left-for-the-next",
         ),
+        # Nor does it change whom the next gang preempts.
         pytest.param(
             [waits("big", 3, 8), waits("w", 1, 4), runs("first", "a"), runs("last", "b")],
             {"a": 0, "b": 0},
             ["last"],
-            id="a gang that does not fit at all moves nobody, and whom the next one moves does not change",
+            id="oversized-gang-preempts-nobody",
         ),
     ],
 )
