@@ -17,7 +17,7 @@ from policy_world import Job, World
 
 from controller import names
 from controller.api.values import timestamp
-from controller.delegates import ADAPTERS, Placement, Write
+from controller.delegates import EXTERNAL_QUEUES, Placement, Write
 from controller.kube.merge import merge_apply
 from controller.kube.resources import ADMISSION_CHECKS, WORKLOADS, Resource
 from controller.policy.job.types import (
@@ -33,7 +33,7 @@ from controller.policy.types import Delegate
 
 QUEUE = "team"
 CHECK = {"metadata": {"name": "evalstop"}, "spec": {"controllerName": names.CHECK_CONTROLLER}}
-KUEUE = ADAPTERS[Delegate.KUEUE]
+KUEUE = EXTERNAL_QUEUES[Delegate.KUEUE]
 
 
 def child(key: str) -> dict[str, Any]:
