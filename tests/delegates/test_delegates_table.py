@@ -12,7 +12,7 @@ import pytest
 from delegates_world import NAMESPACE, QUEUE, DelegateWorld, child, pool, workload
 
 from controller import delegates, names, workloads
-from controller.delegates import ADAPTERS, NotYet, of_pool, of_workload
+from controller.delegates import ADAPTERS, EXTERNAL_QUEUES, NotYet, of_pool, of_workload
 from controller.kube.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, WORKLOADS
 from controller.policy.job.types import Answer
 from controller.policy.pool.delegates import DELEGATIONS
@@ -50,6 +50,7 @@ every = pytest.mark.parametrize("delegate", list(Delegate))
 def test_every_delegate_has_its_adapter_its_line_in_the_plan_and_its_row_here() -> None:
     assert set(ADAPTERS) == set(DELEGATIONS) == set(TABLE) == set(Delegate)
     assert all(adapter.delegate is delegate for delegate, adapter in ADAPTERS.items())
+    assert list(EXTERNAL_QUEUES) == [KUEUE]
 
 
 def test_an_adapter_is_found_by_its_delegates_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +74,7 @@ def test_an_adapter_is_found_by_its_delegates_word(tmp_path: Path, monkeypatch: 
 
 
 @every
-def test_a_child_is_lined_up_and_known_again_by_that(delegate: Delegate) -> None:
+def test_a_child_is_queued_and_known_again_by_that(delegate: Delegate) -> None:
     adapter = of_pool(pool(delegate))
     found = child(adapter)
     assert found["metadata"]["labels"].get(names.QUEUE_LABEL) == TABLE[delegate].label
@@ -119,7 +120,7 @@ def test_put_out_for_good_once_and_resumed_once(delegate: Delegate) -> None:
     if delegate is KUEUE:
         assert world.workload["spec"]["active"] is False
         assert world.job["spec"]["suspend"] is False
-        view = ADAPTERS[delegate].view(world.job, world)
+        view = EXTERNAL_QUEUES[delegate].view(world.job, world)
         assert view is not None
         assert (view.active, view.ours, view.offer) == (False, True, "")
     else:
@@ -177,10 +178,10 @@ def test_a_workload_without_an_offer_is_not_answered(left: Any) -> None:
 
 
 def test_a_retry_that_was_left_without_quota_is_taken_back() -> None:
-    adapter, world = ADAPTERS[KUEUE], DelegateWorld(ADAPTERS[KUEUE])
+    adapter, world = EXTERNAL_QUEUES[KUEUE], DelegateWorld(ADAPTERS[KUEUE])
 
     def mend() -> list[str]:
-        writes = adapter.upkeep([pool(KUEUE)], [world.workload], world, 1.0)
+        writes = adapter.sync([pool(KUEUE)], [world.workload], world, 1.0)
         return [w for w in world.send(writes) if w.startswith("Workload")]
 
     world.state()["state"] = "Retry"
@@ -264,7 +265,7 @@ def test_each_reservation_of_quota_is_another_offer() -> None:
     world = DelegateWorld(ADAPTERS[KUEUE])
 
     def offer() -> str:
-        view = ADAPTERS[KUEUE].view(world.job, world)
+        view = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
         assert view is not None
         return view.offer
 
@@ -286,7 +287,7 @@ def test_each_reservation_of_quota_is_another_offer() -> None:
             "lastTransitionTime": "",
         }
     )
-    view = ADAPTERS[KUEUE].view(world.job, world)
+    view = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
     assert view is not None
     assert (view.offer, view.evicted, view.message) == ("", "Preempted", "by a")
 
@@ -294,10 +295,10 @@ def test_each_reservation_of_quota_is_another_offer() -> None:
 def test_a_finished_workload_keeps_its_offer() -> None:
     """Told before its Job is seen to end, it would pass for put out."""
     world = DelegateWorld(ADAPTERS[KUEUE], suspended=False)
-    before = ADAPTERS[KUEUE].view(world.job, world)
+    before = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
     finished = {"type": "Finished", "status": "True", "reason": "Succeeded", "lastTransitionTime": ""}
     world.workload["status"]["conditions"].append(finished)
-    after = ADAPTERS[KUEUE].view(world.job, world)
+    after = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
     assert before is not None
     assert after is not None
     assert after.offer == before.offer != ""
@@ -306,13 +307,13 @@ def test_a_finished_workload_keeps_its_offer() -> None:
 def test_a_workload_of_another_job_of_that_label_is_not_looked_at() -> None:
     world = DelegateWorld(ADAPTERS[KUEUE])
     world.workload["metadata"]["ownerReferences"][0]["uid"] = "somebody's"
-    assert ADAPTERS[KUEUE].view(world.job, world) is None
+    assert EXTERNAL_QUEUES[KUEUE].view(world.job, world) is None
 
 
 def test_what_kueue_says_of_one_that_waits() -> None:
     world = DelegateWorld(ADAPTERS[KUEUE])
     world.objects[WORKLOADS] = [workload(world.job, reserved=False)]
-    view = ADAPTERS[KUEUE].view(world.job, world)
+    view = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
     assert view is not None
     assert (view.offer, view.offered_at, view.message) == ("", None, "insufficient quota")
     assert view.answer is Answer.PENDING
@@ -416,7 +417,7 @@ def test_what_is_wrong_with_a_queue_is_named_with_its_remedy(case: str) -> None:
     change, reason, said = CASES[case]
     world = DelegateWorld(ADAPTERS[KUEUE])
     change(world)
-    problem = ADAPTERS[KUEUE].queue_problem(NAMESPACE, QUEUE, 4, pool(KUEUE), world)
+    problem = EXTERNAL_QUEUES[KUEUE].queue_problem(NAMESPACE, QUEUE, 4, pool(KUEUE), world)
     assert (problem and problem.reason) == reason
     assert said in (problem.message if problem is not None else "")
 
@@ -424,19 +425,19 @@ def test_what_is_wrong_with_a_queue_is_named_with_its_remedy(case: str) -> None:
 def test_nothing_is_wrong_with_queues_that_are_not_read_yet() -> None:
     world = DelegateWorld(ADAPTERS[KUEUE], known=False)
     world.objects = {kind: [] for kind in world.objects}
-    assert ADAPTERS[KUEUE].queue_problem(NAMESPACE, QUEUE, 4, pool(KUEUE), world) is None
-    assert ADAPTERS[KUEUE].pool_problem(pool(KUEUE), world) is None
+    assert EXTERNAL_QUEUES[KUEUE].queue_problem(NAMESPACE, QUEUE, 4, pool(KUEUE), world) is None
+    assert EXTERNAL_QUEUES[KUEUE].pool_problem(pool(KUEUE), world) is None
 
 
 def test_checks_say_whether_anybody_answers_them_and_strangers_are_let_through() -> None:
-    adapter, world = ADAPTERS[KUEUE], DelegateWorld(ADAPTERS[KUEUE])
+    adapter, world = EXTERNAL_QUEUES[KUEUE], DelegateWorld(ADAPTERS[KUEUE])
     stranger = workload(world.job)
     stranger["metadata"] |= {"name": "plain", "labels": {}}
     world.objects[WORKLOADS].append(stranger)
     bare = {"metadata": {"name": "bare"}}  # Kueue's CRD takes one without a spec: it is nobody's
     world.objects[ADMISSION_CHECKS].append(bare)
     served = [pool(KUEUE), pool(BUILTIN)]
-    assert world.send(adapter.upkeep(served, world.objects[WORKLOADS], world, 1.0)) == [
+    assert world.send(adapter.sync(served, world.objects[WORKLOADS], world, 1.0)) == [
         "AdmissionCheck/status",
         "Workload/status",
     ]
@@ -451,11 +452,11 @@ def test_checks_say_whether_anybody_answers_them_and_strangers_are_let_through()
         return condition["status"], condition["reason"]
 
     assert active() == ("True", "Answered")
-    assert world.send(adapter.upkeep(served, world.objects[WORKLOADS], world, 2.0)) == []
-    world.send(adapter.upkeep([pool(BUILTIN)], [], world, 3.0))
+    assert world.send(adapter.sync(served, world.objects[WORKLOADS], world, 2.0)) == []
+    world.send(adapter.sync([pool(BUILTIN)], [], world, 3.0))
     assert active() == ("False", "NoPool")
     check["spec"]["parameters"] = {"kind": "ConfigMap"}
-    world.send(adapter.upkeep(served, [], world, 4.0))
+    world.send(adapter.sync(served, [], world, 4.0))
     assert active() == ("False", "ParametersNotSupported")
     other = world.get(ADMISSION_CHECKS, "somebodys")
     assert other is not None

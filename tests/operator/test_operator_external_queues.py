@@ -104,7 +104,9 @@ def test_kueue_comes_and_goes() -> None:
             pool = world.pool("gpus")
 
             def problem() -> str | None:
-                found = delegates.of_pool(cast(Any, pool)).pool_problem(cast(Any, pool), outside)
+                queue = delegates.queue_of_pool(cast(Any, pool))
+                assert queue is not None
+                found = queue.pool_problem(cast(Any, pool), outside)
                 return found.reason if found is not None else None
 
             assert problem() == "KueueNotInstalled"

@@ -15,7 +15,7 @@ from typing import Any
 
 from controller import names
 from controller.api.values import timestamp
-from controller.delegates import ADAPTERS, Placement, Write
+from controller.delegates import EXTERNAL_QUEUES, Placement, Write
 from controller.kube.merge import merge_apply
 from controller.kube.resources import ADMISSION_CHECKS, WORKLOADS, Resource
 from controller.policy.job.types import (
@@ -32,7 +32,7 @@ from tests.support.policy_world import Job, PolicyWorld
 
 QUEUE = "team"
 CHECK = {"metadata": {"name": "evalstop"}, "spec": {"controllerName": names.CHECK_CONTROLLER}}
-KUEUE = ADAPTERS[Delegate.KUEUE]
+KUEUE = EXTERNAL_QUEUES[Delegate.KUEUE]
 
 
 def child(key: str) -> dict[str, Any]:

@@ -181,7 +181,8 @@ def child_of(loaded: JobSnapshot) -> dict[str, Any]:
         ProblemError: the template is wrong (`workloads.template_problem`).
     """
     child = workloads.build_child(loaded.obj, scheduling_of(loaded.pool))
-    delegates.of_pool(loaded.pool).line_up(child, loaded.desired.queue)
+    if (queue := delegates.queue_of_pool(loaded.pool)) is not None:
+        queue.enqueue(child, loaded.desired.queue)
     return child
 
 
