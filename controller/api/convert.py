@@ -18,7 +18,7 @@ from controller import names
 from controller.api import values
 from controller.api.fleet import precision_problem, stop_limits
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, GPUPool
-from controller.api.record import StatusError, record, size, status
+from controller.api.record import StatusError, field, record, size, status
 from controller.api.rlhfjob import RLHFJob, RLHFJobSpec, Role
 from controller.policy.job import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState
 from controller.policy.params import ParamError
@@ -31,6 +31,7 @@ from controller.policy.types import Mode, PolicySpec, Quota, Reservation, cap_mo
 __all__ = [
     "StatusError",
     "desired",
+    "field",
     "handovers",
     "holds",
     "mode_cap",

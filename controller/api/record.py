@@ -126,8 +126,36 @@ def record(status: Mapping[str, Any] | None) -> JobRecord:
     except StatusError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise StatusError(f"status: {what}") from error
+        raise _misread(error) from error
+
+
+def _misread(error: Exception) -> StatusError:
+    what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
+    return StatusError(f"status: {what}")
+
+
+def field(status: Mapping[str, Any] | None, name: str) -> Any:
+    """Return one field of the record that a stored status stands for, for who needs it many times a second.
+
+    Args:
+        status: a stored status.
+        name: of the field in `JobRecord`; none that has a form of its own or holds paths of pins.
+
+    Raises:
+        StatusError: it does not read back.
+    """
+    key, hint, default = _field(name)
+    try:
+        return _parse(name, hint, status[key], key) if status and key in status else default
+    except StatusError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _misread(error) from error
+
+
+@cache
+def _field(name: str) -> tuple[str, Any, Any]:
+    return next(found[1:] for found in _fields(JobRecord) if found[0] == name)
 
 
 # --- plain dataclasses: field by field ---------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""Who decides when a pool's jobs run, one file for each: how a workload is lined up, started and put out.
+"""Who decides when a pool's jobs run, one file for each: how a workload is queued, started and suspended.
 
 Adapters are pure: objects as the API server sends them in, writes out. What a delegate means to the pool's
 plan is a line of `policy.pool.delegates`. A fourth delegate is a word of `policy.types.Delegate`, that
-line, and one file here: it has the word's name, in lower case, and its adapter as `ADAPTER`.
+line, and one file here: it has the word's name, in lower case, and its adapter as `ADAPTER`, an `Adapter`
+and, if its jobs wait in a queue outside, an `ExternalQueue`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,24 @@ from importlib import import_module
 from typing import Any
 
 from controller.api.gpupool import GPUPool
-from controller.delegates.base import Adapter, Known, NotYet, Placement, Write
+from controller.delegates.base import Adapter, ExternalQueue, Known, NotYet, Placement, Write
 from controller.policy.pool import DELEGATIONS
 from controller.policy.types import Delegate
 
-__all__ = ["ADAPTERS", "Adapter", "Known", "NotYet", "Placement", "Write", "of_pool", "of_workload"]
+__all__ = [
+    "ADAPTERS",
+    "EXTERNAL_QUEUES",
+    "Adapter",
+    "ExternalQueue",
+    "Known",
+    "NotYet",
+    "Placement",
+    "Write",
+    "of_pool",
+    "of_workload",
+    "queue_of_pool",
+    "queue_of_workload",
+]
 
 
 def named(word: str) -> Adapter:
@@ -27,6 +41,9 @@ def named(word: str) -> Adapter:
 
 # In the order of the plan's lines.
 ADAPTERS: Mapping[Delegate, Adapter] = {delegate: named(delegate) for delegate in DELEGATIONS}
+EXTERNAL_QUEUES: Mapping[Delegate, ExternalQueue] = {
+    delegate: adapter for delegate, adapter in ADAPTERS.items() if isinstance(adapter, ExternalQueue)
+}
 
 
 def of_pool(pool: GPUPool | None) -> Adapter:
@@ -35,6 +52,16 @@ def of_pool(pool: GPUPool | None) -> Adapter:
 
 
 def of_workload(workload: Mapping[str, Any]) -> Adapter:
-    """Return the adapter by which a workload can be started and put out: it may be of a time when its pool
-    had another delegate."""
+    """Return the adapter by which a workload can be started and suspended: it may be of a time when its
+    pool had another delegate."""
     return next((a for a in ADAPTERS.values() if a.manages(workload)), ADAPTERS[Delegate.BUILTIN])
+
+
+def queue_of_pool(pool: GPUPool | None) -> ExternalQueue | None:
+    """Return the external queue that a pool delegates to; None: it delegates to none."""
+    return EXTERNAL_QUEUES.get(of_pool(pool).delegate)
+
+
+def queue_of_workload(workload: Mapping[str, Any]) -> ExternalQueue | None:
+    """Return the external queue that a workload waits in; None: in none."""
+    return EXTERNAL_QUEUES.get(of_workload(workload).delegate)

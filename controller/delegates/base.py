@@ -1,10 +1,12 @@
-"""What a delegate's adapter is asked for, and what it gives: patches, to be sent in order, each
-idempotent."""
+"""What a delegate's adapter is asked for, and what it gives: patches, to be sent in order, each idempotent.
+
+Every delegate is an `Adapter`; one whose jobs wait in a queue outside is an `ExternalQueue` besides.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from controller.api.gpupool import GPUPool
 from controller.kube.resources import Resource
@@ -37,7 +39,7 @@ class Placement(NamedTuple):
 
 
 class Known(Protocol):
-    """The delegate's own objects, as far as they are read."""
+    """An external queue's own objects, as far as they are read."""
 
     def get(self, resource: Resource, key: str) -> Object | None:
         """Return an object by namespace/name, or by name; None: it is not there, or not read yet."""
@@ -59,26 +61,47 @@ class Known(Protocol):
 
 
 class Adapter(Protocol):
-    """One delegate."""
+    """One delegate: what every one of them does."""
 
     delegate: ClassVar[Delegate]
-    resources: ClassVar[tuple[Resource, ...]]  # objects of its own that it must be shown
 
     def manages(self, workload: Object) -> bool:
-        """Return whether a workload is its to start and put out."""
-        ...
-
-    def line_up(self, child: dict[str, Any], queue: str) -> None:
-        """Mark a child that is about to be made, so that it waits for its turn."""
+        """Return whether a workload is its to start and suspend."""
         ...
 
     def problem(self, workload: Object, pool: GPUPool, queue: str, where: str) -> Problem | None:
         """Return what of a workload, or of a template (``where`` says which), this delegate cannot run."""
         ...
 
+    def start(self, workload: Object, place: Placement, known: Known, now: float) -> Sequence[Write]:
+        """Let a suspended workload run. An answer that was given already is not given again.
+
+        Raises:
+            NotYet: see there.
+        """
+        ...
+
+    def stop(self, workload: Object, reason: str, again: bool, known: Known, now: float) -> Sequence[Write]:
+        """Have a workload's pods end; ``again``: it may be queued anew at once.
+
+        Raises:
+            NotYet: see there.
+        """
+        ...
+
+
+@runtime_checkable
+class ExternalQueue(Adapter, Protocol):
+    """A delegate whose jobs wait in a queue outside, with objects of its own."""
+
+    resources: ClassVar[tuple[Resource, ...]]  # objects of its own that it must be shown
+
+    def enqueue(self, child: dict[str, Any], queue: str) -> None:
+        """Mark a child that is about to be made, so that it waits for its turn."""
+        ...
+
     def view(self, workload: Object, known: Known) -> QueueView | None:
-        """Return what the external queue has on record of a workload; None: there is no such queue, or no
-        record."""
+        """Return what the queue has on record of a workload; None: nothing."""
         ...
 
     def queue_problem(
@@ -91,31 +114,15 @@ class Adapter(Protocol):
         """Return why it can serve no job of the pool."""
         ...
 
-    def start(self, workload: Object, place: Placement, known: Known, now: float) -> Sequence[Write]:
-        """Let a suspended workload run. An answer that was given already is not given again.
-
-        Raises:
-            NotYet: see there.
-        """
-        ...
-
-    def stop(self, workload: Object, reason: str, again: bool, known: Known, now: float) -> Sequence[Write]:
-        """Have a workload's pods end; ``again``: it may be lined up anew at once.
-
-        Raises:
-            NotYet: see there.
-        """
-        ...
-
     def resume(self, workload: Object, known: Known) -> Sequence[Write]:
-        """Line up again what `stop` had put out."""
+        """Queue again what `stop` had put out."""
         ...
 
     def refuse(self, workload: Object, message: str, known: Known, now: float) -> Sequence[Write]:
         """Give back quota for which there are no nodes."""
         ...
 
-    def upkeep(
+    def sync(
         self, pools: Iterable[GPUPool], changed: Iterable[Object], known: Known, now: float
     ) -> Sequence[Write]:
         """Return what is to be written that concerns no RLHFJob. ``changed``: its objects that may be the

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from controller import names, workloads
 from controller.api.gpupool import GPUPool
 from controller.delegates.base import Adapter, Known, NotYet, Object, Placement, Write
-from controller.kube.resources import JOBS, Resource
-from controller.policy.job import QueueView
+from controller.kube.resources import JOBS
 from controller.policy.types import Delegate
 from controller.workloads import Problem
 
@@ -18,13 +17,9 @@ class Builtin:
     """Jobs wait in their pool's own queue."""
 
     delegate: ClassVar[Delegate] = Delegate.BUILTIN
-    resources: ClassVar[tuple[Resource, ...]] = ()
 
     def manages(self, workload: Object) -> bool:
         return not workloads.queue_of(workload)
-
-    def line_up(self, child: dict[str, Any], queue: str) -> None:
-        """Do nothing: our own queue needs no mark, the child is made suspended anyway."""
 
     def problem(self, workload: Object, pool: GPUPool, queue: str, where: str) -> Problem | None:
         found = workloads.queue_of(workload)
@@ -36,17 +31,6 @@ class Builtin:
             f"has delegate {pool.spec.delegate}, so Kueue and the operator would start and suspend it "
             "against each other; leave the label out, or use a pool with delegate Kueue",
         )
-
-    def view(self, workload: Object, known: Known) -> QueueView | None:
-        return None
-
-    def queue_problem(
-        self, namespace: str, queue: str, gpus: int, pool: GPUPool, known: Known
-    ) -> Problem | None:
-        return None
-
-    def pool_problem(self, pool: GPUPool, known: Known) -> Problem | None:
-        return None
 
     def start(self, workload: Object, place: Placement, known: Known, now: float) -> Sequence[Write]:
         if not workloads.view(workload).suspended:
@@ -63,17 +47,6 @@ class Builtin:
         if workloads.view(workload).suspended:
             return ()
         return (Write(JOBS, workload, workloads.suspend_patch(workload)),)
-
-    def resume(self, workload: Object, known: Known) -> Sequence[Write]:
-        return ()
-
-    def refuse(self, workload: Object, message: str, known: Known, now: float) -> Sequence[Write]:
-        return ()
-
-    def upkeep(
-        self, pools: Iterable[GPUPool], changed: Iterable[Object], known: Known, now: float
-    ) -> Sequence[Write]:
-        return ()
 
 
 ADAPTER: Adapter = Builtin()

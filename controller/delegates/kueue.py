@@ -8,7 +8,7 @@ Kueue puts that into the pod template when it starts the Job, and takes it out a
 Measured with 0.15.2 (docs/operate/kueue.md):
 - Retry with ``requeueAfterSeconds`` puts a Workload out only when these seconds are over, quota and GPUs stay
   with it until then. So Retry is answered without, and whoever is to wait longer is switched off.
-- A Workload whose check was Rejected is never lined up again, not even when ``spec.active`` is set to true
+- A Workload whose check was Rejected is never queued again, not even when ``spec.active`` is set to true
   anew. So a gang that is too large is switched off instead, and on again when it would fit.
 
 Read in 0.15.2: putting a Workload out resets its checks in the same write, and nothing else ever does. Its
@@ -26,7 +26,7 @@ from controller import names, workloads
 from controller.api.gpupool import GPUPool
 from controller.api.values import timestamp
 from controller.delegates import kueue_queues
-from controller.delegates.base import Adapter, Known, NotYet, Object, Placement, Write
+from controller.delegates.base import ExternalQueue, Known, NotYet, Object, Placement, Write
 from controller.kube.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -36,10 +36,10 @@ from controller.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from controller.objects import parse_time
 from controller.policy.job import Answer, QueueView
 from controller.policy.types import Delegate
 from controller.workloads import Problem
-from controller.workloads.pods import parse_time
 
 MESSAGE_MAX = 1024  # characters of an answer's message
 
@@ -59,7 +59,7 @@ class Kueue:
     def manages(self, workload: Object) -> bool:
         return bool(workloads.queue_of(workload))
 
-    def line_up(self, child: dict[str, Any], queue: str) -> None:
+    def enqueue(self, child: dict[str, Any], queue: str) -> None:
         child["metadata"].setdefault("labels", {})[names.QUEUE_LABEL] = queue
 
     def problem(self, workload: Object, pool: GPUPool, queue: str, where: str) -> Problem | None:
@@ -164,7 +164,7 @@ class Kueue:
             return ()
         return (_answered(found, known, Answer.RETRY, message, now),)
 
-    def upkeep(
+    def sync(
         self, pools: Iterable[GPUPool], changed: Iterable[Object], known: Known, now: float
     ) -> Sequence[Write]:
         """AdmissionChecks say whether they are answered. Workloads that are no RLHFJob's are let through:
@@ -298,4 +298,4 @@ def _true(status: Mapping[str, Any], type_: str) -> Object | None:
     return found if found is not None and found["status"] == "True" else None
 
 
-ADAPTER: Adapter = Kueue()
+ADAPTER: ExternalQueue = Kueue()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from controller.api import convert
 from controller.extender import views
 from controller.kube.cache import Cache, key_of
+from controller.kube.nodes import node_gpus
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
 from controller.kube.trim import Object
 from controller.policy.node import GpuLedger
@@ -41,7 +44,7 @@ class Feed:
     def _node(self, old: Object | None, new: Object | None) -> None:
         if new is not None:
             rack = (new["metadata"].get("labels") or {}).get(self._rack_label, "")
-            self._ledger.put_node(new["metadata"]["name"], views.node_gpus(new), rack)
+            self._ledger.put_node(new["metadata"]["name"], node_gpus(new), rack)
         elif old is not None:
             self._ledger.drop_node(old["metadata"]["name"])
         self._changed()
@@ -67,7 +70,7 @@ class Feed:
         if new is None:
             self._ledger.drop_promises(name)
         else:
-            self._ledger.put_promises(name, views.promises(new))
+            self._ledger.put_promises(name, convert.holds(new.get("status")))
         if old is None or new is None or views.gang_timeout(old) != views.gang_timeout(new):
             for job in self._cache.values(RLHFJOBS):
                 if (job.get("spec") or {}).get("pool") == name:
@@ -76,18 +79,17 @@ class Feed:
 
     def _job(self, old: Object | None, new: Object | None) -> None:
         if new is not None:
-            if self._put_job(new):
+            # Evals change often, and are nothing to the ledger.
+            if (old is None or _judged(old) != _judged(new)) and self._put_job(new):
                 self._changed()
         elif old is not None:
             self._ledger.drop_job(key_of(old))
             self._changed()
 
     def _put_job(self, job: Object) -> bool:
-        """Return whether its admission changed; its evals, which change often, are nothing to the ledger."""
+        """Return whether anything that the ledger knows of it changed."""
         pool = self._cache.get(GPUPOOLS, str((job.get("spec") or {}).get("pool")))
-        key, gang = key_of(job), views.gang(job, views.gang_timeout(pool))
-        # Nothing is kept for or promised to a job that has ended.
-        size = None if views.ended(job) else views.gpus_per_member(job)
+        key, (size, gang) = key_of(job), views.job(job, views.gang_timeout(pool))
         if self._ledger.gang(key) == gang and self._ledger.size(key) == size:
             return False
         if size is None:
@@ -95,3 +97,9 @@ class Feed:
         else:
             self._ledger.put_job(key, size, gang)
         return True
+
+
+def _judged(job: Object) -> tuple[Any, ...]:
+    """Return the parts of an RLHFJob that the ledger goes by, as they are."""
+    status = job.get("status") or {}
+    return job.get("spec"), status.get("admission"), status.get("finished")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import Counter, Histogram
 
-from controller import gauges
+from controller.gauges import ProcessMetrics
 from controller.policy.node import Refusal
 
 VERBS = ("filter", "prioritize", "preempt")
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
 
 
-class Metrics:
-    """All of them, in a registry of their own. kube-scheduler has no histogram of extender latency."""
+class Metrics(ProcessMetrics):
+    """All metrics of the extender. kube-scheduler has no histogram of extender latency."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__()
         self.seconds = Histogram(
             "evalstop_extender_request_seconds",
             "Time from a request's last byte to its answer",
@@ -57,16 +57,3 @@ class Metrics:
             self.seconds.labels(verb)
         for refusal in Refusal:
             self.refusals.labels(str(refusal))
-
-    def call(self, verb: str, resource: str, outcome: str) -> None:
-        self.calls.labels(verb, resource, outcome).inc()
-
-    def gauge(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
-        gauges.register(self.registry, name, text, read, *labels)
-
-    def counter(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
-        """Register a counter whose values are kept elsewhere; ``name`` without ``_total``."""
-        gauges.register_counter(self.registry, name, text, read, *labels)
-
-    def text(self) -> bytes:
-        return generate_latest(self.registry)

@@ -17,13 +17,11 @@ from typing import Any
 from controller import log
 from controller.extender.callers import Callers
 from controller.extender.feed import WATCHED, Feed
-from controller.extender.lookout import Lookout
 from controller.extender.metrics import Metrics
-from controller.extender.parked import Parking
+from controller.extender.requeueing import RefusedPods, Requeuer
 from controller.extender.scheduler_config import ConfigError, ignorable
 from controller.extender.service import Service
 from controller.extender.settings import Settings
-from controller.extender.waking import Waking
 from controller.extender.web import verbs_app
 from controller.kube.cache import Cache
 from controller.kube.client import Api
@@ -70,13 +68,10 @@ class Extender:
         self.api = Api(connection, settings.api_timeout, self.metrics.call)
         self.cache = Cache(WATCHED)
         self.ledger = GpuLedger(_written)
-        self.parking = Parking()
-        self.waking = Waking(self.api, self.ledger, self.parking, self.metrics, clock, settings.namespace)
-        self.service = Service(self.ledger, self.parking, self.metrics, clock)
-        self.lookout = Lookout(
-            self.api, self.ledger, self.waking, settings.scheduler_name, clock, settings.look_seconds
-        )
-        Feed(self.cache, self.ledger, settings.rack_label, self.waking.changed, self.parking.forget)
+        self.refused = RefusedPods()
+        self.requeuer = Requeuer(self.api, self.ledger, self.refused, self.metrics, clock, settings)
+        self.service = Service(self.ledger, self.refused, self.metrics, clock)
+        Feed(self.cache, self.ledger, settings.rack_label, self.requeuer.changed, self.refused.forget)
         self._watches = [
             ListWatch(
                 self.api,
@@ -155,7 +150,7 @@ class Extender:
             await self._stop(servers)
             raise
         follow = (watch.run() for watch in self._watches)
-        tasks = _spawn(*follow, self._warm_up(), self.waking.run(), self.lookout.run())
+        tasks = _spawn(*follow, self._warm_up(), self.requeuer.run())
         stopping = asyncio.create_task(stop.wait(), name="stop")
         try:
             await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -190,7 +185,7 @@ class Extender:
             self._beat = time.monotonic()
             if not self.service.ready and self.cache.complete:
                 self.service.ready = True
-                self.waking.changed()
+                self.requeuer.changed()
                 # What the cache holds by now lives as long as the process: the collector need not look at it
                 # again and again, in the middle of a request.
                 gc.collect()
@@ -216,7 +211,7 @@ class Extender:
         gauge(
             "evalstop_extender_unschedulable_pods",
             "Pods refused everywhere",
-            lambda: [((), float(len(self.parking)))],
+            lambda: [((), float(len(self.refused)))],
         )
         gauge(
             "evalstop_extender_reserved_gpus",

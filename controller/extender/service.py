@@ -1,5 +1,5 @@
 """The three verbs, answered from memory: what is asked, judged by the ledger, counted, and remembered if it
-parks the pod."""
+refuses the pod every node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.extender import views, wire
 from controller.extender.metrics import Metrics
-from controller.extender.parked import Parking
+from controller.extender.requeueing import RefusedPods
 from controller.policy.node import Asker, GpuLedger, judge, not_ready, scores, spare
 
 
@@ -19,9 +19,9 @@ class Service:
     """
 
     def __init__(
-        self, ledger: GpuLedger, parking: Parking, metrics: Metrics, clock: Callable[[], float]
+        self, ledger: GpuLedger, refused: RefusedPods, metrics: Metrics, clock: Callable[[], float]
     ) -> None:
-        self._ledger, self._parking, self._metrics, self._clock = ledger, parking, metrics, clock
+        self._ledger, self._refused, self._metrics, self._clock = ledger, refused, metrics, clock
         self.ready = False
 
     def filter(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class Service:
             judgement = judge(self._ledger, asker, asked.nodes, self._clock())
         else:
             judgement = not_ready(asked.nodes)
-        self._parking.answered(self._ledger, views.uid(asked.pod), asker, judgement)
+        self._refused.answered(self._ledger, views.uid(asked.pod), asker, judgement)
         self._count("filter", len(asked.nodes), len(judgement.passed))
         if judgement.reason is not None:
             self._metrics.refusals.labels(str(judgement.reason)).inc()

@@ -5,25 +5,17 @@ Pure functions on trimmed Kubernetes objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from controller import names
-
-Object = Mapping[str, Any]
+from controller.objects import Object, amount
 
 _KEEPING_OFF = ("NoSchedule", "NoExecute")
 
 
 def node_gpus(node: Object) -> int:
     """Allocatable GPUs."""
-    return _quantity(((node.get("status") or {}).get("allocatable") or {}).get(names.GPU_RESOURCE))
-
-
-def _quantity(value: Any) -> int:
-    """Return a whole number of devices; what is no such number counts as none (the API server refuses it)."""
-    text = str(value) if value is not None else ""
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return amount(((node.get("status") or {}).get("allocatable") or {}).get(names.GPU_RESOURCE)) or 0
 
 
 def usable(node: Object, tolerations: Sequence[Object] = ()) -> bool:

@@ -9,28 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller import bounded, names
+from controller import names
+from controller.objects import completion_index, controller_of, is_terminal
 
 KubeObject = Mapping[str, Any]
-
-_INDEX = "batch.kubernetes.io/job-completion-index"
-_TERMINAL = ("Succeeded", "Failed")
-
-
-def controller_uid(obj: KubeObject) -> str | None:
-    """Return the uid of the object's controlling owner; None: nobody controls it."""
-    owners = obj.get("metadata", {}).get("ownerReferences") or ()
-    return next((owner.get("uid") for owner in owners if owner.get("controller") is True), None)
-
-
-def completion_index(pod: KubeObject) -> int:
-    """Return the pod's index in its indexed Job (label, else annotation); 0 where its Job is not indexed."""
-    metadata = pod.get("metadata", {})
-    for source in (metadata.get("labels"), metadata.get("annotations")):
-        index = bounded.whole((source or {}).get(_INDEX))
-        if index is not None:
-            return index
-    return 0
 
 
 def pick_pod(
@@ -47,7 +29,7 @@ def pick_pod(
     Returns:
         The newest such pod, one that is not being deleted first. None: nothing to scrape now.
     """
-    if workload is None or (job_uid is not None and controller_uid(workload) != job_uid):
+    if workload is None or (job_uid is not None and _owner_uid(workload) != job_uid):
         return None
     workload_uid = workload.get("metadata", {}).get("uid")
     namespace = workload.get("metadata", {}).get("namespace")
@@ -56,11 +38,11 @@ def pick_pod(
         status = pod.get("status") or {}
         return (
             workload_uid is not None
-            and controller_uid(pod) == workload_uid
+            and _owner_uid(pod) == workload_uid
             and pod.get("metadata", {}).get("namespace") == namespace
-            and completion_index(pod) == 0
+            and not completion_index(pod)  # of a Job that is not indexed, any
             and bool(status.get("podIP"))
-            and status.get("phase") not in _TERMINAL
+            and not is_terminal(pod)
         )
 
     def freshness(pod: KubeObject) -> tuple[bool, str, str]:
@@ -84,3 +66,7 @@ def metrics_port(pod: KubeObject, port: int | None = None) -> int | None:
             if candidate.get("name") == names.METRICS_PORT_NAME:
                 return int(candidate["containerPort"])
     return None
+
+
+def _owner_uid(obj: KubeObject) -> str | None:
+    return (controller_of(obj) or {}).get("uid")

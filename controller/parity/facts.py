@@ -12,6 +12,7 @@ from typing import Any
 
 from controller import bounded, names
 from controller.api.record import record as read_record
+from controller.objects import completion_index, is_terminal
 from controller.parity.timeline import How, Lived, Stay, Timeline
 from controller.policy.job import ACCEPTED, COMPLETED, FAILED, JobRecord
 
@@ -134,10 +135,10 @@ class Facts:
         if number is None:
             return
         name = str(metadata.get("name"))
-        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") and name not in self.seen:
+        if is_terminal(pod) and name not in self.seen:
             self.seen.add(name)
             self.done[number] = now
-        if annotations.get("batch.kubernetes.io/job-completion-index", "0") != "0":
+        if completion_index(pod):
             return
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             message = ((status.get("state") or {}).get("terminated") or {}).get("message")

@@ -4,6 +4,7 @@ What differs between kinds is one row of `kinds.KINDS`; everything else here is 
 dicts as the API server sends them.
 """
 
+from controller.objects import controller_of
 from controller.workloads.child import (
     build_child,
     child_problem,
@@ -16,7 +17,7 @@ from controller.workloads.child import (
 )
 from controller.workloads.dryrun import server_problem
 from controller.workloads.kinds import JOB, KINDS, Kind, find, kind_of, supported
-from controller.workloads.pods import controller_of, gpus, owned, owned_pods, pod_view
+from controller.workloads.pods import gpus, owned, owned_pods, pod_view
 from controller.workloads.problems import Problem, ProblemError
 from controller.workloads.running import (
     node_selector,

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterable
 
 from controller import bounded, names
+from controller.objects import Object, amount, controller_of, is_terminal, parse_time
 from controller.policy.job import PodView
 
-Object = Mapping[str, Any]
-
-GPUS_MOST = 10**9  # of one container, so that sums stay numbers that everything downstream can hold
 OWNER_DEPTH = (
     5  # links followed up from a pod; the longest known chain has three (Pod, Job, JobSet, TrainJob)
 )
@@ -46,7 +42,7 @@ def pod_view(pod: Object) -> PodView:
         name=str(metadata.get("name", "")),
         node=spec.get("nodeName") or None,
         gpus=gpus(spec),
-        terminal=status.get("phase") in ("Succeeded", "Failed"),
+        terminal=is_terminal(pod),
         succeeded=status.get("phase") == "Succeeded",
         ready=ready,
         deleting_since=_deleting_since(metadata),
@@ -54,12 +50,6 @@ def pod_view(pod: Object) -> PodView:
         uid=str(metadata.get("uid", "")),
         created=parse_time(metadata.get("creationTimestamp")) or 0.0,
     )
-
-
-def controller_of(obj: Object) -> Object | None:
-    """Return the owner reference marked as controller."""
-    owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
-    return next((owner for owner in owners if owner.get("controller")), None)
 
 
 def owned(obj: Object, owner_uid: str, known: Iterable[Object] = ()) -> bool:
@@ -86,14 +76,6 @@ def owned_pods(pods: Iterable[Object], owner_uid: str, known: Iterable[Object] =
     return [pod for pod in pods if owned(pod, owner_uid, between)]
 
 
-def parse_time(text: object) -> float | None:
-    """Return seconds since the epoch of an RFC 3339 time; None if it is none."""
-    try:
-        return datetime.fromisoformat(str(text)).timestamp() if text else None
-    except ValueError:
-        return None
-
-
 def _admission(metadata: Object) -> int | None:
     return bounded.whole((metadata.get("annotations") or {}).get(names.ANNOTATION_ADMISSION))
 
@@ -106,20 +88,6 @@ def _requested(container: Object, resource: str) -> int:
         if found is not None:
             return found
     return 0
-
-
-def amount(quantity: object) -> int | None:
-    """Return how many of an extended resource a quantity says, as the API server writes it; None: it says
-    nothing.
-
-    Nobody has more than `GPUS_MOST`: of a quantity that says so it is that many.
-    """
-    text = str(quantity).strip() if isinstance(quantity, str | int) else ""
-    number = bounded.whole(text.removesuffix("k"))
-    if number is None:
-        # The server takes 5,000 digits for what an int64 holds at most, and so does who counts GPUs.
-        return GPUS_MOST if text.isascii() and text.isdecimal() else None
-    return min(GPUS_MOST, number * (1000 if text.endswith("k") else 1))
 
 
 def _deleting_since(metadata: Object) -> float | None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.extender import scheduler_config
-from controller.extender.views import COMPLETION_INDEX
+from controller.objects import COMPLETION_INDEX
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.client import Unreachable
 from deploy.local.components import Options

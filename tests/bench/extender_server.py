@@ -19,8 +19,8 @@ from fastapi import FastAPI, Request, Response
 from pydantic_core import from_json, to_json
 
 from controller.extender.metrics import Metrics
-from controller.extender.parked import Parking
 from controller.extender.process import KEEP_ALIVE
+from controller.extender.requeueing import RefusedPods
 from controller.extender.service import Service
 from controller.extender.settings import Settings
 from controller.extender.web import verbs_app
@@ -105,7 +105,7 @@ async def echo(
 
 def _extender(ledger: GpuLedger) -> FastAPI:
     metrics = Metrics()
-    service = Service(ledger, Parking(), metrics, lambda: 0.0)
+    service = Service(ledger, RefusedPods(), metrics, lambda: 0.0)
     service.ready = True
     return verbs_app(service, metrics)
 

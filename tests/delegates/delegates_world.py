@@ -9,7 +9,7 @@ from typing import Any
 from controller import names
 from controller.api import convert
 from controller.api.gpupool import GPUPool
-from controller.delegates import Adapter, Placement, Write, of_workload
+from controller.delegates import Adapter, ExternalQueue, Placement, Write, of_workload, queue_of_workload
 from controller.kube.merge import merge_apply
 from controller.kube.resources import (
     ADMISSION_CHECKS,
@@ -69,7 +69,8 @@ def child(adapter: Adapter, suspended: bool = True) -> Object:
         },
         "status": {"conditions": [{"type": "Suspended", "status": "True"}]} if suspended else {"active": 1},
     }
-    adapter.line_up(job, QUEUE)
+    if isinstance(adapter, ExternalQueue):
+        adapter.enqueue(job, QUEUE)
     return job
 
 
@@ -142,17 +143,17 @@ def made(resource: Resource, name: str, spec: Object) -> Object:
     }
 
 
-class World:
+class DelegateWorld:
     """`delegates.Known` over plain objects, and a server that patches them."""
 
     def __init__(self, adapter: Adapter, *, suspended: bool = True, known: bool = True) -> None:
         self.adapter = adapter
         self.job = child(adapter, suspended)
-        self.objects = queues() if adapter.resources else {}
+        self.objects = queues() if isinstance(adapter, ExternalQueue) else {}
         self.known = known
         self.gone: set[Resource] = set()
         self.sent: list[Write] = []
-        if adapter.resources:
+        if isinstance(adapter, ExternalQueue):
             self.objects[WORKLOADS].append(workload(self.job, state="Pending" if suspended else "Ready"))
 
     @property
@@ -206,7 +207,9 @@ class World:
         return self.send(of_workload(self.job).stop(self.job, "ConsecutiveDeclines", again, self, 1.0))
 
     def resume(self) -> list[str]:
-        return self.send(of_workload(self.job).resume(self.job, self))
+        queue = queue_of_workload(self.job)
+        return [] if queue is None else self.send(queue.resume(self.job, self))
 
     def refuse(self) -> list[str]:
-        return self.send(of_workload(self.job).refuse(self.job, "NoRoom: m", self, 1.0))
+        queue = queue_of_workload(self.job)
+        return [] if queue is None else self.send(queue.refuse(self.job, "NoRoom: m", self, 1.0))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from delegates_world import NAMESPACE, QUEUE, World, child, pool, workload
+from delegates_world import NAMESPACE, QUEUE, DelegateWorld, child, pool, workload
 
 from controller import delegates, names, workloads
-from controller.delegates import ADAPTERS, NotYet, of_pool, of_workload
+from controller.delegates import ADAPTERS, EXTERNAL_QUEUES, NotYet, of_pool, of_workload
 from controller.kube.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, WORKLOADS
 from controller.policy.job.types import Answer
 from controller.policy.pool.delegates import DELEGATIONS
@@ -50,6 +50,7 @@ every = pytest.mark.parametrize("delegate", list(Delegate))
 def test_every_delegate_has_its_adapter_its_line_in_the_plan_and_its_row_here() -> None:
     assert set(ADAPTERS) == set(DELEGATIONS) == set(TABLE) == set(Delegate)
     assert all(adapter.delegate is delegate for delegate, adapter in ADAPTERS.items())
+    assert list(EXTERNAL_QUEUES) == [KUEUE]
 
 
 def test_an_adapter_is_found_by_its_delegates_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +74,7 @@ def test_an_adapter_is_found_by_its_delegates_word(tmp_path: Path, monkeypatch: 
 
 
 @every
-def test_a_child_is_lined_up_and_known_again_by_that(delegate: Delegate) -> None:
+def test_a_child_is_queued_and_known_again_by_that(delegate: Delegate) -> None:
     adapter = of_pool(pool(delegate))
     found = child(adapter)
     assert found["metadata"]["labels"].get(names.QUEUE_LABEL) == TABLE[delegate].label
@@ -85,7 +86,7 @@ def test_a_child_is_lined_up_and_known_again_by_that(delegate: Delegate) -> None
 
 @every
 def test_started_once_with_all_that_the_pods_are_to_get(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate])
+    world = DelegateWorld(ADAPTERS[delegate])
     assert world.start() == TABLE[delegate].start
     if delegate is KUEUE:
         (got,) = world.state()["podSetUpdates"]
@@ -114,12 +115,12 @@ def test_started_once_with_all_that_the_pods_are_to_get(delegate: Delegate) -> N
 
 @every
 def test_put_out_for_good_once_and_resumed_once(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate], suspended=False)
+    world = DelegateWorld(ADAPTERS[delegate], suspended=False)
     assert world.stop() == TABLE[delegate].stop
     if delegate is KUEUE:
         assert world.workload["spec"]["active"] is False
         assert world.job["spec"]["suspend"] is False
-        view = ADAPTERS[delegate].view(world.job, world)
+        view = EXTERNAL_QUEUES[delegate].view(world.job, world)
         assert view is not None
         assert (view.active, view.ours, view.offer) == (False, True, "")
     else:
@@ -134,7 +135,7 @@ def test_put_out_for_good_once_and_resumed_once(delegate: Delegate) -> None:
 
 @every
 def test_put_out_to_line_up_again(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate], suspended=False)
+    world = DelegateWorld(ADAPTERS[delegate], suspended=False)
     assert world.stop(again=True) == TABLE[delegate].again
     assert world.stop(again=True) == []
     if delegate is KUEUE:
@@ -145,20 +146,20 @@ def test_put_out_to_line_up_again(delegate: Delegate) -> None:
 
 @every
 def test_quota_given_back(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate])
+    world = DelegateWorld(ADAPTERS[delegate])
     assert world.refuse() == TABLE[delegate].refuse
     assert world.refuse() == []
     assert world.start() == ([] if delegate is KUEUE else TABLE[delegate].start)
 
 
-def _put_out(world: World, state: str) -> None:
+def _put_out(world: DelegateWorld, state: str) -> None:
     """Kueue's one write: the Workload is out and its checks are ``state``; its quota and its Job go later."""
     evicted = {"type": "Evicted", "status": "True", "reason": "AdmissionCheck", "message": ""}
     world.workload["status"]["conditions"].append({**evicted, "lastTransitionTime": ""})
     world.state()["state"] = state
 
 
-def _without_quota(world: World, state: str) -> None:
+def _without_quota(world: DelegateWorld, state: str) -> None:
     world.workload["status"]["conditions"][0]["status"] = "False"
     world.state()["state"] = state
 
@@ -167,7 +168,7 @@ def _without_quota(world: World, state: str) -> None:
 def test_a_workload_without_an_offer_is_not_answered(left: Any) -> None:
     """Nothing would reset the answer: a Retry keeps a Workload out for ever, a Ready starts its next offer
     where this one was to run."""
-    world = World(ADAPTERS[KUEUE], suspended=False)
+    world = DelegateWorld(ADAPTERS[KUEUE], suspended=False)
     assert world.stop(again=True) == ["Workload/status"]
     left(world, "Pending")  # reset as Kueue does when it puts the Workload out
     assert world.stop(again=True) == []
@@ -177,10 +178,10 @@ def test_a_workload_without_an_offer_is_not_answered(left: Any) -> None:
 
 
 def test_a_retry_that_was_left_without_quota_is_taken_back() -> None:
-    adapter, world = ADAPTERS[KUEUE], World(ADAPTERS[KUEUE])
+    adapter, world = EXTERNAL_QUEUES[KUEUE], DelegateWorld(ADAPTERS[KUEUE])
 
     def mend() -> list[str]:
-        writes = adapter.upkeep([pool(KUEUE)], [world.workload], world, 1.0)
+        writes = adapter.sync([pool(KUEUE)], [world.workload], world, 1.0)
         return [w for w in world.send(writes) if w.startswith("Workload")]
 
     world.state()["state"] = "Retry"
@@ -195,7 +196,7 @@ def test_a_retry_that_was_left_without_quota_is_taken_back() -> None:
 
 @every
 def test_no_queue_outside_is_believed_before_it_was_read(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate], known=False)
+    world = DelegateWorld(ADAPTERS[delegate], known=False)
     if delegate is not KUEUE:
         assert world.start() == TABLE[delegate].start
         return
@@ -208,7 +209,7 @@ def test_no_queue_outside_is_believed_before_it_was_read(delegate: Delegate) -> 
 @every
 def test_a_workload_that_no_queue_has_is_suspended_itself(delegate: Delegate) -> None:
     """Kueue was taken away, or does not manage it: nobody else would."""
-    world = World(ADAPTERS[delegate], suspended=False)
+    world = DelegateWorld(ADAPTERS[delegate], suspended=False)
     world.gone.update(world.objects)
     assert world.stop() == ["Job"]
     assert world.stop() == []
@@ -216,7 +217,7 @@ def test_a_workload_that_no_queue_has_is_suspended_itself(delegate: Delegate) ->
 
 @every
 def test_a_builtin_start_waits_for_the_former_pods(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate])
+    world = DelegateWorld(ADAPTERS[delegate])
     world.job["status"]["active"] = 1
     if delegate is KUEUE:
         assert world.start() == TABLE[delegate].start  # Kueue sees to that
@@ -253,7 +254,7 @@ def test_what_kueue_could_not_put_into_the_pods_is_a_problem() -> None:
 
 def test_a_selector_that_the_template_has_already_is_not_put_in_twice() -> None:
     """Kueue gives a Workload up for good over two values for one key, but takes none for two."""
-    world = World(ADAPTERS[KUEUE])
+    world = DelegateWorld(ADAPTERS[KUEUE])
     world.job["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "gpus"}
     world.start()
     (update,) = world.state()["podSetUpdates"]
@@ -261,10 +262,10 @@ def test_a_selector_that_the_template_has_already_is_not_put_in_twice() -> None:
 
 
 def test_each_reservation_of_quota_is_another_offer() -> None:
-    world = World(ADAPTERS[KUEUE])
+    world = DelegateWorld(ADAPTERS[KUEUE])
 
     def offer() -> str:
-        view = ADAPTERS[KUEUE].view(world.job, world)
+        view = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
         assert view is not None
         return view.offer
 
@@ -286,44 +287,44 @@ def test_each_reservation_of_quota_is_another_offer() -> None:
             "lastTransitionTime": "",
         }
     )
-    view = ADAPTERS[KUEUE].view(world.job, world)
+    view = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
     assert view is not None
     assert (view.offer, view.evicted, view.message) == ("", "Preempted", "by a")
 
 
 def test_a_finished_workload_keeps_its_offer() -> None:
     """Told before its Job is seen to end, it would pass for put out."""
-    world = World(ADAPTERS[KUEUE], suspended=False)
-    before = ADAPTERS[KUEUE].view(world.job, world)
+    world = DelegateWorld(ADAPTERS[KUEUE], suspended=False)
+    before = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
     finished = {"type": "Finished", "status": "True", "reason": "Succeeded", "lastTransitionTime": ""}
     world.workload["status"]["conditions"].append(finished)
-    after = ADAPTERS[KUEUE].view(world.job, world)
+    after = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
     assert before is not None
     assert after is not None
     assert after.offer == before.offer != ""
 
 
 def test_a_workload_of_another_job_of_that_label_is_not_looked_at() -> None:
-    world = World(ADAPTERS[KUEUE])
+    world = DelegateWorld(ADAPTERS[KUEUE])
     world.workload["metadata"]["ownerReferences"][0]["uid"] = "somebody's"
-    assert ADAPTERS[KUEUE].view(world.job, world) is None
+    assert EXTERNAL_QUEUES[KUEUE].view(world.job, world) is None
 
 
 def test_what_kueue_says_of_one_that_waits() -> None:
-    world = World(ADAPTERS[KUEUE])
+    world = DelegateWorld(ADAPTERS[KUEUE])
     world.objects[WORKLOADS] = [workload(world.job, reserved=False)]
-    view = ADAPTERS[KUEUE].view(world.job, world)
+    view = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
     assert view is not None
     assert (view.offer, view.offered_at, view.message) == ("", None, "insufficient quota")
     assert view.answer is Answer.PENDING
 
 
-def _nothing(world: World) -> None:
+def _nothing(world: DelegateWorld) -> None:
     pass
 
 
 def _set(resource: Any, name: str, **spec: Any) -> Any:
-    def change(world: World) -> None:
+    def change(world: DelegateWorld) -> None:
         found = world.get(resource, name)
         assert found is not None
         found["spec"].update(spec)
@@ -332,23 +333,23 @@ def _set(resource: Any, name: str, **spec: Any) -> Any:
 
 
 def _drop(resource: Any, name: str) -> Any:
-    def change(world: World) -> None:
+    def change(world: DelegateWorld) -> None:
         world.objects[resource] = [o for o in world.objects[resource] if o["metadata"]["name"] != name]
 
     return change
 
 
-def _absent(world: World) -> None:
+def _absent(world: DelegateWorld) -> None:
     world.gone.update(world.objects)
 
 
-def _small(world: World) -> None:
+def _small(world: DelegateWorld) -> None:
     groups = world.objects[CLUSTER_QUEUES][0]["spec"]["resourceGroups"]
     groups[0]["flavors"][0]["resources"][0]["nominalQuota"] = "3"
 
 
 def _cohort(limit: int | None) -> Any:
-    def change(world: World) -> None:
+    def change(world: DelegateWorld) -> None:
         _small(world)
         spec = world.objects[CLUSTER_QUEUES][0]["spec"]
         spec["cohortName"] = "all"
@@ -414,29 +415,29 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_wrong_with_a_queue_is_named_with_its_remedy(case: str) -> None:
     change, reason, said = CASES[case]
-    world = World(ADAPTERS[KUEUE])
+    world = DelegateWorld(ADAPTERS[KUEUE])
     change(world)
-    problem = ADAPTERS[KUEUE].queue_problem(NAMESPACE, QUEUE, 4, pool(KUEUE), world)
+    problem = EXTERNAL_QUEUES[KUEUE].queue_problem(NAMESPACE, QUEUE, 4, pool(KUEUE), world)
     assert (problem and problem.reason) == reason
     assert said in (problem.message if problem is not None else "")
 
 
 def test_nothing_is_wrong_with_queues_that_are_not_read_yet() -> None:
-    world = World(ADAPTERS[KUEUE], known=False)
+    world = DelegateWorld(ADAPTERS[KUEUE], known=False)
     world.objects = {kind: [] for kind in world.objects}
-    assert ADAPTERS[KUEUE].queue_problem(NAMESPACE, QUEUE, 4, pool(KUEUE), world) is None
-    assert ADAPTERS[KUEUE].pool_problem(pool(KUEUE), world) is None
+    assert EXTERNAL_QUEUES[KUEUE].queue_problem(NAMESPACE, QUEUE, 4, pool(KUEUE), world) is None
+    assert EXTERNAL_QUEUES[KUEUE].pool_problem(pool(KUEUE), world) is None
 
 
 def test_checks_say_whether_anybody_answers_them_and_strangers_are_let_through() -> None:
-    adapter, world = ADAPTERS[KUEUE], World(ADAPTERS[KUEUE])
+    adapter, world = EXTERNAL_QUEUES[KUEUE], DelegateWorld(ADAPTERS[KUEUE])
     stranger = workload(world.job)
     stranger["metadata"] |= {"name": "plain", "labels": {}}
     world.objects[WORKLOADS].append(stranger)
     bare = {"metadata": {"name": "bare"}}  # Kueue's CRD takes one without a spec: it is nobody's
     world.objects[ADMISSION_CHECKS].append(bare)
     served = [pool(KUEUE), pool(BUILTIN)]
-    assert world.send(adapter.upkeep(served, world.objects[WORKLOADS], world, 1.0)) == [
+    assert world.send(adapter.sync(served, world.objects[WORKLOADS], world, 1.0)) == [
         "AdmissionCheck/status",
         "Workload/status",
     ]
@@ -451,11 +452,11 @@ def test_checks_say_whether_anybody_answers_them_and_strangers_are_let_through()
         return condition["status"], condition["reason"]
 
     assert active() == ("True", "Answered")
-    assert world.send(adapter.upkeep(served, world.objects[WORKLOADS], world, 2.0)) == []
-    world.send(adapter.upkeep([pool(BUILTIN)], [], world, 3.0))
+    assert world.send(adapter.sync(served, world.objects[WORKLOADS], world, 2.0)) == []
+    world.send(adapter.sync([pool(BUILTIN)], [], world, 3.0))
     assert active() == ("False", "NoPool")
     check["spec"]["parameters"] = {"kind": "ConfigMap"}
-    world.send(adapter.upkeep(served, [], world, 4.0))
+    world.send(adapter.sync(served, [], world, 4.0))
     assert active() == ("False", "ParametersNotSupported")
     other = world.get(ADMISSION_CHECKS, "somebodys")
     assert other is not None

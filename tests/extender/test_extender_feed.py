@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.extender import views
+from controller.api import convert
+from controller.api.gpupool import GANG_TIMEOUT_SECONDS
 from controller.extender.feed import WATCHED, Feed
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
@@ -16,7 +17,7 @@ from controller.policy.types import Reservation
 T0, T0_SECONDS = "2026-11-21T12:00:00Z", 1795262400.0
 
 
-class World:
+class FeedWorld:
     """A cache that feeds a ledger, and objects whose resourceVersions go on by themselves."""
 
     def __init__(self) -> None:
@@ -47,12 +48,13 @@ def node(gpus: str = "8") -> dict[str, Any]:
 def job(admission: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
     spec = {"pool": "p", "gang": {"replicas": 1, "gpusPerReplica": 8}}
     metadata = {"name": "j", "namespace": "t", "uid": "j"}
-    return {"metadata": metadata, "spec": spec, "status": {"admission": admission, **status}}
+    admitted = {} if admission is None else {"admission": admission}
+    return {"metadata": metadata, "spec": spec, "status": admitted | status}
 
 
 def pool(timeout: int, holds: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     spec = {"gangTimeoutSeconds": timeout}
-    return {"metadata": {"name": "p", "uid": "p"}, "spec": spec, "status": {"holds": holds}}
+    return {"metadata": {"name": "p", "uid": "p"}, "spec": spec, "status": {"holds": holds or []}}
 
 
 def pod(node: str | None, phase: str = "Pending", uid: str = "u") -> dict[str, Any]:
@@ -72,27 +74,27 @@ def pod(node: str | None, phase: str = "Pending", uid: str = "u") -> dict[str, A
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> FeedWorld:
+    return FeedWorld()
 
 
 ADMISSION = {"number": 2, "nodes": ["n"], "time": T0, "unboundSince": T0}
 
 
-def test_an_admission_is_kept_until_the_pools_time_is_over(world: World) -> None:
+def test_an_admission_is_kept_until_the_pools_time_is_over(world: FeedWorld) -> None:
     """A pool that comes, or changes its time, later than the job counts all the same."""
     world.put(RLHFJOBS, job(ADMISSION))
-    assert world.ledger.gang("t/j") == Gang("t/j", 2, ("n",), 8, T0_SECONDS + views.GANG_TIMEOUT)
+    assert world.ledger.gang("t/j") == Gang("t/j", 2, ("n",), 8, T0_SECONDS + GANG_TIMEOUT_SECONDS)
     world.put(GPUPOOLS, pool(60))
     assert world.ledger.gang("t/j") == Gang("t/j", 2, ("n",), 8, T0_SECONDS + 60)
     world.put(GPUPOOLS, pool(90))
     assert world.ledger.gang("t/j") == Gang("t/j", 2, ("n",), 8, T0_SECONDS + 90)
-    world.put(RLHFJOBS, job({**ADMISSION, "unboundSince": None, "runningSince": T0}))
+    world.put(RLHFJOBS, job({"number": 2, "nodes": ["n"], "time": T0, "runningSince": T0}))
     assert world.ledger.gang("t/j") == Gang("t/j", 2, ("n",), 8)
 
 
 @pytest.mark.parametrize("how", ["withdrawn", "finished", "deleted"])
-def test_an_admission_ends(world: World, how: str) -> None:
+def test_an_admission_ends(world: FeedWorld, how: str) -> None:
     world.put(RLHFJOBS, job(ADMISSION))
     before = world.changes
     if how == "deleted":
@@ -104,19 +106,19 @@ def test_an_admission_ends(world: World, how: str) -> None:
     assert world.changes > before
 
 
-def test_evals_of_a_job_are_nothing_to_the_ledger(world: World) -> None:
+def test_evals_of_a_job_are_nothing_to_the_ledger(world: FeedWorld) -> None:
     world.put(RLHFJOBS, job(ADMISSION))
     before = world.changes
     world.put(RLHFJOBS, job(ADMISSION, evals=["10 0.5"]))
     assert world.changes == before
 
 
-def test_promises_are_the_pools_holds(world: World) -> None:
+def test_promises_are_the_pools_holds(world: FeedWorld) -> None:
     hold = {"source": "t/a", "target": "t/j", "nodes": ["n"], "expires": T0}
     world.put(RLHFJOBS, job())
     world.put(GPUPOOLS, pool(60, [{**hold, "admission": 3}]))
     assert world.ledger.keeping(T0_SECONDS - 1) == {"n": 8}
-    assert views.promises(pool(60, [hold])) == (Reservation("t/a", "t/j", ("n",), T0_SECONDS, 0),)
+    assert convert.holds(pool(60, [hold])["status"]) == (Reservation("t/a", "t/j", ("n",), T0_SECONDS, 0),)
     world.put(RLHFJOBS, job(finished="Failed"))
     assert world.ledger.keeping(T0_SECONDS - 1) == {}
     world.put(RLHFJOBS, job())
@@ -124,7 +126,7 @@ def test_promises_are_the_pools_holds(world: World) -> None:
     assert world.ledger.keeping(T0_SECONDS - 1) == {}
 
 
-def test_a_pod_holds_its_node_from_its_binding_to_its_end(world: World) -> None:
+def test_a_pod_holds_its_node_from_its_binding_to_its_end(world: FeedWorld) -> None:
     world.put(PODS, pod(None))
     assert (world.ledger.pod("u"), world.gone) == (None, [])
     world.put(PODS, pod("n"))
@@ -138,7 +140,7 @@ def test_a_pod_holds_its_node_from_its_binding_to_its_end(world: World) -> None:
     assert world.ledger.pod("u3") is None
 
 
-def test_nodes_come_change_and_go(world: World) -> None:
+def test_nodes_come_change_and_go(world: FeedWorld) -> None:
     world.put(NODES, node())
     assert (world.ledger.capacity, world.ledger.rack("n")) == ({"n": 8}, "r")
     world.put(NODES, node("odd"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.extender.parked import Parking
+from controller.extender.requeueing import RefusedPods
 from controller.policy.node.filter import Refusal, judge, not_ready, spare
 from controller.policy.node.ledger import SIGNATURE, Asker, Bound, Gang, GpuLedger
 from controller.policy.node.score import scores
@@ -232,55 +232,55 @@ def test_scores_follow_the_plan_then_whole_nodes_then_racks_then_small_gaps(ledg
     assert scores(ledger, stranger(2), ["unknown"], NOW) == [0]
 
 
-# -- parked pods ---------------------------------------------------------------------------------------
+# -- refused pods --------------------------------------------------------------------------------------
 
 
-def park(ledger: GpuLedger, parking: Parking, asker: Asker) -> None:
-    parking.answered(ledger, "uid", asker, judge(ledger, asker, NODES, NOW))
+def refuse(ledger: GpuLedger, refused: RefusedPods, asker: Asker) -> None:
+    refused.answered(ledger, "uid", asker, judge(ledger, asker, NODES, NOW))
 
 
-def hopeful(ledger: GpuLedger, parking: Parking, now: float = NOW) -> list[str]:
-    return [pod.uid for pod in parking.take_hopeful(ledger, now)]
+def requeued(ledger: GpuLedger, refused: RefusedPods, now: float = NOW) -> list[str]:
+    return [pod.uid for pod in refused.take(ledger, now)]
 
 
-def test_a_pod_is_woken_once_when_its_admission_is_seen(ledger: GpuLedger) -> None:
-    parking = Parking()
-    park(ledger, parking, member())
-    assert hopeful(ledger, parking) == []
+def test_a_pod_is_requeued_once_when_its_admission_is_seen(ledger: GpuLedger) -> None:
+    refused = RefusedPods()
+    refuse(ledger, refused, member())
+    assert requeued(ledger, refused) == []
     ledger.put_job("t/b", 8, gang("t/b", nodes=["n0"]))
-    assert hopeful(ledger, parking) == []
+    assert requeued(ledger, refused) == []
     ledger.put_job("t/a", 8, gang(nodes=["n1"]))
-    assert hopeful(ledger, parking) == ["uid"]
-    assert hopeful(ledger, parking) == []
+    assert requeued(ledger, refused) == ["uid"]
+    assert requeued(ledger, refused) == []
 
 
-def test_a_stranger_is_woken_when_a_keep_ends(ledger: GpuLedger) -> None:
-    parking = Parking()
+def test_a_stranger_is_requeued_when_a_keep_ends(ledger: GpuLedger) -> None:
+    refused = RefusedPods()
     ledger.put_job("t/a", 8, gang(nodes=NODES, expires=NOW + 9))
-    park(ledger, parking, stranger())
-    assert hopeful(ledger, parking, NOW + 8) == []
-    assert hopeful(ledger, parking, NOW + 9) == ["uid"]
+    refuse(ledger, refused, stranger())
+    assert requeued(ledger, refused, NOW + 8) == []
+    assert requeued(ledger, refused, NOW + 9) == ["uid"]
 
 
 @pytest.mark.parametrize("how", ["passes", "over", "bound"])
-def test_a_pod_that_is_not_parked_by_us_is_not_remembered(ledger: GpuLedger, how: str) -> None:
-    parking = Parking()
-    park(ledger, parking, member(admission=2))
-    assert len(parking) == 1
+def test_a_pod_that_we_did_not_refuse_is_not_remembered(ledger: GpuLedger, how: str) -> None:
+    refused = RefusedPods()
+    refuse(ledger, refused, member(admission=2))
+    assert len(refused) == 1
     if how == "bound":
-        parking.forget("uid")
+        refused.forget("uid")
     else:
         ledger.put_job("t/a", 8, gang(admission=2 if how == "passes" else 3, nodes=["n1"]))
-        park(ledger, parking, member(admission=2))
-    assert len(parking) == 0
+        refuse(ledger, refused, member(admission=2))
+    assert len(refused) == 0
 
 
 def test_what_is_remembered_is_bounded(ledger: GpuLedger) -> None:
-    parking = Parking(most=3)
+    refused = RefusedPods(most=3)
     for index in range(5):
-        parking.answered(ledger, f"u{index}", member(), judge(ledger, member(), NODES, NOW))
+        refused.answered(ledger, f"u{index}", member(), judge(ledger, member(), NODES, NOW))
     ledger.put_job("t/a", 8, gang(nodes=["n1"]))
-    assert hopeful(ledger, parking) == ["u2", "u3", "u4"]
+    assert requeued(ledger, refused) == ["u2", "u3", "u4"]
 
 
 # -- every history -------------------------------------------------------------------------------------

@@ -17,15 +17,14 @@ from kubernetes.aio.client import Configuration
 from typer.testing import CliRunner
 
 from controller.cli.main import app
-from controller.extender import waking
+from controller.extender import requeueing
 from controller.extender.callers import FORGET, Callers
 from controller.extender.main import main
 from controller.extender.metrics import Metrics
-from controller.extender.parked import Parking
 from controller.extender.process import DEAF, Extender
+from controller.extender.requeueing import ANNOTATION_RETRY, RefusedPods, Requeuer
 from controller.extender.scheduler_config import ConfigError, Options, configuration, ignorable, write
 from controller.extender.settings import Settings, SettingsError, describe
-from controller.extender.waking import ANNOTATION_RETRY
 from controller.kube.connect import Connection
 from controller.kube.errors import ApiError, Gone, Unavailable
 from controller.kube.listwatch import ListWatch
@@ -324,7 +323,7 @@ def test_an_extender_that_hears_nothing_is_not_ready(tmp_path: Path) -> None:
     assert problem.startswith("nodes: nothing heard for 301 s")
 
 
-# -- waking ------------------------------------------------------------------------------------------
+# -- requeueing --------------------------------------------------------------------------------------
 
 
 class PatchedApi:
@@ -352,10 +351,11 @@ class PatchedApi:
 def test_a_touch_of_its_own_object_is_tried_again_a_few_times(
     monkeypatch: pytest.MonkeyPatch, failures: list[ApiError], tries: int, outcome: str
 ) -> None:
-    monkeypatch.setattr(waking, "RETRY", 0.0)
+    monkeypatch.setattr(requeueing, "RETRY", 0.0)
     api, metrics = PatchedApi(*failures), Metrics()
-    touching = waking.Waking(api, GpuLedger(), Parking(), metrics, lambda: 0.0, "mine")  # type: ignore[arg-type]
-    asyncio.run(touching.wake(Asker("ns/../../nodes/n", 1), Asker("ns/b", 1)))
+    settings = Settings(namespace="mine")
+    requeuer = Requeuer(api, GpuLedger(), RefusedPods(), metrics, lambda: 0.0, settings)  # type: ignore[arg-type]
+    asyncio.run(requeuer.requeue(Asker("ns/../../nodes/n", 1), Asker("ns/b", 1)))
     assert api.patched == [("csistoragecapacities.storage.k8s.io", "mine", "evalstop-wake")] * tries
     times = tries - 1 if outcome == "touched" else tries
     assert f'wakes_total{{outcome="failed"}} {times}.0' in metrics.text().decode() or not times

@@ -13,17 +13,18 @@ from extender_rig import ExtenderThread, request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.extender import views, wire
+from controller.extender import wire
 from controller.extender.metrics import Metrics
-from controller.extender.parked import Parking
+from controller.extender.requeueing import RefusedPods
 from controller.extender.service import Service
 from controller.extender.web import MOST_BYTES
+from controller.objects import COMPLETION_INDEX
 from controller.policy.node.ledger import Bound, Gang, GpuLedger
 from deploy.local.scheduler import Certificates
 
 
 def pod(job: str = "j", number: str | None = "1", index: str | None = "0", gpus: int = 8) -> dict[str, Any]:
-    labels = {"evalstop.dev/job": job} | ({} if index is None else {views.COMPLETION_INDEX: index})
+    labels = {"evalstop.dev/job": job} | ({} if index is None else {COMPLETION_INDEX: index})
     annotations = {} if number is None else {"evalstop.dev/admission": number}
     container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
     metadata = {"name": "p", "namespace": "t", "uid": "u", "labels": labels, "annotations": annotations}
@@ -38,7 +39,7 @@ def service() -> Service:
         ledger.put_node(name, 8)
     ledger.put_job("t/j", 8, Gang("t/j", 1, ("n1",), 8))
     ledger.put_bound("k-0", Bound("t/k", 1, "n2", 8))
-    made = Service(ledger, Parking(), Metrics(), lambda: 0.0)
+    made = Service(ledger, RefusedPods(), Metrics(), lambda: 0.0)
     made.ready = True
     return made
 
@@ -192,7 +193,7 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["Pod", "NodeNames", "Nodes", "NodeNameToMetaVictims"]), json_values))
 def test_any_json_object_is_answered_or_refused_in_words(message: dict[str, Any]) -> None:
-    made = Service(GpuLedger(), Parking(), Metrics(), lambda: 0.0)
+    made = Service(GpuLedger(), RefusedPods(), Metrics(), lambda: 0.0)
     made.ready = True
     for verb in (made.filter, made.prioritize, made.preempt):
         with contextlib.suppress(wire.BadRequest):

@@ -72,6 +72,7 @@ TAKERS = (
     "controller/kube/trim.py",
     "controller/kube/wire.py",
     "controller/metrics/pods.py",
+    "controller/objects.py",
     "controller/operator/state/nodes.py",
     "controller/operator/state/ownership.py",
     "controller/operator/state/runfile.py",

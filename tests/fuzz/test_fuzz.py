@@ -31,8 +31,6 @@ EXEMPT = {
     "controller/cli/say.py:seconds": "times of Events and statuses, which their schema checks",
     "controller/cli/what_if.py:_moment": "an option that the user types",
     "controller/extender/scheduler_config.py:ignorable": "kube-scheduler's configuration",
-    "controller/extender/views.py:node_gpus": "Nodes",
-    "controller/extender/views.py:promises": "the status of GPUPools, which the operator writes",
     "controller/install/pools.py:pools": "the chart's values",
     "controller/kube/devices.py:slice_body": "ResourceSlices, which drivers write",
     "controller/kube/kubeconfig.py": "kubeconfigs",

@@ -9,8 +9,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually, trainer
 
 from controller.api.gpupool import GPUPool
 from controller.kube.packed import Plain
@@ -26,6 +24,8 @@ from controller.policy.job.types import (
 )
 from controller.policy.types import JobState, Mode, PolicySpec
 from controller.web.app import ROOT
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually, trainer
 
 # A run leaves the first queue after half a second on its four GPUs.
 LAS = {"firstThreshold": "2", "secondThreshold": "1e9"}

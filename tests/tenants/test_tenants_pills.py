@@ -10,14 +10,14 @@ import time
 from typing import Any
 
 import pytest
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
-from tenant_users import Tenant, nested
 
 from controller import names
 from controller.kube.resources import CONFIGMAPS, EVENTS, PODS, RLHFJOBS
 from controller.operator.engine import Engine
 from deploy.local.client import Unreachable
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually
+from tests.support.tenant_users import Tenant, nested
 
 Object = dict[str, Any]
 

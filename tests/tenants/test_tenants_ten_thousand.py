@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from kubernetes.aio.client import Configuration
-from pills import NAMESPACE, pills
 
 from controller import log, names
 from controller.extender import views
@@ -41,6 +40,7 @@ from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
 from controller.operator.state.unmanaged_pods import ForeignPods
 from controller.policy.node.ledger import GpuLedger
+from tests.support.pills import NAMESPACE, pills
 
 Object = dict[str, Any]
 
@@ -51,7 +51,7 @@ HONEST = [f"honest/run-{i}" for i in range(10)]
 TIME = "2026-11-01T00:00:00Z"
 
 
-class FakeServer:
+class ObjectServer:
     """What a pass asks of an API server: objects by their addresses, patches applied, everything allowed."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class Operator:
     """An engine whose passes the test makes, and an extender's ledger beside it."""
 
     def __init__(self) -> None:
-        self.server = FakeServer()
+        self.server = ObjectServer()
         connection = Connection(Configuration(), "nowhere", lambda: None)
         clock = lambda: 1_795_000_000.0 + time.monotonic()  # noqa: E731
         self.engine = engine = Engine(Settings(instance="t"), connection, self.server, clock=clock)  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ def test_no_pass_but_its_own_jobs_fails_and_none_is_late(seed: int) -> None:
         for key in HONEST:
             job = operator.extender.get(RLHFJOBS, key)
             assert job is not None
-            assert operator.ledger.gang(key) == views.gang(job, 300.0)
+            assert operator.ledger.gang(key) == views.job(job, 300.0)[1]
 
     asyncio.run(story())
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import Counter, Histogram
 
-from controller import gauges
+from controller.gauges import ProcessMetrics
 from controller.operator.process.job_gauges import Standing
 from controller.policy.job import Decision, JobRecord, PastGrades, ScrapeOutcome
 from controller.policy.types import Mode
@@ -18,11 +18,11 @@ _LONG = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600
 _REASONS = 64  # decision reasons told apart; the brain has about ten
 
 
-class Metrics:
-    """All metrics of the operator, in a registry of their own."""
+class Metrics(ProcessMetrics):
+    """All metrics of the operator."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__()
         self.jobs = Standing(clock)
         self.gauge("evalstop_jobs", "RLHFJobs by state, as kubectl prints it", self.jobs.states, "state")
         self.gauge(
@@ -70,7 +70,7 @@ class Metrics:
         )
         self.outcomes = Counter(
             "evalstop_pool_outcomes", "What pool plans led to", ["verb"], registry=self.registry
-        )  # grant, admission, preemption, hold
+        )
         self.held_back = Counter(
             "evalstop_stops_held_back",
             "Stops that a pool held back, by reason",
@@ -133,14 +133,11 @@ class Metrics:
         for stage in STAGES:
             self.stages.labels(stage)
 
-    def call(self, verb: str, resource: str, outcome: str) -> None:
-        self.calls.labels(verb, resource, outcome).inc()
-
     def decided(self, decision: Decision) -> None:
         self.decisions.labels(str(decision.mode), self._bounded(decision.proposal.reason)).inc()
 
     def _bounded(self, reason: str) -> str:
-        """Return a reason as a label: those of the rules that there are, however many somebody adds."""
+        """Return the reason as a metric label; "Other" once there are too many different ones."""
         if reason not in self._reasons and len(self._reasons) >= _REASONS:
             return "Other"
         self._reasons.add(reason)
@@ -188,17 +185,6 @@ class Metrics:
     def running(self, decided_at: float, running_since: float) -> None:
         """Record that the job which received a stopped job's GPUs is running."""
         self.stages.labels("running").observe(max(0.0, running_since - decided_at))
-
-    def gauge(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
-        """Register a gauge whose values are read at each scrape."""
-        gauges.register(self.registry, name, text, read, *labels)
-
-    def counter(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
-        """Register a counter whose values are kept elsewhere; ``name`` without ``_total``."""
-        gauges.register_counter(self.registry, name, text, read, *labels)
-
-    def text(self) -> bytes:
-        return generate_latest(self.registry)
 
 
 def _withdrawn(record: JobRecord) -> bool:

@@ -23,7 +23,7 @@ from controller.checkpoints.jobs import (
     same_work,
 )
 from controller.checkpoints.jobs import request_id as request_id_of
-from controller.delegates import Adapter, NotYet, Placement, Write
+from controller.delegates import NotYet, Placement, Write
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
@@ -138,8 +138,9 @@ class Actions:
             raise Refused(422, grown.reason, grown.message)
         selector = {label.key: label.value for label in pool.spec.node_selector}
         place = Placement(attempt, pool.metadata.name, selector)
+        by = delegates.of_workload(child)
         try:
-            await self._tell(loaded, lambda by: by.start(child, place, self._cluster.queues, self._clock()))
+            await self._tell(loaded, lambda: by.start(child, place, self._cluster.queues, self._clock()))
         except Refused as error:
             restart = None if workloads.queue_of(child) else workloads.restart_patch(child)
             if error.status != 422 or restart is None:
@@ -152,18 +153,18 @@ class Actions:
     async def _suspend_workload(self, loaded: JobSnapshot, reason: str, again: bool) -> None:
         child = loaded.child
         if child is not None:
-            queues = self._cluster.queues
-            await self._tell(loaded, lambda by: by.stop(child, reason, again, queues, self._clock()))
+            by, queues = delegates.of_workload(child), self._cluster.queues
+            await self._tell(loaded, lambda: by.stop(child, reason, again, queues, self._clock()))
 
     async def _resume_workload(self, loaded: JobSnapshot) -> None:
         child = loaded.child
-        if child is not None:
-            await self._tell(loaded, lambda by: by.resume(child, self._cluster.queues))
+        if child is not None and (queue := delegates.queue_of_workload(child)) is not None:
+            await self._tell(loaded, lambda: queue.resume(child, self._cluster.queues))
 
     async def _refuse_offer(self, loaded: JobSnapshot, reason: str, message: str) -> None:
         child, told = loaded.child, f"{reason}: {message}"
-        if child is not None:
-            await self._tell(loaded, lambda by: by.refuse(child, told, self._cluster.queues, self._clock()))
+        if child is not None and (queue := delegates.queue_of_workload(child)) is not None:
+            await self._tell(loaded, lambda: queue.refuse(child, told, self._cluster.queues, self._clock()))
 
     async def _remake_workload(self, loaded: JobSnapshot) -> None:
         child = loaded.child
@@ -181,12 +182,10 @@ class Actions:
             await refresh(self._api, self._copies(JOBS), JOBS, child)
             raise Stale(f"Job {metadata['name']}: {error}") from error
 
-    async def _tell(self, loaded: JobSnapshot, what: Callable[[Adapter], Sequence[Write]]) -> None:
+    async def _tell(self, loaded: JobSnapshot, what: Callable[[], Sequence[Write]]) -> None:
         """Send what the delegate of a job's workload would write."""
-        child = loaded.child
-        assert child is not None
         try:
-            writes = what(delegates.of_workload(child))
+            writes = what()
         except NotYet as error:
             raise Stale(f"{loaded.key}: {error}") from error
         for write in writes:

@@ -151,8 +151,8 @@ class PoolLoader:
     def _queue_problem(self, pool: GPUPool) -> tuple[str, str] | None:
         """Return whether the external queue that the pool delegates to is there; None: it delegates to
         none."""
-        asked = delegates.of_pool(pool)
-        if not asked.resources:
+        asked = delegates.queue_of_pool(pool)
+        if asked is None:
             return None
         return asked.pool_problem(pool, self._cluster.queues) or pool_status.QUEUE_FOUND
 

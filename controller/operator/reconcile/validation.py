@@ -121,7 +121,13 @@ class SpecChecks:
         return access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
 
     async def _whose(self, loaded: JobSnapshot) -> Problem | None:
-        """Return a Job of the child's name is there: ours and not yet seen, or somebody else's."""
+        """Return the problem if a Job of the child's name exists that is not ours; None: there is none.
+
+        A Job of ours that the cache did not have yet is put into it.
+
+        Raises:
+            Unavailable: the Job is of an earlier RLHFJob of this name and is being removed.
+        """
         key = child_key(loaded.obj)
         namespace, _, name = key.partition("/")
         try:
@@ -175,7 +181,8 @@ def child_of(loaded: JobSnapshot) -> dict[str, Any]:
         ProblemError: the template is wrong (`workloads.template_problem`).
     """
     child = workloads.build_child(loaded.obj, scheduling_of(loaded.pool))
-    delegates.of_pool(loaded.pool).line_up(child, loaded.desired.queue)
+    if (queue := delegates.queue_of_pool(loaded.pool)) is not None:
+        queue.enqueue(child, loaded.desired.queue)
     return child
 
 

@@ -403,14 +403,15 @@ class ClusterState:
         return replace(view, gpus=view.gpus + claimed) if claimed else view
 
     def _queue(self, child: Object) -> QueueView | None:
-        return delegates.of_workload(child).view(child, self.queues)
+        queue = delegates.queue_of_workload(child)
+        return None if queue is None else queue.view(child, self.queues)
 
     def _queue_problem(self, desired: Desired, pool: GPUPool | None, child: Object | None) -> Problem | None:
         """Return why the external queue that the job is to wait in cannot serve it."""
-        if not desired.queue or pool is None:
+        asked = delegates.queue_of_pool(pool)
+        if not desired.queue or pool is None or asked is None:
             return None
         namespace, gpus = desired.key.partition("/")[0], desired.replicas * desired.gpus_per_replica
-        asked = delegates.of_pool(pool)
         # A workload that is referred to may name a queue of its own.
         own = workloads.queue_of(child) if child is not None and desired.workload_ref else ""
         found = asked.queue_problem(namespace, own or desired.queue, gpus, pool, self.queues)

@@ -25,10 +25,10 @@ Object = Mapping[str, Any]
 
 _logger = log.get("evalstop.outside")
 
-KINDS = tuple(kind for adapter in delegates.ADAPTERS.values() for kind in adapter.resources)
+KINDS = tuple(kind for queue in delegates.EXTERNAL_QUEUES.values() for kind in queue.resources)
 _RESOURCES = {kind.kind: kind for kind in KINDS}
 _NOTHING = (ADMISSION_CHECKS, "")  # what failed was none of what had changed
-AGAIN = 5.0  # s after an upkeep that failed
+AGAIN = 5.0  # s after a sync that failed
 SOON = 0.2  # s in which changes gather before it
 
 
@@ -56,7 +56,7 @@ class ExternalQueues:
         self._wanted = asyncio.Event()
         self._due = asyncio.Event()
         self._due.set()
-        self._fresh: dict[tuple[Resource, str], None] = {}  # objects that the next upkeep looks at
+        self._fresh: dict[tuple[Resource, str], None] = {}  # objects that the next sync looks at
         self.cache.subscribe(self._changed)
         cluster.cache.subscribe(self._pool_changed)
 
@@ -86,12 +86,12 @@ class ExternalQueues:
             self._look_at_pools()
 
     def _look_at_pools(self) -> None:
-        if any(delegates.of_pool(pool).resources for pool in self._cluster.pools()):
+        if any(delegates.queue_of_pool(pool) for pool in self._cluster.pools()):
             self._wanted.set()
         self._due.set()
 
     async def run(self) -> None:
-        """Follow the kinds and do the upkeep, until cancelled."""
+        """Follow the kinds and sync, until cancelled."""
         self._look_at_pools()
         async with asyncio.TaskGroup() as group:
             for kind, watch in self.watches.items():
@@ -146,7 +146,7 @@ class ExternalQueues:
         self._due.set()
         wanted = None if namespaces is None else set(namespaces)
         for pool in self._cluster.pools():
-            if not delegates.of_pool(pool).resources:
+            if delegates.queue_of_pool(pool) is None:
                 continue
             for key in self._cluster.members(pool.metadata.name):
                 if wanted is None or key.partition("/")[0] in wanted:
@@ -170,11 +170,11 @@ class ExternalQueues:
                 self._due.set()
 
     async def _told(self, pools: list[GPUPool], changed: list[Object]) -> set[tuple[Resource, str]]:
-        """Do the upkeep for these. Returns those for which it is to be done again: one of them that fails, or
+        """Sync these. Returns those for which it is to be done again: one of them that fails, or
         is refused, is none of the others' business."""
         try:
-            for adapter in delegates.ADAPTERS.values():
-                for write in adapter.upkeep(pools, changed, self, self._clock()):
+            for queue in delegates.EXTERNAL_QUEUES.values():
+                for write in queue.sync(pools, changed, self, self._clock()):
                     await self._write(write)
         except Unavailable as error:
             _logger.warning("a queue outside could not be told", error=str(error), again_in=AGAIN)
@@ -185,7 +185,7 @@ class ExternalQueues:
         except Exception:  # an object of theirs that nobody foresaw
             if len(changed) > 1:
                 return await self._told_each(pools, changed)
-            _logger.exception("upkeep failed in a way it should not", again_in=AGAIN)
+            _logger.exception("sync failed in a way it should not", again_in=AGAIN)
         else:
             return set()
         return {(_RESOURCES[obj["kind"]], key_of(obj)) for obj in changed} or {_NOTHING}

@@ -21,7 +21,7 @@ from controller.policy.node.planned_nodes import remaining, still_open
 from controller.policy.types import JobKey, Reservation
 from controller.policy.wording import ELSEWHERE
 
-SIGNATURE = "evalstop: "  # begins every refusal, so that a parked pod tells who refused it
+SIGNATURE = "evalstop: "  # begins every refusal, so that a pod's status tells who refused it
 
 _NOTHING: Mapping[str, str] = {"": ""}
 _EVER = (float("-inf"), float("inf"))

@@ -16,14 +16,13 @@ from controller.checkpoints.errors import AccessError
 from controller.checkpoints.results import read_result
 from controller.kube.errors import from_response
 from controller.metrics.address import AddressPolicy
-from controller.metrics.pods import completion_index
+from controller.objects import amount, completion_index, parse_time
 from controller.operator.state import runfile
 from controller.policy.job.types import RunFile
 from controller.policy.types import Attempt
 from controller.web.reviews import _may_be_for
 from controller.workloads import pod_view, start_patch
 from controller.workloads.dryrun import server_problem
-from controller.workloads.pods import amount, parse_time
 from controller.workloads.running import ANNOTATION_PLACEMENT, indexes, restart_patch
 from tests.fuzz.target import Target
 

@@ -1,0 +1,65 @@
+"""What Kubernetes objects write alike, read in one place: quantities, times, owners, the state of a pod.
+
+Everything here takes objects and texts of any content, and says None where they say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from controller import bounded
+
+Object = Mapping[str, Any]
+
+GPUS_MOST = 10**9  # of one container, so that sums stay numbers that everything downstream can hold
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def parse_time(text: object) -> float | None:
+    """Return seconds since the epoch of an RFC 3339 time; None if it is none."""
+    try:
+        return datetime.fromisoformat(str(text)).timestamp() if text else None
+    except ValueError:
+        return None
+
+
+def amount(quantity: object) -> int | None:
+    """Return how many of an extended resource a quantity says, as the API server writes it; None: it says
+    nothing.
+
+    Nobody has more than `GPUS_MOST`: of a quantity that says so it is that many.
+    """
+    text = str(quantity).strip() if isinstance(quantity, str | int) else ""
+    number = bounded.whole(text.removesuffix("k"))
+    if number is None:
+        # The server takes 5,000 digits for what an int64 holds at most, and so does who counts GPUs.
+        return GPUS_MOST if text.isascii() and text.isdecimal() else None
+    return min(GPUS_MOST, number * (1000 if text.endswith("k") else 1))
+
+
+def controller_of(obj: Object) -> Object | None:
+    """Return the owner reference marked as controller."""
+    owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def is_terminal(pod: Object) -> bool:
+    """Return whether all of a pod's containers have ended for good."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def completion_index(pod: Object) -> int | None:
+    """Return a pod's index in its indexed Job (label, else annotation); None: it has none."""
+    metadata = mapping(pod.get("metadata"))
+    for source in (mapping(metadata.get("labels")), mapping(metadata.get("annotations"))):
+        index = bounded.whole(source.get(COMPLETION_INDEX))
+        if index is not None:
+            return index
+    return None
+
+
+def mapping(value: object) -> Object:
+    """Return a value that is a JSON object; of anything else the empty one."""
+    return value if isinstance(value, dict) else {}
