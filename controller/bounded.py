@@ -105,7 +105,7 @@ def shown(value: object, most: int = SHOWN) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return the same, a text in quotes."""
+    """Return the value as `shown` does; a text is in quotes."""
     return repr(shown(value)) if isinstance(value, str) else shown(value)
 
 

@@ -13,7 +13,7 @@ EXPECTED = "NAMESPACE,…=GUARANTEED or NAMESPACE,…=GUARANTEED:LIMIT, as in te
 
 
 def quota(text: str) -> Quota:
-    """Return one entry.
+    """Return the quota that a text ``namespace,…=guaranteed[:limit]`` stands for.
 
     Raises:
         ValueError: it is of no such form, or its limit is less than what it guarantees.
@@ -28,7 +28,7 @@ def quota(text: str) -> Quota:
 
 
 def checked(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
-    """Return the same.
+    """Return the quotas as a tuple if they go together.
 
     Raises:
         ValueError: a namespace is named twice, or a limit is less than what is guaranteed.

@@ -6,15 +6,15 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import given_cluster
 import pytest
 import structlog
-from fresh_namespace import fresh_namespace
 from hypothesis import HealthCheck, settings
 from kubernetes import client, config
 
 from deploy.local.acquire import Found
 from deploy.local.plane import Plane
+from tests.support import given_cluster
+from tests.support.fresh_namespace import fresh_namespace
 
 # No limits on time per example: what a busy machine takes for one says nothing about the code. pytest-timeout
 # ends a test that hangs.
@@ -37,7 +37,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-pytest_plugins = ["cluster_report", "agent_fixture", "kueue_fixture", "helm_fixture"]
+pytest_plugins = [
+    f"tests.support.{name}" for name in ("cluster_report", "agent_fixture", "kueue_fixture", "helm_fixture")
+]
 
 
 @pytest.fixture(autouse=True)

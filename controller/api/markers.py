@@ -46,7 +46,10 @@ def exactly_one_of(where: str, members: tuple[str, ...]) -> Extra:
 
 
 def no_dot_steps(where: str) -> Extra:
-    """Return a path or URI must not climb out of its root, nor name one folder in two ways."""
+    """Return a CEL rule that refuses a path or URI with a step "." or "..".
+
+    Such a path could climb out of its root, or name one folder in two ways.
+    """
     return rule(
         r"!self.matches('(^|/)[.][.]?(/|$)')",
         f'{where} %s has a step "." or "..": name the folder itself',

@@ -468,6 +468,10 @@ class RLHFJobStatus(Status):
     earlier_sum: NumberText | None = Field(
         default=None, description="Sum of the scores of those of them that are no longer kept."
     )
+    abandoned_step: Count | None = Field(
+        default=None,
+        description="Highest step of an eval that was dropped because the run went back before it.",
+    )
     evals_missed: Count | None = Field(
         default=None, description="Evals that were gone before they were read."
     )

@@ -63,7 +63,7 @@ def interrupt() -> None:
 
 
 def check_interrupted() -> None:
-    """Return if the process may go on.
+    """Do nothing while the process may go on, and raise once it was interrupted.
 
     Raises:
         AccessError: INTERRUPTED, `interrupt` was called.

@@ -240,8 +240,10 @@ def _hashes(store: Store, content: Folder, extra: Mapping[str, bytes] | None = N
 
 
 def _retain_latest(location: Store, retention: Store, layout: Layout, request: Request) -> dict[str, object]:
-    """Return the newest complete checkpoint beside the best one. Its failure is told, it does not undo the
-    best."""
+    """Retain the newest complete checkpoint beside the best one, and return what to report of it.
+
+    A failure is reported; it does not undo that the best checkpoint was retained.
+    """
     survey = Survey(location, layout, request.owner, request.branch)
     for candidate in survey.candidates:
         if request.source is not None and candidate.step <= request.source.step:
@@ -321,8 +323,10 @@ def _not_found(survey: Survey, step: int, told: list[str]) -> AccessError:
 
 
 def _relink(content: Folder, place: CopyTarget, layout: Layout, step: int) -> tuple[PublishedCheckpoint, str]:
-    """Return the checkpoint under a second name that rotation does not know; no data is copied on a
-    volume."""
+    """Link the checkpoint under a second name that rotation does not know, and return it.
+
+    No data is copied on a volume.
+    """
     store = place.store
     key = store.fingerprint(content.where(name) for name in content.files())
     with store.staging(place.folder, key) as stage:

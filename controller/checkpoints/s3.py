@@ -238,7 +238,7 @@ class Bucket:
         body: bytes | bytearray = b"",
         headers: Mapping[str, str] | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """Return one signed request.
+        """Send one signed request and return the answer.
 
         Raises:
             Vanished: there is no such object, or not with the content that was asked for.

@@ -38,7 +38,7 @@ class Upload:
         return Upload(store, f"{folder}{UPLOADS}{digest}.json")
 
     def load(self) -> dict[str, Any] | None:
-        """Return none: there is none, or nothing that can be read."""
+        """Return the record of the upload; None: there is none, or it cannot be read."""
         try:
             told = read_json(self._store, self._record, RECORD_LIMIT)
         except (Vanished, Damaged, ValueError):

@@ -120,7 +120,7 @@ async def follow(
 async def _again(
     api: CallerApi, resource: Resource, namespace: str | None, labels: str, fields: str
 ) -> tuple[list[Object], str]:
-    """Return the list after a watch broke; an API server that is away for a moment is waited for."""
+    """List again after a watch broke; retry while the API server cannot be reached."""
     for pause in PAUSES[:-1]:
         await asyncio.sleep(pause)
         try:

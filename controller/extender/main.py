@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 
 
 async def run(settings: Settings, environ: Mapping[str, str]) -> int:
-    """Return the extender's life in an event loop that already runs."""
+    """Run the extender until SIGTERM or SIGINT and return its exit code."""
     descriptors.raise_limit()
     extender = Extender(settings, await connect(environ))
     stop = asyncio.Event()

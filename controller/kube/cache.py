@@ -220,8 +220,11 @@ class Cache:
         version: str,
         namespace: str = "",
     ) -> int:
-        """Return a LIST, of one namespace or of all. Returns how many objects it changed: what the watch had
-        not told."""
+        """Replace the objects of a kind by those of a LIST, of one namespace or of all.
+
+        Returns:
+            How many objects this changed: the changes that the watch had not reported.
+        """
         given = (self.stored(resource, o) if isinstance(o, Mapping) else o for o in objects)
         changes = self.stores[resource].replace(given, int(version), namespace)
         for old, new in changes:

@@ -36,7 +36,7 @@ def _identity(sample: Sample) -> tuple[Attempt, int]:
 
 @lru_cache(maxsize=64)
 def _attempt(text: str) -> Attempt:
-    """Return one object for all evals of a life."""
+    """Return the parsed attempt; equal texts give the same object, so that evals share it."""
     return Attempt.parse(text)
 
 

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 
 
 async def run(settings: Settings, environ: Mapping[str, str]) -> int:
-    """Return the operator's life in an event loop that already runs."""
+    """Run the operator until SIGTERM or SIGINT and return its exit code."""
     descriptors.raise_limit()
     connection = await connect(environ)
     clock = ServerClock()

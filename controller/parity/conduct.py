@@ -139,7 +139,9 @@ async def calibrate(
 
 
 async def _all(runs: Iterable[Callable[[], Awaitable[Played]]]) -> list[Played]:
-    """Return all at once; the first that fails ends the others, each of which clears up after itself.
+    """Run all at once and return their results.
+
+    The first run that fails ends the others, each of which cleans up after itself.
 
     They begin apart: in step they would start their pods at the same moments, and wait for the same cores, as
     runs on clusters of their own do not.

@@ -25,7 +25,7 @@ def end(both: Both, event: Event, moved: float) -> Cause | None:
 
 
 def close(both: Both, event: Event) -> Cause | None:
-    """Return a run that was stopped in the one run and ended by itself in the other."""
+    """Return why a job was stopped in one run and ended by itself in the other; None: not known."""
     facts = both.facts.get(event.key)
     last = None if facts is None else facts.last
     words = None if last is None else last.words

@@ -162,7 +162,7 @@ class Lives:
         return max(mine or near, default=TimelineEvent(start.time, "start", start.key, start.nth))
 
     def _near(self, event: Event) -> list[TimelineEvent]:
-        """Return whatever was at most so long before an event as makes it put down to that."""
+        """Return the moments that were at most ``soon`` seconds before an event."""
         return [
             m
             for m in self._moments

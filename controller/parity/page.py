@@ -250,5 +250,5 @@ def _md(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Return a job's name may have what ends a cell, or a row."""
+    """Return the text for a cell of a Markdown table, without what would end the cell or the row."""
     return " ".join(text.replace("|", "\\|").splitlines())

@@ -123,7 +123,7 @@ def _trained(both: Both, side: Lives, start: Event) -> float:
 
 
 def _carried(both: Both, event: Event, moved: float) -> Cause | None:
-    """Return what it came right after, in one of the two runs or in both, was as much later itself."""
+    """Return the cause if what the event came right after moved by as much itself; None: it did not."""
     here, there = _came_after(both, event)
     if here.name == there.name:
         shift = here.time - there.time

@@ -434,6 +434,29 @@ class JobView:
         """GPUs of the whole gang."""
         return self.replicas * self.gpus_per_replica
 
+    def wakes_pool(self) -> tuple[object, ...]:
+        """Return that of which any change may let the pool decide otherwise: it is to plan at once."""
+        return tuple(getattr(self, name) for name in WAKES_POOL)
+
+    def informs_pool(self) -> tuple[object, ...]:
+        """Return what the pool learns from, or asks when another job is to be stopped: it may plan later."""
+        return self.readings[-1:], *(getattr(self, name) for name in INFORMS_POOL if name != "readings")
+
+
+# Each field of a `JobView` is in one of the three; a test holds that, so that none is forgotten.
+WAKES_POOL = (
+    *("state", "bound", "unbound", "nodes", "priority", "replicas", "gpus_per_replica"),
+    *("proposal", "demoted", "offer", "queue_says", "refused"),
+)
+INFORMS_POOL = ("readings", "evaluator", "noise", "progress", "loss_trend")
+NO_NEWS_TO_POOL = (
+    *("key", "submitted", "sequence", "metric"),  # the same for a job's life
+    *("attained", "remaining", "estimate", "since", "waited"),  # with the time; a policy asks to be woken
+    *("weight", "preemptible", "mark", "delayed_at"),  # the pool's own
+    *("attempt", "not_before", "avoid", "taken_back", "may_return"),  # come with another state
+    *("evidence", "offered_at"),  # come with a reading, an offer
+)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeView:

@@ -37,7 +37,7 @@ class Hosts:
         return self._addresses and (name == "localhost" or _is_address(name))
 
     def advice(self) -> str:
-        """Return what to ask by instead."""
+        """Return the host names to use instead, in words."""
         found = sorted(self.names)
         if self._addresses:
             found = ["localhost", "the address itself", *found]

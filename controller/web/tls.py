@@ -34,7 +34,7 @@ class Tls:
     client_names: frozenset[str] = frozenset()
 
     def context(self) -> ssl.SSLContext:
-        """Return what serves.
+        """Return the TLS context of the server.
 
         Raises:
             OSError: a file cannot be read or used (ssl.SSLError is one).

@@ -60,7 +60,7 @@ class Panel:
 
 
 def stat(title: str, expression: str, *, unit: str = "short", warn: float | None = None) -> Panel:
-    """Return a number."""
+    """Return a panel that shows one number."""
     return Panel(title, unit, ((expression, ""),), number=True, warn=warn)
 
 

@@ -21,7 +21,7 @@ from sim.engine.fleet import Fleet
 from sim.engine.result import Stop
 from sim.engine.training import Training
 from sim.engine.view import DetailedJob, JudgedJob
-from sim.foresee import foresee
+from sim.first_stops import foresee
 from sim.foresight import Foreseen, RuleSpec, point
 from sim.workload import Evals, Workload
 

@@ -48,7 +48,7 @@ class Tally:
 
 
 def compare(population: Population, base: Result, arm: Result) -> Tally:
-    """Return an arm against the base policy alone, on the same workload."""
+    """Return the tally of an arm compared with the base policy alone, on the same workload."""
     truth, evals = population.truth, population.workload.evals
     caught = before_end = premature = false_alarms = false_alarms_rlhf = 0
     for row, stop in arm.stops.items():
@@ -92,7 +92,7 @@ def compare(population: Population, base: Result, arm: Result) -> Tally:
 
 
 def tally_base(population: Population, base: Result) -> Tally:
-    """Return the base policy against itself."""
+    """Return the tally of the base policy compared with itself."""
     truth = population.truth
     jct, waste, rest, spent = (
         sum(base.jct),

@@ -66,7 +66,7 @@ class Plan:
         return {**found, **changes, "workload": {**(found["workload"] if self.drawn else {}), **sizes}}
 
     def run(self, *, stops: bool, journal: Journal | None = None) -> Result:
-        """Return the base policy, with or without EvalStop around it."""
+        """Simulate the base policy, with or without EvalStop around it, and return the result."""
         policy = make_policy(self.setting.base, self.setting.quotas)
         return simulate(
             self.workload,
@@ -142,8 +142,10 @@ def plan(
 
 
 def replay(trace: Trace, plan: Plan, progress: Progress | None = None) -> Findings:
-    """Return the trace on its cluster, without and with EvalStop; ``progress``: called with runs done and in
-    all."""
+    """Replay the trace on its cluster, without and with EvalStop, and return the findings.
+
+    ``progress`` is called with the number of runs done and of all runs.
+    """
     tell = progress or (lambda done, total: None)
     tell(0, 2)
     base = plan.run(stops=False)

@@ -62,7 +62,7 @@ def run(trial: ExperimentTrial) -> Outcome:
 
 
 def run_arm(population: Population, trial: ExperimentTrial, arm: Arm | None) -> Result:
-    """Return the base policy with an arm around it, or alone."""
+    """Simulate the base policy with an arm around it, or alone, and return the result."""
     cluster = Cluster.slots(trial.mix.gpus)
     base = make_policy(trial.base)
     if arm is None:

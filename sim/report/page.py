@@ -129,7 +129,7 @@ def _table(findings: Findings) -> str:
 
 
 def _cell(value: Value, column: Column) -> str:
-    """Return an estimate's interval goes below it, so that wide tables fit."""
+    """Return the table cell; the interval of an estimate stands below it, so that wide tables fit."""
     text, _, interval = cell(value, column.form).partition(" [")
     if column.form == "text":
         return f"<td class=t>{escape(cell(value, column.form))}</td>"

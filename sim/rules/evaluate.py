@@ -222,5 +222,5 @@ def exact_interval(hits: float, trials: float, level: float = 0.95) -> tuple[flo
 
 
 def upper_bound(hits: float, trials: float, level: float = 0.95) -> float:
-    """Return one-sided exact upper bound of a share; 1 without trials."""
+    """Return the one-sided exact upper bound of a share; 1 without trials."""
     return float(beta.ppf(level, hits + 1, trials - hits)) if hits < trials else 1.0

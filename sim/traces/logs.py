@@ -9,7 +9,7 @@ from sim.traces.columns import Cells, Column, Log, gpus, moment, number, seconds
 
 
 def _none_of(column: str) -> Callable[[Cells], str]:
-    """Return rows without GPUs are left out."""
+    """Return a function that says of a row why it is left out: "no GPUs", or "" if ``column`` has some."""
     return lambda cells: "no GPUs" if cells.get(column, "").strip() in ("0", "0.0", "") else ""
 
 

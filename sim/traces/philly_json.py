@@ -18,9 +18,10 @@ _FIELDS = {"key": "jobid", "submitted": "submitted_time", "work": "attempts", "g
 
 
 def read_philly(file: Path, content: str, skipped: Skipped) -> Trace:
-    """Return a job's training is the sum of its attempts; its GPUs are those of its largest attempt.
+    """Return the trace in a Philly log.
 
-    Jobs without an attempt that began and ended are left out: they never ran, or ran on.
+    A job's training is the sum of its attempts; its GPUs are those of its largest attempt. Jobs without an
+    attempt that began and ended are left out: they never ran, or ran on.
 
     Raises:
         TraceError: an entry is wrong and is not to be skipped, or the file is no such array.

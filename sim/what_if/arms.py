@@ -17,7 +17,7 @@ from controller.policy.types import Mode, PolicySpec, Quota
 from sim import quotas, specs
 from sim.cluster import Cluster
 from sim.engine import Journal, Result, simulate
-from sim.foresee import foresee
+from sim.first_stops import foresee
 from sim.foresight import RuleSpec, first_stop
 from sim.latencies import PREEMPTION, Latencies
 from sim.traces.past import End, Past
@@ -321,7 +321,10 @@ def _with_wait(spec: PolicySpec | None, usual: PolicySpec) -> PolicySpec:
 
 
 def _estimates(workload: Workload) -> list[float]:
-    """Return what is not known of them is drawn around the true lengths; the same for every arm."""
+    """Return the estimate of every job's length (s), the same for every arm.
+
+    An estimate that is not known is drawn around the true length.
+    """
     draw = stream(0, "estimates")
     known = workload.estimate or [None] * len(workload)
     drawn = [work * exp(draw.gauss(0.0, 1.0) * _SPREAD) for work in workload.work]

@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agent_fixture import SHELL_IMAGE
-
 from deploy.local.client import Unreachable
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
+from tests.support.agent_fixture import SHELL_IMAGE
 
 Object = dict[str, Any]
 
@@ -18,14 +17,6 @@ def container(script: str = "", name: str = "main", **fields: Any) -> Object:
     """A container of the test shell image that runs `script`."""
     command = {"command": ["sh", "-c", script]} if script else {}
     return {"name": name, "image": SHELL_IMAGE, **command, **fields}
-
-
-def until(check: Callable[[], object], what: str, seconds: float = 45.0) -> None:
-    """Wait for what a container's process does."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
 
 
 class Pods:

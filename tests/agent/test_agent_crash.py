@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from agent_fixture import SHELL_IMAGE
-from agent_pods import Pods, container, state, until
+from agent_pods import Pods, container, state
 from test_agent_process import PRIVATE, assert_soon_gone, running
 
 from deploy.local.agent.images import python_environment
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
+from tests.support.agent_fixture import SHELL_IMAGE
+from tests.support.waiting import wait_until
 
 
 def agent_pid(plane: Plane, process: str = "nodes") -> int:
@@ -56,7 +57,7 @@ def test_an_agent_told_to_leave_stops_its_pods_first(pods: Pods, nodes: Nodes) -
     pods.create("stays", container(f"sleep {mark}"), restart="Always")
     pods.wait_phase("p", "Running")
     former = pods.wait_phase("stays", "Running")["status"]["podIP"]
-    until((folder / "up").exists, "the container to have its trap")
+    wait_until((folder / "up").exists, "the container to have its trap")
     began = time.monotonic()
     nodes.stop()
     assert time.monotonic() - began < 15, "it did not leave by itself: `stop` had to kill it"

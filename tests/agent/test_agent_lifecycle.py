@@ -3,7 +3,9 @@
 import time
 from pathlib import Path
 
-from agent_pods import Object, Pods, container, ready, state, until
+from agent_pods import Object, Pods, container, ready, state
+
+from tests.support.waiting import wait_until
 
 
 def job(pods: Pods, name: str, spec: Object) -> str:
@@ -227,7 +229,7 @@ def test_deletion_gives_the_grace_and_no_more(pods: Pods) -> None:
     for name in ("polite", "stubborn", "forced"):
         pods.wait_phase(name, "Running")
     for name in ("polite", "stubborn", "forced"):
-        until((folder / name).exists, f"{name} to have its trap")
+        wait_until((folder / name).exists, f"{name} to have its trap")
     began = time.monotonic()
     for name, grace in (("polite", None), ("stubborn", None), ("forced", 0)):
         pods.delete(name, grace)

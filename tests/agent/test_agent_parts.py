@@ -324,7 +324,7 @@ def test_a_followed_log_survives_rotation(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_token_is_asked_for_again_at_four_fifths_of_its_life() -> None:
-    class Server:
+    class TokenServer:
         asked: list[Object] = []  # noqa: RUF012 - one per test
 
         async def create(self, path: str, body: Object) -> Object:
@@ -335,13 +335,13 @@ def test_a_token_is_asked_for_again_at_four_fifths_of_its_life() -> None:
     pod = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {}}
 
     async def go() -> None:
-        token = Token(Server(), pod, "", 1000)  # type: ignore[arg-type]
+        token = Token(TokenServer(), pod, "", 1000)  # type: ignore[arg-type]
         assert await token.current() == "t1"
         assert await token.current() == "t1"
         assert 790 < token.renew_at - time.time() < 801
         token.renew_at = time.time()
         assert await token.current() == "t2"
-        bound = Server.asked[0]["spec"]["boundObjectRef"]
+        bound = TokenServer.asked[0]["spec"]["boundObjectRef"]
         assert (bound["name"], bound["uid"]) == ("p", "u")
 
     asyncio.run(go())

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_pods import until
 
 from deploy.local.agent.mounts import missing_folder
 from deploy.local.agent.process import (
@@ -23,6 +22,7 @@ from deploy.local.agent.process import (
     kill_left_behind,
     probe_mounting,
 )
+from tests.support.waiting import wait_until
 
 PATH = {"PATH": "/usr/bin:/bin"}
 BEST = asyncio.run(probe_mounting())
@@ -191,7 +191,7 @@ def test_a_hard_killed_agent_leaves_no_process(tmp_path: Path, doomed_agent: lis
     )
     assert agent.stdout is not None
     assert agent.stdout.readline() == b"up\n"
-    until(lambda: len(running(mark)) >= 2 * len(WAYS), "the containers' processes to start", 20)
+    wait_until(lambda: len(running(mark)) >= 2 * len(WAYS), "the containers' processes to start", 20)
     agent.kill()
     agent.wait()
     agent.stdout.close()

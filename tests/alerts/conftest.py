@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path += [str(Path(__file__).resolve().parents[1] / neighbour) for neighbour in ("lease", "operator")]
 
 from deploy.local.acquire import Found
 from deploy.local.errors import ToolsMissing

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 import yaml
-from operator_rig import eventually, install
-from replicas import Operator
 
 from controller.web.certificates import issue_server, make_authority
 from deploy.grafana import dashboards
 from deploy.local.plane import Plane
+from tests.support.operator_rig import eventually, install
+from tests.support.replicas import Operator
 
 NAME = "evalstop-operator.evalstop-system.svc"
 LEASE = {
@@ -31,7 +31,7 @@ LEASE = {
 }
 
 
-class Server:
+class PrometheusServer:
     """A Prometheus of the test's own: it scrapes each second, and its rules fire without waiting."""
 
     def __init__(self, program: Path, folder: Path, target: int, alerts: Path, ca: Path, token: Path) -> None:
@@ -125,7 +125,9 @@ def test_a_real_prometheus_fires_when_the_operator_dies(
 ) -> None:
     async def story() -> None:
         await eventually(lambda: operator.says("leader"), what="the operator to lead")
-        server = Server(prometheus, tmp_path, operator.metrics_port, alerts, tmp_path / "ca.crt", token)
+        server = PrometheusServer(
+            prometheus, tmp_path, operator.metrics_port, alerts, tmp_path / "ca.crt", token
+        )
         try:
             await eventually(scraped(server), what="a scrape")
             # Each rule tells of its last evaluation, which may have been before there was a leader.
@@ -149,7 +151,7 @@ def test_a_real_prometheus_fires_when_the_operator_dies(
         finally:
             server.stop()
 
-    def scraped(server: Server) -> Any:
+    def scraped(server: PrometheusServer) -> Any:
         async def check() -> bool:
             found = server.ask("query", query="evalstop_leader == 1 and evalstop_leader offset 3s == 1")
             evaluated = server.states()
@@ -157,13 +159,13 @@ def test_a_real_prometheus_fires_when_the_operator_dies(
 
         return check
 
-    def quiet(server: Server) -> Any:
+    def quiet(server: PrometheusServer) -> Any:
         async def check() -> bool:
             return set(server.states().values()) == {"inactive"}
 
         return check
 
-    def fired(server: Server) -> Any:
+    def fired(server: PrometheusServer) -> Any:
         async def check() -> bool:
             return server.states().get("EvalStopNoLeader") == "firing"
 

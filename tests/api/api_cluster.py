@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +56,3 @@ def allow(plane: Plane, namespace: str, user: str, *rules: Json) -> None:
 def rule(group: str, resource: str, *verbs: str, names: Iterable[str] = ()) -> Json:
     found: Json = {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
     return found | ({"resourceNames": list(names)} if names else {})
-
-
-def eventually(what: str, check: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.1)

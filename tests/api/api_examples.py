@@ -107,6 +107,7 @@ def full_record(*, condition_count: int, retained: int, message: str) -> JobReco
         evals_seen=1234,
         earlier_sum=LONG * 1202,
         evals_missed=3,
+        abandoned_step=70,
         evals_in_attempt=1200,
         rule=RuleRecord(
             "kDeclines",

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import yaml
-from api_cluster import ROOT, Json, allow, as_user, eventually, install, jobs, refusal, rule
+from api_cluster import ROOT, Json, allow, as_user, install, jobs, refusal, rule
 from api_examples import JOB, TEMPLATE, changed
 
 from controller.api.kinds import KINDS, RUN, Kind
 from controller.workloads import supported
 from deploy.local.client import Client
 from deploy.local.plane import Plane
+from tests.support.waiting import wait_until
 
 EDIT = rule("evalstop.dev", "rlhfjobs", "get", "create", "update", "patch")
 OPERATOR = "system:serviceaccount:evalstop-system:evalstop-operator"
@@ -25,7 +26,7 @@ def guarded(plane: Plane) -> Plane:
     install(plane)
     odd = changed(changed(JOB, "metadata.namespace", "default"), "spec.workload.template.kind", "Teapot")
     path = jobs("default", query="dryRun=All")
-    eventually("the policy refuses", lambda: "batch/v1 Teapot" in refusal(plane.client(), "POST", path, odd))
+    wait_until(lambda: "batch/v1 Teapot" in refusal(plane.client(), "POST", path, odd), "the policy refuses")
     return plane
 
 
@@ -49,8 +50,8 @@ def author(plane: Plane, namespace: str, name: str, *rules: Json) -> Client:
     client = as_user(plane, user)
     # The authorizer learns of a Role from a watch. What the policy says comes after its consent.
     path, any_job = jobs(namespace, query="dryRun=All"), job(namespace, template())
-    eventually(
-        "the rights count", lambda: "cannot create resource" not in refusal(client, "POST", path, any_job)
+    wait_until(
+        lambda: "cannot create resource" not in refusal(client, "POST", path, any_job), "the rights count"
     )
     return client
 
@@ -258,7 +259,7 @@ def test_editors_and_viewers_of_a_namespace_get_the_matching_rights(
             return any("rlhfjobs" in r["resources"] and verb in r["verbs"] for r in rules)
 
         if granted:
-            eventually(f"{role} is aggregated", has)
+            wait_until(has, f"{role} is aggregated")
         assert has() is granted
 
 
@@ -283,8 +284,8 @@ def test_who_views_the_whole_cluster_reads_pools_and_who_views_a_namespace_does_
         return bool(review["status"]["allowed"])
 
     try:
-        eventually("view has pools", lambda: may(everywhere, "list", "gpupools"))
-        eventually("view has jobs", lambda: may(here, "list", "rlhfjobs"))
+        wait_until(lambda: may(everywhere, "list", "gpupools"), "view has pools")
+        wait_until(lambda: may(here, "list", "rlhfjobs"), "view has jobs")
         for verb in ("get", "watch"):
             assert may(everywhere, verb, "gpupools")
         assert may(everywhere, "get", "gpupools", "status")
@@ -301,7 +302,7 @@ def test_the_policy_has_no_type_errors(guarded: Plane) -> None:
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/rlhfjob-author.evalstop.dev"
     client = guarded.client()
     generation = client.get(path)["metadata"]["generation"]
-    eventually("checked", lambda: client.get(path).get("status", {}).get("observedGeneration") == generation)
+    wait_until(lambda: client.get(path).get("status", {}).get("observedGeneration") == generation, "checked")
     assert client.get(path)["status"]["typeChecking"].get("expressionWarnings", []) == []
 
 

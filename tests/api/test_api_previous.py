@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 
-import previous
 import pytest
 from test_api_record import DESIRED
 
 from controller.api.convert import record, status
 from controller.api.crd import RESOURCES, Resource, root_schema
 from controller.api.newer import refuse_newer_job
+from tests.support import previous
 
 # Rules that are new since then and refuse nothing that was stored, by what they begin with.
 NEW_RULES: dict[str, list[str]] = {"rlhfjobs": [], "gpupools": []}

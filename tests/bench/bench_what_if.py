@@ -8,20 +8,14 @@ true difference in mean JCT.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-
-from tests.bench.rows import Row
-
-sys.path.append(str(Path(__file__).parents[1] / "what_if"))
-
-from hidden_history import hidden
 
 from sim import specs
 from sim.what_if.arms import Alternative
 from sim.what_if.compare import compare
+from tests.bench.rows import Row
+from tests.support.hidden_history import hidden
 
 SEEDS = range(10)
 RULES = ("scan", "kDeclines:k=5")

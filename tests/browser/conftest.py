@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from chromium import NoChromium, obtain
-from cluster_report import under_ci
-from dashboard_scene import scene
-from dashboard_world import Running, running
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+
+from tests.support.cluster_report import under_ci
+from tests.support.dashboard_scene import scene
+from tests.support.dashboard_world import Running, running
 
 WAIT = 45_000.0  # ms for what must come, on a busy machine
 expect.set_options(timeout=WAIT)

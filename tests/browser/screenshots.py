@@ -7,15 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-for folder in (HERE, HERE.parent):
-    sys.path.insert(0, str(folder))  # as pytest does
+from playwright.sync_api import Browser, Page, sync_playwright
 
-from chromium import obtain  # noqa: E402
-from dashboard_queue import queue_api  # noqa: E402
-from dashboard_scene import STOPPED, scene  # noqa: E402
-from dashboard_world import running  # noqa: E402
-from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
+from tests.browser.chromium import obtain
+from tests.support.dashboard_queue import queue_api
+from tests.support.dashboard_scene import STOPPED, scene
+from tests.support.dashboard_world import running
 
 JOB = "/jobs/" + "/".join(STOPPED)
 # name, path, width and height in px, scheme
@@ -29,7 +26,7 @@ PICTURES = (
 
 
 def main(arguments: list[str]) -> int:
-    into = Path(arguments[0]) if arguments else HERE.parents[1] / "docs" / "images"
+    into = Path(arguments[0]) if arguments else Path(__file__).resolve().parents[2] / "docs" / "images"
     into.mkdir(parents=True, exist_ok=True)
     found = obtain()
     now = time.time()

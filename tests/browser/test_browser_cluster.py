@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 import yaml
-from dashboard_world import job_object, judged, over_optimising, pool_object, with_record
-from fresh_namespace import fresh_namespace
 from playwright.sync_api import Locator, expect
 
 from deploy.local.client import Client
 from deploy.local.plane import Plane
 from deploy.local.ports import free_port
+from tests.support.dashboard_world import job_object, judged, over_optimising, pool_object, with_record
+from tests.support.fresh_namespace import fresh_namespace
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "deploy" / "manifests"
@@ -46,13 +47,6 @@ def ask(port: int, path: str, token: str = "") -> tuple[int, str]:
         return error.code, error.read().decode()
     except OSError as error:
         return 0, str(error)
-
-
-def eventually(what: str, check: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -90,7 +84,7 @@ class Cluster:
         if cluster_role:
             # The API server's authorizer hears of a binding, and of what `view` is made of, a moment later;
             # a no that the dashboard gets until then it keeps for half a minute.
-            eventually(f"{name} to have its rights", lambda: self.may_list(name))
+            wait_until(lambda: self.may_list(name), f"{name} to have its rights")
         return kubectl("create", "token", name, "-n", self.first, "--audience=evalstop-dashboard").strip()
 
     def may_list(self, name: str) -> bool:
@@ -152,7 +146,7 @@ def cluster(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             "EVALSTOP_DASHBOARD_STATUS_PORT": str(status_port),
         }
         with process("controller.web.dashboard", log, identity, **settings):
-            eventually("the dashboard to be ready", lambda: ask(status_port, "/readyz")[0] == 200)
+            wait_until(lambda: ask(status_port, "/readyz")[0] == 200, "the dashboard to be ready")
             yield found
         found.admin.delete(f"{API}/gpupools/{POOL}")
         plane.kubectl("delete", "clusterrolebinding", f"{first}-everything", "--ignore-not-found")
@@ -227,7 +221,7 @@ def test_the_command_serves_the_callers_own_view_with_positions_from_a_real_oper
             return said[0][0] == 200
 
         try:
-            eventually("the operator to plan it", planned)
+            wait_until(planned, "the operator to plan it")
         except AssertionError as error:
             log = (tmp_path / "operator.log").read_text()[-3000:]
             raise AssertionError(f"{error}: {said[0]}\n{log}") from None
@@ -240,7 +234,7 @@ def test_the_command_serves_the_callers_own_view_with_positions_from_a_real_oper
                 message = json.loads(text)["message"] if status == 200 else ""
                 return message != "" and message in " ".join((shown.text_content() or "").split())
 
-            eventually("the page to say what the operator says", same)
+            wait_until(same, "the page to say what the operator says")
 
         with command(plane, cluster.second, queue_port, tmp_path) as address:
             page = tabs().open(address)

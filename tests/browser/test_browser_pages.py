@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from contrast import CONTRAST
-from dashboard_scene import FALLING, STOPPED, many
-from dashboard_world import (
+from playwright.sync_api import expect
+
+from tests.support.dashboard_scene import FALLING, STOPPED, many
+from tests.support.dashboard_world import (
     KEY,
     Running,
     job_object,
@@ -21,7 +23,6 @@ from dashboard_world import (
     running,
     with_record,
 )
-from playwright.sync_api import expect
 
 Tabs = Callable[..., Any]
 JOB_PAGE = "/jobs/" + "/".join(STOPPED)

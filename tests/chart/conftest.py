@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import given_cluster
 import pytest
-from audit_log import AuditLog
 from installed import SPACE, for_kubelets
 
 from deploy.helm.cluster import ChartCluster
@@ -20,6 +18,8 @@ from deploy.local.helm.client import Helm
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
 from deploy.local.versions import APISERVER, KUBECTL
+from tests.support import given_cluster
+from tests.support.audit_log import AuditLog
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ from typing import Any
 
 import pytest
 import yaml
-from audit_log import AuditLog, Right
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from installed import SPACE, Dashboard, may, meet_conflicts
@@ -37,6 +36,7 @@ from deploy.local.demo.facts import Role
 from deploy.local.errors import PlaneError
 from deploy.local.helm.client import Helm
 from deploy.local.plane import Plane
+from tests.support.audit_log import AuditLog, Right
 
 
 def hurried(job: Any, gpus: int, **options: str) -> dict[str, Any]:

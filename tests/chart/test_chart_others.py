@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import given_cluster
 import pytest
 import yaml
 from rendering import MONITORING, Object, named, render
@@ -20,6 +19,7 @@ from deploy.local.gomodule import Module
 from deploy.local.helm.client import Helm
 from deploy.local.plane import Plane
 from deploy.local.recipe import cache_root
+from tests.support import given_cluster
 
 # Kind -> where its definition is.
 _PROMETHEUS = Module(

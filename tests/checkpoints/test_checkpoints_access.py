@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainers_files import plain, safetensors_file, save, torch_file, write
 
 from controller.checkpoints.access import answer
 from controller.checkpoints.digest import tree_digest
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.request import MESSAGE_LIMIT, BranchLife, Request, Result, failure
 from controller.checkpoints.volume import Volume
+from tests.support.trainers_files import plain, safetensors_file, save, torch_file, write
 
 OWNER = "0f2a1bb7-uid"
 BASE = {"operation": "secure", "layout": "Plain", "owner": OWNER, "location": "/ckpt", "step": 100}

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_report import built
-from trainers_files import plain
 
 from controller.checkpoints import digest, object_copy, objects, s3
 from controller.checkpoints.access import carry_out
@@ -23,6 +21,8 @@ from controller.checkpoints.staging import Writer
 from deploy.local.acquire import Found
 from deploy.local.versitygw.gateway import environment, gateway
 from deploy.local.versitygw.recipe import PROGRAM
+from tests.support.cluster_report import built
+from tests.support.trainers_files import plain
 
 MIB = 1 << 20
 PART = 5 * MIB  # the least that S3 takes for a part that is not the last

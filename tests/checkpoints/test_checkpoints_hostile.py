@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 from test_checkpoints_jobs import CLAIMS, RLHFJOB, SETTINGS, TEMPLATE, UID
-from trainers_files import hugging_face, write
 
 from controller.checkpoints.access import answer
 from controller.checkpoints.jobs import access_job
 from controller.checkpoints.request import REQUEST_ENV
 from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
 from controller.policy.types import Attempt
+from tests.support.trainers_files import hugging_face, write
 
 SHARD = "model-00001-of-00002.safetensors"
 OTHER = "best/team/other-aaaaa/7"  # another RLHFJob's retained checkpoint, from the root of its volume

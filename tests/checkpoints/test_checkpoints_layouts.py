@@ -7,7 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from trainers_files import (
+
+from controller.checkpoints.judge import judge
+from controller.checkpoints.layouts import LAYOUTS
+from controller.checkpoints.objects import ObjectStore
+from controller.checkpoints.store import Store
+from controller.checkpoints.volume import Volume
+from tests.support.trainers_files import (
     MAKERS,
     age,
     hugging_face,
@@ -20,12 +26,6 @@ from trainers_files import (
     torch_file,
     write,
 )
-
-from controller.checkpoints.judge import judge
-from controller.checkpoints.layouts import LAYOUTS
-from controller.checkpoints.objects import ObjectStore
-from controller.checkpoints.store import Store
-from controller.checkpoints.volume import Volume
 
 LAYOUT_NAMES = sorted(LAYOUTS)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainers_files import age, hugging_face, plain, save, sharded, torch_file, write
 
 from controller.checkpoints import judge
 from controller.checkpoints.access import answer, carry_out
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.request import BranchLife, Request, Result, Source
+from tests.support.trainers_files import age, hugging_face, plain, save, sharded, torch_file, write
 
 OWNER, OTHER = "0f2a1bb7-uid", "77aa-uid"
 FIRST = BranchLife("1-aa01b2c3")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from test_checkpoints_jobs import build, pod_of, request_of
-from trainers_files import plain, save
 
 from controller.checkpoints.access import carry_out
 from controller.checkpoints.errors import AccessError
@@ -16,6 +15,7 @@ from controller.checkpoints.jobs import parse_result
 from controller.checkpoints.pins import parse_pin
 from controller.checkpoints.request import Request, Source
 from controller.policy.job.types import Operation, StartAccess
+from tests.support.trainers_files import plain, save
 
 OWNER = "0f2a1bb7-uid"
 

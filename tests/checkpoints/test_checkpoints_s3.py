@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from s3_server import Bucket, bucket
-from trainers_files import plain
 
 from controller.checkpoints.access import carry_out
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.request import Request, Result, Source
+from tests.support.trainers_files import plain
 
 LOCATION, KEPT = "s3://bucket/runs/a", "s3://bucket/best/team/run-0f2a1"
 

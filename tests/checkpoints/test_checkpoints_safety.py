@@ -15,7 +15,6 @@ import fsspec  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainers_files import FOLDERS, plain, save, write
 
 from controller.checkpoints.access import carry_out
 from controller.checkpoints.digest import FileDigest, tree_digest
@@ -23,11 +22,12 @@ from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.volume import Volume
+from tests.support.trainers_files import FOLDERS, plain, save, write
 
 OWNER = "0f2a-uid"
 
 
-class World:
+class StoreWorld:
     """A location and a retention place, as URIs of one kind of store."""
 
     def __init__(self, scheme: str, root: str) -> None:
@@ -91,19 +91,19 @@ class World:
 
 
 @pytest.fixture(params=["", "file", "memory"], ids=["volume", "file-objects", "memory-objects"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreWorld]:
     if request.param == "memory":
-        yield World("memory", f"memory://{tmp_path.name}")
+        yield StoreWorld("memory", f"memory://{tmp_path.name}")
         fsspec.filesystem("memory").rm("/", recursive=True)
     else:
         (tmp_path / "ckpt").mkdir()
-        yield World(request.param, f"{request.param}://{tmp_path}" if request.param else str(tmp_path))
+        yield StoreWorld(request.param, f"{request.param}://{tmp_path}" if request.param else str(tmp_path))
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> World:
+def disk(tmp_path: Path) -> StoreWorld:
     (tmp_path / "ckpt").mkdir()
-    return World("", str(tmp_path))
+    return StoreWorld("", str(tmp_path))
 
 
 def refusal(reason: Reason, call: Any, *args: Any, **more: Any) -> AccessError:
@@ -116,7 +116,7 @@ def refusal(reason: Reason, call: Any, *args: Any, **more: Any) -> AccessError:
 # -- on every kind of store ------------------------------------------------------------------------------
 
 
-def test_the_best_survives_rotation_and_comes_back(world: World) -> None:
+def test_the_best_survives_rotation_and_comes_back(world: StoreWorld) -> None:
     world.save(100)
     pinned = world.secure(100)
     world.rotate(100)
@@ -132,7 +132,7 @@ def test_the_best_survives_rotation_and_comes_back(world: World) -> None:
     assert world.read(f"{back.path}/optimizer/state.npz") == plain(100)["optimizer/state.npz"]
 
 
-def test_each_step_may_be_repeated(world: World) -> None:
+def test_each_step_may_be_repeated(world: StoreWorld) -> None:
     world.save(100)
     pinned = world.secure(100)
     again = world.secure(100)
@@ -147,7 +147,7 @@ def test_each_step_may_be_repeated(world: World) -> None:
     assert len(pins) == 2  # one pin, one restored
 
 
-def test_nearest_earlier_within_the_lag(world: World) -> None:
+def test_nearest_earlier_within_the_lag(world: StoreWorld) -> None:
     for step in (70, 80, 110):
         world.save(step)
     assert world.secure(100, lag=20).step == 80
@@ -157,13 +157,13 @@ def test_nearest_earlier_within_the_lag(world: World) -> None:
     assert "70, 80, 110" in error.message
 
 
-def test_its_own_step_wins_over_an_earlier_one(world: World) -> None:
+def test_its_own_step_wins_over_an_earlier_one(world: StoreWorld) -> None:
     for step in (90, 100):
         world.save(step)
     assert world.secure(100, lag=50).step == 100
 
 
-def test_half_written_is_passed_over_and_told(world: World) -> None:
+def test_half_written_is_passed_over_and_told(world: StoreWorld) -> None:
     world.save(90)
     world.save(100)
     world.overwrite(f"{world.location}/step-100/params.npz", b"half")
@@ -175,7 +175,7 @@ def test_half_written_is_passed_over_and_told(world: World) -> None:
     assert error.available == (90,)
 
 
-def test_same_size_but_other_content_is_found_by_its_digest(world: World) -> None:
+def test_same_size_but_other_content_is_found_by_its_digest(world: StoreWorld) -> None:
     world.save(100)
     size = len(plain(100)["params.npz"])
     world.overwrite(f"{world.location}/step-100/params.npz", b"?" * size)
@@ -183,7 +183,7 @@ def test_same_size_but_other_content_is_found_by_its_digest(world: World) -> Non
     assert not [n for n in world.names(world.location) if n.startswith(".evalstop/")]
 
 
-def test_former_pins_go_only_after_the_new_one_stands(world: World) -> None:
+def test_former_pins_go_only_after_the_new_one_stands(world: StoreWorld) -> None:
     for step in (100, 200):
         world.save(step)
     first = world.secure(100)
@@ -195,7 +195,7 @@ def test_former_pins_go_only_after_the_new_one_stands(world: World) -> None:
     assert not world.files.exists(world.local(first.path))
 
 
-def test_a_changed_pin_is_never_retained(world: World) -> None:
+def test_a_changed_pin_is_never_retained(world: StoreWorld) -> None:
     world.save(100)
     pinned = world.secure(100)
     size = len(plain(100)["params.npz"])
@@ -207,14 +207,14 @@ def test_a_changed_pin_is_never_retained(world: World) -> None:
     assert world.names(world.retention) == []
 
 
-def test_a_lost_pin_is_missing(world: World) -> None:
+def test_a_lost_pin_is_missing(world: StoreWorld) -> None:
     world.save(100)
     pinned = world.secure(100)
     world.files.rm(world.local(pinned.path), recursive=True)
     assert "step 100 is gone" in refusal(Reason.MISSING, world.retain, pinned).message
 
 
-def test_retained_copies_are_never_overwritten(world: World) -> None:
+def test_retained_copies_are_never_overwritten(world: StoreWorld) -> None:
     world.save(100)
     pinned = world.secure(100)
     first = world.retain(pinned)
@@ -228,7 +228,7 @@ def test_retained_copies_are_never_overwritten(world: World) -> None:
     assert world.read(f"{second.path}/params.npz") == plain(100, b"second life")["params.npz"]
 
 
-def test_a_damaged_retained_copy_is_not_taken_for_done(world: World) -> None:
+def test_a_damaged_retained_copy_is_not_taken_for_done(world: StoreWorld) -> None:
     world.save(100)
     pinned = world.secure(100)
     first = world.retain(pinned)
@@ -240,7 +240,7 @@ def test_a_damaged_retained_copy_is_not_taken_for_done(world: World) -> None:
     assert world.restore(100, second).digest == pinned.digest
 
 
-def test_latest_is_kept_beside_the_best_when_asked_for(world: World) -> None:
+def test_latest_is_kept_beside_the_best_when_asked_for(world: StoreWorld) -> None:
     for step in (100, 200, 300):
         world.save(step)
     world.overwrite(f"{world.location}/step-300/params.npz", b"half")
@@ -250,7 +250,7 @@ def test_latest_is_kept_beside_the_best_when_asked_for(world: World) -> None:
     assert world.read(f"{kept.latest['path']}/params.npz") == plain(200)["params.npz"]
 
 
-def test_restore_without_a_source_finds_the_step_where_it_lies(world: World) -> None:
+def test_restore_without_a_source_finds_the_step_where_it_lies(world: StoreWorld) -> None:
     for step in (100, 200):
         world.save(step)
     world.secure(100)
@@ -263,7 +263,7 @@ def test_restore_without_a_source_finds_the_step_where_it_lies(world: World) -> 
     assert error.available == (200,)
 
 
-def test_paths_out_of_place_are_refused(world: World) -> None:
+def test_paths_out_of_place_are_refused(world: StoreWorld) -> None:
     world.save(100)
     pinned = world.secure(100)
     for path in (f"{world.location}/step-100", "/etc", f"{world.location}/.evalstop/{OWNER}/../../step-100"):
@@ -275,7 +275,7 @@ def test_paths_out_of_place_are_refused(world: World) -> None:
 # -- volumes ---------------------------------------------------------------------------------------------
 
 
-def test_a_pin_is_a_hard_link_and_a_retained_copy_is_not(disk: World) -> None:
+def test_a_pin_is_a_hard_link_and_a_retained_copy_is_not(disk: StoreWorld) -> None:
     disk.save(100)
     pinned = disk.secure(100)
     kept = disk.retain(pinned)
@@ -288,7 +288,7 @@ def test_a_pin_is_a_hard_link_and_a_retained_copy_is_not(disk: World) -> None:
 
 
 def test_where_links_are_refused_the_pin_is_a_copy_and_says_so(
-    disk: World, monkeypatch: pytest.MonkeyPatch
+    disk: StoreWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_links(*_: Any, **__: Any) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
@@ -301,7 +301,7 @@ def test_where_links_are_refused_the_pin_is_a_copy_and_says_so(
     assert os.stat(f"{pinned.path}/params.npz").st_nlink == 1
 
 
-def test_a_missing_folder_and_an_empty_one(disk: World) -> None:
+def test_a_missing_folder_and_an_empty_one(disk: StoreWorld) -> None:
     error = refusal(Reason.MISSING, disk.secure, 100)
     assert "complete ones there: none" in error.message
     os.rmdir(disk.location)
@@ -309,7 +309,7 @@ def test_a_missing_folder_and_an_empty_one(disk: World) -> None:
 
 
 def test_rotation_during_the_link_loop_falls_back_to_an_earlier_one(
-    disk: World, monkeypatch: pytest.MonkeyPatch
+    disk: StoreWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in (90, 100):
         disk.save(step)
@@ -352,7 +352,7 @@ def test_every_layout_goes_round(layout: str, tmp_path: Path) -> None:
         assert not Path(back.path, "_critic").exists()
 
 
-def test_two_workers_at_once_agree(disk: World) -> None:
+def test_two_workers_at_once_agree(disk: StoreWorld) -> None:
     disk.save(100)
     results: list[Result] = []
     start = threading.Barrier(4)
@@ -373,7 +373,9 @@ def test_two_workers_at_once_agree(disk: World) -> None:
     assert sorted(os.listdir(f"{disk.location}/.evalstop/{OWNER}")) == ["0-100", "0-100.files.json"]
 
 
-def test_full_disks_are_told_before_and_during_a_copy(disk: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disks_are_told_before_and_during_a_copy(
+    disk: StoreWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk.save(100)
     pinned = disk.secure(100)
     with monkeypatch.context() as patch:
@@ -390,7 +392,7 @@ def test_full_disks_are_told_before_and_during_a_copy(disk: World, monkeypatch: 
     assert disk.retain(pinned).digest == pinned.digest
 
 
-def test_unreachable_is_told(disk: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_is_told(disk: StoreWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     disk.save(100)
 
     def broken(*_: Any) -> None:
@@ -400,7 +402,7 @@ def test_unreachable_is_told(disk: World, monkeypatch: pytest.MonkeyPatch) -> No
     assert disk.location in refusal(Reason.STORE_UNREACHABLE, disk.secure, 100).message
 
 
-def test_a_pins_folder_that_leads_elsewhere_is_not_followed(disk: World, tmp_path: Path) -> None:
+def test_a_pins_folder_that_leads_elsewhere_is_not_followed(disk: StoreWorld, tmp_path: Path) -> None:
     disk.save(100)
     (tmp_path / "elsewhere").mkdir()
     os.symlink(tmp_path / "elsewhere", f"{disk.location}/.evalstop")
@@ -408,7 +410,7 @@ def test_a_pins_folder_that_leads_elsewhere_is_not_followed(disk: World, tmp_pat
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
-def test_remains_of_a_dead_worker_go_and_those_of_a_living_one_stay(disk: World) -> None:
+def test_remains_of_a_dead_worker_go_and_those_of_a_living_one_stay(disk: StoreWorld) -> None:
     disk.save(100)
     store = Volume(disk.location)
     pins = f"{disk.location}/.evalstop/{OWNER}"
@@ -421,7 +423,7 @@ def test_remains_of_a_dead_worker_go_and_those_of_a_living_one_stay(disk: World)
 
 
 def test_a_living_worker_on_another_node_keeps_its_staging_folder(
-    disk: World, monkeypatch: pytest.MonkeyPatch
+    disk: StoreWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some file systems keep locks to a node: there every other worker's lock seems free."""  # row 19
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
@@ -482,7 +484,7 @@ def test_whatever_the_trainer_does_the_last_secured_stays_whole(
     acts: list[tuple[str, int]], lag: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Model: a pin answered as secured stays readable with its digest until a newer one is secured."""
-    world = World("", str(tmp_path_factory.mktemp("w")))
+    world = StoreWorld("", str(tmp_path_factory.mktemp("w")))
     os.makedirs(world.location)
     whole: set[int] = set()
     current: Result | None = None
@@ -505,7 +507,7 @@ def test_whatever_the_trainer_does_the_last_secured_stays_whole(
 
 
 def _secure_and_check(
-    world: World, step: int, lag: int, whole: set[int], current: Result | None
+    world: StoreWorld, step: int, lag: int, whole: set[int], current: Result | None
 ) -> Result | None:
     pinned = {current.step} if current is not None else set()
     expected = [s for s in whole | pinned if max(0, step - lag) <= s <= step]
@@ -519,6 +521,6 @@ def _secure_and_check(
     return secured
 
 
-def test_vanished_is_no_empty_folder(disk: World) -> None:
+def test_vanished_is_no_empty_folder(disk: StoreWorld) -> None:
     with pytest.raises(Vanished):
         Volume(disk.location).files("step-1")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainers_files import plain, save, write
 
 from controller.checkpoints import securing
 from controller.checkpoints.access import carry_out
@@ -18,6 +17,7 @@ from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.request import BranchLife, Request, Result, Source
 from controller.names import STEP_MAX
+from tests.support.trainers_files import plain, save, write
 
 OWNER = "0f2a1bb7-uid"
 LIFE = BranchLife("1-aa01b2c3")

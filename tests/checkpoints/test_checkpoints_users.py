@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from trainers_files import hugging_face, write
 
 from controller.checkpoints.access import carry_out
 from controller.checkpoints.request import BranchLife, Request, Result
 from examples.evalstop_client import EvalStopClient
+from tests.support.trainers_files import hugging_face, write
 
 ACCESS, TRAINER, NEXT = 12001, 12002, 12003  # users that own nothing else here
 OWNER = "0f2a1bb7-uid"

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 from test_checkpoints_layouts import megatron_v1, megatron_v2, problems
-from trainers_files import (
+
+from controller.checkpoints.completeness import dcp, pickles
+from tests.support.trainers_files import (
     FOLDERS,
     age,
     hugging_face,
@@ -29,8 +31,6 @@ from trainers_files import (
     verl,
     write,
 )
-
-from controller.checkpoints.completeness import dcp, pickles
 
 FSDP = {
     **sharded("pytorch_model_fsdp_0"),

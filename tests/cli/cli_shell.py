@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cli_world as w
 import yaml
 from typer.testing import CliRunner
 
 from controller.cli.main import app
 from deploy.local.plane import Plane
+from tests.support import cli_world as w
 
 
 class Shell:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import cli_world as w
 import pytest
 from cli_shell import Shell, kubeconfig_in
-from fresh_namespace import fresh_namespace
 
 from deploy.local.plane import Plane
+from tests.support import cli_world as w
+from tests.support.fresh_namespace import fresh_namespace
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,14 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-import cli_world as w
 import pytest
 import yaml
 from cli_shell import Shell
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import Condition
+from tests.support import cli_world as w
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -205,7 +206,7 @@ def test_wait_ends_when_the_operator_has_done_it(shell: Shell) -> None:
 
     def carry_out() -> None:
         # Not before it is asked for: a run that is in the queue already cannot be resumed.
-        w.eventually("the request is there", lambda: shell.spec("over").get("resume", {}).get("id") == "w1")
+        wait_until(lambda: shell.spec("over").get("resume", {}).get("id") == "w1", "the request is there")
         w.write(shell.plane, shell.namespace, "over", record)
 
     operator = threading.Thread(target=carry_out)

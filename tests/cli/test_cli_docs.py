@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import cli_docs
 import pytest
 import typer.main
 
 from controller.cli.main import app
+from tests.support import cli_docs
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def env() -> Iterator[dict[str, str]]:
 
 @pytest.mark.parametrize("page", cli_docs.PAGES, ids=lambda page: page.stem)
 def test_examples_are_what_the_commands_print(page: Path, env: dict[str, str]) -> None:
-    """Write them anew by: python tests/cli/cli_docs.py"""
+    """Write them anew by: python -m tests.support.cli_docs"""
     written = page.read_text()
     assert len(cli_docs.BLOCK.findall(written)) >= 2
     assert cli_docs.anew(written, env) == written

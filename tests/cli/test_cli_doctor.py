@@ -14,11 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cli_world as w
 import pytest
 import reasons_written
 import yaml
-from fresh_namespace import fresh_namespace
 from typer.testing import CliRunner
 
 from controller.api.crd import RESOURCES, root_schema
@@ -33,6 +31,9 @@ from controller.kube.errors import Refused
 from controller.policy.job import conditions as c
 from controller.policy.job.types import InFlight, Operation
 from deploy.local.plane import Plane
+from tests.support import cli_world as w
+from tests.support.fresh_namespace import fresh_namespace
+from tests.support.waiting import wait_until
 
 PART_OF = "app.kubernetes.io/part-of"
 POD = {"restartPolicy": "Never", "containers": [{"name": "t", "image": "x"}]}
@@ -375,9 +376,7 @@ def clinic(plane: Plane) -> Iterator[Clinic]:
 def test_what_is_well_on_a_real_cluster(clinic: Clinic) -> None:
     # The API server publishes a kind's fields a moment after it serves the kind.
     crd = "CRD rlhfjobs.evalstop.dev"
-    w.eventually(
-        "the kinds are published", lambda: {f["about"]: f["level"] for f in clinic()}.get(crd) == "ok"
-    )
+    wait_until(lambda: {f["about"]: f["level"] for f in clinic()}.get(crd) == "ok", "the kinds are published")
     found = clinic()
     about = {f["about"]: f for f in found}
     assert about["API server"]["level"] == "ok"
@@ -413,7 +412,7 @@ def test_an_operator_that_is_not_ready_and_its_lease(clinic: Clinic) -> None:
             "spec": {"holderIdentity": "pod-a_uid", "leaseDurationSeconds": 1, "leaseTransitions": 4},
         },
     )
-    w.eventually("the pod was refused a node", lambda: "Unschedulable" in clinic.wrong())
+    wait_until(lambda: "Unschedulable" in clinic.wrong(), "the pod was refused a node")
     told = clinic.wrong()
     assert f"{ns}/evalstop-operator: 0 of 1 replicas ready" in told
     assert "pod-a_uid has not renewed its Lease for 1 s" in told
@@ -436,9 +435,7 @@ def test_an_operator_that_is_not_ready_and_its_lease(clinic: Clinic) -> None:
     thread.start()
     try:
         # From then on a look at it takes 9 s, not the 1 s in which a first renewal may not come.
-        w.eventually(
-            "it is renewed", lambda: lease.get(f"{leases}/evalstop-operator")["spec"].get("renewTime")
-        )
+        wait_until(lambda: lease.get(f"{leases}/evalstop-operator")["spec"].get("renewTime"), "it is renewed")
         assert {"pod-a_uid leads, term 4"} <= {f["text"] for f in clinic()}
     finally:
         over.set()
@@ -478,14 +475,14 @@ def test_rights_that_somebody_took_away_are_named_by_the_api_servers_own_word(cl
         admin.post(f"{rbac}/namespaces/{ns}/roles", {"metadata": {"name": ns}, "rules": own["rules"]})
         mine = {**binding, "roleRef": {**binding["roleRef"], "kind": "Role"}}
         admin.post(f"{rbac}/namespaces/{ns}/rolebindings", mine)
-        w.eventually("the binding counts", lambda: told()["level"] == "ok")
+        wait_until(lambda: told()["level"] == "ok", "the binding counts")
         lesser = [
             {**rule, "verbs": ["list"] if "nodes" in rule["resources"] else rule["verbs"]}
             for rule in role["rules"]
         ]
         admin.patch(f"{rbac}/clusterroles/{ns}", {"rules": lesser})
         admin.patch(f"{rbac}/namespaces/{ns}/roles/{ns}", {"rules": []})
-        w.eventually("the lesser roles count", lambda: "evalstop-wake" in told()["text"])
+        wait_until(lambda: "evalstop-wake" in told()["text"], "the lesser roles count")
         found = told()
         lacks = "watch nodes, watch pods, patch csistoragecapacities.storage.k8s.io evalstop-wake"
         assert found["text"] == f"ServiceAccount {ns}/default lacks {lacks} (in its own namespace)"

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import cli_world as w
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from controller.cli.failure import Exit, of_api
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, clean, length, terminal
 from controller.kube.errors import ApiError, from_response
+from tests.support import cli_world as w
 
 FREE = Terminal()
 NOW = w.START + 900.0

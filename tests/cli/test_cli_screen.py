@@ -18,12 +18,12 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-import cli_world as w
 import pytest
 from cli_shell import Shell
 
 from controller.cli import complete
 from controller.cli.main import complete_for_kubectl
+from tests.support import cli_world as w
 
 pytestmark = pytest.mark.cluster
 

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import cli_world as w
 import pytest
 import yaml
 from cli_shell import Shell, following
+
+from tests.support import cli_world as w
 
 pytestmark = pytest.mark.cluster
 JOBS = ["done", "fresh", "healthy", "over", "refused", "shadow", "waits"]

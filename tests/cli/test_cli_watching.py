@@ -21,7 +21,7 @@ def job(name: str, version: int) -> Object:
     return {"metadata": {"namespace": "team", "name": name, "resourceVersion": str(version)}}
 
 
-class Server:
+class WatchServer:
     """Answers in order; a list of events that ends with an error breaks off with it."""
 
     def __init__(self, watches: list[list[Any]], lists: list[Any]) -> None:
@@ -41,7 +41,7 @@ class Server:
         return found, "50"
 
 
-def followed(server: Server, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[str, str]], Exit]:
+def followed(server: WatchServer, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[str, str]], Exit]:
     monkeypatch.setattr(watching, "PAUSES", (0.0,) * 5)
     seen: list[tuple[str, str]] = []
 
@@ -56,7 +56,7 @@ def followed(server: Server, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tupl
 
 
 def test_what_went_while_nobody_watched_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(
+    server = WatchServer(
         [[("ADDED", job("c", 3)), Gone(410, "Expired", "too old")]], [[job("a", 1), job("c", 9), job("d", 8)]]
     )
     seen, code = followed(server, monkeypatch)
@@ -66,10 +66,10 @@ def test_what_went_while_nobody_watched_is_gone(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_server_that_is_away_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, code = followed(Server([[DOWN], []], [DOWN, DOWN, [job("a", 1)]]), monkeypatch)
+    seen, code = followed(WatchServer([[DOWN], []], [DOWN, DOWN, [job("a", 1)]]), monkeypatch)
     assert (seen, code) == ([("DELETED", "b")], Exit.FORBIDDEN)
 
 
 def test_one_that_stays_away_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, code = followed(Server([[DOWN]], [DOWN] * 5), monkeypatch)
+    seen, code = followed(WatchServer([[DOWN]], [DOWN] * 5), monkeypatch)
     assert (seen, code) == ([], Exit.UNREACHABLE)

@@ -12,16 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cli_world as w
 import pytest
 import yaml
 from cli_shell import Shell
-from fresh_namespace import fresh_namespace
 from typer.testing import CliRunner
 
 from controller.cli.connection import Connection
 from controller.cli.main import app
 from controller.kube.client import PAGE
+from tests.support import cli_world as w
+from tests.support.fresh_namespace import fresh_namespace
+from tests.support.waiting import wait_until
 
 MANY = PAGE + 10
 pytestmark = pytest.mark.cluster
@@ -181,7 +182,7 @@ def test_who_may_look_may_not_change(shell: Shell) -> None:
     def aggregated() -> bool:
         return CliRunner().invoke(app, ["list", *here]).exit_code == 0
 
-    w.eventually("role view includes RLHFJobs", aggregated)
+    wait_until(aggregated, "role view includes RLHFJobs")
     assert "over" in shell.out("list", *here)
     assert "Stopped" in shell.out("why", "over", *here)
     assert "healthy" in shell.out("top", "--once", *here), "without a right to pools, jobs alone"

@@ -143,7 +143,7 @@ def made(resource: Resource, name: str, spec: Object) -> Object:
     }
 
 
-class World:
+class DelegateWorld:
     """`delegates.Known` over plain objects, and a server that patches them."""
 
     def __init__(self, adapter: Adapter, *, suspended: bool = True, known: bool = True) -> None:

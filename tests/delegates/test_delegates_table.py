@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from delegates_world import NAMESPACE, QUEUE, World, child, pool, workload
+from delegates_world import NAMESPACE, QUEUE, DelegateWorld, child, pool, workload
 
 from controller import delegates, names, workloads
 from controller.delegates import ADAPTERS, EXTERNAL_QUEUES, NotYet, of_pool, of_workload
@@ -86,7 +86,7 @@ def test_a_child_is_queued_and_known_again_by_that(delegate: Delegate) -> None:
 
 @every
 def test_started_once_with_all_that_the_pods_are_to_get(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate])
+    world = DelegateWorld(ADAPTERS[delegate])
     assert world.start() == TABLE[delegate].start
     if delegate is KUEUE:
         (got,) = world.state()["podSetUpdates"]
@@ -115,7 +115,7 @@ def test_started_once_with_all_that_the_pods_are_to_get(delegate: Delegate) -> N
 
 @every
 def test_put_out_for_good_once_and_resumed_once(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate], suspended=False)
+    world = DelegateWorld(ADAPTERS[delegate], suspended=False)
     assert world.stop() == TABLE[delegate].stop
     if delegate is KUEUE:
         assert world.workload["spec"]["active"] is False
@@ -135,7 +135,7 @@ def test_put_out_for_good_once_and_resumed_once(delegate: Delegate) -> None:
 
 @every
 def test_put_out_to_line_up_again(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate], suspended=False)
+    world = DelegateWorld(ADAPTERS[delegate], suspended=False)
     assert world.stop(again=True) == TABLE[delegate].again
     assert world.stop(again=True) == []
     if delegate is KUEUE:
@@ -146,20 +146,20 @@ def test_put_out_to_line_up_again(delegate: Delegate) -> None:
 
 @every
 def test_quota_given_back(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate])
+    world = DelegateWorld(ADAPTERS[delegate])
     assert world.refuse() == TABLE[delegate].refuse
     assert world.refuse() == []
     assert world.start() == ([] if delegate is KUEUE else TABLE[delegate].start)
 
 
-def _put_out(world: World, state: str) -> None:
+def _put_out(world: DelegateWorld, state: str) -> None:
     """Kueue's one write: the Workload is out and its checks are ``state``; its quota and its Job go later."""
     evicted = {"type": "Evicted", "status": "True", "reason": "AdmissionCheck", "message": ""}
     world.workload["status"]["conditions"].append({**evicted, "lastTransitionTime": ""})
     world.state()["state"] = state
 
 
-def _without_quota(world: World, state: str) -> None:
+def _without_quota(world: DelegateWorld, state: str) -> None:
     world.workload["status"]["conditions"][0]["status"] = "False"
     world.state()["state"] = state
 
@@ -168,7 +168,7 @@ def _without_quota(world: World, state: str) -> None:
 def test_a_workload_without_an_offer_is_not_answered(left: Any) -> None:
     """Nothing would reset the answer: a Retry keeps a Workload out for ever, a Ready starts its next offer
     where this one was to run."""
-    world = World(ADAPTERS[KUEUE], suspended=False)
+    world = DelegateWorld(ADAPTERS[KUEUE], suspended=False)
     assert world.stop(again=True) == ["Workload/status"]
     left(world, "Pending")  # reset as Kueue does when it puts the Workload out
     assert world.stop(again=True) == []
@@ -178,7 +178,7 @@ def test_a_workload_without_an_offer_is_not_answered(left: Any) -> None:
 
 
 def test_a_retry_that_was_left_without_quota_is_taken_back() -> None:
-    adapter, world = EXTERNAL_QUEUES[KUEUE], World(ADAPTERS[KUEUE])
+    adapter, world = EXTERNAL_QUEUES[KUEUE], DelegateWorld(ADAPTERS[KUEUE])
 
     def mend() -> list[str]:
         writes = adapter.sync([pool(KUEUE)], [world.workload], world, 1.0)
@@ -196,7 +196,7 @@ def test_a_retry_that_was_left_without_quota_is_taken_back() -> None:
 
 @every
 def test_no_queue_outside_is_believed_before_it_was_read(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate], known=False)
+    world = DelegateWorld(ADAPTERS[delegate], known=False)
     if delegate is not KUEUE:
         assert world.start() == TABLE[delegate].start
         return
@@ -209,7 +209,7 @@ def test_no_queue_outside_is_believed_before_it_was_read(delegate: Delegate) -> 
 @every
 def test_a_workload_that_no_queue_has_is_suspended_itself(delegate: Delegate) -> None:
     """Kueue was taken away, or does not manage it: nobody else would."""
-    world = World(ADAPTERS[delegate], suspended=False)
+    world = DelegateWorld(ADAPTERS[delegate], suspended=False)
     world.gone.update(world.objects)
     assert world.stop() == ["Job"]
     assert world.stop() == []
@@ -217,7 +217,7 @@ def test_a_workload_that_no_queue_has_is_suspended_itself(delegate: Delegate) ->
 
 @every
 def test_a_builtin_start_waits_for_the_former_pods(delegate: Delegate) -> None:
-    world = World(ADAPTERS[delegate])
+    world = DelegateWorld(ADAPTERS[delegate])
     world.job["status"]["active"] = 1
     if delegate is KUEUE:
         assert world.start() == TABLE[delegate].start  # Kueue sees to that
@@ -254,7 +254,7 @@ def test_what_kueue_could_not_put_into_the_pods_is_a_problem() -> None:
 
 def test_a_selector_that_the_template_has_already_is_not_put_in_twice() -> None:
     """Kueue gives a Workload up for good over two values for one key, but takes none for two."""
-    world = World(ADAPTERS[KUEUE])
+    world = DelegateWorld(ADAPTERS[KUEUE])
     world.job["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "gpus"}
     world.start()
     (update,) = world.state()["podSetUpdates"]
@@ -262,7 +262,7 @@ def test_a_selector_that_the_template_has_already_is_not_put_in_twice() -> None:
 
 
 def test_each_reservation_of_quota_is_another_offer() -> None:
-    world = World(ADAPTERS[KUEUE])
+    world = DelegateWorld(ADAPTERS[KUEUE])
 
     def offer() -> str:
         view = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
@@ -294,7 +294,7 @@ def test_each_reservation_of_quota_is_another_offer() -> None:
 
 def test_a_finished_workload_keeps_its_offer() -> None:
     """Told before its Job is seen to end, it would pass for put out."""
-    world = World(ADAPTERS[KUEUE], suspended=False)
+    world = DelegateWorld(ADAPTERS[KUEUE], suspended=False)
     before = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
     finished = {"type": "Finished", "status": "True", "reason": "Succeeded", "lastTransitionTime": ""}
     world.workload["status"]["conditions"].append(finished)
@@ -305,13 +305,13 @@ def test_a_finished_workload_keeps_its_offer() -> None:
 
 
 def test_a_workload_of_another_job_of_that_label_is_not_looked_at() -> None:
-    world = World(ADAPTERS[KUEUE])
+    world = DelegateWorld(ADAPTERS[KUEUE])
     world.workload["metadata"]["ownerReferences"][0]["uid"] = "somebody's"
     assert EXTERNAL_QUEUES[KUEUE].view(world.job, world) is None
 
 
 def test_what_kueue_says_of_one_that_waits() -> None:
-    world = World(ADAPTERS[KUEUE])
+    world = DelegateWorld(ADAPTERS[KUEUE])
     world.objects[WORKLOADS] = [workload(world.job, reserved=False)]
     view = EXTERNAL_QUEUES[KUEUE].view(world.job, world)
     assert view is not None
@@ -319,12 +319,12 @@ def test_what_kueue_says_of_one_that_waits() -> None:
     assert view.answer is Answer.PENDING
 
 
-def _nothing(world: World) -> None:
+def _nothing(world: DelegateWorld) -> None:
     pass
 
 
 def _set(resource: Any, name: str, **spec: Any) -> Any:
-    def change(world: World) -> None:
+    def change(world: DelegateWorld) -> None:
         found = world.get(resource, name)
         assert found is not None
         found["spec"].update(spec)
@@ -333,23 +333,23 @@ def _set(resource: Any, name: str, **spec: Any) -> Any:
 
 
 def _drop(resource: Any, name: str) -> Any:
-    def change(world: World) -> None:
+    def change(world: DelegateWorld) -> None:
         world.objects[resource] = [o for o in world.objects[resource] if o["metadata"]["name"] != name]
 
     return change
 
 
-def _absent(world: World) -> None:
+def _absent(world: DelegateWorld) -> None:
     world.gone.update(world.objects)
 
 
-def _small(world: World) -> None:
+def _small(world: DelegateWorld) -> None:
     groups = world.objects[CLUSTER_QUEUES][0]["spec"]["resourceGroups"]
     groups[0]["flavors"][0]["resources"][0]["nominalQuota"] = "3"
 
 
 def _cohort(limit: int | None) -> Any:
-    def change(world: World) -> None:
+    def change(world: DelegateWorld) -> None:
         _small(world)
         spec = world.objects[CLUSTER_QUEUES][0]["spec"]
         spec["cohortName"] = "all"
@@ -415,7 +415,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_wrong_with_a_queue_is_named_with_its_remedy(case: str) -> None:
     change, reason, said = CASES[case]
-    world = World(ADAPTERS[KUEUE])
+    world = DelegateWorld(ADAPTERS[KUEUE])
     change(world)
     problem = EXTERNAL_QUEUES[KUEUE].queue_problem(NAMESPACE, QUEUE, 4, pool(KUEUE), world)
     assert (problem and problem.reason) == reason
@@ -423,14 +423,14 @@ def test_what_is_wrong_with_a_queue_is_named_with_its_remedy(case: str) -> None:
 
 
 def test_nothing_is_wrong_with_queues_that_are_not_read_yet() -> None:
-    world = World(ADAPTERS[KUEUE], known=False)
+    world = DelegateWorld(ADAPTERS[KUEUE], known=False)
     world.objects = {kind: [] for kind in world.objects}
     assert EXTERNAL_QUEUES[KUEUE].queue_problem(NAMESPACE, QUEUE, 4, pool(KUEUE), world) is None
     assert EXTERNAL_QUEUES[KUEUE].pool_problem(pool(KUEUE), world) is None
 
 
 def test_checks_say_whether_anybody_answers_them_and_strangers_are_let_through() -> None:
-    adapter, world = EXTERNAL_QUEUES[KUEUE], World(ADAPTERS[KUEUE])
+    adapter, world = EXTERNAL_QUEUES[KUEUE], DelegateWorld(ADAPTERS[KUEUE])
     stranger = workload(world.job)
     stranger["metadata"] |= {"name": "plain", "labels": {}}
     world.objects[WORKLOADS].append(stranger)

@@ -123,7 +123,7 @@ WITHIN: dict[str, str] = {
     "make test-pythons": MINUTES,
     "make setup": SHOWN["make setup"],
     "python -m deploy.local tools": BY_HAND
-    + "this suite begins with what it calls (tests/cluster_report.py)",
+    + "this suite begins with what it calls (tests/support/cluster_report.py)",
     "python -m deploy.helm": "tests/local/test_local_first_job.py::"
     "test_the_time_to_the_first_admitted_job_is_printed",
     "python -m tests.bench": MINUTES,
@@ -144,7 +144,7 @@ WITHIN: dict[str, str] = {
     "python -m controller.checkpoints.access": "tests/checkpoints/test_checkpoints_access.py",
     "python -m examples.trainer": SHOWN["python -m examples.trainer"],
     "python -m sim.compiled": BY_HAND + "it takes a C compiler, and minutes",
-    "python tests/cli/cli_docs.py": BLOCKS["cli.md"],
+    "python -m tests.support.cli_docs": BLOCKS["cli.md"],
     "python tests/trainer/trainer_curves.py": BY_HAND
     + "hundreds of trainings; tests/trainer/test_trainer_curves.py makes twenty of them",
     "kubectl create clusterrolebinding prometheus-evalstop": INSTALLED

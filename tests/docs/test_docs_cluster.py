@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,20 +14,19 @@ from typing import Any
 
 import pytest
 import yaml
-from fresh_namespace import fresh_namespace
+from docs_commands import ALL, SAID
+from docs_table import LOOK, MENTIONED, WITHIN
 from typer.testing import CliRunner
 
 from controller.cli.main import app
 from deploy.local.acquire import Found
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
+from tests.support import cli_world as w
+from tests.support.fresh_namespace import fresh_namespace
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "cli"))
-
-import cli_world as w  # noqa: E402
-from docs_commands import ALL, SAID  # noqa: E402
-from docs_table import LOOK, MENTIONED, WITHIN  # noqa: E402
 
 pytestmark = pytest.mark.cluster
 SYSTEM = "evalstop-system"
@@ -110,7 +108,7 @@ def test_the_pages_commands_on_a_real_api_server(desk: Desk) -> None:
     for command in lines("security.md"):
         if command.startswith("kubectl auth can-i create "):
             # The API server's authorizer hears of the binding made before a moment after it was made.
-            w.eventually("the binding counts", partial(desk.succeeds, command))
+            wait_until(partial(desk.succeeds, command), "the binding counts")
         said[command] = desk.runs(command)
     asked = [s for c, s in said.items() if "can-i" in c and "--list" not in c]
     assert [("yes" in s.splitlines(), "no" in s.splitlines()) for s in asked] == [

@@ -18,16 +18,8 @@ from typing import Any
 import click
 import pytest
 import typer.main
-from typer.testing import CliRunner
-
-from controller.cli.main import app
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "cli"))
-
-import cli_docs  # noqa: E402
-from docs_commands import ALL, SAID, Shown, lacks, modules  # noqa: E402
-from docs_table import (  # noqa: E402
+from docs_commands import ALL, SAID, Shown, lacks, modules
+from docs_table import (
     BLOCKS,
     BY_HAND,
     CLUSTER,
@@ -38,6 +30,12 @@ from docs_table import (  # noqa: E402
     SHOWN,
     WITHIN,
 )
+from typer.testing import CliRunner
+
+from controller.cli.main import app
+from tests.support import cli_docs
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def whose(command: str, table: dict[str, str]) -> str | None:

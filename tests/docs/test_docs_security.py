@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from controller.api.gpupool import GPUPool
 from controller.extender import settings as extender
 from controller.operator.process import settings as operator
 from controller.web.dashboard import settings as dashboard
+from deploy.helm.schema import DASHBOARD_OWN, EXTENDER_OWN, OPERATOR_OWN, camel
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))
-
-from deploy.helm.schema import DASHBOARD_OWN, EXTENDER_OWN, OPERATOR_OWN, camel  # noqa: E402
 
 PAGE = (ROOT / "docs" / "operate" / "security.md").read_text()
 # What promises nothing: who and what there is, how to ask, and what is left open.

@@ -14,11 +14,9 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app
 from deploy.local.helm.client import Helm
+from tests.support import cli_docs
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "cli"))
-
-import cli_docs  # noqa: E402
 
 # The command's beginning; what stands for its placeholders and its files; more, so that it takes seconds.
 COMMANDS = {

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from controller import names
 from controller.extender.process import Extender
@@ -25,23 +25,12 @@ from controller.kube.packed import key_of
 from controller.kube.resources import GPUPOOLS, PODS, RLHFJOBS, Resource
 from deploy.local.client import Client, Unreachable
 from deploy.local.scheduler import Certificates, Scheduler
+from tests.support.waiting import wait_until
 
 Object = Mapping[str, Any]
 
 CORE = "/api/v1"
 OURS = f"/apis/{names.API_VERSION}"
-
-
-T = TypeVar("T")
-
-
-def eventually(check: Callable[[], T], what: str, seconds: float = 40.0) -> T:
-    """Ask every 50 ms until the answer is true."""
-    deadline = time.monotonic() + seconds
-    while not (answer := check()):
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.05)
-    return answer
 
 
 def settled(scheduler: Scheduler) -> bool:
@@ -83,7 +72,7 @@ class ExtenderThread:
 
     def __enter__(self) -> ExtenderThread:
         self._thread.start()
-        eventually(lambda: self._ended.is_set() or self.ready, "the extender to be ready")
+        wait_until(lambda: self._ended.is_set() or self.ready, "the extender to be ready")
         assert self.error is None
         return self
 
@@ -261,7 +250,7 @@ class Cluster:
         extender = self._extender
         if extender is not None:
             what = f"the extender to hear of {resource.kind} {key_of(obj)}"
-            eventually(lambda: extender.heard(resource, obj), what)
+            wait_until(lambda: extender.heard(resource, obj), what)
 
     # -- nodes and pools -------------------------------------------------------------------------------------
 
@@ -279,7 +268,7 @@ class Cluster:
             status = {"capacity": room, "allocatable": room, "conditions": [ready]}
             self.client.patch(f"{CORE}/nodes/{name}/status", {"status": status})
         for name in self.nodes[-count:]:
-            eventually(lambda name=name: self._untainted(name), f"node {name} to be usable")
+            wait_until(lambda name=name: self._untainted(name), f"node {name} to be usable")
         return self.nodes[-count:]
 
     def _untainted(self, name: str) -> bool:
@@ -446,7 +435,7 @@ class Cluster:
 
     def bound(self, name: str, node: str | None = None) -> str:
         """Wait until a pod has a node (this one); its name."""
-        found = eventually(lambda: self.node_of(name), f"pod {name} to be bound; last: {self.told(name)}")
+        found = wait_until(lambda: self.node_of(name), f"pod {name} to be bound; last: {self.told(name)}")
         assert found is not None
         assert node is None or found == node
         pod = self.pod(name)
@@ -457,7 +446,7 @@ class Cluster:
     def parked(self, name: str, text: str) -> str:
         """Wait until kube-scheduler has parked a pod with these words; all of them."""
         return (
-            eventually(
+            wait_until(
                 lambda: (said := self.told(name)) and text in said and said,
                 f"pod {name} to be refused: {text}",
             )

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from extender_rig import eventually
 
 from controller import names
 from controller.extender.scheduler_config import write
@@ -22,6 +21,7 @@ from controller.web.certificates import LEAF_DAYS, Pem, issue_client, issue_serv
 from deploy.local.client import Client
 from deploy.local.plane import Plane
 from deploy.local.scheduler import EXTENDER_USER, Certificates, Extender
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -158,18 +158,18 @@ def test_an_expired_certificate_is_refused_on_both_sides_and_the_metric_says_whe
             return error.verify_message
 
     wire.serve(_days_ago(LEAF_DAYS + 1))
-    eventually(lambda: answer() == "certificate has expired", "the expired certificate to be served")
+    wait_until(lambda: answer() == "certificate has expired", "the expired certificate to be served")
     assert -1 - 600 / 86400 < days_left(wire.ends()) < -1, "it ended a day ago"
     wire.serve(_days_ago(0))
-    eventually(lambda: answer() == str(heard), "the renewed certificate to be served")
+    wait_until(lambda: answer() == str(heard), "the renewed certificate to be served")
     assert days_left(wire.ends()) > 0
 
     # Files are renewed one after the other: until the key is there, too, the old pair serves.
     key = wire.serve_half(_days_ago(LEAF_DAYS + 1))
-    eventually(lambda: "cannot read the renewed certificate" in wire.log(), "the half to be seen")
+    wait_until(lambda: "cannot read the renewed certificate" in wire.log(), "the half to be seen")
     assert answer() == str(heard)
     wire.put_key(key)
-    eventually(lambda: answer() == "certificate has expired", "the whole pair to be served")
+    wait_until(lambda: answer() == "certificate has expired", "the whole pair to be served")
 
 
 def test_a_certificate_of_the_authority_with_another_name_learns_nothing(wire: Wire) -> None:
@@ -191,7 +191,7 @@ def test_an_authority_that_is_replaced_vouches_for_nobody_any_more(wire: Wire) -
         except (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected):
             return True
 
-    eventually(refused, "the authority before to count no more")
+    wait_until(refused, "the authority before to count no more")
 
 
 def test_the_metric_says_when_the_certificate_of_who_asks_ends(wire: Wire) -> None:

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
-from extender_rig import Cluster, ExtenderThread, Line, eventually, settled
+from extender_rig import Cluster, ExtenderThread, Line, settled
 
 from controller.extender.requeueing import ANNOTATION_RETRY
 from deploy.local.plane import Plane
 from deploy.local.scheduler import Certificates, Scheduler
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -57,7 +58,7 @@ def test_a_pod_whose_admission_is_not_seen_yet_waits_and_is_woken(
         said = cluster.parked("late-0", "not seen yet")
         assert f"admission 1 of {cluster.namespace}/late not seen yet (the newest seen: none)" in said
         # It tried again by itself when its own status was written; nothing more will wake it.
-        eventually(lambda: settled(schedulers[how]), "the pod to be parked for good")
+        wait_until(lambda: settled(schedulers[how]), "the pod to be parked for good")
         before = cluster.woken()
     cluster.bound("late-0", b)
     assert cluster.woken() > before
@@ -165,20 +166,20 @@ def test_a_replica_that_comes_later_agrees_and_wakes_whom_it_never_refused(
         cluster.admit("late", 1, [nodes[2]])
         cluster.make_pod("late-0", job="late", admission=1)
         cluster.parked("late-0", "not seen yet")
-        eventually(lambda: settled(schedulers["closed"]), "the pod to be parked for good")
+        wait_until(lambda: settled(schedulers["closed"]), "the pod to be parked for good")
         before = cluster.woken()
         with ExtenderThread(extender_kubeconfig, certificates, look_seconds=0.2) as replica:
-            eventually(lambda: cluster.woken() > before, "the replica to wake it")
+            wait_until(lambda: cluster.woken() > before, "the replica to wake it")
             touched = 'evalstop_extender_wakes_total{outcome="touched"}'
             # Counted once its write is answered, which is after the write is seen.
-            eventually(lambda: replica.metric(touched) >= 1, "the replica to count it")
+            wait_until(lambda: replica.metric(touched) >= 1, "the replica to count it")
             assert cluster.node_of("late-0") is None
             extender.catch_up()
             cluster.bound("late-0", nodes[2])
             for message in cluster.questions(["one", "two", "late"]):
                 for verb in ("filter", "prioritize"):
                     # Both anew each time: either may have been the later one to hear of the binding.
-                    eventually(
+                    wait_until(
                         lambda m=message, v=verb: replica.ask(v, m) == extender.ask(v, m),
                         "the replicas to agree",
                     )

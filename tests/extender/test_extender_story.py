@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import sys
-from pathlib import Path
 
 import pytest
 from extender_rig import Cluster
@@ -13,10 +11,8 @@ from kubernetes import client
 
 from deploy.local.plane import Plane
 from deploy.local.scheduler import Scheduler
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually, install
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually, install
 
 pytestmark = pytest.mark.cluster
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]

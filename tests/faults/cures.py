@@ -388,7 +388,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/job/verdict_age.py",
         "    if read is None or not read.status:\n",
         "    if False:\n",
-        "tests/policy/test_policy_taking_back.py",
+        "tests/policy/test_policy_withdrawal.py",
     ),
     Mutant(
         "a verdict of the process before stops a run",
@@ -458,7 +458,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/job/location_claim.py",
         "    _start(context, access_requests.again(context, follower, waited.tries, context.now))\n",
         "    access_requests.again(context, follower, waited.tries, context.now)\n",
-        "tests/policy/test_policy_claiming.py"
+        "tests/policy/test_policy_location_claim.py"
         "::test_what_is_pinned_waits_for_the_claim_that_follows_a_deleted_predecessor",
     ),
     # 12: a guardrail's direction is corrected
@@ -557,7 +557,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/pool/gpu_accounting.py",
         "            short.append((job, missing))\n",
         "",
-        "tests/policy/test_policy_accounts.py"
+        "tests/policy/test_policy_gpu_accounting.py"
         "::test_a_member_whose_planned_node_others_took_is_charged_where_it_fits",
     ),
     # 16: a user's pin Job hangs, or a claim
@@ -567,7 +567,7 @@ MUTANTS: tuple[Mutant, ...] = (
         CLAIMING,
         "    return left > 0\n",
         "    return True\n",
-        "tests/policy/test_policy_claiming.py::test_bests_are_pinned_though_the_claim_fails_or_hangs",
+        "tests/policy/test_policy_location_claim.py::test_bests_are_pinned_though_the_claim_fails_or_hangs",
     ),
     Mutant(
         "the best waits for a claim that is tried again",
@@ -575,7 +575,7 @@ MUTANTS: tuple[Mutant, ...] = (
         CLAIMING,
         "    if waited.tries and not retries:\n        return False\n",
         "",
-        "tests/policy/test_policy_claiming.py::test_a_best_waits_for_no_claim_that_is_tried_again",
+        "tests/policy/test_policy_location_claim.py::test_a_best_waits_for_no_claim_that_is_tried_again",
     ),
     Mutant(
         "a claim gives way to nothing",
@@ -583,7 +583,7 @@ MUTANTS: tuple[Mutant, ...] = (
         SAFEKEEPING,
         "Operation.RETAIN, Operation.CHECK, Operation.CLAIM)\n",
         "Operation.RETAIN, Operation.CHECK)\n",
-        "tests/policy/test_policy_claiming.py::test_bests_are_pinned_though_the_claim_fails_or_hangs",
+        "tests/policy/test_policy_location_claim.py::test_bests_are_pinned_though_the_claim_fails_or_hangs",
     ),
     Mutant(
         "the best waits for a user's pin",
@@ -598,7 +598,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/job/access_requests.py",
         "    if transfer.stalled(view, context.now):\n",
         "    if False:\n",
-        "tests/policy/test_policy_taking_back.py",
+        "tests/policy/test_policy_withdrawal.py",
     ),
     Mutant(
         "a request for a branch that was left keeps pins waiting",
@@ -623,7 +623,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/job/resume.py",
         "    if waited is None or waited.operation is not Operation.RESTORE:\n        return\n",
         "    return\n",
-        "tests/policy/test_policy_taking_back.py",
+        "tests/policy/test_policy_withdrawal.py",
     ),
     Mutant(
         "a deletion drops the copy",
@@ -631,7 +631,7 @@ MUTANTS: tuple[Mutant, ...] = (
         RETENTION,
         "    if hopeless(context, DELETED_TRIES, DELETED_STILL):\n",
         "    if True:\n",
-        "tests/policy/test_policy_taking_back.py",
+        "tests/policy/test_policy_withdrawal.py",
     ),
     Mutant(
         "a new leader skips the trainer's save",
@@ -639,7 +639,7 @@ MUTANTS: tuple[Mutant, ...] = (
         STOPPING,
         "            return _waits_to_ask(context, settled)\n",
         "            return False\n",
-        "tests/policy/test_policy_taking_back.py",
+        "tests/policy/test_policy_withdrawal.py",
     ),
     Mutant(
         "a process that starts again goes back to where its attempt began",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from tests.checkpoints.trainers_files import dcp_metadata, torch_file
+from tests.support.trainers_files import dcp_metadata, torch_file
 
 EVALS_ON_A_PAGE = 32
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from kubernetes import client, config
 from kueue_rig import KueueRig, Story
-from store_work import Cluster
 
 from deploy.local.kueue.manager import Kueue
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
-from fake_kubelet import FakeKubelet, pool_of_its_own
-from operator_rig import install
+from tests.support.fake_kubelet import FakeKubelet, pool_of_its_own
+from tests.support.operator_rig import install
+from tests.support.store_work import Cluster
 
 
 @pytest.fixture

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from agent_fixture import SHELL_IMAGE
-from store_work import KUEUE_API, QUEUE, Cluster
-
 from controller import names
 from deploy.local.client import Unreachable
+from tests.support.agent_fixture import SHELL_IMAGE
+from tests.support.store_work import KUEUE_API, QUEUE, Cluster
 
 
 def make_queue(cluster: Cluster, name: str, gpus: int) -> None:

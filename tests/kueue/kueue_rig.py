@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
-
-from store_work import KUEUE_API
 
 from controller import names
 from controller.kube.errors import NotFound
@@ -24,9 +20,8 @@ from controller.kube.resources import (
     WORKLOADS,
     Resource,
 )
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
-from operator_rig import Object, Rig, eventually
+from tests.support.operator_rig import Object, Rig, eventually
+from tests.support.store_work import KUEUE_API
 
 QUEUE = "team"
 

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pytest
 from kueue_objects import captured, job, make_queue, suspended, unlabel_problem, workload_of
-from store_work import QUEUE, Cluster, begin_work, create_child, orphan, rlhfjob, running, work
 
 from controller import names, workloads
 from controller.kube.cache import Cache
@@ -26,6 +25,7 @@ from controller.policy.job.types import CreateWorkload, Operation, StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.kueue.manager import Kueue
 from deploy.local.nodes import Nodes
+from tests.support.store_work import QUEUE, Cluster, begin_work, create_child, orphan, rlhfjob, running, work
 
 FRAMEWORK = f"RLHFJob.{names.VERSION}.{names.GROUP}"
 READS = """

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from audit_log import AuditLog
 from kubernetes import client
 from kueue_objects import job
 from kueue_rig import QUEUE, KueueRig, Story
@@ -38,10 +36,9 @@ from controller.policy.job import external_queue
 from controller.policy.job.types import AdmissionRecord
 from deploy.local.kueue.manager import PROCESS, Kueue
 from deploy.local.scheduler import Extender, start_pair
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
-from fake_kubelet import FakeKubelet
-from operator_rig import SETTINGS, CountingApi, Object, Recorder, Response, eventually, failure
+from tests.support.audit_log import AuditLog
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import SETTINGS, CountingApi, Object, Recorder, Response, eventually, failure
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 pytestmark = pytest.mark.cluster

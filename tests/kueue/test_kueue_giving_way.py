@@ -10,15 +10,15 @@ from functools import partial
 from typing import Any
 
 import pytest
-from fake_kubelet import FakeKubelet
 from kueue_rig import KueueRig, Story
-from operator_rig import eventually
 
 from controller.kube.errors import ApiError
 from controller.kube.resources import JOBS, KUEUE, Resource
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 from deploy.local.kueue.manager import Kueue
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import eventually
 
 pytestmark = pytest.mark.cluster
 

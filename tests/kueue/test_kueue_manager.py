@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from kueue_objects import captured, job, make_queue
-from store_work import Cluster
 
 from deploy.local.client import Unreachable
 from deploy.local.errors import PlaneError
 from deploy.local.kueue import launch
 from deploy.local.kueue.manager import PROCESS, Kueue
+from tests.support.store_work import Cluster
 
 
 def states(kueue: Kueue) -> dict[str, tuple[str, int | None]]:

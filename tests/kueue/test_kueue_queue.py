@@ -1,9 +1,9 @@
 """The real Kueue queues, admits and hands quota on: what the trap and its remedies are tested against."""
 
 from kueue_objects import condition, deactivate, job, make_queue, suspended, workload_of
-from store_work import Cluster, running
 
 from deploy.local.nodes import Nodes
+from tests.support.store_work import Cluster, running
 
 
 def test_quota_of_eight_three_jobs_of_four(kueue_nodes: Nodes, cluster: Cluster) -> None:

@@ -11,7 +11,13 @@ from kueue_objects import (
     unlabel_problem,
     workload_of,
 )
-from store_work import (
+
+from controller import workloads
+from controller.checkpoints.jobs import release_patch
+from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
+from deploy.local.client import Unreachable
+from deploy.local.nodes import Nodes
+from tests.support.store_work import (
     QUEUE,
     Cluster,
     access_manifest,
@@ -24,12 +30,6 @@ from store_work import (
     settled,
     work,
 )
-
-from controller import workloads
-from controller.checkpoints.jobs import release_patch
-from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
-from deploy.local.client import Unreachable
-from deploy.local.nodes import Nodes
 
 KEPT_LABEL = "queue-name must not be empty in namespace with default queue"
 

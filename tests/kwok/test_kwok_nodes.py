@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster_report import built
 
 from deploy.local.acquire import Found
 from deploy.local.kwok.nodes import POD_RANGE, SimulatedNodes, quiet_options
 from deploy.local.plane import Plane
+from tests.support.cluster_report import built
+from tests.support.waiting import wait_until
 
 COUNT, GPUS = 4, 8
 
@@ -44,24 +44,19 @@ def pods(plane: Plane) -> list[dict[str, Any]]:
     return items
 
 
-def until(check: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.2)
-
-
 def test_nodes_have_gpus_and_pods_of_jobs_run_until_the_job_is_suspended(simulated: Plane) -> None:
     nodes = simulated.client().get("/api/v1/nodes?labelSelector=room%3Done")["items"]
     assert [n["status"]["allocatable"]["nvidia.com/gpu"] for n in nodes] == [str(GPUS)] * COUNT
     simulated.kubectl("create", "-f", "-", stdin=json.dumps(job("run", COUNT)))
-    until(lambda: [p["status"].get("phase") for p in pods(simulated)] == ["Running"] * COUNT, "all to run")
+    wait_until(
+        lambda: [p["status"].get("phase") for p in pods(simulated)] == ["Running"] * COUNT, "all to run"
+    )
     running = pods(simulated)
     # Not that each has another one: on a busy machine KWOK was seen to give an address twice.
     addresses = [p["status"]["podIP"] for p in running]
     assert all(ipaddress.ip_address(a) in ipaddress.ip_network(POD_RANGE) for a in addresses)
     assert len({p["spec"]["nodeName"] for p in running}) == COUNT  # the real kube-scheduler counted GPUs
-    until(
+    wait_until(
         lambda: (
             simulated.client().get("/apis/batch/v1/namespaces/default/jobs/run")["status"].get("ready")
             == COUNT
@@ -70,7 +65,7 @@ def test_nodes_have_gpus_and_pods_of_jobs_run_until_the_job_is_suspended(simulat
     )
     assert {p["metadata"]["uid"] for p in pods(simulated)} == {p["metadata"]["uid"] for p in running}
     simulated.kubectl("patch", "job", "run", "--type=merge", "-p", '{"spec":{"suspend":true}}')
-    until(lambda: not pods(simulated), "the pods to go")
+    wait_until(lambda: not pods(simulated), "the pods to go")
 
 
 @pytest.mark.parametrize("count", [0, 10_001])

@@ -1,10 +1,5 @@
-"""The election's tests: the virtual clock of the scrape loop's tests, the rig and nodes of the operator's."""
+"""Fixtures of the election's tests: the operator's rig and its nodes."""
 
-import sys
-from pathlib import Path
-
-from rig_fixtures import installed, kubelet, rig
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "metrics"))
+from tests.support.rig_fixtures import installed, kubelet, rig
 
 __all__ = ["installed", "kubelet", "rig"]

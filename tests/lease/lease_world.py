@@ -23,7 +23,7 @@ Fate = Literal["fine", "refused", "unanswered", "late"]
 
 
 @dataclass
-class Server:
+class LeaseServer:
     """The Lease as the API server has it. ``history``: each state it was in, with the time (s)."""
 
     now: Callable[[], float]
@@ -68,7 +68,9 @@ class Line:
     answer).
     """
 
-    def __init__(self, server: Server, timeout: float, fate: Callable[[], tuple[float, Fate, float]]) -> None:
+    def __init__(
+        self, server: LeaseServer, timeout: float, fate: Callable[[], tuple[float, Fate, float]]
+    ) -> None:
         self._server, self._timeout, self.fate = server, timeout, fate
         self.on_headers: Callable[[Mapping[str, str]], None] = lambda headers: None
         self._late: set[asyncio.Task[None]] = set()

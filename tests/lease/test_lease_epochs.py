@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_rig import Rig, eventually
 
 from controller.kube.cache import Cache
 from controller.kube.client import Api
@@ -20,6 +19,7 @@ from controller.operator.process.metrics import Metrics
 from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.state.cluster import ClusterState
 from deploy.local.plane import Plane
+from tests.support.operator_rig import Rig, eventually
 
 # Looks often; its term is as long as the product's, for a machine that is held up loses a short one.
 FAST = Timing(15, 10.0, 0.2)

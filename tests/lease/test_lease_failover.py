@@ -14,13 +14,13 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
-from replicas import Operator, Trainers, Wire, Witness, api_address, through
 
 from controller import names
 from controller.api import convert
 from controller.kube.resources import JOBS, LEASES, RLHFJOBS
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually
+from tests.support.replicas import Operator, Trainers, Wire, Witness, api_address, through
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 LEASE = int(os.environ.get("EVALSTOP_TEST_LEASE", "3"))

@@ -7,22 +7,22 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
-import virtual_loop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lease_world import Clocks, Fate, Line, Replica, Server
+from lease_world import Clocks, Fate, LeaseServer, Line, Replica
 
 from controller.kube.errors import NotLeading, Refused
 from controller.kube.lease import Timing
+from tests.support import virtual_loop
 
 TIMING = Timing(15, 10.0, 2.0)
 TIMEOUT = 5.0
 
 
-class World:
+class LeaseWorld:
     def __init__(self) -> None:
         self.now = asyncio.get_running_loop().time
-        self.server = Server(self.now)
+        self.server = LeaseServer(self.now)
         self.replicas: list[Replica] = []
 
     def start(
@@ -49,9 +49,9 @@ class World:
             await replica.kill()
 
 
-def story(main: Callable[[World], Awaitable[None]]) -> None:
+def story(main: Callable[[LeaseWorld], Awaitable[None]]) -> None:
     async def run() -> None:
-        world = World()
+        world = LeaseWorld()
         try:
             await main(world)
         finally:
@@ -61,7 +61,7 @@ def story(main: Callable[[World], Awaitable[None]]) -> None:
 
 
 def test_the_first_leads_at_once_and_the_second_waits() -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         a = world.start("a")
         assert await world.until(lambda: a.leads) < 0.1
         b = world.start("b")
@@ -78,7 +78,7 @@ def test_the_first_leads_at_once_and_the_second_waits() -> None:
 
 
 def test_the_leader_is_killed() -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         a = world.start("a")
         await world.until(lambda: a.leads)
         b = world.start("b")
@@ -92,7 +92,7 @@ def test_the_leader_is_killed() -> None:
 
 
 def test_the_leader_ends_and_gives_its_lease_back() -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         a = world.start("a")
         await world.until(lambda: a.leads)
         b = world.start("b")
@@ -110,7 +110,7 @@ def test_the_leader_ends_and_gives_its_lease_back() -> None:
 def test_a_leader_that_ends_in_the_middle_of_a_renewal_gives_its_lease_back_too() -> None:
     """The renewal takes effect, and its answer is never heard: the Lease is another version than was read."""
 
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         fates: list[tuple[float, Fate, float]] = []
         a = world.start("a", fate=lambda: fates.pop(0) if fates else (0.01, "fine", 0.01))
         await world.until(lambda: a.leads)
@@ -125,7 +125,7 @@ def test_a_leader_that_ends_in_the_middle_of_a_renewal_gives_its_lease_back_too(
 
 
 def test_what_another_has_taken_meanwhile_is_not_given_back() -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         a = world.start("a")
         await world.until(lambda: a.leads)
         lease = world.server.get()
@@ -138,7 +138,7 @@ def test_what_another_has_taken_meanwhile_is_not_given_back() -> None:
 
 
 def test_a_container_that_starts_again_in_its_pod_goes_on_at_once_in_a_new_term() -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         a = world.start("pod-a")
         await world.until(lambda: a.leads)
         await a.kill()
@@ -150,7 +150,7 @@ def test_a_container_that_starts_again_in_its_pod_goes_on_at_once_in_a_new_term(
 
 
 def test_a_leader_that_is_cut_off_stops_before_its_lease_is_taken() -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         a = world.start("a")
         await world.until(lambda: a.leads)
         b = world.start("b")
@@ -171,7 +171,7 @@ def test_a_leader_that_is_cut_off_stops_before_its_lease_is_taken() -> None:
 
 
 def test_a_lost_answer_and_a_strangers_edit_cost_nothing() -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         fates: list[tuple[float, Fate, float]] = []
         a = world.start("a", fate=lambda: fates.pop(0) if fates else (0.01, "fine", 0.01))
         await world.until(lambda: a.leads)
@@ -191,7 +191,7 @@ def test_a_lost_answer_and_a_strangers_edit_cost_nothing() -> None:
 
 @pytest.mark.parametrize("what", ["deleted", "taken"])
 def test_a_lease_that_is_gone_or_anothers_ends_the_term_at_the_next_renewal(what: str) -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         a = world.start("a")
         await world.until(lambda: a.leads)
         if what == "deleted":
@@ -209,7 +209,7 @@ def test_a_lease_that_is_gone_or_anothers_ends_the_term_at_the_next_renewal(what
 
 
 def test_the_server_says_that_a_later_term_has_begun() -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         a = world.start("a")
         await world.until(lambda: a.leads)
         a.leadership.deposed("status.epoch: must be at least 7")
@@ -221,7 +221,7 @@ def test_the_server_says_that_a_later_term_has_begun() -> None:
 
 
 def test_numbers_rise_above_what_was_written_and_the_waiting_time_of_another_leader_passes() -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         a = world.start("a")
         await world.until(lambda: a.leads)
         await a.leadership.rise_above(0)
@@ -241,7 +241,7 @@ def test_numbers_rise_above_what_was_written_and_the_waiting_time_of_another_lea
 
 
 def test_a_renewal_that_waits_its_turn_does_not_bring_an_old_number_back() -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         a = world.start("a", fate=lambda: (1.5 * TIMING.retry, "fine", 0.0))
         await world.until(lambda: a.leads)
         for above in (41, 57):  # whenever the renewal is due, it comes while the number is written
@@ -256,7 +256,7 @@ def test_a_renewal_that_waits_its_turn_does_not_bring_an_old_number_back() -> No
 
 
 def test_missing_rights_are_named_and_found_out_again() -> None:
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         def refuse() -> tuple[float, Fate, float]:
             raise Refused(403, "Forbidden", 'leases.coordination.k8s.io "lease" is forbidden')
 
@@ -280,7 +280,7 @@ def test_never_two_lead_and_in_the_end_one_does(seed: int, faults: float, slow: 
     """Wall clocks are hours apart, others up to 5 % fast or slow; calls fail, hang, arrive late, lose their
     answers; processes die and new ones come. When the network is well again, somebody leads."""
 
-    async def main(world: World) -> None:
+    async def main(world: LeaseWorld) -> None:
         dice = random.Random(seed)
         trouble = [True]
 

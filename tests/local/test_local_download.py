@@ -28,7 +28,7 @@ BIN = f"/k8s/v{KUBERNETES}/bin/{goos()}/{goarch()}"
 ETCD_AT = f"/etcd/v{ETCD}"
 
 
-class Server:
+class ReleaseServer:
     """Serves `files` (path -> bytes, or a function that answers the request) and counts requests."""
 
     def __init__(self) -> None:
@@ -83,8 +83,8 @@ def archive_of(members: dict[str, bytes]) -> bytes:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server()
+def server() -> Iterator[ReleaseServer]:
+    running = ReleaseServer()
     thread = threading.Thread(target=running.http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield running
@@ -94,14 +94,16 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def releases(server: Server) -> Releases:
+def releases(server: ReleaseServer) -> Releases:
     """Patient: this machine may be busy."""
     return Releases(
         f"{server.url}/k8s", f"{server.url}/etcd", digests={}, unpinned=True, answer_s=20.0, stall_s=20.0
     )
 
 
-def test_all_five_come_complete_and_executable(server: Server, releases: Releases, tmp_path: Path) -> None:
+def test_all_five_come_complete_and_executable(
+    server: ReleaseServer, releases: Releases, tmp_path: Path
+) -> None:
     contents = {name: server.release(name) for name in BINARIES}
     found = obtain(sources=Sources(None, tmp_path / "cache", releases, None))
     for name, content in contents.items():
@@ -116,7 +118,7 @@ def test_all_five_come_complete_and_executable(server: Server, releases: Release
     assert len(server.asked) == asked  # the cache needs no network
 
 
-def test_only_what_is_missing_is_asked_for(server: Server, releases: Releases, tmp_path: Path) -> None:
+def test_only_what_is_missing_is_asked_for(server: ReleaseServer, releases: Releases, tmp_path: Path) -> None:
     server.release("kubectl")
     download(releases, ["kubectl"], tmp_path, silent)
     assert sorted(server.asked) == [f"{BIN}/kubectl", f"{BIN}/kubectl.sha256"]
@@ -191,7 +193,7 @@ HURRIED: dict[tuple[str, object], dict[str, Any]] = {
     ],
 )
 def test_what_is_not_right_is_refused_with_its_address(
-    server: Server,
+    server: ReleaseServer,
     releases: Releases,
     tmp_path: Path,
     path: str,
@@ -213,7 +215,7 @@ def test_what_is_not_right_is_refused_with_its_address(
 
 
 def test_one_refused_file_does_not_keep_the_others_away(
-    server: Server, releases: Releases, tmp_path: Path
+    server: ReleaseServer, releases: Releases, tmp_path: Path
 ) -> None:
     for name in BINARIES:
         server.release(name)
@@ -223,7 +225,9 @@ def test_one_refused_file_does_not_keep_the_others_away(
     assert set(outcome.fetched) == set(BINARIES) - {"kube-scheduler"}
 
 
-def test_a_redirect_within_the_rules_is_followed(server: Server, releases: Releases, tmp_path: Path) -> None:
+def test_a_redirect_within_the_rules_is_followed(
+    server: ReleaseServer, releases: Releases, tmp_path: Path
+) -> None:
     content = server.release("kubectl")
     server.files["/moved"] = content
     server.files[FILE] = moved
@@ -240,7 +244,7 @@ def test_a_redirect_within_the_rules_is_followed(server: Server, releases: Relea
     ],
 )
 def test_an_archive_without_etcd_is_refused(
-    server: Server, releases: Releases, tmp_path: Path, archive: bytes, said: str
+    server: ReleaseServer, releases: Releases, tmp_path: Path, archive: bytes, said: str
 ) -> None:
     server.files[f"{ETCD_AT}/{etcd_archive()}"] = archive
     sums = f"{hashlib.sha256(archive).hexdigest()}  {etcd_archive()}\n"
@@ -249,7 +253,7 @@ def test_an_archive_without_etcd_is_refused(
 
 
 def test_sums_that_do_not_name_our_archive_count_as_none(
-    server: Server, releases: Releases, tmp_path: Path
+    server: ReleaseServer, releases: Releases, tmp_path: Path
 ) -> None:
     server.release("etcd")
     server.files[f"{ETCD_AT}/SHA256SUMS"] = f"{'a' * 64}  another.tar.gz\n".encode()
@@ -286,7 +290,7 @@ def test_addresses_refused(address: str) -> None:
 
 
 def test_a_file_without_a_pinned_digest_is_not_even_asked_for(
-    server: Server, releases: Releases, tmp_path: Path
+    server: ReleaseServer, releases: Releases, tmp_path: Path
 ) -> None:
     server.release("kubectl")
     outcome = download(replace(releases, unpinned=False), ["kubectl"], tmp_path, silent)
@@ -296,7 +300,7 @@ def test_a_file_without_a_pinned_digest_is_not_even_asked_for(
 
 
 def test_what_is_pinned_counts_and_not_what_the_release_says(
-    server: Server, releases: Releases, tmp_path: Path
+    server: ReleaseServer, releases: Releases, tmp_path: Path
 ) -> None:
     """A release that is replaced, checksum and all, is refused, whatever else is allowed."""
     content = server.release("kubectl")
@@ -311,7 +315,7 @@ def test_what_is_pinned_counts_and_not_what_the_release_says(
 
 
 def test_digests_are_pinned_by_asking_the_releases_once(
-    server: Server, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ReleaseServer, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = {name: server.release(name) for name in BINARIES}
     monkeypatch.setattr(pin, "releases_from_environment", lambda: releases)

@@ -9,7 +9,7 @@ import pytest
 
 CONFTEST = """
 import pytest
-pytest_plugins = ["cluster_report"]
+pytest_plugins = ["tests.support.cluster_report"]
 
 @pytest.fixture(scope="session")
 def tools(request):
@@ -70,7 +70,7 @@ def pytest_in(
 ) -> tuple[int, str]:
     environment = {
         **os.environ,
-        "PYTHONPATH": str(repository / "tests"),
+        "PYTHONPATH": str(repository),
         "EVALSTOP_CACHE": str(project / "cache"),
         "EVALSTOP_DOWNLOAD": "never",
         "EVALSTOP_BUILD": "never",

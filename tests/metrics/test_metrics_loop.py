@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import virtual_loop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.metrics import ScrapeLoop, Target
 from controller.metrics.schedule import COST, MAX_BACKOFF, Schedule, Turn, jitter, stretched
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
+from tests.support import virtual_loop
 
 OK, DOWN = ScrapeView(ScrapeOutcome.OK), ScrapeView(ScrapeOutcome.UNREACHABLE)
 
@@ -23,7 +23,7 @@ def target(ip: str = "10.0.0.1", interval: float = 10.0, metric: str = "gold") -
     return Target(ip, 9400, metric, interval=interval)
 
 
-class World:
+class ScrapeWorld:
     """A scrape loop whose trainers answer after ``seconds`` of virtual time with ``view``."""
 
     def __init__(
@@ -82,7 +82,7 @@ def gaps(times: list[float]) -> list[float]:
 
 def test_a_target_is_scraped_at_a_fixed_rate_whatever_a_scrape_takes() -> None:
     async def main() -> list[float]:
-        world = World()
+        world = ScrapeWorld()
         world.seconds = lambda t: 0.4 if len(world.scrapes) % 2 else 0.99
         world.loop.put("ns/a", target())
         await world.pass_time(1000)
@@ -111,7 +111,7 @@ def test_timers_that_fire_early_do_not_send_the_loop_round_and_round(grain: floa
             return running.time() + looks * 1e-6  # else a loop that only goes round would do so for ever
 
         running.call_at = rounded  # type: ignore[method-assign]
-        world = World(clock=clock, grain=grain)
+        world = ScrapeWorld(clock=clock, grain=grain)
         world.loop.sync({f"ns/{i}": target(ip=f"10.0.0.{i}") for i in range(100)})
         await world.pass_time(10)
         world.scrapes.clear()
@@ -127,7 +127,7 @@ def test_timers_that_fire_early_do_not_send_the_loop_round_and_round(grain: floa
 
 def test_a_scrape_that_ends_before_it_was_due_is_not_done_again() -> None:
     async def main() -> list[float]:
-        world = World()
+        world = ScrapeWorld()
         world.loop.put("ns/a", target())
         await world.pass_time(10 * jitter("ns/a") - 0.001)
         world.loop.hasten("ns/unknown")  # wakes the loop
@@ -142,7 +142,7 @@ def test_a_scrape_that_ends_before_it_was_due_is_not_done_again() -> None:
 
 def test_slots_missed_by_a_long_scrape_are_skipped_not_made_up_for() -> None:
     async def main() -> list[float]:
-        world = World()
+        world = ScrapeWorld()
         world.seconds = lambda t: 34.0 if len(world.scrapes) == 1 else 0.0
         world.loop.put("ns/a", target())
         await world.pass_time(100)
@@ -154,7 +154,7 @@ def test_slots_missed_by_a_long_scrape_are_skipped_not_made_up_for() -> None:
 
 def test_jobs_met_together_are_spread_over_the_interval() -> None:
     async def main() -> list[float]:
-        world = World()
+        world = ScrapeWorld()
         world.loop.sync({f"ns/{i}": target(ip=f"10.0.{i // 250}.{i % 250}") for i in range(1000)})
         await world.pass_time(9.999999)
         await world.end()
@@ -169,7 +169,7 @@ def test_jobs_met_together_are_spread_over_the_interval() -> None:
 
 def test_a_target_that_fails_is_asked_ever_more_rarely_and_at_once_again_when_it_answers() -> None:
     async def main() -> tuple[list[float], list[float]]:
-        world = World()
+        world = ScrapeWorld()
         world.view = lambda t: DOWN
         world.loop.put("ns/a", target())
         await world.pass_time(1000)
@@ -188,7 +188,7 @@ def test_a_target_that_fails_is_asked_ever_more_rarely_and_at_once_again_when_it
 
 def test_back_off_of_one_target_does_not_slow_the_others() -> None:
     async def main() -> list[Target]:
-        world = World(concurrency=2)
+        world = ScrapeWorld(concurrency=2)
         world.view = lambda t: DOWN if t.ip == "10.0.0.1" else OK
         world.seconds = lambda t: 5.0 if t.ip == "10.0.0.1" else 0.0
         world.loop.sync({"ns/down": target(), "ns/up": target(ip="10.0.0.2")})
@@ -204,7 +204,7 @@ def test_back_off_of_one_target_does_not_slow_the_others() -> None:
 @pytest.mark.parametrize(("concurrency", "per_host", "peak"), [(3, 64, 3), (64, 2, 2), (64, 64, 20)])
 def test_concurrency_is_capped_and_everybody_gets_a_turn(concurrency: int, per_host: int, peak: int) -> None:
     async def main() -> tuple[int, set[str], float]:
-        world = World(concurrency=concurrency, per_host=per_host)
+        world = ScrapeWorld(concurrency=concurrency, per_host=per_host)
         world.seconds = lambda t: 10.0
         world.loop.sync({f"ns/{i}": target(metric=f"m{i}") for i in range(20)})
         await world.pass_time(300)
@@ -220,7 +220,7 @@ def test_concurrency_is_capped_and_everybody_gets_a_turn(concurrency: int, per_h
 
 def test_a_slow_host_does_not_hold_up_the_others() -> None:
     async def main() -> int:
-        world = World(concurrency=8, per_host=1)
+        world = ScrapeWorld(concurrency=8, per_host=1)
         world.seconds = lambda t: 60.0 if t.ip == "10.0.0.1" else 0.0
         slow = {f"ns/slow{i}": target(metric=str(i)) for i in range(50)}
         world.loop.sync(slow | {"ns/quick": target(ip="10.0.0.2")})
@@ -235,7 +235,7 @@ def test_slow_trainers_of_another_namespace_on_the_same_node_hold_nobody_up() ->
     """Pods on the host network have one address; a tenant's slow pages there are that tenant's affair."""
 
     async def main() -> int:
-        world = World(per_host=2)
+        world = ScrapeWorld(per_host=2)
         world.seconds = lambda t: 4.9 if t.metric != "good" else 0.0
         slow = {f"bad/{i}": target(metric=str(i)) for i in range(50)}
         world.loop.sync(slow | {"good/run": target(metric="good")})
@@ -248,7 +248,7 @@ def test_slow_trainers_of_another_namespace_on_the_same_node_hold_nobody_up() ->
 
 def test_a_discarded_target_is_scraped_no_more_and_its_late_answer_is_dropped() -> None:
     async def main() -> tuple[int, int, int]:
-        world = World()
+        world = ScrapeWorld()
         world.seconds = lambda t: 5.0
         world.loop.put("ns/a", target())
         await world.pass_time(10 * jitter("ns/a") + 1)
@@ -262,7 +262,7 @@ def test_a_discarded_target_is_scraped_no_more_and_its_late_answer_is_dropped() 
 
 def test_a_pod_in_anothers_place_is_scraped_at_once_and_the_old_answer_is_dropped() -> None:
     async def main() -> tuple[list[str], list[ScrapeView]]:
-        world = World()
+        world = ScrapeWorld()
         world.seconds = lambda t: 5.0
         world.view = lambda t: DOWN if t.ip == "10.0.0.1" else OK
         world.loop.put("ns/a", target(ip="10.0.0.1"))
@@ -277,7 +277,7 @@ def test_a_pod_in_anothers_place_is_scraped_at_once_and_the_old_answer_is_droppe
 
 def test_a_key_forgotten_and_added_again_has_one_rhythm_not_two() -> None:
     async def main() -> tuple[int, int]:
-        world = World()
+        world = ScrapeWorld()
         world.seconds = lambda t: 9.0 if len(world.scrapes) == 1 else 0.9
         world.loop.put("ns/a", target())
         await world.pass_time(10 * jitter("ns/a") + 1)
@@ -295,7 +295,7 @@ def test_a_key_forgotten_and_added_again_has_one_rhythm_not_two() -> None:
 
 def test_hasten_scrapes_next_also_while_one_is_under_way() -> None:
     async def main() -> list[float]:
-        world = World()
+        world = ScrapeWorld()
         world.seconds = lambda t: 5.0
         world.loop.put("ns/a", target(interval=100.0))
         world.loop.hasten("ns/a")
@@ -339,7 +339,7 @@ def test_an_error_in_a_scrape_or_in_its_delivery_ends_nothing(caplog: pytest.Log
 
 def test_the_loop_shows_that_it_goes_round_and_ends_its_scrapes_with_itself() -> None:
     async def main() -> None:
-        world = World()
+        world = ScrapeWorld()
         await world.pass_time(30)
         assert world.clock() - world.loop.stats.beat <= 1.0  # idle, too
         world.seconds = lambda t: 1e6
@@ -367,7 +367,7 @@ def test_caps_below_one_are_refused() -> None:
 
 
 async def _with_caps(concurrency: int, per_host: int) -> None:
-    await World(concurrency=concurrency, per_host=per_host).end()
+    await ScrapeWorld(concurrency=concurrency, per_host=per_host).end()
 
 
 _step = st.one_of(
@@ -434,7 +434,7 @@ def test_slow_trainers_make_nobody_elses_scrapes_late(slow: int) -> None:
     honest = many("honest", 50, 1, 5.0)
 
     async def main() -> tuple[list[float], int, float]:
-        world = World(per_namespace=16)
+        world = ScrapeWorld(per_namespace=16)
         world.seconds = lambda t: 4.9 if t.ip.startswith("10.2.") else 0.02
         world.loop.sync(honest | many("alice", slow, 2, 5.0))
         await world.pass_time(300)
@@ -454,7 +454,7 @@ def test_many_namespaces_with_slow_trainers_cannot_take_all_slots_either() -> No
     honest = many("honest", 20, 1, 5.0)
 
     async def main() -> list[float]:
-        world = World(per_namespace=16)
+        world = ScrapeWorld(per_namespace=16)
         world.seconds = lambda t: 0.02 if t.ip.startswith("10.1.") else 4.9
         crowd = [many(f"alice-{i}", 64, 2 + i, 5.0) for i in range(8)]
         world.loop.sync({key: t for found in (honest, *crowd) for key, t in found.items()})
@@ -471,7 +471,7 @@ def test_many_namespaces_with_slow_trainers_cannot_take_all_slots_either() -> No
 
 def test_a_slow_trainer_is_asked_less_often_and_told_so_and_recovers() -> None:
     async def main() -> tuple[list[float], list[str], list[float]]:
-        world = World()
+        world = ScrapeWorld()
         world.seconds = lambda t: 4.9
         world.loop.put("ns/a", target(interval=5.0))
         await world.pass_time(600)
@@ -501,7 +501,7 @@ def test_a_stretched_interval_is_long_enough_or_the_longest(
 
 def test_failures_are_no_cost() -> None:
     async def main() -> list[float]:
-        world = World()
+        world = ScrapeWorld()
         world.seconds = lambda t: 4.9 if len(world.scrapes) == 2 else 0.1
         world.view = lambda t: DOWN if len(world.scrapes) == 2 else OK
         world.loop.put("ns/a", target(interval=5.0))

@@ -3,9 +3,9 @@
 import sys
 
 import pytest
-from rig_fixtures import installed, kubelet, rig
 
 from controller import log
+from tests.support.rig_fixtures import installed, kubelet, rig
 
 __all__ = ["installed", "kubelet", "rig"]
 

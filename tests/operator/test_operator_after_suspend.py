@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
 from test_operator_crash import RISE_AND_FALL, gone, retaining, rising, until_the_next_waits
 
 from controller import names
 from controller.kube.resources import RLHFJOBS
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually
 
 
 def test_the_next_job_runs_while_the_copy_is_made(rig: Rig, kubelet: FakeKubelet) -> None:

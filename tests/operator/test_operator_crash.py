@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from fake_kubelet import FakeKubelet
-from operator_rig import CountingApi, Fault, Response, Rig, eventually, failure
 
 from controller import names
 from controller.kube.errors import NotFound
 from controller.kube.resources import EVENTS, JOBS, RLHFJOBS
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import CountingApi, Fault, Response, Rig, eventually, failure
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 

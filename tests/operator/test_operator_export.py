@@ -7,14 +7,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from fake_kubelet import FakeKubelet
-from operator_rig import SETTINGS, Rig, eventually
 from typer.testing import CliRunner
 
 from controller.cli.main import app
 from deploy.local.plane import Plane
 from sim.traces import Trace, read
 from sim.traces.past import End
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import SETTINGS, Rig, eventually
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 

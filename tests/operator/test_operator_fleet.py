@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
 
 from controller.api import fleet as fleet_status
 from controller.kube.errors import ApiError
@@ -26,6 +24,8 @@ from controller.policy.types import (
     SharedFall,
     StopCount,
 )
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually
 
 CALM = [0.70, 0.71, 0.69, 0.70, 0.72, 0.69, 0.71, 0.70, 0.71, 0.70]
 LOW = [0.40, 0.39, 0.38]

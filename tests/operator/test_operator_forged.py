@@ -7,12 +7,11 @@ import copy
 import json
 from typing import Any
 
-from fake_kubelet import FakeKubelet, _ended
-from operator_rig import Rig, eventually
-
 from controller import names
 from controller.kube.resources import CONFIGMAPS, EVENTS, JOBS, PODS
 from controller.workloads import Scheduling, build_child
+from tests.support.fake_kubelet import FakeKubelet, _ended
+from tests.support.operator_rig import Rig, eventually
 
 FORGED = "sha256:" + "f" * 64
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_kubelet import FakeKubelet, pool_of_its_own
 from kubernetes import client
-from operator_rig import Recorder, Rig, eventually
 
 from controller.api import values
 from controller.kube.resources import GPUPOOLS, NODES
 from deploy.local.plane import Plane
+from tests.support.fake_kubelet import FakeKubelet, pool_of_its_own
+from tests.support.operator_rig import Recorder, Rig, eventually
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 NODES_OF_POOL = 8

@@ -7,12 +7,11 @@ import json
 import time
 from typing import Any
 
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
-
 from controller.kube.resources import CONFIGMAPS
 from controller.policy.job.types import MetricPoints, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, Paired
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually
 
 
 def evals(*scores: float, attempt: int = 1, paired: Paired | None = None) -> tuple[EvalPoint, ...]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
-
 from controller.kube.errors import NotFound
 from controller.kube.resources import EVENTS, JOBS
 from controller.workloads import build_child
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 

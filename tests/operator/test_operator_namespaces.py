@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
-from fake_kubelet import FakeKubelet
-from operator_rig import SETTINGS, Rig, eventually
 
 from controller.kube.cache import Cache
 from controller.kube.resources import JOBS, NODES, RLHFJOBS
 from controller.kube.spread import Spread
 from deploy.local.helm.client import Helm
 from deploy.local.plane import Plane
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import SETTINGS, Rig, eventually
 
 RELEASE_SPACE = "few-system"
 OPERATOR = f"system:serviceaccount:{RELEASE_SPACE}:evalstop-operator"

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_kubelet import FakeKubelet
-from fresh_namespace import fresh_namespace
 from kubernetes import client, config
-from operator_rig import CountingApi, Rig, eventually, install
 
 from controller.kube.errors import Refused
 from controller.kube.resources import JOBS
 from deploy.local.acquire import Found
 from deploy.local.components import Options
 from deploy.local.plane import Plane
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.fresh_namespace import fresh_namespace
+from tests.support.operator_rig import CountingApi, Rig, eventually, install
 
 GATES = {"MutableSchedulingDirectivesForSuspendedJobs": False, "MutablePodResourcesForSuspendedJobs": False}
 

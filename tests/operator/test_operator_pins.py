@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
-
 from controller.kube.resources import JOBS
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually
 
 
 def test_steps_that_a_user_names_are_secured_beside_the_best_and_let_go_with_the_next(

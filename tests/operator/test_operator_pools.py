@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
-
 from controller import names
 from controller.kube.resources import GPUPOOLS, JOBS, NODES, PODS, RESOURCE_CLAIMS
 from controller.workloads import Scheduling, build_child
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually
 
 
 async def condition(rig: Rig, pool: str, type_: str, reason: str) -> str:

@@ -19,8 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_kubelet import FakeKubelet
-from operator_rig import OPERATOR, SETTINGS, Rig, eventually
 
 from controller.kube.cache import WentBack
 from controller.kube.connect import connect
@@ -29,6 +27,9 @@ from controller.policy import decision_log
 from deploy.local.plane import Plane
 from deploy.local.ports import free_port
 from tests.bench.faults.proxy import FaultyProxy, Upstream
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import OPERATOR, SETTINGS, Rig, eventually
+from tests.support.waiting import wait_until
 
 # Tests kill operators, and the next one waits for as long as the Lease runs.
 LEASE = {
@@ -82,13 +83,6 @@ def ask(port: int, path: str) -> tuple[int, str]:
         return 0, str(error)
 
 
-def wait_until(check: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.1)
-
-
 def test_it_gets_ready_works_logs_its_decisions_and_ends_on_sigterm(
     rig: Rig, kubelet: FakeKubelet, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
@@ -96,8 +90,8 @@ def test_it_gets_ready_works_logs_its_decisions_and_ends_on_sigterm(
     shown = {"EVALSTOP_METRICS_PORT": str(metrics), "EVALSTOP_METRICS_ACCESS": "open"}
     log = {"EVALSTOP_DECISION_LOG": str(path), "EVALSTOP_INSTANCE": "test"}
     process = start(EVALSTOP_PORT=str(port), **shown, **log)
-    wait_until(lambda: ask(port, "/healthz")[0] == 200, 60, "health")
-    wait_until(lambda: ask(port, "/readyz")[0] == 200, 60, f"readiness: {ask(port, '/readyz')[1]}")
+    wait_until(lambda: ask(port, "/healthz")[0] == 200, "health", 60)
+    wait_until(lambda: ask(port, "/readyz")[0] == 200, f"readiness: {ask(port, '/readyz')[1]}", 60)
 
     async def story() -> None:
         async with rig:
@@ -129,7 +123,7 @@ def test_three_hundred_idle_connections_cost_no_probe_no_scrape_and_no_api_call(
     numbers = {name: str(port) for name, port in ports.items()}
     start(256, EVALSTOP_METRICS_ACCESS="open", EVALSTOP_SCRAPE_CONCURRENCY="32", **numbers)
     health, metrics = ports["EVALSTOP_PORT"], ports["EVALSTOP_METRICS_PORT"]
-    wait_until(lambda: ask(health, "/readyz")[0] == 200, 60, "readiness")
+    wait_until(lambda: ask(health, "/readyz")[0] == 200, "readiness", 60)
 
     def outcomes(word: str) -> float:
         lines = [line for line in ask(metrics, "/metrics")[1].splitlines() if word in line]

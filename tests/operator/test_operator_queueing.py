@@ -9,13 +9,11 @@ from typing import Any
 
 import aiohttp
 import pytest
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually, trainer
 
 from controller.api.gpupool import GPUPool
 from controller.kube.packed import Plain
 from controller.kube.resources import CONFIGMAPS
-from controller.operator.reconcile.planned_job import PlannedJob
+from controller.operator.reconcile.planned_job import full_plan
 from controller.operator.state.cluster import JobSnapshot
 from controller.policy.job.types import (
     AdmissionRecord,
@@ -26,6 +24,8 @@ from controller.policy.job.types import (
 )
 from controller.policy.types import JobState, Mode, PolicySpec
 from controller.web.app import ROOT
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually, trainer
 
 # A run leaves the first queue after half a second on its four GPUs.
 LAS = {"firstThreshold": "2", "secondThreshold": "1e9"}
@@ -224,6 +224,6 @@ def test_how_far_a_pool_may_go_is_heeded_by_preemption(cap: Mode, mode: Mode, re
     )
     stored = Plain({"metadata": {"name": "a", "namespace": "ns", "resourceVersion": "1"}, "spec": {}})
     loaded = JobSnapshot("ns/a", stored, pool, desired, Observed(), record, None, ())
-    view = PlannedJob(loaded, Plan(record, queue=JobState.ADMITTED), 5.0).view
+    view = full_plan(loaded, Plan(record, queue=JobState.ADMITTED), 5.0).planned_job.view
     assert view is not None
     assert (view.preemptible, view.weight) == (may, 3.0)

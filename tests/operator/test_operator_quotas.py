@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_kubelet import FakeKubelet
-from fresh_namespace import fresh_namespace
-from operator_rig import Rig, eventually, trainer
 
 from controller.kube.resources import GPUPOOLS
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from deploy.local.plane import Plane
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.fresh_namespace import fresh_namespace
+from tests.support.operator_rig import Rig, eventually, trainer
 
 
 @pytest.fixture

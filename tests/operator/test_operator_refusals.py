@@ -7,13 +7,12 @@ import copy
 import math
 from typing import Any
 
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
-
 from controller import names
 from controller.kube.resources import GPUPOOLS, JOBS, NODES, PODS
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually
 
 
 def without(template: dict[str, Any], *path: Any, value: Any = None) -> dict[str, Any]:

@@ -7,11 +7,10 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from fake_kubelet import FakeKubelet
-from operator_rig import SETTINGS, CountingApi, Object, Response, Rig, eventually
-
 from controller.kube.resources import CONFIGMAPS
 from controller.policy.types import Mode
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import SETTINGS, CountingApi, Object, Response, Rig, eventually
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 

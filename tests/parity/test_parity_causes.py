@@ -39,35 +39,36 @@ ALIKE = timeline(a=(0, [(0, 20, END)]), b=(0, [(0, 16, END)]))
 OTHERS = {"b": (2, [(12, 60, END)]), "d": (2, [(14, 61, END)])}
 GONE = {"b": (0, [(0, 12, END, None, ("n2",))]), "d": (0, [(0, 13, END, None, ("n2",))])}
 CASES = {
-    "its own start took as much longer": Case(
+    "start-took-longer": Case(
         timeline(a=(0, [(0, 12, END)]), b=(0, [(0, 16, END)])),
         timeline(a=(0, [(0, 20, END)]), b=(0, [(0, 16, END)])),
         ("end", "a", "delay"),
         "8.0 s later, past end of b (0.0 s later): its start took 8.0 s longer than calibrated",
         (facts("a", began=9.0, ended=19.0, seen=20.0),),
     ),
-    "the partner hardly moved, and its small delay is no cause": Case(
+    # The other job's small delay is no cause.
+    "partner-hardly-moved": Case(
         timeline(a=(0, [(0, 10, END)]), b=(0, [(0, 16, END)])),
         timeline(a=(0, [(0, 774, END)]), b=(0, [(0, 15.95, END)])),
         ("end", "a", "unexplained"),
         "764.0 s later, past end of b (0.1 s earlier)",
         (facts("b", began=0.8, ended=14.95, seen=15.95),),
     ),
-    "a start that took longer does not make an end earlier": Case(
+    "start-longer-end-earlier": Case(
         ALIKE,
         timeline(a=(0, [(0, 14, END)]), b=(0, [(0, 16, END)])),
         ("end", "a", "unexplained"),
         "6.0 s earlier, past end of b (0.0 s later)",
         (facts("a", began=5.0, ended=13.0, seen=14.0),),
     ),
-    "a delay of less than half does not explain it": Case(
+    "delay-below-half": Case(
         timeline(a=(0, [(0, 12, END)]), b=(0, [(0, 16, END)])),
         timeline(a=(0, [(0, 20, END)]), b=(0, [(0, 16, END)])),
         ("end", "a", "unexplained"),
         "8.0 s later, past end of b (0.0 s later)",
         (facts("a", began=4.5, ended=19.0, seen=20.0),),
     ),
-    "it stood still, and what passed it is explained": Case(
+    "passed-by-another": Case(
         timeline(
             a=(0, [(0, 10, END)]), b=(0, [(0, 10.5, END)]), c=(0, [(0, 11, END)]), d=(0, [(0, 20, END)])
         ),
@@ -78,19 +79,19 @@ CASES = {
         "0.0 s later, passed by end of a (20.0 s later): seeing its end took 20.0 s longer",
         (facts("a", began=1.0, ended=9.0, seen=30.0),),
     ),
-    "it waited for one who left late": Case(
+    "waited-for-late-leaver": Case(
         timeline(a=(0, [(0, 10, END)]), c=(1, [(10, 50, END)]), **OTHERS),
         timeline(a=(0, [(0, 30, END)]), c=(1, [(30, 55, END)]), **OTHERS),
         ("start", "c", "follows"),
         "it came after a's leaving, which was 20.0 s later",
     ),
-    "it waited for one who left early on the cluster": Case(
+    "waited-for-early-leaver": Case(
         timeline(a=(0, [(0, 30, END)]), c=(1, [(30, 50, END)]), **OTHERS),
         timeline(a=(0, [(0, 10, END)]), c=(1, [(10, 50, END)]), **OTHERS),
         ("start", "c", "follows"),
         "it came after a's leaving, which was 20.0 s earlier",
     ),
-    "one who left late does not make a start early": Case(
+    "late-leaver-early-start": Case(
         timeline(
             a=(0, [(0, 10, END)]), e=(0, [(0, 40, END)]), c=(1, [(40, 65, END)]), b=(2, [(30, 70, END)])
         ),
@@ -100,26 +101,27 @@ CASES = {
         ("start", "c", "order"),
         "in the simulator start of b came 10.0 s before it, in the cluster after it",
     ),
-    "one who left another node is not whom it waited for": Case(
+    "leaver-on-another-node": Case(
         timeline(a=(0, [(0, 10, END, None, ("n0",))]), c=(1, [(5, 50, END, None, ("n1",))]), **GONE),
         timeline(a=(0, [(0, 30, END, None, ("n0",))]), c=(1, [(24, 55, END, None, ("n1",))]), **GONE),
         # Its own node was free all the while, in both.
         ("start", "c", "delay"),
         "its admission took 19.0 s longer than in the simulator after c's coming into the queue",
     ),
-    "what it came after in the simulator was late on the cluster, where others made room before": Case(
+    # On the cluster others made room before.
+    "late-partner-other-room": Case(
         timeline(a=(0, [(0, 10, END)]), e=(0, [(0, 40, END)]), c=(1, [(10, 50, END)]), **GONE),
         timeline(a=(0, [(0, 45, END)]), e=(0, [(0, 30, END)]), c=(1, [(30, 65, END)]), **GONE),
         ("start", "c", "follows"),
         "in the simulator it came after a's leaving, which was 35.0 s later",
     ),
-    "somebody held GPUs before it who came later in the other": Case(
+    "gpus-held-by-later-job": Case(
         timeline(c=(1, [(5, 50, END, None, ("n1",))]), e=(6, [(51, 59, END, None, ("n1",))]), **GONE),
         timeline(c=(1, [(24, 55, END, None, ("n1",))]), e=(0, [(0, 22, END, None, ("n1",))]), **GONE),
         ("start", "c", "order"),
         "in the cluster e held GPUs until 22.0 s, in the simulator it had not got any before 5.0 s",
     ),
-    "as many GPUs were free, but in other pieces": Case(
+    "free-gpus-fragmented": Case(
         timeline(
             a=(0, [(0, 10, END, None, ("n0",))]),
             e=(0, [(0, 40, END, None, ("n1",))]),
@@ -136,19 +138,19 @@ CASES = {
         "in the cluster it came 0.0 s after e's leaving (simulator: 40.0 s), in the simulator 0.0 s after"
         " a's leaving (cluster: 11.0 s); as many GPUs were free in the cluster by then, but in other pieces",
     ),
-    "a preemption came after the same thing, which was late": Case(
+    "preemption-after-late-event": Case(
         timeline(a=(0, [(0, 10, PREEMPT, 8), (20, 30, END)]), b=(8, [(10, 19, END)]), d=(0, [(0, 9, END)])),
         timeline(a=(0, [(0, 15, PREEMPT, 13), (24, 34, END)]), b=(13, [(15, 23, END)]), d=(0, [(0, 9, END)])),
         ("preempt", "a", "follows"),
         "it came after b's coming into the queue, which was 5.0 s later",
     ),
-    "a preemption for one who found other GPUs": Case(
+    "preemptor-found-other-gpus": Case(
         timeline(a=(0, [(0, 30, END)]), b=(5, [(6.2, 40, END)])),
         timeline(a=(0, [(0, 8, PREEMPT, 6), (8.2, 32, END)]), b=(5, [(6.2, 40, END, None, ("n1",))])),
         ("preempt", "a", "order"),
         "before it had left, start of b had got other GPUs, and it went on",
     ),
-    "whoever left for it took longer to leave": Case(
+    "preempted-job-left-slowly": Case(
         timeline(
             a=(0, [(0, 14, PREEMPT, 10), (30, 40, END)]), b=(10, [(14, 20, END)]), c=(0, [(0, 15.5, END)])
         ),
@@ -158,19 +160,19 @@ CASES = {
         ("start", "b", "delay"),
         "3.0 s later, past end of c (0.0 s later): a left for it, which took 3.0 s longer than",
     ),
-    "its last start came as much later": Case(
+    "last-start-later": Case(
         timeline(a=(0, [(0, 20, END)]), b=(0, [(5, 16, END)])),
         timeline(a=(0, [(0, 20, END)]), b=(0, [(11, 22, END)])),
         ("end", "b", "follows"),
         "6.0 s later, past end of a (0.0 s later): its last start came 6.0 s later",
     ),
-    "it had trained less before": Case(
+    "trained-less-before": Case(
         timeline(a=(0, [(0, 20, PREEMPT, 18), (30, 40, END)]), b=(0, [(0, 44, END)])),
         timeline(a=(0, [(0, 12, PREEMPT, 10), (30, 48, END)]), b=(0, [(0, 44, END)])),
         ("end", "a", "follows"),
         "it had trained 8.0 s less before its last start",
     ),
-    "it made way for somebody else": Case(
+    "preempted-for-another": Case(
         timeline(
             a=(0, [(0, 12, PREEMPT, 10), (40, 50, END)]),
             b=(9, [(12, 30, END)]),
@@ -186,38 +188,38 @@ CASES = {
         ("preempt", "a", "order"),
         "past end of d (0.0 s later): made way for start of c, in the simulator for start of b",
     ),
-    "it was preempted for somebody in one of the two alone": Case(
+    "preempted-in-one-run": Case(
         timeline(a=(0, [(0, 30, END)]), b=(5, [(31, 40, END)])),
         timeline(a=(0, [(0, 8, PREEMPT, 6), (20, 42, END)]), b=(5, [(9, 18, END)])),
         ("preempt", "a", "order"),
         "made way for start of b at 9.0 s; in the simulator it never did for that job",
     ),
-    "a start that needs a preemption which the other does not have": Case(
+    "start-needs-preemption": Case(
         timeline(a=(0, [(0, 30, END)]), b=(5, [(31, 40, END)])),
         timeline(a=(0, [(0, 8, PREEMPT, 6), (20, 42, END)]), b=(5, [(9, 18, END)])),
         ("start", "a", "follows"),
         "after preempt of a",
     ),
-    "a stop that came too late": Case(
+    "stop-too-late": Case(
         timeline(a=(0, [(0, 10, STOP, 8)])),
         timeline(a=(0, [(0, 10.5, END)])),
         ("stop", "a", "delay"),
         "decided to stop 0.5 s before the training ended by itself",
         (decided(facts("a", ended=9.5, seen=10.5), 9.0),),
     ),
-    "stopped in the simulator a moment before its end": Case(
+    "simulator-stop-near-end": Case(
         timeline(a=(0, [(0, 10, STOP, 9)])),
         timeline(a=(0, [(0, 10.5, END)])),
         ("end", "a", "tie"),
         "decided in the simulator 0.5 s before the training would have ended",
     ),
-    "stopped on the cluster a moment before its end": Case(
+    "cluster-stop-near-end": Case(
         timeline(a=(0, [(0, 10.5, END)])),
         timeline(a=(0, [(0, 10, STOP, 9)])),
         ("stop", "a", "tie"),
         "decided in the cluster 0.5 s before the training would have ended",
     ),
-    "stopped in the simulator long before its end": Case(
+    "simulator-stop-long-before-end": Case(
         timeline(a=(0, [(0, 10, STOP, 9)])),
         timeline(a=(0, [(0, 40, END)])),
         ("stop", "a", "unexplained"),
@@ -264,7 +266,7 @@ def test_the_first_difference_of_two_that_changed_places_in_the_queue_is_named()
 
 
 def test_what_is_explained_and_by_how_much_is_in_the_figures() -> None:
-    case = CASES["its own start took as much longer"]
+    case = CASES["start-took-longer"]
     (difference,) = found(case.sim, case.cluster, *case.said)
     said = difference.as_dict()
     assert (said["kind"], said["moved"], said["by"]) == ("delay", 8.0, 8.0)

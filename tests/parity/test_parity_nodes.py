@@ -116,7 +116,7 @@ def secret(type_: str = playing.PULL_SECRET_TYPE) -> dict[str, Any]:
     return {"metadata": metadata, "type": type_, "data": {".dockerconfigjson": "e30="}}
 
 
-class Server:
+class TrialServer:
     """What a trial asks of an API server before its first job: nodes, a secret, its pool."""
 
     def __init__(self, nodes: list[dict[str, Any]], status: dict[str, Any], held: Any = None) -> None:
@@ -148,7 +148,7 @@ class Server:
     ],
 )
 def test_a_secret_that_cannot_pull_is_told_before_anything_is_made(held: Any, words: str) -> None:
-    server = Server([node()], {}, held)
+    server = TrialServer([node()], {}, held)
     place = replace(PLACE, pull_secret=("infra", "pulls"))
     own = calibration.run(Cluster.of_nodes([4]), 1)
     with pytest.raises(playing.Failed, match=words) as caught:
@@ -186,7 +186,7 @@ def test_a_pool_has_its_gpus_even_where_it_counts_them_with_the_first_job(
     monkeypatch.setattr(playing, "_READY_S", 0.2)
     monkeypatch.setattr(playing, "_LOOK_S", 0.1)
     place = replace(PLACE, taints=taints(nodes))
-    ready = playing._pool_ready(Server(nodes, status), place, 8)  # type: ignore[arg-type]
+    ready = playing._pool_ready(TrialServer(nodes, status), place, 8)  # type: ignore[arg-type]
     if not problem:
         asyncio.run(ready)
         return

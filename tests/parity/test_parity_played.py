@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from deploy.local.ports import free_port
 from examples.evalstop_client import EvalStopClient
 from examples.played import Folder, Play, Player
 from examples.trainer.termination import EXIT_TERMINATED, Termination
+from tests.support.waiting import wait_until
 
 PATIENCE = 45.0  # s
 EVALS = ["--at=0.1,0.2,1", "--scores=0.5,nan,0.25", "--stderrs=0.1,0.1,nan"]
@@ -37,15 +37,6 @@ def start(folder: Path, port: int, work: float, run_dir: Path | None = None) -> 
         cwd=root,
         env={"PATH": "/usr/bin:/bin", "POD_IP": "127.0.0.1", **environment},
     )
-
-
-def until(what: str, ready: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if (found := ready()) is not None and found is not False:
-            return found
-        time.sleep(0.05)
-    pytest.fail(f"not within {PATIENCE:g} s: {what}")
 
 
 def page(port: int) -> str | None:
@@ -63,7 +54,7 @@ def test_it_is_asked_for_a_checkpoint_leaves_on_sigterm_and_goes_on_from_there(t
     (run_dir / "run.json").write_text(json.dumps(run))
     process = start(folder, port, 600.0, run_dir)
     try:
-        until("the request to be served", lambda: "rlhf_request_served 4.0" in (page(port) or ""))
+        wait_until(lambda: "rlhf_request_served 4.0" in (page(port) or ""), "the request to be served")
         assert list(folder.glob("step-*/manifest.json"))
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == EXIT_TERMINATED
@@ -76,7 +67,7 @@ def test_it_is_asked_for_a_checkpoint_leaves_on_sigterm_and_goes_on_from_there(t
     (run_dir / "run.json").write_text(json.dumps(run))
     process = start(folder, port, 600.0, run_dir)
     try:
-        text = until("it to serve", lambda: page(port))
+        text = wait_until(lambda: page(port), "it to serve")
     finally:
         process.kill()
     step = Play(600.0, (0.1, 0.2, 1.0), (0.5, 0.4, 0.25)).step(position / 600.0)

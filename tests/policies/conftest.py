@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import given_cluster
 import pytest
 from policies_scene import Scene
 
 from deploy.local.acquire import Found
 from deploy.local.plane import Plane
+from tests.support import given_cluster
 
 
 @pytest.fixture(scope="package")

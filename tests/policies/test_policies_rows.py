@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,8 +14,7 @@ from policies_scene import INSTALL, OPERATOR, POLICIES, VARIANTS, Json, Scene
 from controller import names
 from controller.api import admission
 from deploy.local.client import Unreachable
-
-PATIENCE = 60.0  # s until an API server has heard of a change: on a busy machine it compiles for a while
+from tests.support.waiting import wait_until
 
 
 def ask(scene: Scene, row: Row, by: str = "", *groups: str) -> str:
@@ -93,7 +91,7 @@ def variants(guarded: Scene) -> Iterator[None]:
         assert guarded.refusal("", "POST", collection(one), one) == ""
     last, number = VALIDATIONS[-1][0], len(VALIDATIONS) - 1
     other = row_of(last, 0)  # which the last variant refuses: it is in force
-    eventually(lambda: f"{last}-{number}." in ask(guarded, other, *identity(other, last, number)), "variants")
+    wait_until(lambda: f"{last}-{number}." in ask(guarded, other, *identity(other, last, number)), "variants")
     yield
     for one in made:
         assert guarded.refusal("", "DELETE", f"{collection(one)}/{one['metadata']['name']}", None) == ""
@@ -149,7 +147,7 @@ def test_without_a_condition_others_are_refused(guarded: Scene, index: int, poli
         guarded.admin.patch(url(name), {"spec": {"matchConditions": less}})
     try:
         for name, row in rows.items():
-            eventually(
+            wait_until(
                 lambda name=name, row=row: f"'{name}." in ask(guarded, row),
                 f"{row.id} is refused: {ask(guarded, row)!r}",
             )
@@ -157,7 +155,7 @@ def test_without_a_condition_others_are_refused(guarded: Scene, index: int, poli
         for name, conditions in fewer.items():
             guarded.admin.patch(url(name), {"spec": {"matchConditions": conditions}})
     for row in rows.values():
-        eventually(lambda row=row: ask(guarded, row) == "", row.id)
+        wait_until(lambda row=row: ask(guarded, row) == "", row.id)
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -183,7 +181,7 @@ def test_no_policy_has_type_errors(guarded: Scene) -> None:
                 policy.get("status", {}).get("observedGeneration") == policy["metadata"]["generation"]
             )
 
-        eventually(checked, f"{name} is checked")
+        wait_until(checked, f"{name} is checked")
         warned = found()["status"].get("typeChecking", {}).get("expressionWarnings", [])
         assert not warned, f"{name}: " + " ".join(w["fieldRef"] + w["warning"] for w in warned)
 
@@ -194,10 +192,3 @@ def collection(made: Json) -> str:
 
 def url(name: str) -> str:
     return f"{POLICIES}/{name}.{names.GROUP}"
-
-
-def eventually(what: Callable[[], bool], told: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < deadline, told
-        time.sleep(0.05)

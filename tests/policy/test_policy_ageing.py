@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queueing_world import POLICIES, name
+from queue_policy_world import POLICIES, name
 
 from controller.policy.params import ParamError
 from controller.policy.pool.placement import NodeRoom, SlotRoom

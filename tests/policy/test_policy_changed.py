@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from policy_world import Job, World
 
 from controller.policy.job import access_requests
 from controller.policy.job import conditions as c
 from controller.policy.job.types import AccessView, Operation, Page, Retain, RunState, StartAccess
 from controller.policy.types import Attempt, EvalPoint
+from tests.support.policy_world import Job, PolicyWorld
 
 KEY = "ns/a"
 
 
-class Rewriting(World):
+class Rewriting(PolicyWorld):
     """The trainer writes into checkpoints that are there; pins share their data."""
 
     pace = 5.0

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from policy_world import World
 
 from controller.policy.job.types import Operation, StartAccess
+from tests.support.policy_world import PolicyWorld
 
 RISE_AND_FALL = (0.1, 0.3, 0.5, 0.4, 0.3, 0.2)
 
 
 @pytest.mark.parametrize("passes", range(10))
 def test_a_stop_ends_once_though_the_clock_goes_back_in_it(passes: int) -> None:
-    world = World({"n1": 2, "n2": 2})
+    world = PolicyWorld({"n1": 2, "n2": 2})
     world.now = 100_000.0
     for key in ("ns/a", "ns/b"):
         world.submit(key, replicas=2, gpus=2)

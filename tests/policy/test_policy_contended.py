@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queueing_world import POLICIES, name
+from queue_policy_world import POLICIES, name
 
 from controller.policy.pool.placement import SlotRoom
 from controller.policy.pool.plan import plan_pool

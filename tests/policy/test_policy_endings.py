@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_world import World
 
 from controller.api import convert
 from controller.extender import views
@@ -37,22 +36,23 @@ from controller.policy.job.view import job_view
 from controller.policy.node.ledger import Bound, GpuLedger
 from controller.policy.pool import gpu_accounting
 from controller.policy.types import JobState, JobView, Mode, NodeView, PolicySpec, PoolSnapshot
+from tests.support.policy_world import PolicyWorld
 
 RISE = (0.1, 0.3, 0.5)
 
 
-def running(*, members: int = 2, nodes: int = 2, **spec) -> World:
-    world = World({f"n{i}": 2 for i in range(nodes)})
+def running(*, members: int = 2, nodes: int = 2, **spec) -> PolicyWorld:
+    world = PolicyWorld({f"n{i}": 2 for i in range(nodes)})
     world.submit("ns/a", replicas=members, gpus=2, **spec)
     world.settle()
     return world
 
 
-def told(world: World, type_: str, key: str = "ns/a"):
+def told(world: PolicyWorld, type_: str, key: str = "ns/a"):
     return world.jobs[key].record.condition(type_)
 
 
-def lose(world: World, key: str = "ns/a", *, pods: tuple[PodView, ...] = ()) -> None:
+def lose(world: PolicyWorld, key: str = "ns/a", *, pods: tuple[PodView, ...] = ()) -> None:
     job = world.jobs[key]
     job.observed = replace(job.observed, workload=None, pods=pods)
 
@@ -84,7 +84,7 @@ def test_a_run_whose_workload_went_unseen_is_told_and_not_trained_again(mode: Mo
 
 def test_a_run_that_ended_while_the_operator_was_away_and_was_cleaned_up_is_not_trained_again() -> None:
     # row 14
-    world = World({"n0": 2, "n1": 2})
+    world = PolicyWorld({"n0": 2, "n1": 2})
     job = world.submit("ns/a", replicas=2, gpus=2)
     for _ in range(20):
         planned = world.step("ns/a")
@@ -161,7 +161,7 @@ def test_pods_that_all_succeeded_tell_the_end_of_a_workload_that_is_gone() -> No
 
 
 def test_a_workload_that_was_never_started_is_made_again() -> None:
-    world = World({"n0": 2})
+    world = PolicyWorld({"n0": 2})
     world.submit("ns/b", replicas=1, gpus=2)
     world.settle()
     job = world.submit("ns/a", replicas=1, gpus=2)
@@ -182,7 +182,7 @@ def test_a_workload_that_removes_itself_is_named() -> None:
     assert "batch/v1 Job a has spec.ttlSecondsAfterFinished" in world_accepted(world)
 
 
-def world_accepted(world: World) -> str:
+def world_accepted(world: PolicyWorld) -> str:
     world.step("ns/a")
     accepted = told(world, c.ACCEPTED)
     assert accepted.status
@@ -192,7 +192,7 @@ def world_accepted(world: World) -> str:
 # -- row 15: GPUs ----------------------------------------------------------------------------------------
 
 
-def stopped_by_user(world: World) -> None:
+def stopped_by_user(world: PolicyWorld) -> None:
     job = world.jobs["ns/a"]
     job.wish(run_state=RunState.STOPPED)
 
@@ -326,7 +326,7 @@ def test_in_shadow_a_stopped_run_that_somebody_starts_again_is_only_counted_and_
     assert planned.queue is JobState.STOPPING
 
 
-def view_of(world: World, planned: Plan):
+def view_of(world: PolicyWorld, planned: Plan):
     job = world.jobs["ns/a"]
     return job_view(job.desired, job.observed, job.record, planned, submitted=0.0, priority=0, now=world.now)
 
@@ -377,7 +377,7 @@ def test_operator_and_extender_agree_whose_nodes_are_kept(members: list[str], sh
     """What the operator charges to an admitted gang is what the extender keeps for it or sees bound."""
     # row 15
     nodes = tuple("n0" if shared else f"n{i}" for i in range(len(members)))
-    desired = World({}).submit("ns/a", replicas=len(members), gpus=1).desired
+    desired = PolicyWorld({}).submit("ns/a", replicas=len(members), gpus=1).desired
     pods = tuple(
         PodView(
             f"p{i}",
@@ -447,15 +447,15 @@ def test_after_the_end_a_best_without_a_whole_checkpoint_gives_way_after_two_tri
 ) -> None:
     """Nothing can come any more, but for a save just through or a listing that lags: these have one try."""
     world = running()
-    job, access, asked = world.jobs["ns/a"], World._access, []
+    job, access, asked = world.jobs["ns/a"], PolicyWorld._access, []
 
-    def answers(world: World, job, ask: StartAccess) -> AccessView:
+    def answers(world: PolicyWorld, job, ask: StartAccess) -> AccessView:
         if ask.operation is not Operation.SECURE or ask.step != 30:
             return access(world, job, ask)
         asked.append(world.now)
         return AccessView(ask.request_id, ask.operation, True, False, reason, "torn")
 
-    monkeypatch.setattr(World, "_access", answers)
+    monkeypatch.setattr(PolicyWorld, "_access", answers)
     world.scores("ns/a", *RISE)
     world.step("ns/a", acts=0)
     if end == "by itself":
@@ -543,14 +543,14 @@ def test_looking_again_for_a_lost_best_keeps_no_other_from_being_given_up(
 ) -> None:
     """One that is not whole takes six tries, which may take longer than until the lost one's next turn."""
     world = running()
-    job, access = world.jobs["ns/a"], World._access
+    job, access = world.jobs["ns/a"], PolicyWorld._access
 
-    def answers(world: World, job, ask: StartAccess) -> AccessView:
+    def answers(world: PolicyWorld, job, ask: StartAccess) -> AccessView:
         if ask.operation is not Operation.SECURE or ask.step != 40:
             return access(world, job, ask)
         return AccessView(ask.request_id, ask.operation, True, False, "CheckpointIncomplete", "torn")
 
-    monkeypatch.setattr(World, "_access", answers)
+    monkeypatch.setattr(PolicyWorld, "_access", answers)
     world.scores("ns/a", *RISE, 0.45, 0.44, 0.4)
     job.checkpoints = {40, 60}
     for _ in range(int(3600 / seconds)):

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_world import World
 from scipy.special import polygamma
 
 from controller.policy.codec import decode, encode
@@ -27,6 +26,7 @@ from controller.policy.types import (
     PolicySpec,
     Verb,
 )
+from tests.support.policy_world import PolicyWorld
 
 
 def job(number: int, found: FleetNoise | None, metric: str = "gold") -> JobView:
@@ -158,7 +158,7 @@ def test_shrinking_makes_a_short_runs_noise_more_precise(seed: int) -> None:
 def test_a_run_of_a_known_fleet_is_judged_sooner_than_one_that_stands_alone() -> None:
     """Through the whole brain: jobs teach the pool, the pool's plan keeps it, the next job's plan uses it."""
     sharp = PolicySpec("scan", {"window": 3, "threshold": 3.0})
-    world = World({"n0": 8})
+    world = PolicyWorld({"n0": 8})
     for i in range(5):
         world.submit(f"ns/old{i}", rule=sharp)
     world.settle()
@@ -169,7 +169,7 @@ def test_a_run_of_a_known_fleet_is_judged_sooner_than_one_that_stands_alone() ->
     assert entry.noise.sigma == pytest.approx(0.01, rel=0.4)
     assert entry.jobs == 5
     fall = [0.7, 0.705, 0.7, 0.695, 0.6, 0.58, 0.55]
-    lonely = World({"n0": 8})
+    lonely = PolicyWorld({"n0": 8})
     for other in (world, lonely):
         other.submit("ns/new", rule=sharp)
         other.settle()

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_world import World
 
 from controller.policy.job import conditions as c
 from controller.policy.job.view import job_view
 from controller.policy.stopping import ParamError, make_rule
 from controller.policy.stopping.graded import share
 from controller.policy.types import EvalPoint, Grade, Mode, PolicySpec, Verb, Verdict
+from tests.support.policy_world import PolicyWorld
 
 WARNED, DEMOTED = Grade.WARNED, Grade.DEMOTED
 K4 = PolicySpec("kDeclines", {"k": 4})
@@ -98,21 +98,21 @@ def test_grades_leave_the_verdict_alone_and_grow_with_the_evidence(scores: list[
 # --- what they do to a job -------------------------------------------------------------------------------
 
 
-def running(mode: Mode = Mode.ENFORCE) -> World:
-    world = World({"n1": 2})
+def running(mode: Mode = Mode.ENFORCE) -> PolicyWorld:
+    world = PolicyWorld({"n1": 2})
     world.submit("ns/a", gpus=2, rule=K4, modifiers=(GRADED,), mode=mode)
     world.settle()
     return world
 
 
-def evals(world: World, *scores: float, apart: float = 0.0) -> None:
+def evals(world: PolicyWorld, *scores: float, apart: float = 0.0) -> None:
     for score in scores:
         world.now += apart
         world.scores("ns/a", score)
         world.step("ns/a", seconds=0.0)
 
 
-def demoted(world: World) -> bool:
+def demoted(world: PolicyWorld) -> bool:
     job = world.jobs["ns/a"]
     assert job.plan is not None
     view = job_view(job.desired, job.observed, job.record, job.plan, submitted=0.0, priority=0, now=world.now)
@@ -120,7 +120,7 @@ def demoted(world: World) -> bool:
     return view.demoted
 
 
-def told(world: World, type_: str) -> tuple[bool, str] | None:
+def told(world: PolicyWorld, type_: str) -> tuple[bool, str] | None:
     found = world.jobs["ns/a"].record.condition(type_)
     return None if found is None else (found.status, found.reason)
 
@@ -212,7 +212,7 @@ def test_shadow_demotes_nobody_and_counts_what_it_would_have_saved() -> None:
 
 
 def test_nothing_is_counted_where_nothing_is_asked_for() -> None:
-    world = World({"n1": 2})
+    world = PolicyWorld({"n1": 2})
     world.submit("ns/a", gpus=2, rule=K4)
     world.settle()
     evals(world, 9, 8, 7, 8, 9, apart=10.0)

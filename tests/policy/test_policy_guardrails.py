@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_world import World
 
 from controller.policy import decision_log
 from controller.policy.job import conditions as c
@@ -37,6 +36,7 @@ from controller.policy.types import (
     Verb,
     Verdict,
 )
+from tests.support.policy_world import PolicyWorld
 
 K2 = PolicySpec("kDeclines", {"k": 2})
 K3 = PolicySpec("kDeclines", {"k": 3})
@@ -167,14 +167,14 @@ SAFETY = Guardrail("safety", K2)
 TOXICITY = Guardrail("toxicity", K2, Direction.MINIMIZE)
 
 
-def world(*guardrails: Guardrail, **spec) -> World:
-    found = World({"n1": 1})
+def world(*guardrails: Guardrail, **spec) -> PolicyWorld:
+    found = PolicyWorld({"n1": 1})
     found.submit("ns/a", guardrails=guardrails, **{"rule": K3, **spec})
     found.settle()
     return found
 
 
-def evals(found: World, gold: list[float], started: int = 1, **others: list[float]) -> None:
+def evals(found: PolicyWorld, gold: list[float], started: int = 1, **others: list[float]) -> None:
     """The trainer's whole window: every metric's scores at steps 10, 20, …"""
     job = found.jobs["ns/a"]
     life = Attempt(job.record.attempt, str(started))
@@ -189,11 +189,11 @@ def evals(found: World, gold: list[float], started: int = 1, **others: list[floa
         found.step("ns/a")
 
 
-def record(found: World):
+def record(found: PolicyWorld):
     return found.jobs["ns/a"].record
 
 
-def guard(found: World, metric: str) -> Guard:
+def guard(found: PolicyWorld, metric: str) -> Guard:
     return next(g for g in record(found).guards if g.metric == metric)
 
 

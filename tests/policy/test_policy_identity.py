@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from policy_world import Job, World
 
 from controller.policy.job import conditions as c
 from controller.policy.job import lives
@@ -28,12 +27,13 @@ from controller.policy.job.types import (
     StartAccess,
 )
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec
+from tests.support.policy_world import Job, PolicyWorld
 
 KEY = "ns/a"
-FIRST, SECOND = Attempt(1, "aaaa"), Attempt(1, "bbbb")
+FIRST, SECOND, THIRD = Attempt(1, "aaaa"), Attempt(1, "bbbb"), Attempt(1, "cccc")
 
 
-class SlowStore(World):
+class SlowStore(PolicyWorld):
     """Pins bear the life that they were asked for; an access Job ends when the test says so."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ def running(**spec: object) -> tuple[SlowStore, Job]:
     return world, job
 
 
-def show(world: World, life: Attempt, evals: dict[int, float], **fields: object) -> None:
+def show(world: PolicyWorld, life: Attempt, evals: dict[int, float], **fields: object) -> None:
     points = tuple(EvalPoint(step, score, life) for step, score in evals.items())
     world.jobs[KEY].checkpoints |= set(evals)
     newest = max(evals, default=0)
@@ -309,7 +309,7 @@ def test_a_user_pin_that_runs_gives_way_to_the_best() -> None:  # row 16
 GATED = {"rule": PolicySpec("kDeclines", {"k": 9}), "modifiers": (PolicySpec("gate"),)}
 
 
-def show_measured(world: World, life: Attempt, evals: dict[int, float], **fields: object) -> None:
+def show_measured(world: PolicyWorld, life: Attempt, evals: dict[int, float], **fields: object) -> None:
     """As `show`, with the standard error by which the gate tells a jump."""
     show(world, life, evals, **fields)
     seen = world.jobs[KEY].observed.scrape
@@ -482,13 +482,38 @@ def test_the_best_of_before_a_process_without_evals_is_pinned_after_the_next_one
     world.step(KEY)
     show(world, SECOND, {}, resumed_step=20)
     world.step(KEY)
-    show(world, Attempt(1, "cccc"), {}, resumed_step=40)
+    show(world, THIRD, {}, resumed_step=40)
     world.step(KEY)
     assert (job.record.best.step, job.record.best.attempt) == (20, FIRST)
     world.hangs = False
     world.end_access(job)
     world.settle()
     assert (job.record.secured.best_step, job.record.secured.score) == (20, 0.6)
-    show(world, Attempt(1, "cccc"), {50: 0.55}, resumed_step=40)
+    show(world, THIRD, {50: 0.55}, resumed_step=40)
     world.settle()
     assert (job.record.best.step, [p.step for p in job.record.evals]) == (20, [10, 20, 50])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "resumed", "judged"),
+    [
+        pytest.param((10, 20, 30, 40), (30,), 40, [50], id="a checkpoint of the branch that was left"),
+        pytest.param((10, 20, 30, 40), (30,), 30, [10, 20, 30, 50], id="its own branch's"),
+        pytest.param((10, 20, 30, 40), (30, 40), 40, [10, 20, 30, 40, 50], id="a step of both"),
+        pytest.param((10, 20), (30,), 40, [10, 20, 30, 50], id="no branch was left"),
+    ],
+)
+def test_a_restart_beyond_what_is_known_may_be_on_a_branch_that_was_left(
+    first: tuple[int, ...], second: tuple[int, ...], resumed: int, judged: list[int]
+) -> None:
+    """A trainer that looks for its newest checkpoint takes the highest step there: what the rule has seen of
+    the branch since may not be of this one."""
+    world, job = running()
+    show(world, FIRST, dict.fromkeys(first, 0.5))
+    world.settle()
+    show(world, SECOND, dict.fromkeys(second, 0.4), resumed_step=20)
+    world.settle()
+    show(world, THIRD, {50: 0.3}, resumed_step=resumed)
+    world.settle()
+    rule = job.record.rule
+    assert [p.step for p in job.record.evals[rule.unjudged :]] == judged

@@ -8,7 +8,7 @@ from math import isfinite
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from queueing_world import POLICIES, HiddenSlots, Op, World, make, name, ops
+from queue_policy_world import POLICIES, HiddenSlots, Op, QueuePolicyWorld, make, name, ops
 
 from controller.policy.pool.placement import NodeRoom, SlotRoom
 from controller.policy.queueing import POLICIES as REGISTERED
@@ -34,7 +34,7 @@ def test_every_registered_policy_is_tested_here() -> None:
 @settings(max_examples=100, deadline=None)
 @given(ops)
 def test_told_by_events_equals_rebuilt_from_views(spec: PolicySpec, room: str, history: list[Op]) -> None:
-    world = World(make(spec), ROOMS[room]())
+    world = QueuePolicyWorld(make(spec), ROOMS[room]())
     for op in history:
         if op.kind != "decide":
             world.happen(op)
@@ -58,7 +58,10 @@ def test_told_by_events_equals_rebuilt_from_views(spec: PolicySpec, room: str, h
 @settings(max_examples=100, deadline=None)
 @given(ops)
 def test_without_proposals_evalstop_is_its_base(spec: PolicySpec, history: list[Op]) -> None:
-    base, wrapped = World(make_policy(spec), SlotRoom(16)), World(make(spec), SlotRoom(16))
+    base, wrapped = (
+        QueuePolicyWorld(make_policy(spec), SlotRoom(16)),
+        QueuePolicyWorld(make(spec), SlotRoom(16)),
+    )
     for op in history:
         if op.kind != "propose":
             base.happen(op)
@@ -72,7 +75,7 @@ def test_without_proposals_evalstop_is_its_base(spec: PolicySpec, history: list[
 @given(ops)
 def test_counting_slots_is_only_a_faster_way(spec: PolicySpec, history: list[Op]) -> None:
     """The way over numbers of GPUs decides as the general way over a `Trial` does."""
-    fast, general = World(make(spec), SlotRoom(16)), World(make(spec), HiddenSlots(16))
+    fast, general = QueuePolicyWorld(make(spec), SlotRoom(16)), QueuePolicyWorld(make(spec), HiddenSlots(16))
     for op in history:
         fast.happen(op)
         general.happen(op)
@@ -85,7 +88,7 @@ def test_counting_slots_is_only_a_faster_way(spec: PolicySpec, history: list[Op]
 @given(ops)
 def test_decisions_can_be_carried_out(spec: PolicySpec, room: str, history: list[Op]) -> None:
     """Nobody gets GPUs that are in use, starts twice, or is preempted without running."""
-    world = World(make(spec), ROOMS[room]())
+    world = QueuePolicyWorld(make(spec), ROOMS[room]())
     for op in history:
         before = {key: job.state for key, job in world.jobs.items()}
         decided = len(world.decisions)
@@ -109,7 +112,7 @@ def test_decisions_can_be_carried_out(spec: PolicySpec, room: str, history: list
 # At the end somebody runs who is demoted when the policy is asked: once, and not at the second time again.
 @example([*[Op("submit", a, 0) for a in (0, 0, 0, 0, 1, 1, 3)], DECIDE, Op("submit", 0, 0), DECIDE, FREE], 5)
 def test_asked_twice_a_policy_says_the_same(spec: PolicySpec, history: list[Op], later: int) -> None:
-    world = World(make(spec), SlotRoom(16))
+    world = QueuePolicyWorld(make(spec), SlotRoom(16))
     for op in history:
         world.happen(op)
     now = world.now + later
@@ -122,7 +125,7 @@ def test_asked_twice_a_policy_says_the_same(spec: PolicySpec, history: list[Op],
 @given(ops)
 def test_no_gpu_is_idle_while_the_next_in_line_fits(spec: PolicySpec, history: list[Op]) -> None:
     """Work is conserved: with nobody on the way out, nobody who may start is left waiting."""
-    world = World(make(spec), SlotRoom(16))
+    world = QueuePolicyWorld(make(spec), SlotRoom(16))
     for op in history:
         world.happen(op)
         on_their_way_out = (JobState.PREEMPTING, JobState.STOPPING)

@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_world import Job, World
 
 from controller.policy.job.evals import RuleInUse, absorb, rewind
 from controller.policy.job.types import (
@@ -26,6 +25,7 @@ from controller.policy.job.types import (
 )
 from controller.policy.stopping import gate
 from controller.policy.types import Attempt, EvalInContext, EvalPoint, FleetNoise, PolicySpec
+from tests.support.policy_world import Job, PolicyWorld
 
 MODIFIERS = (PolicySpec("patience"), PolicySpec("gate"))
 NOISY = [0.5, 0.55, 0.52, 0.56, 0.49, 0.54, 0.51, 0.53, 0.5, 0.52]
@@ -177,10 +177,10 @@ def test_a_lone_eval_far_above_is_never_best_after_ten(seed: int, at: int) -> No
 
 
 class Run:
-    """One job of a `World`, whose trainer reports ``errors`` and keeps its two newest checkpoints."""
+    """One job of a `PolicyWorld`, whose trainer reports ``errors`` and keeps its two newest checkpoints."""
 
     def __init__(self, stderr: float | None, rotates: bool = True) -> None:
-        self.world = World({"n": 1})
+        self.world = PolicyWorld({"n": 1})
         self.job: Job = self.world.submit("a/b", rule=PolicySpec("scan"), modifiers=MODIFIERS)
         self.world.settle()
         self.stderr, self.rotates = stderr, rotates

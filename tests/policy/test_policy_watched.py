@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from policy_world import World
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import Guardrail, RunState, StartWorkload, SuspendWorkload
 from controller.policy.types import Mode, PolicySpec
+from tests.support.policy_world import PolicyWorld
 
 RISE, FALL = (0.1, 0.3, 0.5), (0.45, 0.4, 0.35)
 PROBLEMS = [
@@ -21,8 +21,8 @@ PROBLEMS = [
 ]
 
 
-def running() -> World:
-    world = World({"n1": 2, "n2": 2})
+def running() -> PolicyWorld:
+    world = PolicyWorld({"n1": 2, "n2": 2})
     world.submit("ns/a", replicas=1, gpus=2)
     world.settle()
     world.scores("ns/a", 0.1)
@@ -30,7 +30,7 @@ def running() -> World:
     return world
 
 
-def told(world: World, type_: str):
+def told(world: PolicyWorld, type_: str):
     return world.jobs["ns/a"].record.condition(type_)
 
 
@@ -61,7 +61,7 @@ def test_what_befalls_a_pool_stops_neither_reading_nor_securing(problem: tuple[s
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_nobody_is_admitted_meanwhile(problem: tuple[str, str]) -> None:
-    world = World({"n1": 2})
+    world = PolicyWorld({"n1": 2})
     job = world.submit("ns/a", replicas=1, gpus=2, problem=problem)
     world.settle()
     assert job.started == []

@@ -17,7 +17,7 @@ from controller.policy.types import PolicySpec
 from sim import vectorised
 from sim.cluster import Cluster
 from sim.engine import simulate
-from sim.foresee import foresee
+from sim.first_stops import foresee
 from sim.foresight import RuleSpec, first_stop
 from sim.latencies import Latencies
 from sim.workload import Evals, Workload
@@ -52,7 +52,7 @@ def test_the_vectorised_form_is_taken_where_there_is_one(monkeypatch: pytest.Mon
     evals = [Evals([(i + 1) / 20 for i in range(20)], row) for row in rng.normal(size=(300, 20)).tolist()]
     spec = RuleSpec(PolicySpec("kDeclines", {"k": 3}))
     vector = foresee(spec, evals)
-    monkeypatch.setattr("sim.foresee.VECTOR_FROM", 10**9)
+    monkeypatch.setattr("sim.first_stops.VECTOR_FROM", 10**9)
     assert foresee(spec, evals) == vector
     assert sum(found is not None for found in vector) > 50
     assert not vectorised.covers(RuleSpec(PolicySpec("drawdown")))

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_world import World, logged_plans
 
 from controller.policy.job.types import Desired, Direction, Guardrail, MetricPoints
 from controller.policy.stopping import RULES
@@ -24,6 +23,7 @@ from sim.traces.facts import JobFacts
 from sim.traces.lifetimes import evals_of
 from sim.traces.own import guardrails_entry, spec_entry, write_own
 from sim.workload import Evals
+from tests.support.policy_world import PolicyWorld, logged_plans
 
 seconds = st.one_of(st.integers(0, 10**7), st.floats(0.0, 1e7))
 
@@ -139,7 +139,7 @@ def decision_log(*, total_steps: int = 0, **changes: Any) -> list[str]:
     ``changes``: of every job's `Desired`.
     """
     with logged_plans() as lines:
-        world = World({"n1": 2, "n2": 2})
+        world = PolicyWorld({"n1": 2, "n2": 2})
         world.submit("ns/a", 2, 2)
         world.submit("ns/b", 2, 2)
         world.submit("ns/c", 1, 1)

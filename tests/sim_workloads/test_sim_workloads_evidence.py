@@ -14,7 +14,7 @@ from controller.policy.queueing.evalstop import EvalStop
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
 from sim.engine import simulate
-from sim.foresee import foresee
+from sim.first_stops import foresee
 from sim.foresight import RuleSpec, point
 from sim.workload import Evals
 from sim.workloads import CurveSettings, MixSettings, curves_for, generate

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fresh_namespace import fresh_namespace
-from rig_fixtures import Rig, installed, kubelet, rig
-from tenant_users import Tenant
 
 from deploy.local.plane import Plane
+from tests.support.fresh_namespace import fresh_namespace
+from tests.support.rig_fixtures import Rig, installed, kubelet, rig
+from tests.support.tenant_users import Tenant
 
 __all__ = ["installed", "kubelet", "rig"]
 

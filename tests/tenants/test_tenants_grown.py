@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from fake_kubelet import FakeKubelet
-from operator_rig import CountingApi, Response, Rig, eventually
-from tenant_users import Tenant
 from test_tenants_pills import EVERYBODY, accepted, events, rlhfjob, runs
 
 from controller import names
 from controller.kube.resources import JOBS
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import CountingApi, Response, Rig, eventually
+from tests.support.tenant_users import Tenant
 
 Object = dict[str, Any]
 Send = Callable[[], Awaitable[Response]]
@@ -65,7 +65,7 @@ def test_a_workload_that_was_grown_while_it_waited_is_not_admitted(
                     mended |= {"template": {"spec": {"containers": containers}}}
                 alice.patch("Job", "run", {"spec": mended})
                 await eventually(lambda: runs(rig, alice), what="it to run")
-                assert engine.pool_reconciler.failing() == []
+                assert engine.pool_passes.failing() == []
 
     asyncio.run(story())
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from kubernetes.aio.client import Configuration
-from pills import NAMESPACE, pills
 
 from controller import log, names
 from controller.extender import views
@@ -41,6 +40,7 @@ from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
 from controller.operator.state.unmanaged_pods import ForeignPods
 from controller.policy.node.ledger import GpuLedger
+from tests.support.pills import NAMESPACE, pills
 
 Object = dict[str, Any]
 
@@ -51,7 +51,7 @@ HONEST = [f"honest/run-{i}" for i in range(10)]
 TIME = "2026-11-01T00:00:00Z"
 
 
-class FakeServer:
+class ObjectServer:
     """What a pass asks of an API server: objects by their addresses, patches applied, everything allowed."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class Operator:
     """An engine whose passes the test makes, and an extender's ledger beside it."""
 
     def __init__(self) -> None:
-        self.server = FakeServer()
+        self.server = ObjectServer()
         connection = Connection(Configuration(), "nowhere", lambda: None)
         clock = lambda: 1_795_000_000.0 + time.monotonic()  # noqa: E731
         self.engine = engine = Engine(Settings(instance="t"), connection, self.server, clock=clock)  # type: ignore[arg-type]
@@ -209,9 +209,9 @@ def test_no_pass_but_its_own_jobs_fails_and_none_is_late(seed: int) -> None:
 
         async def passes(keys: Any) -> None:
             for key in keys:
-                await timed("job", engine.job_reconciler.run(key))
+                await timed("job", engine.job_passes.run(key))
             for name in ("gpus", "queued"):
-                await timed("pool", engine.pool_reconciler.run(name))
+                await timed("pool", engine.pool_passes.run(name))
             pools, fresh = engine.cluster.pools(), engine.outside._fresh
             found = [obj for kind, key in fresh if (obj := engine.outside.get(kind, key)) is not None]
             engine.outside._fresh = {}
@@ -220,7 +220,7 @@ def test_no_pass_but_its_own_jobs_fails_and_none_is_late(seed: int) -> None:
         for _ in range(3):
             await passes(HONEST)
         admissions = {key: _admission(engine, key)["nodes"] for key in HONEST}
-        assert engine.job_reconciler.failing == {}
+        assert engine.job_passes.unexpected() == []
         touched: set[str] = set()
         for number, (kind, key, text) in enumerate(pills(PILLS, seed), 1):
             begun = time.perf_counter()
@@ -233,12 +233,12 @@ def test_no_pass_but_its_own_jobs_fails_and_none_is_late(seed: int) -> None:
                 operator.server.objects[kind, NAMESPACE, key.partition("/")[2]] = obj
             touched.add(f"{NAMESPACE}/{key.partition('/')[2].removesuffix('-run')}")
             if number % BATCH == 0:
-                failing = set(engine.job_reconciler.failing)
+                failing = set(engine.job_passes.unexpected())
                 await passes(sorted(touched) + HONEST)
                 touched.clear()
-                assert not (set(engine.job_reconciler.failing) & set(HONEST)), number
+                assert not (set(engine.job_passes.unexpected()) & set(HONEST)), number
                 assert all(name.startswith(f"{NAMESPACE}/") for name in failing)
-                assert engine.pool_reconciler.failing() == [], number
+                assert engine.pool_passes.failing() == [], number
         pool = operator.counted("pool")
         assert pool["failed"] == pool["unavailable"] == pool["stale"] == 0, pool
         assert pool.total() >= 2 * PILLS / BATCH
@@ -246,7 +246,7 @@ def test_no_pass_but_its_own_jobs_fails_and_none_is_late(seed: int) -> None:
         # The honest jobs have been planned all the while, and nobody has taken what they hold.
         for key in HONEST:
             assert engine.plans.cached_plan(key) is not None
-            assert engine.plans.unreadable(key) == ""
+            assert key not in engine.plans.unreadable
         assert {key: _admission(engine, key)["nodes"] for key in HONEST} == admissions
         # And the extender answers by all of them.
         for key in HONEST:

@@ -1,6 +1,6 @@
 """A cluster as the version before this one left it: its definitions, a pool, and a job that runs.
 
-The data are that version's own (`tests/api/previous.json`); its process is not run.
+The data are that version's own (`tests/support/previous.json`); its process is not run.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import previous
 import yaml
-from operator_rig import Rig
 
 from controller.api import values
 from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS
 from deploy.local.plane import Plane
+from tests.support import previous
+from tests.support.operator_rig import Rig
 
 Object = dict[str, Any]
 CRDS = Path(__file__).resolve().parents[2] / "crds"

@@ -15,10 +15,7 @@ from pathlib import Path
 
 import pytest
 import stored
-from fake_kubelet import FakeKubelet
-from fresh_namespace import fresh_namespace
 from kubernetes import client, config
-from operator_rig import OPERATOR, SETTINGS, CountingApi, Object, Rig, eventually, install
 
 from controller.api import convert
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
@@ -29,6 +26,9 @@ from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 from deploy.local.acquire import Found
 from deploy.local.plane import Plane
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.fresh_namespace import fresh_namespace
+from tests.support.operator_rig import OPERATOR, SETTINGS, CountingApi, Object, Rig, eventually, install
 
 pytestmark = pytest.mark.cluster
 

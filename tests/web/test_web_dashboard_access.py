@@ -36,7 +36,7 @@ from controller.web.reviews import (
 JANE = {"username": "jane", "uid": "7", "groups": ["dev"], "extra": {"scope": ["a", "b"]}}
 
 
-class Server:
+class AccessServer:
     """An API server that knows tokens and rights, and notes what it is asked."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Server:
         return sum(1 for found, _ in self.asked if found == kind)
 
 
-def gate(server: Server, now: Callable[[], float] = lambda: 0.0, audience: str = "") -> ReviewGate:
+def gate(server: AccessServer, now: Callable[[], float] = lambda: 0.0, audience: str = "") -> ReviewGate:
     return ReviewGate(Reviews(server, audience, now), audience)  # type: ignore[arg-type]
 
 
@@ -88,14 +88,14 @@ def jwt(**claims: Any) -> str:
 
 
 def test_a_viewer_is_who_the_api_server_says_and_sees_what_it_allows() -> None:
-    reviews = Server()
+    reviews = AccessServer()
     assert seen(gate(reviews)) == Viewer("jane", frozenset({"a"}), True)
     subjects = [spec for kind, spec in reviews.asked if kind == "SubjectAccessReview"]
     assert all((s["user"], s["uid"], s["groups"], s["extra"]) == tuple(JANE.values()) for s in subjects)
 
 
 def test_who_may_list_everywhere_is_asked_about_no_single_namespace() -> None:
-    reviews = Server()
+    reviews = AccessServer()
     reviews.rights = {("rlhfjobs", "")}
     assert seen(gate(reviews)) == Viewer("jane", None, False)
     assert reviews.count("SubjectAccessReview") == 2
@@ -104,11 +104,11 @@ def test_who_may_list_everywhere_is_asked_about_no_single_namespace() -> None:
 @pytest.mark.parametrize("token", ["", "bad", "good "])
 def test_a_token_that_nobody_knows_is_nobody(token: str) -> None:
     with pytest.raises(Unauthenticated):
-        seen(gate(Server()), token)
+        seen(gate(AccessServer()), token)
 
 
 def test_an_answer_without_a_plain_yes_is_a_no() -> None:
-    class Odd(Server):
+    class Odd(AccessServer):
         token: Any
         access: Any
 
@@ -125,7 +125,7 @@ def test_an_answer_without_a_plain_yes_is_a_no() -> None:
 
 
 def test_answers_are_remembered_and_forgotten_again() -> None:
-    reviews, now = Server(), [0.0]
+    reviews, now = AccessServer(), [0.0]
     asks = gate(reviews, lambda: now[0])
     first = seen(asks)
     before = len(reviews.asked)
@@ -143,7 +143,7 @@ def test_answers_are_remembered_and_forgotten_again() -> None:
 
 
 def test_a_token_that_was_refused_is_refused_without_asking_again_for_a_while() -> None:
-    reviews = Server()
+    reviews = AccessServer()
     asks = gate(reviews)
     for _ in range(3):
         with pytest.raises(Unauthenticated):
@@ -152,7 +152,7 @@ def test_a_token_that_was_refused_is_refused_without_asking_again_for_a_while() 
 
 
 def test_one_viewers_rights_are_never_anothers() -> None:
-    reviews = Server()
+    reviews = AccessServer()
     reviews.tokens["other"] = {**JANE, "username": "joe"}
     asks = gate(reviews)
     seen(asks)
@@ -164,7 +164,7 @@ def test_one_viewers_rights_are_never_anothers() -> None:
 
 
 def test_where_the_api_server_does_not_answer_nobody_sees_anything() -> None:
-    reviews = Server()
+    reviews = AccessServer()
     reviews.fails = True
     with pytest.raises(CannotReview, match="no answer"):
         seen(gate(reviews))
@@ -173,7 +173,7 @@ def test_where_the_api_server_does_not_answer_nobody_sees_anything() -> None:
 
 
 def test_a_full_token_of_the_api_servers_is_not_taken_and_not_even_asked_about() -> None:
-    server, soon = Server(), time.time() + 600
+    server, soon = AccessServer(), time.time() + 600
     asks = gate(server, audience=AUDIENCE)
     for token in (
         "good",
@@ -196,7 +196,7 @@ def test_a_full_token_of_the_api_servers_is_not_taken_and_not_even_asked_about()
 
 
 def test_an_api_server_that_knows_no_audiences_vouches_for_nobody_here() -> None:
-    class Older(Server):
+    class Older(AccessServer):
         async def create(self, resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
             answer = await super().create(resource, body)
             answer["status"].pop("audiences", None)
@@ -209,7 +209,7 @@ def test_an_api_server_that_knows_no_audiences_vouches_for_nobody_here() -> None
 
 
 def test_random_tokens_do_not_become_as_many_questions_to_the_api_server() -> None:
-    server, now, soon = Server(), [0.0], time.time() + 600
+    server, now, soon = AccessServer(), [0.0], time.time() + 600
     asks = gate(server, lambda: now[0], AUDIENCE)
     good, other = jwt(aud=AUDIENCE, exp=soon), jwt(aud=AUDIENCE, exp=soon, sub="other")
     server.tokens |= {good: JANE, other: JANE}
@@ -262,7 +262,7 @@ def test_the_key_is_the_whole_key() -> None:
 def test_ones_own_rights_decide_what_is_followed(
     rights: dict[str, int], wanted: tuple[str, ...], namespaces: list[str] | None, expected: Viewer
 ) -> None:
-    reviews = Server()
+    reviews = AccessServer()
     reviews.namespaces = namespaces
     reviews.rights = {(GPUPOOLS.plural, "") if n == "pools" else (RLHFJOBS.plural, n) for n in rights}
     work = own_rights(reviews, wanted, "mine")  # type: ignore[arg-type]

@@ -10,14 +10,14 @@ from typing import Any
 
 import aiohttp
 import pytest
-from dashboard_scene import STOPPED, WAITING, scene
-from dashboard_world import EVERYONE, KEY, MemoryApi, Running, job_object, pool_object, running
 
 from controller.kube.errors import NotFound, Unavailable
 from controller.web.dashboard.access import CannotReview, KeyGate, Viewer
 from controller.web.dashboard.app import Dashboard
 from controller.web.dashboard.queues import Fixed, Queues
 from controller.web.server import WebServer
+from tests.support.dashboard_scene import STOPPED, WAITING, scene
+from tests.support.dashboard_world import EVERYONE, KEY, MemoryApi, Running, job_object, pool_object, running
 
 VIEWS = (
     "/view/",

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from dashboard_world import Running, job_object, pool_object, running, with_record
 from test_web_dashboard_http import ask
 
 from controller.policy.job import conditions as c
@@ -14,6 +13,7 @@ from controller.policy.job.types import Condition, JobRecord
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import read_job, read_pool
 from controller.web.dashboard.lineup import line_up
+from tests.support.dashboard_world import Running, job_object, pool_object, running, with_record
 
 NOW = 1_763_000_000.0
 WHY = Condition(c.ADMITTED, False, "WaitingForGPUs", "0 are free", NOW, 1)

@@ -13,17 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_scene import many, scene
-from dashboard_world import (
-    healthy,
-    job_object,
-    judged,
-    over_optimising,
-    pool_object,
-    stopped,
-    until_stop,
-    with_record,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +30,17 @@ from controller.web.dashboard.settings import Settings, describe
 from controller.web.dashboard.states import GROUPS, STATES, state
 from controller.web.dashboard.svg import VARIABLES
 from controller.web.dashboard.whatif import what_if
+from tests.support.dashboard_scene import many, scene
+from tests.support.dashboard_world import (
+    healthy,
+    job_object,
+    judged,
+    over_optimising,
+    pool_object,
+    stopped,
+    until_stop,
+    with_record,
+)
 
 POOL = pool_object()
 NOW = 1_800_000_000.0

@@ -1,14 +1,8 @@
-"""The brain's own world (tests/policy/policy_world.py) makes real decision logs here too."""
+"""A past as an operator logged it, for the tests of what-if."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "policy"))
-
 from logged_world import logged
 
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from policy_world import World, logged_plans
-
 from controller.policy.job.types import WorkloadView
 from controller.policy.types import Mode
+from tests.support.policy_world import PolicyWorld, logged_plans
 
 RISE_AND_FALL = (0.1, 0.3, 0.5, 0.6, 0.55, 0.5, 0.45)
 RISE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8)
 EVAL = 600.0  # s between two evals
 
 
-class Logged(World):
+class Logged(PolicyWorld):
     """Ends jobs, too."""
 
     def progress(self, key: str, score: float, total: int) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from logged_world import Logged
-from policy_world import logged_plans
 from typer.testing import CliRunner, Result
 
 from controller.cli.main import app
 from sim.traces.past_files import read_past
 from sim.what_if.arms import Alternative, setting
 from sim.what_if.compare import compare
+from tests.support.policy_world import logged_plans
 
 SAID = (
     "2 of 8 jobs are left out of both sides, for their gangs do not fit into what is replayed, nodes 2x2;"

@@ -6,7 +6,6 @@ from math import fsum, isfinite
 from pathlib import Path
 
 import pytest
-from hidden_history import Hidden, hidden
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from sim.traces import TraceError
 from sim.traces.past import End
 from sim.what_if.arms import Alternative
 from sim.what_if.compare import Comparison, Window, compare
+from tests.support.hidden_history import Hidden, hidden
 
 SEEDS = (0, 1, 2)
 

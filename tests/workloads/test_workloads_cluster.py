@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from store_work import QUEUE, Cluster, rlhfjob, settled, start_child, work
 
 from controller import names, workloads
 from controller.checkpoints.jobs import AccessSettings, access_job
@@ -19,6 +18,7 @@ from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAcc
 from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
+from tests.support.store_work import QUEUE, Cluster, rlhfjob, settled, start_child, work
 
 
 @pytest.fixture

@@ -152,7 +152,10 @@ def same(new: str, old: str, but: Sequence[str] = ()) -> str:
 
 
 def open_namespaces(install: Install, what: str) -> tuple[Check, ...]:
-    """Return the operator writes nothing of a kind where Kubernetes' own things are, or its own."""
+    """Return the checks on where the operator may write ``what``.
+
+    It may not in namespaces kube-* nor in its own; where namespaces need a label, only in those with it.
+    """
     return (
         Check(
             "!request.namespace.startsWith('kube-')",

@@ -59,7 +59,7 @@ def doctor(
 
 
 async def examine(api: CallerApi, operator_namespace: str) -> list[Finding]:
-    """Return the whole installation."""
+    """Check the whole installation and return the findings."""
     from controller.cli.doctor import installation, rights
 
     version = [f async for f in installation.server(api)]  # without it there is nothing to go on about
@@ -73,7 +73,7 @@ async def examine(api: CallerApi, operator_namespace: str) -> list[Finding]:
 
 
 async def examine_job(api: CallerApi, name: str) -> list[Finding]:
-    """Return one job."""
+    """Check one job and return the findings."""
     from controller.cli.cluster import job as find
     from controller.cli.doctor import job as checks
     from controller.cli.reading import read

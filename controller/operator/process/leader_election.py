@@ -49,7 +49,7 @@ class Term(Protocol):
     def leads(self) -> bool: ...
 
     def check(self) -> None:
-        """Return if a write may be sent now. Raises NotLeading."""
+        """Do nothing if a write may be sent now. Raises NotLeading if not."""
 
     async def begin(self) -> None:
         """Wait until the term begins."""

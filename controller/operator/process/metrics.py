@@ -137,7 +137,7 @@ class Metrics(ProcessMetrics):
         self.decisions.labels(str(decision.mode), self._bounded(decision.proposal.reason)).inc()
 
     def _bounded(self, reason: str) -> str:
-        """Return a reason as a label: those of the rules that there are, however many somebody adds."""
+        """Return the reason as a metric label; "Other" once there are too many different ones."""
         if reason not in self._reasons and len(self._reasons) >= _REASONS:
             return "Other"
         self._reasons.add(reason)

@@ -159,7 +159,7 @@ def how_wrong(record: JobRecord, gpus: int, worked: float) -> Wrong | None:
 
 
 def correction(found: Iterable[Wrong]) -> Correction:
-    """Return the middle one of each; never less than 1: nobody is believed to be quicker than he says."""
+    """Return the median of each ratio, never less than 1: no run is expected to be quicker than stated."""
     known = list(found)
 
     def middle(ratios: Iterable[float | None]) -> float:
@@ -199,8 +199,9 @@ class Times(NamedTuple):
 def by_word(
     record: JobRecord, said: float | None, worked: float, gpus: int, trust: Correction
 ) -> Times | None:
-    """Return by what its user states, or its own pace where that is slower; None: nothing is stated, or
-    overdue.
+    """Return the times by what the user states, or by the run's own pace where that is slower.
+
+    None: nothing is stated, or the run is overdue.
 
     Args:
         record: the job's record.

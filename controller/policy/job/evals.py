@@ -271,14 +271,17 @@ def begin_life(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobReco
 def _forgotten(record: JobRecord, step: int) -> bool:
     """Return whether evals up to ``step`` may be missing that are on the way now.
 
-    A process that went back, made no eval and ended has taken later evals out of memory; one that then goes
-    on from a checkpoint beyond it is on the branch of those again, and nobody knows them any more.
+    A process that went back has taken later evals out of memory. One that then goes on from a checkpoint
+    beyond all that it is known to have reached may be on the branch of those again: a trainer that looks for
+    its newest checkpoint takes the highest step that lies there, whichever branch that is of.
     """
     former = record.lives[-1] if record.lives else None
     if former is None or former.resumed is None or former.resumed >= step:
         return False
-    made = any(p.attempt == former.attempt for p in record.evals)
-    return not made and len(record.lives) > 1
+    reached = max((p.step for p in record.evals if p.attempt == former.attempt), default=None)
+    if reached is None:
+        return len(record.lives) > 1
+    return reached < step <= record.abandoned_step
 
 
 def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
@@ -369,6 +372,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
         eval_times=record.eval_times[: max(0, len(record.eval_times) - dropped)],
         evals_seen=record.evals_seen - dropped if kept or whole else 0,
         earlier_sum=record.earlier_sum if kept else None,
+        abandoned_step=_abandoned(record),
         rule=rule,
         best=best,
         awaiting=awaiting,
@@ -397,10 +401,16 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
         eval_times=(),
         evals_seen=0,
         earlier_sum=None,
+        abandoned_step=_abandoned(record),
         rule=rule,
         best=best,
         awaiting=None,
     )
+
+
+def _abandoned(record: JobRecord) -> int:
+    """Return the highest step from which the run has ever gone back, its present evals among them."""
+    return max(record.abandoned_step, record.evals[-1].step if record.evals else 0)
 
 
 def judged_from_now_on(record: JobRecord, use: RuleInUse) -> JobRecord:
@@ -527,8 +537,11 @@ def settle_agreeing(record: JobRecord, use: RuleInUse) -> JobRecord:
 
 
 def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
-    """Return the record before all evals but ``kept`` are forgotten: of those that wait it is decided here
-    whether they count, for nobody will know it any more."""
+    """Return the record, ready for the memory of all evals but ``kept`` to be dropped.
+
+    Evals that still wait to be confirmed are decided here: they count if two or more agree and the checkpoint
+    of the best of them is secured, and count for nothing otherwise.
+    """
     record = _agreed(record, use, kept)
     if record.rule is None or not made_under(record, use):
         return record

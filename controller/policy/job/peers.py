@@ -35,7 +35,7 @@ class PeerCurve(NamedTuple):
 
     @staticmethod
     def of(record: JobRecord) -> PeerCurve | None:
-        """Return none: there are no evals, or the sum of those no longer kept is not known."""
+        """Return the curve of a job's evals; None: there are none, or the sum of older ones is not known."""
         earlier = record.evals_seen - len(record.evals)
         before = record.earlier_sum if earlier else 0.0
         if not record.evals or before is None:

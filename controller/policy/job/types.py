@@ -633,6 +633,7 @@ class JobRecord:
     baseline: EvalBaseline | None = None  # None: all evals of the run so far can be compared
     evals_seen: int = 0
     earlier_sum: float | None = None  # of the scores of those no longer kept; None: all are, or unknown
+    abandoned_step: int = 0  # highest step of an eval that was dropped because the run went back before it
     evals_missed: int = 0  # evals that left the trainer's window before they were scraped
     evals_in_attempt: int = 0  # the trainer's own count in its newest life, when last scraped
     rule: RuleRecord | None = None

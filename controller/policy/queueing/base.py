@@ -356,7 +356,10 @@ def waits_since(job: QueueJob) -> float:
 
 
 def stay_key(job: QueueJob) -> tuple[float, float, int, JobKey]:
-    """Return who waits, or runs, the longest comes first; the last parts make ties deterministic."""
+    """Return a sort key by which the job that has waited, or run, the longest comes first.
+
+    The last parts make ties deterministic.
+    """
     return (waits_since(job), job.submitted, job.sequence, job.key)
 
 

@@ -108,7 +108,7 @@ def usage(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable[J
 
 
 def whose(quota: Quota, key: JobKey) -> str:
-    """Return an entry as a job of it is told: the names of others are none of its business."""
+    """Return a name for a quota that a job of it may see: the names of other namespaces are left out."""
     others = len(quota.namespaces) - 1
     more = "" if not others else " and 1 more" if others == 1 else f" and {others} more"
     return f"namespace {key.partition('/')[0]}{more}"

@@ -217,8 +217,11 @@ class Gate:
         return None if known is None else self.params.sigmas_estimated * known
 
     def _judge_again(self, memory: Memory, point: EvalPoint) -> Memory:
-        """Return the highest of the evals that counted without a scale is refuted, or passes; where there is
-        none yet, or the evals after it are still to come, it goes on waiting for that."""
+        """Return the memory after the evals that counted without a scale were judged, the highest first.
+
+        An eval is refuted or passes; it goes on waiting while there is no scale yet, or while the evals after
+        it are still to come.
+        """
         error = memory.last[1]
         while (at := _highest(memory.young)) is not None:
             score, others = memory.young[at][1], [s for i, (_, s) in enumerate(memory.young) if i != at]

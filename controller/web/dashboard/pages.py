@@ -290,7 +290,7 @@ def stages_of(job: Job, handed_to: str) -> list[tuple[str, float | None]]:
 
 
 def handover(pool: str, back: HandoverStatus, viewer: Viewer) -> Handover:
-    """Return names of namespaces that the viewer may not read are left out."""
+    """Return a handover as the page shows it, without names of jobs that the viewer may not read."""
     from controller.api.values import seconds
 
     start = seconds(back.decided_time)

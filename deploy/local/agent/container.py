@@ -154,7 +154,7 @@ class Container:
             self.host.changed()
 
     async def _once(self, command: Command, folder: Path) -> Ended:
-        """Return one run, from start to end."""
+        """Run the container once, from start to end, and return how it ended."""
         name = self.spec["name"]
         number = self._number
         self._forget(number - _KEPT_RUNS)

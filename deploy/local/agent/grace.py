@@ -38,7 +38,7 @@ class Grace:
 
 
 async def first_of(*waits: asyncio.Future[Any] | asyncio.Event) -> None:
-    """Return when one of the futures is done or one of the events is set; cancels none of the futures."""
+    """Wait until one of the futures is done or one of the events is set; cancel none of the futures."""
     tasks: list[asyncio.Future[Any]] = [
         asyncio.ensure_future(w.wait()) for w in waits if isinstance(w, asyncio.Event)
     ]

@@ -102,8 +102,12 @@ class Api:
         content_type: str = "application/json",
         params: Mapping[str, str] | None = None,
     ) -> Object:
-        """Return one request. Raises ApiError for any answer but 2xx, aiohttp.ClientError when there is
-        none."""
+        """Send one request and return the answer.
+
+        Raises:
+            ApiError: the answer is not 2xx.
+            aiohttp.ClientError: there is no answer.
+        """
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type} if body is not None else {}
         async with self.session.request(

@@ -38,8 +38,10 @@ def container_mounts(
 
 
 def missing_folder(cwd: str, mounts: Sequence[Mount]) -> list[Mount]:
-    """Return a working directory that neither the machine nor a volume has is made, in the container's root
-    only."""
+    """Return the mount that makes the working directory, if neither the machine nor a volume has it.
+
+    It is made in the container's root only. Empty: the directory is there.
+    """
     if os.path.isdir(cwd) or any(cwd == m.target or cwd.startswith(m.target + "/") for m in mounts):
         return []
     return [Mount(None, cwd)]

@@ -1,5 +1,5 @@
 """`python -m tests.bench tenants`: honest jobs beside hostile ones, against the same jobs alone.
 
 On a real control plane with the operator as a process under its own identity, and pods that nobody runs
-(`tests/operator/fake_kubelet.py`): their pages are served here, and by the hostile process.
+(`tests/support/fake_kubelet.py`): their pages are served here, and by the hostile process.
 """

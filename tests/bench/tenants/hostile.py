@@ -28,10 +28,8 @@ import aiohttp
 from controller import names
 from tests.bench.tenants.pages import HEAD, page, serve, whole
 from tests.bench.tenants.plan import Object
-from tests.bench.tenants.stage import RLHFJOBS, ROOT, rlhfjob, template
-
-sys.path.append(str(ROOT / "tests" / "tenants"))
-from pills import pills
+from tests.bench.tenants.stage import RLHFJOBS, rlhfjob, template
+from tests.support.pills import pills
 
 _SLOW = 4.9  # s
 _LIVE = 5  # objects of one attack in a namespace at a time: more is a matter of ResourceQuotas

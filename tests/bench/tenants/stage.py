@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,13 +17,11 @@ from deploy.local.plane import Plane
 from deploy.local.ports import free_port
 from tests.bench.faults.operators import Operator
 from tests.bench.tenants.plan import METRIC, Honest, Object, Scale
+from tests.support.fake_kubelet import FakeKubelet, FakeStore
+from tests.support.operator_rig import install
+from tests.support.tenant_users import Tenant
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "operator")]
-
-from fake_kubelet import FakeKubelet, FakeStore  # noqa: E402
-from operator_rig import install  # noqa: E402
-from tenant_users import Tenant  # noqa: E402
 
 RLHFJOBS = "/apis/evalstop.dev/v1alpha1"
 LABEL = "evalstop.dev/bench"

@@ -42,6 +42,8 @@ class Oracle(Settling, Stops, Gpus):
         life, case = job.life, self.case(job)
         if life is None or view.outcome is not ScrapeOutcome.OK or case.shown is view:
             return
+        if "Off" in (job.spec("mode", "Enforce"), self.world.cap):
+            return  # nobody looks at it; if the process is still there once somebody does, it counts
         case.shown = view
         shown = {(str(p.attempt), p.step, p.score) for p in view.points}
         branch = {id(e) for e in life.branch}

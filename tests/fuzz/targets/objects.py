@@ -4,10 +4,8 @@ questions, which hold their pods."""
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from controller import bounded, names, workloads
@@ -48,9 +46,7 @@ from controller.workloads.child import child_problem
 from controller.workloads.shape import shape_problem
 from tests.fuzz.target import Target
 from tests.fuzz.targets import story
-
-sys.path.append(str(Path(__file__).parents[2] / "tenants"))
-import pills
+from tests.support import pills
 
 Object = dict[str, Any]
 NOW = 1795413600.0

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from controller.checkpoints import inventory, ownership, pins, s3, saves, securing, weights
@@ -23,9 +21,7 @@ from controller.checkpoints.request import BranchLife, Request
 from controller.checkpoints.retaining import _first_seen
 from controller.checkpoints.uploads import Upload
 from tests.fuzz.target import Target
-
-sys.path.append(str(Path(__file__).parents[2] / "checkpoints"))
-import trainers_files
+from tests.support import trainers_files
 
 OWNER = "8f1c0a52-1f7e-4a51-9d0a-2f3b6c1d7e90"
 DIGEST = "sha256:" + "ab" * 32

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from controller.api import convert
-
-sys.path.append(str(Path(__file__).parents[2] / "policy"))
-from policy_world import World, logged_plans
+from tests.support.policy_world import PolicyWorld, logged_plans
 
 
 @cache
-def _told() -> tuple[list[str], World]:
+def _told() -> tuple[list[str], PolicyWorld]:
     with logged_plans() as lines:
-        world = World({"n1": 2, "n2": 2})
+        world = PolicyWorld({"n1": 2, "n2": 2})
         world.submit("ns/a", 2, 2)
         world.submit("ns/b", 2, 2)
         world.settle()

@@ -1,0 +1,248 @@
+"""What a run's conditions say while something goes on, or comes no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.policy.job import conditions as c
+from controller.policy.job.types import Operation, Page, ResumeFrom, ResumeRequest, RunState
+from controller.policy.types import Attempt, EvalPoint, PolicySpec
+from tests.support.policy_world import Job, PolicyWorld
+
+GB = 10**9
+OWN, OTHER = Attempt(1, "1"), Attempt(9, "zz")
+UNUSABLE = {
+    "of no samples": lambda step: EvalPoint(step, 0.0, OWN, samples=0),
+    "of another process": lambda step: EvalPoint(step, 0.5, OTHER),
+    "not a number": lambda step: EvalPoint(step, float("nan"), OWN),
+}
+
+
+def told(job: Job, kind: str) -> tuple[bool, str, str]:
+    found = job.record.condition(kind)
+    assert found is not None, kind
+    return found.status, found.reason, found.message
+
+
+def running(**spec: object) -> tuple[PolicyWorld, Job]:
+    world = PolicyWorld({"n1": 8})
+    job = world.submit("a", **spec)
+    world.settle()
+    return world, job
+
+
+# -- pages that bring nothing usable ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_a_page_that_never_brings_a_usable_eval_shows(what: str) -> None:
+    """Told from the first page on: there are no evals whose times would tell their interval."""
+    world, job = running()
+    for k in range(1, 21):
+        world.now += 600
+        points = tuple(UNUSABLE[what](10 * (i + 1)) for i in range(k))
+        world.scrape("a", points=points, checkpoint_step=0, page=Page("uid-a", OWN))
+        world.step("a")
+        if k == 1:
+            assert told(job, c.METRICS)[0], "no eval is overdue with the first page"
+    status, reason, message = told(job, c.METRICS)
+    assert (status, reason) == (False, "NoNewEvals")
+    assert f"20 {what}" in message
+
+
+def test_a_process_that_begins_anew_with_a_dead_scorer_is_missed() -> None:
+    """Its restart from step 0 empties `eval_times`; since when an eval is due stands apart from them."""
+    world, job = running()
+    for score in (0.1, 0.2, 0.3, 0.4, 0.5):
+        world.now += 600
+        world.scores("a", score)
+        world.settle()
+    later = Attempt(1, "2")
+    said = []
+    for k in range(1, 9):
+        world.now += 600
+        points = tuple(EvalPoint(10 * (i + 1), 0.0, later, samples=0) for i in range(k))
+        world.scrape("a", points=points, checkpoint_step=0, resumed_step=0)
+        world.step("a")
+        said.append(told(job, c.METRICS)[:2])
+    assert job.record.eval_times == ()
+    assert said[:4] == [(True, "Scraped")] * 4, "four of the intervals it had, counted from the new process"
+    assert said[-1] == (False, "NoNewEvals")
+    assert "though one takes 10" in told(job, c.METRICS)[2]
+    assert type(job.record.evals_due.interval) is float, "a whole number is refused by the status' schema"
+    world.scrape("a", points=(EvalPoint(90, 0.4, later),), checkpoint_step=0, resumed_step=0)
+    world.step("a")
+    assert told(job, c.METRICS)[:2] == (True, "Scraped")
+
+
+def test_hours_in_the_queue_are_no_silence() -> None:
+    """A run that waits and is started again has its interval to make the first eval of the new attempt."""
+    world, job = running()
+    for score in (0.1, 0.2, 0.3, 0.4, 0.5):
+        world.now += 600
+        world.scores("a", score)
+        world.settle()
+    job.wish(run_state=RunState.STOPPED)
+    world.settle()
+    world.now += 20_000
+    job.wish(run_state=RunState.RUN)
+    world.settle()
+    points = job.observed.scrape.points
+    world.scrape("a", points=points, page=Page("uid-a", Attempt(2, "1")), resumed_step=50)
+    world.step("a")
+    assert told(job, c.METRICS)[0]
+    world.now += 3000
+    world.scrape("a", points=points, page=Page("uid-a", Attempt(2, "1")), resumed_step=50)
+    world.step("a")
+    assert told(job, c.METRICS)[:2] == (False, "NoNewEvals")
+
+
+def test_a_verdict_of_a_run_with_two_evals_grows_old_too() -> None:  # row 10
+    world, job = running(rule=PolicySpec("kDeclines", {"k": 1}))
+    world.now += 600
+    world.scores("a", 0.5)
+    world.settle()
+    world.now += 600
+    world.scores("a", 0.4)
+    for _ in range(3):
+        world.step("a")
+    assert job.plan.proposal is not None
+    world.now += 24 * 3600
+    job.observed = replace(job.observed, scrape=replace(job.observed.scrape, at=world.now))
+    assert world.step("a").proposal is None
+    assert told(job, c.TERMINATION)[:2] == (False, "VerdictOutdated")
+
+
+# -- what is under way --------------------------------------------------------------------------------------
+
+
+def stopped_once() -> tuple[PolicyWorld, Job]:
+    world, job = running(rule=PolicySpec("kDeclines", {"k": 1}))
+    world.scores("a", 0.5)
+    world.settle()
+    job.wish(run_state=RunState.STOPPED)
+    world.settle()
+    assert told(job, c.RETAINED)[0]
+    return world, job
+
+
+def test_a_restore_tells_how_far_it_is_and_what_ails_it() -> None:
+    """It said "resume 'r1': from Best" in every pass, with two Events each."""
+    world, job = stopped_once()
+    request = ResumeRequest("r1", ResumeFrom.BEST)
+    job.wish(run_state=RunState.RUN, resume=request)
+    world.slow = frozenset({Operation.RESTORE})
+    events = [e.reason for e in world.step("a").events]
+    assert events == ["Restoring"]
+    world.step("a")
+    for k in (1, 2, 3):
+        world.move_copy("a", 100 * GB * k, 1000 * GB)
+        assert world.step("a", seconds=60).events == ()
+        assert told(job, c.RESUMED)[:2] == (False, "Restoring")
+        assert f"{k}00 GB of 1 TB" in told(job, c.RESUMED)[2]
+    (view,) = job.observed.access
+    failed = replace(view, finished=True, reason="OutOfSpace", message="no room", progress=None)
+    job.observed = replace(job.observed, access=(failed,))
+    assert [e.reason for e in world.step("a").events] == ["OutOfSpace"]
+    for _ in range(3):
+        assert world.step("a").events == ()
+        status, reason, message = told(job, c.RESUMED)
+        assert (status, reason) == (False, "OutOfSpace")
+        assert "try 1 failed" in message
+        assert "What helps: make room" in message
+
+
+def test_the_copy_of_a_second_stop_is_not_that_of_the_first() -> None:
+    world, job = stopped_once()
+    job.wish(run_state=RunState.RUN)
+    world.settle()
+    job.checkpoints.add(20)
+    point = EvalPoint(20, 0.9, Attempt(2, "x"))
+    world.scrape("a", points=(point,), checkpoint_step=20, resumed_step=10)
+    world.settle()
+    world.slow = frozenset({Operation.RETAIN})
+    job.wish(run_state=RunState.STOPPED)
+    for k in (1, 2, 3, 4):
+        world.step("a", seconds=30)
+        world.move_copy("a", 100 * GB * k, 1000 * GB)
+        found = job.record.condition(c.RETAINED)
+        assert found is None or not found.status, "what is on its way is not retained"
+    assert told(job, c.RETAINED)[1] == "InProgress"
+    assert "step 20: 300 GB of 1 TB" in told(job, c.RETAINED)[2]
+
+
+def test_a_new_best_that_takes_long_to_pin_is_told_with_the_pin_that_stands() -> None:
+    world, job = running()
+    world.scores("a", 0.5)
+    world.settle()
+    world.slow = frozenset({Operation.SECURE})
+    world.scores("a", 0.6)
+    world.step("a")
+    events = []
+    for k in range(1, 8):
+        world.move_copy("a", 10 * GB * k, 1000 * GB)
+        events += world.step("a", seconds=15).events
+        assert told(job, c.SECURED)[0] == (k <= 4), "a minute is short"
+    status, reason, message = told(job, c.SECURED)
+    assert (status, reason) == (False, "InProgress")
+    assert "step 20: 70 GB of 1 TB" in message
+    assert "the pin of step 10, the best before, stands" in message
+    assert [e.reason for e in events] == ["InProgress"], "once"
+    world.slow = frozenset()
+    (view,) = job.observed.access
+    job.observed = replace(job.observed, access=(world._access(job, world.asked[view.request_id]),))
+    world.step("a")
+    assert told(job, c.SECURED)[:2] == (True, "Secured")
+
+
+def test_a_new_best_that_is_no_more_leaves_the_former_in_safety() -> None:
+    """The run went back to before it: the Job is given up, and the condition says what is pinned."""
+    world, job = running()
+    world.scores("a", 0.5)
+    world.settle()
+    world.slow = frozenset({Operation.SECURE})
+    world.scores("a", 0.6)
+    for _ in range(8):
+        world.step("a", seconds=15)
+        world.move_copy("a", 10 * GB, 1000 * GB)
+    assert told(job, c.SECURED)[1] == "InProgress"
+    later = Attempt(1, "2")
+    world.slow = frozenset()
+    job.observed = replace(job.observed, access=())
+    world.scrape("a", points=(), page=Page("uid-a", later), resumed_step=10, checkpoint_step=10)
+    for _ in range(4):
+        world.step("a", seconds=15)
+    world.scrape("a", points=(EvalPoint(20, 0.4, later),), resumed_step=10, checkpoint_step=20)
+    for _ in range(20):
+        world.step("a", seconds=15)
+    assert job.record.best is not None
+    assert job.record.best.step == 10
+    assert told(job, c.SECURED)[:2] == (True, "Secured")
+
+
+def test_a_users_pin_tells_how_far_it_is() -> None:
+    world, job = running()
+    world.scores("a", 0.5, 0.4)
+    world.settle()
+    world.slow = frozenset({Operation.PIN})
+    job.wish(pins=(20,))
+    events = list(world.step("a").events)
+    for k in (1, 2):
+        world.move_copy("a", 100 * GB * k, 1000 * GB)
+        events += world.step("a", seconds=60).events
+    assert told(job, c.PINNED)[:2] == (False, "Pinning")
+    assert "step 20: 200 GB of 1 TB" in told(job, c.PINNED)[2]
+    assert [e.reason for e in events] == ["Pinning"]
+
+
+def test_by_what_a_pin_is_known_to_be_whole_is_told() -> None:
+    world, job = running()
+    answer = world._access
+    world._access = lambda job, ask: replace(answer(job, ask), evidence="Siblings")  # type: ignore[method-assign]
+    world.scores("a", 0.5)
+    world.settle()
+    assert job.record.secured is not None
+    assert job.record.secured.evidence == "Siblings"
+    assert told(job, c.SECURED)[2].endswith("for it has no save record")
