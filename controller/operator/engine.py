@@ -24,7 +24,7 @@ from controller.kube.connect import Connection
 from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
 from controller.kube.packed import Stored
-from controller.kube.resources import BY_KOPF, GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
+from controller.kube.resources import BY_KOPF, GPUPOOLS, RLHFJOBS, Resource
 from controller.kube.spread import follow
 from controller.kube.trim import Object
 from controller.kube.versioned import Stale
@@ -33,33 +33,35 @@ from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
 from controller.operator.process.clock import Advance, ServerClock
 from controller.operator.process.decision_log import DecisionLog
-from controller.operator.process.health import Health, measure_lag
 from controller.operator.process.leader_election import Term, Unopposed
+from controller.operator.process.loop_lag import measure_lag
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.settings import Settings
 from controller.operator.process.workqueue import Closed, Locks, WorkQueue
 from controller.operator.reconcile.actions import Actions
 from controller.operator.reconcile.fleet import breaker_open
 from controller.operator.reconcile.job import JobReconciler
+from controller.operator.reconcile.passes import Passes
 from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.reconcile.pool import PoolReconciler
+from controller.operator.reconcile.pool_loader import PoolLoader
 from controller.operator.reconcile.scrape_targets import ScrapeTargets
 from controller.operator.reconcile.status_writer import StatusWriter
+from controller.operator.reconcile.triggers import Triggers
 from controller.operator.reconcile.validation import SpecChecks
 from controller.operator.state.access_progress import AccessProgress
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices
 from controller.operator.state.external_queues import ExternalQueues
-from controller.operator.state.nodes import place
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import ForeignPods
-from controller.policy.types import JobKey, JobView
 from controller.web import app as web
 from controller.web.connections import Connections
+from controller.web.health import Health
 from controller.web.hosts import Hosts
 from controller.web.reviews import Reviews
 from controller.web.server import WebServer
-from controller.web.status import health_app, metrics_server
+from controller.web.status import health_server, metrics_server
 
 _logger = log.get("evalstop.engine")
 
@@ -71,15 +73,11 @@ GRAIN = 0.03
 HEADSTART = 20.0
 # Descriptors that no connection to us may take: the API client has up to 100 connections, kopf a few.
 RESERVED = 128
-# s within which a pool looks at what its jobs' new evals tell of the noise: with many jobs they always do.
-LEARN_DELAY = 30.0
-
+# s after which a pass of a pool is made again that found something changed: with many jobs some always is.
+STALE_POOL = 0.05
 # s for which no pass of a pool may succeed, or nothing be heard of a kind, before /readyz says so.
 FAILING = 60.0
 DEAF = 300.0
-
-# Key of the pass that only sees to the nodes' taints, for when there is no pool left to have one.
-NO_POOL = ""
 
 
 class Engine:
@@ -127,13 +125,7 @@ class Engine:
         self.health = Health(settings.stall_seconds, monotonic)
         # Probes, scrapes and API calls need descriptors: whoever connects to us leaves them theirs.
         self.connections = Connections.of_process(RESERVED + settings.scrape_concurrency)
-        self.server = WebServer(
-            health_app(self.health.stalled, self.health.unready, self.health.notes),
-            settings.host,
-            settings.port,
-            connections=self.connections,
-            name="health",
-        )
+        self.server = health_server(self.health, settings.host, settings.port, self.connections)
         # A standby shows its metrics, too: its questions about tokens need no permit.
         self._reviews = Api(connection, settings.api_timeout, self.metrics.call)
         self.metrics_server = metrics_server(
@@ -150,8 +142,6 @@ class Engine:
             connections=self.connections,
             name="queue",
         )
-        self._standings: dict[JobKey, tuple[str, tuple[object, ...] | None]] = {}
-        self._shown: dict[JobKey, tuple[object, ...]] = {}
         self._progress = {"jobs": monotonic(), "pools": monotonic()}
         self._working = False  # passes and scrapes go on; before that nobody waits for them
         self._scrape = scrape
@@ -179,50 +169,60 @@ class Engine:
         self._mending = False
         self._shell: WatchShell | None = None
 
-        locks = Locks()
-        self._writer = writer = StatusWriter(self.api, self.cache, self.cluster, self.metrics, self.term)
         self.targets = ScrapeTargets(self.cluster, self.metrics)
         self.foreign = ForeignPods(self.api, settings.namespaces)
         self.taints = Taints(self.api, self.cache)
+        self.triggers = Triggers(self.cache, self.taints.owner_of, self.pools, settings.pool_delay)
+        self.devices = Devices(self.api, self.cluster, self.triggers.gpus_moved, settings.namespaces)
+        self.cluster.claimed = self.devices.gpus_of
+        self.cluster.changed = self.jobs.add
+        self.cluster.pool_changed = self.triggers.pool_changed
+        self.cache.subscribe(self._job_gone)
+        self._set_up_passes(clock, monotonic)
+        self._set_up_health()
+
+    def _set_up_passes(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        api, cache, cluster, plans, locks = self.api, self.cache, self.cluster, self.plans, Locks()
+        self._writer = writer = StatusWriter(api, cache, cluster, self.metrics, self.term)
         recorder = Recorder(
-            self.api, settings.instance, clock, dropped=lambda reason: self.metrics.events_dropped.inc()
+            api, self._settings.instance, clock, dropped=lambda reason: self.metrics.events_dropped.inc()
         )
-        self.job_reconciler = JobReconciler(
-            self.cluster,
-            self.plans,
-            SpecChecks(self.api, self.cache, self.cluster),
+        self.job_reconciler = jobs = JobReconciler(
+            cluster,
+            plans,
+            SpecChecks(api, cache, cluster),
             writer,
-            Actions(self.api, self.cache, self.cluster, settings, self.outside.cache, clock),
+            Actions(api, cache, cluster, self._settings, self.outside.cache, clock),
             self.targets,
             recorder,
-            self.metrics,
-            self.jobs,
+            self.triggers,
             locks,
-            self._offer,
         )
-        self.pool_reconciler = PoolReconciler(
-            self.cache,
-            self.cluster,
-            self.plans,
+        self.pool_reconciler = pools = PoolReconciler(
+            cache,
+            cluster,
+            plans,
+            PoolLoader(cache, cluster, plans, self.taints, self.foreign, self.devices, clock),
             writer,
             recorder,
             self.taints,
-            self.foreign,
             self.metrics,
-            self.pools,
             locks,
             clock,
             monotonic,
         )
-        self.devices = Devices(self.api, self.cluster, self._gpus_moved, settings.namespaces)
-        self.cluster.claimed = self.devices.gpus_of
-        self.pool_reconciler.devices = self.devices
-        self.cluster.changed = self.jobs.add
-        self.cluster.pool_changed = self._pool_later
-        self.cache.subscribe(self._node_changed)
-        self.cache.subscribe(self._pod_changed)
-        self.cache.subscribe(self._job_gone)
-        self._set_up_health()
+        self.job_passes = Passes(
+            "job", jobs.reconcile, self.jobs, self.metrics, monotonic, report=jobs.report_failure
+        )
+        self.pool_passes = Passes(
+            "pool",
+            pools.reconcile,
+            self.pools,
+            self.metrics,
+            monotonic,
+            stale_again=STALE_POOL,
+            rest=lambda: pools.rest,
+        )
 
     # -- the life of the process -----------------------------------------------------------------------
 
@@ -305,12 +305,10 @@ class Engine:
             )
             await self._start_kopf(shell)
             self._begin_work(loop)
-            workers = [
-                self._work(self.jobs, "jobs", self.job_reconciler.run) for _ in range(self._settings.workers)
-            ]
+            workers = [self._work(self.jobs, "jobs", self.job_passes) for _ in range(self._settings.workers)]
             tasks = watches + self._spawn(
                 *workers,
-                self._work(self.pools, "pools", self.pool_reconciler.run),
+                self._work(self.pools, "pools", self.pool_passes),
                 loop.run(),
                 self.outside.run(),
                 self.progress.run(),
@@ -344,14 +342,12 @@ class Engine:
             watch.list_again()
         await asyncio.Event().wait()  # a part that ends, ends the process
 
-    async def _work(
-        self, queue: WorkQueue, name: str, run: Callable[[str], Coroutine[Any, Any, float | None]]
-    ) -> None:
+    async def _work(self, queue: WorkQueue, name: str, passes: Passes) -> None:
         with contextlib.suppress(Closed):
             while True:
                 key, rest = await queue.get(), 0.0
                 try:
-                    rest = await run(key) or 0.0
+                    rest = await passes.run(key)
                 finally:
                     queue.done(key, rest)
                     self._progress[name] = time.monotonic()
@@ -422,7 +418,7 @@ class Engine:
             return
         owners = self.taints.owners()
         for pool in {owners[node] for node in changed if node in owners}:
-            self._pool_later(pool)
+            self.triggers.pool_changed(pool)
 
     async def _look_at_foreign_pods(self) -> None:
         while True:
@@ -430,58 +426,9 @@ class Engine:
             await asyncio.sleep(self.foreign.pause(settings.foreign_seconds, settings.foreign_list_seconds))
             await self._look_at_foreign_pods_once()
 
-    # -- who is to be looked at --------------------------------------------------------------------------
-
-    def _pool_later(self, name: str) -> None:
-        """Soon, so that a burst of events makes one pass."""
-        self.pools.sooner(name, self._settings.pool_delay)
-
     def _job_gone(self, resource: Resource, old: Object | None, new: Object | None) -> None:
         if resource == RLHFJOBS and new is None and old is not None:
             self.metrics.jobs.forget(key_of(old))
-
-    def _node_changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
-        if resource != NODES:
-            return
-        for name in [pool["metadata"]["name"] for pool in self.cache.values(GPUPOOLS)] or [NO_POOL]:
-            self._pool_later(name)
-
-    def _pod_changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
-        """Ask for a pass of the pool when a pod has taken or left a node.
-
-        The pool would not always hear of it from a job: pods of a deleted job hold their GPUs until they are
-        gone.
-        """
-        if resource != PODS:
-            return
-        places = {place(obj) for obj in (old, new)}
-        for node in (places - {None}) if len(places) > 1 else ():
-            if node is not None and (pool := self.taints.owner_of(node)) is not None:
-                self._pool_later(pool)
-
-    def _gpus_moved(self, node: str) -> None:
-        """GPUs of a node came, went, or changed hands by a claim."""
-        if (pool := self.taints.owner_of(node)) is not None:
-            self._pool_later(pool)
-
-    def _offer(self, key: JobKey, pool: str, view: JobView | None) -> None:
-        """If a job stands otherwise before its pool than it did, the pool is to look.
-
-        Service attained and estimates grow all the time: policies that go by them ask to be woken.
-        """
-        known, now = self._standings.get(key, ("", None)), (pool, _standing(view))
-        if view is not None and self._shown.get(key) != (shown := _shown(view)):
-            self._shown[key] = shown
-            self.pools.sooner(pool, LEARN_DELAY)
-        if known == now:
-            return
-        for name in {known[0], pool} - {""}:
-            self._pool_later(name)
-        if view is None:
-            self._standings.pop(key, None)
-            self._shown.pop(key, None)
-        else:
-            self._standings[key] = now
 
     # -- health and metrics ------------------------------------------------------------------------------
 
@@ -542,7 +489,7 @@ class Engine:
         metrics.gauge(
             "evalstop_unreadable_jobs",
             "RLHFJobs that are left alone: their status does not read back, or they are put aside",
-            lambda: [((), float(self.plans.unreadable_count))],
+            lambda: [((), float(len(self.plans.unreadable)))],
         )
         metrics.gauge(
             "evalstop_objects_put_aside",
@@ -553,12 +500,12 @@ class Engine:
         metrics.gauge(
             "evalstop_failing_jobs",
             "RLHFJobs whose passes fail in a way they should not",
-            lambda: [((), float(len(self.job_reconciler.failing)))],
+            lambda: [((), float(len(self.job_passes.unexpected())))],
         )
         metrics.gauge(
             "evalstop_pool_failing_seconds",
             "For how long no pass of the GPUPool that is worst off has succeeded; 0: each one's last did",
-            lambda: [((), max((seconds for _, seconds, _ in self.pool_reconciler.failing()), default=0.0))],
+            lambda: [((), max((found.seconds for found in self.pool_passes.failing()), default=0.0))],
         )
         metrics.gauge(
             "evalstop_circuit_breaker_open",
@@ -567,22 +514,20 @@ class Engine:
         )
 
     def _failing_pools(self) -> str | None:
-        told = [
+        reported = [
             f"no pass of GPUPool {name} has succeeded for {seconds:.0f} s ({shown(why, 200)})"
-            for name, seconds, why in self.pool_reconciler.failing()
+            for name, seconds, why, _ in self.pool_passes.failing()
             if seconds > FAILING
         ]
-        return "; ".join(told) or None
+        return "; ".join(reported) or None
 
     def _failing_jobs(self) -> str | None:
-        """Return how many jobs' passes fail, for people; None: none fails.
+        """Return how many jobs' passes fail as none should, for people; None: none does.
 
         It does not make the operator unready, since the cause may lie in one tenant's job.
         """
-        failing = self.job_reconciler.failing
-        if not failing:
-            return None
-        return f"passes of {len(failing)} jobs fail; the log names them"
+        failing = self.job_passes.unexpected()
+        return f"passes of {len(failing)} jobs fail; the log names them" if failing else None
 
     def _deaf(self) -> str | None:
         now = time.monotonic()
@@ -653,27 +598,3 @@ async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _shown(view: JobView) -> tuple[object, ...]:
-    """Return what of a job its pool learns from, or asks when another one is to be stopped."""
-    return view.readings[-1:], view.evaluator, view.noise, view.progress, view.loss_trend
-
-
-def _standing(view: JobView | None) -> tuple[object, ...] | None:
-    """Return what of a job its pool must hear of at once."""
-    if view is None:
-        return None
-    return (
-        view.state,
-        view.bound,
-        view.unbound,
-        view.nodes,
-        view.priority,
-        view.gpus,
-        view.proposal,
-        view.demoted,
-        view.offer,
-        view.queue_says,
-        view.refused,
-    )

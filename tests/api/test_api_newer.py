@@ -65,11 +65,11 @@ def test_the_operator_plans_nothing_for_such_a_job_and_says_so() -> None:
     known = JOB | {"metadata": ABOUT, "status": {"attempt": 1}}
     cache.put(RLHFJOBS, known)
     key = "team/run"
-    assert brain.plan(key) is not None
+    assert brain.newest_plan(key) is not None
     newer = {"metadata": ABOUT | {"resourceVersion": "2"}, "status": {"attempt": 1, "mood": "good"}}
     cache.put(RLHFJOBS, known | newer)
-    assert brain.plan(key) is None
-    assert (bool(brain.unreadable(key)), brain.unreadable_count) == (True, 1)
+    assert brain.newest_plan(key) is None
+    assert list(brain.unreadable) == [key]
     assert brain.cached_plan(key) is None, "nor is an earlier plan carried out"
 
 

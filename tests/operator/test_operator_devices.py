@@ -23,9 +23,8 @@ from controller.kube.resources import (
 )
 from controller.kube.trim import trim
 from controller.operator.process.metrics import Metrics
-from controller.operator.process.workqueue import Locks
 from controller.operator.reconcile.plan_cache import PlanCache
-from controller.operator.reconcile.pool import PoolReconciler
+from controller.operator.reconcile.pool_loader import PoolLoader
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices
 from controller.policy.pool.gpu_accounting import free_gpus
@@ -158,30 +157,15 @@ class Cluster:
 
     def snapshot(self) -> tuple[Any, Any]:
         brain = PlanCache(self.world, Metrics(), lambda: 1.9e9)
-        taints = SimpleNamespace(nodes_of=lambda name: {"n1", "n2"}, contested=dict)
-        foreign, parts = SimpleNamespace(pods=list), SimpleNamespace()
-        made = PoolReconciler(
-            self.cache,
-            self.world,
-            brain,
-            parts,
-            parts,
-            taints,
-            foreign,
-            Metrics(),
-            parts,
-            Locks(),
-            lambda: 1.9e9,
-            time.monotonic,
-        )  # type: ignore[arg-type]
-        made.devices = self.devices
+        taints: Any = SimpleNamespace(nodes_of=lambda name: {"n1", "n2"}, contested=dict)
+        foreign: Any = SimpleNamespace(pods=list)
+        loader = PoolLoader(self.cache, self.world, brain, taints, foreign, self.devices, lambda: 1.9e9)
         obj = self.cache.get(GPUPOOLS, "gpus")
         assert obj is not None
         parsed: Any = convert.parse_pool(obj)
-        thoughts = made._planned_jobs("gpus")
-        views = made._views(parsed, thoughts, 1.9e9)
-        around = made._surroundings(parsed, thoughts, views)
-        return made._snapshot(parsed, obj, thoughts, views, around, 1.9e9), around
+        loaded = loader.load(parsed, obj)
+        around = loader.surroundings(loaded)
+        return loader.snapshot(loaded, around), around
 
 
 def test_nodes_that_have_gpus_by_slices_alone_have_that_capacity() -> None:

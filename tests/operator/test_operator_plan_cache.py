@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
-from controller.kube.versioned import Stale
 from controller.operator.process.metrics import Metrics
-from controller.operator.process.workqueue import Locks, WorkQueue
+from controller.operator.process.workqueue import Locks
 from controller.operator.reconcile.job import JobReconciler
+from controller.operator.reconcile.passes import Result
 from controller.operator.reconcile.plan_cache import KEPT_WHOLE, PlanCache
+from controller.operator.reconcile.planned_job import FullPlan
 from controller.operator.state.cluster import ClusterState
 from controller.policy import decision_log
 
@@ -64,74 +66,114 @@ def plans(log: Any) -> PlanCache:
     return PlanCache(ClusterState(cache, time.monotonic), Metrics(), lambda: 1.9e9, log)
 
 
-def test_a_plan_that_is_no_longer_kept_whole_is_made_again_and_is_the_same(
-    plans: PlanCache, log: Any
-) -> None:
-    first = plans.plan(KEYS[0])
-    assert first is not None
-    loaded, plan, version = first.loaded, first.plan, first.version
+def planned(plans: PlanCache, key: str) -> FullPlan:
+    loaded = plans.load(key)
+    assert loaded is not None
+    return plans.plan(loaded)
+
+
+def test_a_plan_that_is_no_longer_kept_whole_is_made_anew_and_is_the_same(plans: PlanCache, log: Any) -> None:
+    first = planned(plans, KEYS[0])
+    assert plans.newest_plan(KEYS[0]) is first
     assert len(log) == 1
     for key in KEYS[1:]:
-        assert plans.plan(key) is not None
+        planned(plans, key)
     assert len(log) == len(KEYS)
-    assert plans.cached_plan(KEYS[0]) is first
-    assert first.view == plans.cached_plan(KEYS[0]).view  # type: ignore[union-attr]
+    assert plans.cached_plan(KEYS[0]) is first.planned_job
     assert len(log) == len(KEYS), "the pool's extract is at hand"
-    assert first.plan == plan
-    assert (first.loaded.desired, first.loaded.observed) == (loaded.desired, loaded.observed)
-    assert first.version == version
-    assert len(log) == len(KEYS) + 1, "it was planned again once, and that is told"
+    again = plans.newest_plan(KEYS[0])
+    assert again is not None
+    assert again is not first
+    assert again == first
+    assert len(log) == len(KEYS) + 1, "it was planned again once, and that is logged"
+    assert plans.newest_plan(KEYS[0]) is again
+    assert plans.cached_plan(KEYS[0]) is again.planned_job
     assert all(entry.same for entry in decision_log.replay(log))
 
 
-def test_of_one_that_has_changed_since_nothing_is_made_up(plans: PlanCache) -> None:
-    first = plans.plan(KEYS[0])
-    assert first is not None
-    for key in KEYS[1:]:
-        plans.plan(key)
+@pytest.mark.parametrize("kept", [True, False])
+def test_of_one_that_has_changed_since_there_is_a_new_plan_with_a_new_verdict(
+    plans: PlanCache, kept: bool
+) -> None:
+    first = planned(plans, KEYS[0])
+    for key in KEYS[1:3] if kept else KEYS[1:]:
+        planned(plans, key)
     plans._cluster.cache.put(RLHFJOBS, rlhfjob(KEYS[0], 1000))
-    with pytest.raises(Stale, match=r"ns/job-000 changed since it was planned"):
-        first.plan  # noqa: B018
-    again = plans.cached_plan(KEYS[0])
+    again = plans.newest_plan(KEYS[0])
     assert again is not None
     assert again is not first
-    assert again.version == "1000"
+    assert again.planned_job.version == "1000"
+    assert plans.cached_plan(KEYS[0]) is again.planned_job
+
+
+def test_of_one_that_is_gone_there_is_no_plan(plans: PlanCache) -> None:
+    planned(plans, KEYS[0])
+    plans._cluster.cache.drop(RLHFJOBS, rlhfjob(KEYS[0], 1000))
+    assert plans.newest_plan(KEYS[0]) is None
+    assert plans.cached_plan(KEYS[0]) is None
+
+
+class Parts:
+    """Whatever else a pass calls: only the checks and the status take their time."""
+
+    def __init__(self, posted: list[str], check: Callable[[], None], write: Callable[[], None]) -> None:
+        self.posted, self.check, self.write = posted, check, write
+
+    async def ensure(self, *_: Any) -> None:
+        self.check()
+
+    async def discard_unreleased(self, *_: Any) -> None: ...
+
+    async def do(self, *_: Any) -> None: ...
+
+    def again_in(self, *_: Any) -> None: ...
+
+    def follow(self, *_: Any) -> None: ...
+
+    def job_planned(self, *_: Any) -> None: ...
+
+    async def record(self, *_: Any) -> bool:
+        self.write()
+        return True
+
+    async def post(self, obj: Any, reason: str, message: str, **_: Any) -> None:
+        self.posted.append(reason)
+
+
+def reconcile(plans: PlanCache, parts: Any) -> Result:
+    world = plans._cluster
+    made = JobReconciler(world, plans, parts, parts, parts, parts, parts, parts, Locks())
+    return asyncio.run(made.reconcile(KEYS[0]))
 
 
 def test_a_job_pass_ends_as_it_began_though_its_plan_is_let_go_meanwhile(plans: PlanCache) -> None:
     """A pool pass may look at thousands while a job's status is being written: its Events still come."""
-    world, posted, metrics = plans._cluster, list[str](), Metrics()
+    posted = list[str]()
 
-    class Parts:
-        """Whatever else a pass calls: only the status is written, and that takes its time."""
+    def write() -> None:
+        plans._cluster.cache.put(RLHFJOBS, rlhfjob(KEYS[0], 1000) | {"status": {"attempt": 0}})
+        for key in KEYS[1:]:
+            planned(plans, key)
 
-        async def ensure(self, *_: Any) -> None: ...
-
-        async def discard_unreleased(self, *_: Any) -> None: ...
-
-        async def do(self, *_: Any) -> None: ...
-
-        def again_in(self, *_: Any) -> None: ...
-
-        def follow(self, *_: Any) -> None: ...
-
-        async def record(self, *_: Any) -> bool:
-            world.cache.put(RLHFJOBS, rlhfjob(KEYS[0], 1000) | {"status": {"attempt": 0}})
-            for key in KEYS[1:]:
-                plans.plan(key)
-            return True
-
-        async def post(self, obj: Any, reason: str, message: str, **_: Any) -> None:
-            posted.append(reason)
-
-    async def story() -> None:
-        parts: Any = Parts()
-        queue = WorkQueue(time.monotonic)
-        made = JobReconciler(
-            world, plans, parts, parts, parts, parts, parts, metrics, queue, Locks(), lambda *_: None
-        )
-        await made.run(KEYS[0])
-
-    asyncio.run(story())
+    assert reconcile(plans, Parts(posted, lambda: None, write)).outcome == "wrote"
     assert posted == ["Valid", "WorkloadNotFound"]
-    assert metrics.passes.labels("job", "wrote")._value.get() == 1
+
+
+def test_a_pass_loads_its_job_once_and_again_only_if_its_check_has_changed_it(
+    plans: PlanCache, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, loads = plans._cluster, list[str]()
+    load = world.load
+    monkeypatch.setattr(world, "load", lambda key: [loads.append(key), load(key)][1])
+    reconcile(plans, Parts([], lambda: None, lambda: None))
+    assert (loads, len(log)) == ([KEYS[0]], 1)
+    posted = list[str]()
+
+    def refuse() -> None:
+        loaded = load(KEYS[0])
+        assert loaded is not None
+        world.refuse(loaded, ("QuotaExceeded", "no room"), 60.0)
+
+    reconcile(plans, Parts(posted, refuse, lambda: None))
+    assert (loads, len(log)) == ([KEYS[0]] * 3, 2)
+    assert "QuotaExceeded" in posted, "planned with the verdict of its check"

@@ -13,7 +13,7 @@ import pytest
 from controller.api.gpupool import GPUPool
 from controller.kube.packed import Plain
 from controller.kube.resources import CONFIGMAPS
-from controller.operator.reconcile.planned_job import PlannedJob
+from controller.operator.reconcile.planned_job import full_plan
 from controller.operator.state.cluster import JobSnapshot
 from controller.policy.job.types import (
     AdmissionRecord,
@@ -111,7 +111,7 @@ def test_las_suspends_at_the_next_checkpoint_and_the_run_goes_on_later(
                 await eventually(lambda: over(rig, kubelet), 40, what="the long job to go on")
             await check_the_end(rig)
             # Only this variant's order is no function of what else is known of a job.
-            assert bool((await rig.record("long")).mark) == (variant == "Tiresias")
+            assert bool((await rig.record("long")).queue_policy_state) == (variant == "Tiresias")
 
     asyncio.run(story())
 
@@ -224,6 +224,6 @@ def test_how_far_a_pool_may_go_is_heeded_by_preemption(cap: Mode, mode: Mode, re
     )
     stored = Plain({"metadata": {"name": "a", "namespace": "ns", "resourceVersion": "1"}, "spec": {}})
     loaded = JobSnapshot("ns/a", stored, pool, desired, Observed(), record, None, ())
-    view = PlannedJob(loaded, Plan(record, queue=JobState.ADMITTED), 5.0).view
+    view = full_plan(loaded, Plan(record, queue=JobState.ADMITTED), 5.0).planned_job.view
     assert view is not None
     assert (view.preemptible, view.weight) == (may, 3.0)

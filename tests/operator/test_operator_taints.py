@@ -24,7 +24,7 @@ class Nodes:
         self.cache = cache
 
     async def merge_patch(
-        self, resource: Any, name: str, patch: dict[str, Any], *, version: str, uid: str
+        self, resource: Any, name: str, patch: dict[str, Any], *_: Any, version: str, uid: str, **__: Any
     ) -> Any:
         old = self.cache.get(resource, name)
         assert old is not None

@@ -16,8 +16,9 @@ from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
 from controller.metrics import Target
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks
+from controller.operator.reconcile.passes import Partly
 from controller.operator.reconcile.plan_cache import PlanCache
-from controller.operator.reconcile.pool import Partly, PoolReconciler
+from controller.operator.reconcile.pool import FullPoolPlan, PoolReconciler
 from controller.operator.reconcile.scrape_targets import ScrapeTargets
 from controller.operator.state.cluster import ClusterState
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
@@ -187,14 +188,14 @@ def test_a_job_whose_pool_is_edited_or_deleted_is_followed_and_its_evals_are_tak
     assert loaded.desired.problem is not None
     targets.follow(loaded)
     assert loop.targets[KEY].ip == "10.0.0.1"
-    planned_job = plans.cached_plan(KEY)
-    assert planned_job is not None
-    assert [e.score for e in planned_job.plan.record.evals] == list(EVALS)
-    assert planned_job.plan.proposal is None
-    metrics = planned_job.plan.record.condition("MetricsAvailable")
+    full = plans.newest_plan(KEY)
+    assert full is not None
+    assert [e.score for e in full.plan.record.evals] == list(EVALS)
+    assert full.plan.proposal is None
+    metrics = full.plan.record.condition("MetricsAvailable")
     assert metrics is not None
     assert metrics.status
-    assert any(type(action).__name__ == "StartAccess" for action in planned_job.plan.actions)
+    assert any(type(action).__name__ == "StartAccess" for action in full.plan.actions)
 
 
 @pytest.mark.parametrize("edit", [{"noSuchField": 1}, None])
@@ -219,8 +220,8 @@ def test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it(world: Cluster
     # row 19
     wrote = list[Any]()
     scraped(world, EVALS)
-    planned_job = PlanCache(world, Metrics(), lambda: 1.9e9).cached_plan(KEY)
-    assert planned_job is not None
+    full = PlanCache(world, Metrics(), lambda: 1.9e9).newest_plan(KEY)
+    assert full is not None
     asked = Proposal(60, 30, "Declined", 3.0, 3.0)
 
     class Writer:
@@ -228,30 +229,26 @@ def test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it(world: Cluster
             wrote.append(record)
             return True
 
-    def newest(proposal: Proposal | None) -> Any:
-        made = replace(planned_job.plan, proposal=proposal)
-        shown = {"key": KEY, "version": planned_job.version, "plan": made, "loaded": planned_job.loaded}
-        return SimpleNamespace(**shown, desired=planned_job.desired, record=planned_job.record)
-
     def carry_out(proposal: Proposal | None) -> None:
-        parts: Any = SimpleNamespace(cached_plan=lambda key: newest(proposal))
+        newest = replace(full, plan=replace(full.plan, proposal=proposal))
+        parts: Any = SimpleNamespace(newest_plan=lambda key: newest)
         writer: Any = Writer()
         made = PoolReconciler(
             world.cache,
             world,
             parts,
+            parts,
             writer,
             parts,
             parts,
-            parts,
             Metrics(),
-            parts,
             Locks(),
             lambda: 1.9e9,
             time.monotonic,
         )
+        loaded: Any = SimpleNamespace(jobs={KEY: full.planned_job}, now=1.9e9)
         plan = PoolPlan(grants=(Grant(KEY, asked),))
-        asyncio.run(made._carry_out(plan, {KEY: newest(asked)}, 1.9e9))
+        asyncio.run(made._carry_out(FullPoolPlan(loaded, parts, parts, plan)))
 
     for other in (None, replace(asked, step=70), replace(asked, best_step=70)):
         with pytest.raises(Partly) as refused:

@@ -65,7 +65,7 @@ def test_a_workload_that_was_grown_while_it_waited_is_not_admitted(
                     mended |= {"template": {"spec": {"containers": containers}}}
                 alice.patch("Job", "run", {"spec": mended})
                 await eventually(lambda: runs(rig, alice), what="it to run")
-                assert engine.pool_reconciler.failing() == []
+                assert engine.pool_passes.failing() == []
 
     asyncio.run(story())
 

@@ -72,7 +72,7 @@ async def goes_on(rig: Rig, engine: Engine, name: str, seconds: float = 40.0) ->
     await rig.make_job(name, gpus=1)
     await eventually(lambda: rig.is_true(name, "Running"), seconds, f"{name} to run beside the pills")
     assert time.monotonic() - begun < seconds
-    assert engine.pool_reconciler.failing() == []
+    assert engine.pool_passes.failing() == []
     assert [why for why in engine.health.unready() if not why.startswith("mending")] == []
 
 
@@ -202,7 +202,7 @@ def test_a_pod_with_a_made_up_owner_holds_what_it_holds_and_is_nobodys(
                 assert loaded is not None
                 assert [p["metadata"]["name"] for p in loaded.pods] != []
                 assert "pill" not in [p["metadata"]["name"] for p in loaded.pods]
-                assert engine.pool_reconciler.failing() == []
+                assert engine.pool_passes.failing() == []
 
     asyncio.run(story())
 

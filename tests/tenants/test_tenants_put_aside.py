@@ -43,8 +43,8 @@ def told(operator: Operator) -> list[tuple[str, str]]:
 async def passes(operator: Operator, count: int = 3) -> None:
     for _ in range(count):
         for key in HONEST:
-            await operator.engine.job_reconciler.run(key)
-        await operator.engine.pool_reconciler.run("gpus")
+            await operator.engine.job_passes.run(key)
+        await operator.engine.pool_passes.run("gpus")
 
 
 def admitted(operator: Operator) -> set[str]:
@@ -59,11 +59,11 @@ def test_the_others_are_admitted_and_it_is_told_once(monkeypatch: pytest.MonkeyP
         faulty = Faulty(monkeypatch, lambda keys: bool(keys & {"honest/run-3", "honest/run-7"}))
         await passes(operator)
         assert admitted(operator) == {f"run-{i}" for i in range(10)} - {"run-3", "run-7"}
-        assert operator.engine.pool_reconciler.failing() == []
+        assert operator.engine.pool_passes.failing() == []
         aside = [entry for entry in said if entry[1] == "PutAside"]
         assert sorted(aside) == [("run-3", "PutAside"), ("run-7", "PutAside")]
         before = faulty.calls
-        await operator.engine.pool_reconciler.run("gpus")
+        await operator.engine.pool_passes.run("gpus")
         assert faulty.calls == before + 1, "what was put aside is not looked for again"
         # It is tried again once it has changed.
         faulty.wrong = lambda keys: False
@@ -94,7 +94,7 @@ def test_a_plan_that_fails_without_any_job_is_the_pools_failure(monkeypatch: pyt
         said = told(operator)
         Faulty(monkeypatch, lambda keys: True)
         await passes(operator, 1)
-        assert [name for name, _, _ in operator.engine.pool_reconciler.failing()] == ["gpus"]
+        assert [name for name, *_ in operator.engine.pool_passes.failing()] == ["gpus"]
         assert not [reason for _, reason in said if reason == "PutAside"]
 
     asyncio.run(story())
@@ -106,6 +106,6 @@ def test_of_many_the_fault_is_the_pools(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(put_aside, "MOST", 4)
         Faulty(monkeypatch, lambda keys: bool(keys))
         await passes(operator, 1)
-        assert [name for name, _, _ in operator.engine.pool_reconciler.failing()] == ["gpus"]
+        assert [name for name, *_ in operator.engine.pool_passes.failing()] == ["gpus"]
 
     asyncio.run(story())

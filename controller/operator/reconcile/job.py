@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import structlog
-
 from controller import log
-from controller.kube.errors import ApiError, Refused, Unavailable
+from controller.kube.errors import Refused
 from controller.kube.events import Recorder
 from controller.kube.resources import RLHFJOBS
-from controller.kube.versioned import Stale
-from controller.operator.process.metrics import Metrics
-from controller.operator.process.workqueue import Locks, WorkQueue
+from controller.operator.process.workqueue import Locks
 from controller.operator.reconcile.actions import Actions
+from controller.operator.reconcile.passes import Result
 from controller.operator.reconcile.plan_cache import PlanCache
+from controller.operator.reconcile.planned_job import FullPlan
 from controller.operator.reconcile.scrape_targets import ScrapeTargets
 from controller.operator.reconcile.status_writer import StatusWriter
+from controller.operator.reconcile.triggers import Triggers
 from controller.operator.reconcile.validation import SpecChecks
 from controller.operator.state.cluster import ClusterState, JobSnapshot
-from controller.policy.job import Plan, ReadMetrics
-from controller.policy.types import JobKey, JobView
+from controller.policy.job import ReadMetrics
+from controller.policy.types import JobKey
 
 _logger = log.get("evalstop.job")
 
-STALE_TOLD = 2.0  # s of back-off from which a pass that stays stale is told
-
 
 class JobReconciler:
-    """Passes over jobs. ``offer(key, view)`` tells the pools how the job stands; view None: not at all."""
+    """Reconciles jobs."""
 
     def __init__(
         self,
@@ -41,97 +34,76 @@ class JobReconciler:
         actions: Actions,
         targets: ScrapeTargets,
         recorder: Recorder,
-        metrics: Metrics,
-        queue: WorkQueue,
+        triggers: Triggers,
         locks: Locks,
-        offer: Callable[[JobKey, str, JobView | None], None],
     ) -> None:
         self._cluster, self._plans, self._checks = cluster, plans, checks
         self._writer, self._actions, self._targets = writer, actions, targets
-        self._recorder, self._metrics = recorder, metrics
-        self._queue, self._locks, self._offer = queue, locks, offer
-        self.failing: dict[
-            JobKey, float
-        ] = {}  # jobs whose passes fail as none should: since when (monotonic s)
+        self._recorder, self._triggers, self._locks = recorder, triggers, locks
 
-    async def run(self, key: JobKey) -> None:
-        """Make one pass; never raises, a pass that failed is made again after its back-off."""
-        started = time.perf_counter()
-        with structlog.contextvars.bound_contextvars(job=key):
+    async def reconcile(self, key: JobKey) -> Result:
+        """Make one pass.
+
+        Raises:
+            Stale: something that it goes by has changed meanwhile.
+            ApiError: a call failed.
+        """
+        async with self._locks.hold(key):
+            await self._report_put_aside(key)
+            loaded = await self._load(key)
+            if loaded is None:
+                self._targets.drop(key)
+                self._triggers.job_gone(key)
+                return Result("gone")
+            full = self._plans.plan(loaded)
+            wrote = await self._write_status(full)
+            self._triggers.job_planned(full.planned_job)
+            self._targets.follow(loaded)
             try:
-                async with self._locks.hold(key):
-                    result = await self._pass(key)
-                self._queue.forget(key)
-                self.failing.pop(key, None)
-            except Stale as error:
-                # Usually over at the next look; what stays stale must not spin.
-                result = "stale"
-                delay = self._queue.retry(key)
-                told = _logger.debug if delay < STALE_TOLD else _logger.warning
-                told("made again: what was read has changed", error=str(error), again_in=delay)
-            except ApiError as error:
-                result = "unavailable" if isinstance(error, Unavailable) else "refused"
-                delay = self._queue.retry(key)
-                if error.retry_after is not None and error.retry_after > delay:
-                    self._queue.later(key, min(error.retry_after, 60.0))
-                _logger.warning("pass failed at an API call", error=str(error), again_in=delay)
-            except Exception as error:
-                result = "failed"
-                delay = self._queue.retry(key)
-                _logger.exception("pass failed in a way it should not", again_in=delay)
-                self.failing.setdefault(key, time.monotonic())
-                await self._tell_failure(key, error)
-        self._metrics.passes.labels("job", result).inc()
-        self._metrics.pass_seconds.labels("job").observe(time.perf_counter() - started)
+                await self._carry_out(full)
+            finally:  # what has changed is written by now: the next pass would not report it
+                await self._post_events(full)
+            return self._result(full, wrote)
 
-    async def _pass(self, key: JobKey) -> str:
-        loaded = self._cluster.load_quietly(key)
-        if loaded is not None:
-            await self._checks.ensure(loaded)
-        for obj, why in self._cluster.aside(key):
-            message = f"{why}; it is left alone, and what it holds it goes on holding"
-            await self._recorder.post(obj, "Unreadable", message, warning=True)
-        planned_job = self._plans.plan(key)
-        if planned_job is None:
-            self._targets.drop(key)
-            self._offer(key, "", None)
-            if not self._plans.unreadable(key):
-                self._cluster.forget(key)
-            return "gone"
-        # Held from here on: the cached plan may be reduced to its extract while this pass waits.
-        loaded, plan = planned_job.loaded, planned_job.plan
-        wrote = await self._writer.record(loaded, plan.record, planned_job.now)
-        self._tell_log(plan, wrote)
-        self._offer(key, str((loaded.obj.get("spec") or {}).get("pool") or ""), planned_job.view)
-        self._targets.follow(loaded)
-        try:
-            await self._act(loaded, plan)
-            await self._actions.discard_unreleased(loaded, plan.record)
-            await self._tell_foreign(loaded, plan)
-        finally:  # what has changed is written by now: the next pass would not tell of it
-            for event in plan.events:
-                await self._recorder.post(loaded.obj, event.reason, event.message, warning=event.warning)
-        self._queue.later(key, self._next(loaded, plan))
-        return "wrote" if wrote or plan.actions else "quiet"
-
-    async def _tell_failure(self, key: JobKey, error: Exception) -> None:
-        """On the job itself; of the error no more than its kind, for what it quotes may be anybody's."""
+    async def report_failure(self, key: JobKey, error: Exception) -> None:
+        """Post an Event on a job of which a pass failed as none should; of the error no more than its kind,
+        for what it quotes may be anybody's."""
         obj = self._cluster.cache.get(RLHFJOBS, key)
         if obj is not None:
             what = type(error).__name__
             message = f"the operator fails at this job ({what}) and tries again; its log has the trace"
             await self._recorder.post(obj, "PassFailed", message, warning=True)
 
-    async def _tell_foreign(self, loaded: JobSnapshot, plan: Plan) -> None:
-        for name in self._cluster.foreign_access(loaded.obj, plan.record):
-            message = (
-                f"Job {name} says that it carries out what is asked of the checkpoint store, and was not "
-                "made by the operator: its answer does not count"
-            )
-            await self._recorder.post(loaded.obj, "ForeignAccessJob", message, warning=True)
+    async def _report_put_aside(self, key: JobKey) -> None:
+        for obj, why in self._cluster.aside(key):
+            message = f"{why}; it is left alone, and what it holds it goes on holding"
+            await self._recorder.post(obj, "Unreadable", message, warning=True)
 
-    async def _act(self, loaded: JobSnapshot, plan: Plan) -> None:
-        for action in plan.actions:
+    async def _load(self, key: JobKey) -> JobSnapshot | None:
+        """Return the job, the API server's answer about its spec included; None: there is nothing to plan."""
+        loaded = self._plans.load(key)
+        if loaded is not None:
+            await self._checks.ensure(loaded)
+            if not self._cluster.is_current(loaded):  # the answer is new, or time went by for it
+                loaded = self._plans.load(key)
+        return loaded
+
+    async def _write_status(self, full: FullPlan) -> bool:
+        plan = full.plan
+        wrote = await self._writer.record(full.loaded, plan.record, full.planned_job.now)
+        if wrote or plan.actions:
+            _logger.info(
+                "pass",
+                wrote_status=wrote,
+                actions=[type(action).__name__ for action in plan.actions],
+                queue=str(plan.queue) if plan.queue is not None else None,
+                events=[event.reason for event in plan.events],
+            )
+        return wrote
+
+    async def _carry_out(self, full: FullPlan) -> None:
+        loaded = full.loaded
+        for action in full.plan.actions:
             if isinstance(action, ReadMetrics):
                 self._targets.read_again(loaded.key)
                 continue
@@ -142,18 +114,19 @@ class JobReconciler:
                 message = f"{type(action).__name__}: {error.message}"
                 await self._recorder.post(loaded.obj, "ActionRefused", message, warning=True)
                 raise
+        await self._actions.discard_unreleased(loaded, full.plan.record)
+        for name in self._cluster.foreign_access(loaded.obj, full.plan.record):
+            message = (
+                f"Job {name} says that it carries out what is asked of the checkpoint store, and was not "
+                "made by the operator: its answer does not count"
+            )
+            await self._recorder.post(loaded.obj, "ForeignAccessJob", message, warning=True)
 
-    def _next(self, loaded: JobSnapshot, plan: Plan) -> float | None:
-        times = [plan.requeue_after, self._checks.again_in(loaded)]
-        return min((t for t in times if t is not None), default=None)
+    async def _post_events(self, full: FullPlan) -> None:
+        for event in full.plan.events:
+            await self._recorder.post(full.loaded.obj, event.reason, event.message, warning=event.warning)
 
-    def _tell_log(self, plan: Plan, wrote: bool) -> None:
-        if not wrote and not plan.actions:
-            return
-        facts: Mapping[str, Any] = {
-            "wrote_status": wrote,
-            "actions": [type(a).__name__ for a in plan.actions],
-            "queue": str(plan.queue) if plan.queue is not None else None,
-            "events": [e.reason for e in plan.events],
-        }
-        _logger.info("pass", **facts)
+    def _result(self, full: FullPlan, wrote: bool) -> Result:
+        times = (full.plan.requeue_after, self._checks.again_in(full.loaded))
+        outcome = "wrote" if wrote or full.plan.actions else "quiet"
+        return Result(outcome, min((t for t in times if t is not None), default=None))

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from controller import log
 from controller.api import convert
 from controller.kube.cache import key_of
-from controller.kube.resources import GPUPOOLS, RLHFJOBS
-from controller.kube.versioned import Stale
+from controller.kube.resources import GPUPOOLS
 from controller.operator.process.decision_log import DecisionLog
 from controller.operator.process.metrics import Metrics
-from controller.operator.reconcile.planned_job import PlannedJob
-from controller.operator.state.cluster import ClusterState, JobSnapshot, Unreadable
+from controller.operator.reconcile.planned_job import FullPlan, PlannedJob, full_plan
+from controller.operator.state.cluster import ClusterState, JobSnapshot, State, Unreadable
 from controller.policy import decision_log
-from controller.policy.job import Plan, plan_job
+from controller.policy.job import plan_job
 from controller.policy.pool import plan_pool
 from controller.policy.types import JobKey, PoolPlan, PoolSnapshot
 from controller.web.positions import PlannedPool
@@ -24,11 +23,11 @@ from controller.web.positions import PlannedPool
 _logger = log.get("evalstop.plans")
 
 
-KEPT_WHOLE = 32  # plans kept whole: those of the passes under way
+KEPT_WHOLE = 32  # full plans: those of the passes under way
 
 
 class PlanCache:
-    """Plans jobs and pools, and remembers the plans.
+    """Loads jobs, plans jobs and pools, and remembers the plans.
 
     A plan of a job is kept until anything it was made of changes: a pool pass looks at all its jobs, of
     which nearly all are as they were. Of most, only what the pool asks of it is kept (`PlannedJob`).
@@ -45,52 +44,73 @@ class PlanCache:
         self._metrics = metrics
         self._clock = clock
         self._decisions = decisions
-        self._kept: dict[JobKey, tuple[int, PlannedJob]] = {}
-        self._warm: OrderedDict[JobKey, PlannedJob] = OrderedDict()
-        self._unreadable: dict[JobKey, str] = {}  # why
-        self._failed: dict[JobKey, tuple[int, int]] = {}  # revision and version at which planning raised
+        self._kept: dict[JobKey, PlannedJob] = {}
+        self._full: OrderedDict[JobKey, FullPlan] = OrderedDict()  # the newest plans
+        self.unreadable: dict[JobKey, str] = {}  # jobs that are left alone, as far as looked at, and why
+        self._failed: dict[JobKey, State] = {}  # in which planning raised
         self._moments: dict[str, PlannedPool] = {}
 
-    def plan(self, key: JobKey) -> PlannedJob | None:
-        """Plan a job anew; None if there is no such job, or it is `unreadable`."""
-        revision = self._cluster.revision(key)
+    def load(self, key: JobKey) -> JobSnapshot | None:
+        """Return a job as it is known now; None if there is no such job, or it is `unreadable`: of one that
+        is gone everything is forgotten."""
         try:
             loaded = self._cluster.load(key)
         except (convert.StatusError, Unreadable) as error:
-            if key not in self._unreadable:
+            if key not in self.unreadable:
                 what = "status is" if isinstance(error, convert.StatusError) else "an object of it is"
                 _logger.error(f"{what} unreadable; the job is left alone", job=key, error=str(error))
-            self._unreadable[key] = str(error)
+            self.unreadable[key] = str(error)
             self._kept.pop(key, None)
             return None
-        self._unreadable.pop(key, None)
+        self.unreadable.pop(key, None)
         if loaded is None:
             self._failed.pop(key, None)
             self._kept.pop(key, None)
-            return None
-        now = self._clock()
-        planned_job = PlannedJob(loaded, self._plan(loaded, now), now, self._again)
-        self._kept[key] = (revision, planned_job)
-        self._keep_warm(planned_job)
-        return planned_job
+            self._cluster.forget(key)
+        return loaded
+
+    def plan(self, loaded: JobSnapshot) -> FullPlan:
+        """Plan a job as it was loaded. Whatever is planned is in the log: records are written by it."""
+        now, started = self._clock(), time.perf_counter()
+        plan = plan_job(loaded.desired, loaded.observed, loaded.record, now)
+        self._metrics.plan_seconds.labels("job").observe(time.perf_counter() - started)
+        if self._decisions is not None:
+            self._decisions.append(
+                decision_log.job_line(loaded.desired, loaded.observed, loaded.record, now, plan)
+            )
+        made = full_plan(loaded, plan, now)
+        self._kept[loaded.key] = made.planned_job
+        self._full[loaded.key] = made
+        self._full.move_to_end(loaded.key)
+        while len(self._full) > KEPT_WHOLE:
+            self._full.popitem(last=False)
+        return made
 
     def cached_plan(self, key: JobKey) -> PlannedJob | None:
-        """Return the last plan if nothing has changed since, else a new one; None also where planning it
-        fails.
+        """Return what pools read of a job's plan: the last one's if nothing has changed since, else a new
+        one's; None also where planning it fails.
 
         Nothing: not the RLHFJob's version either. It grows by changes that nobody is told of (whose field it
         is, what was applied last), and a record is written only over the version that was loaded.
         """
-        kept, stored = self._kept.get(key), self._cluster.cache.find(RLHFJOBS, key)
-        if kept is not None and stored is not None:
-            revision, planned_job = kept
-            if (revision, planned_job.version) == (self._cluster.revision(key), str(stored.version)):
-                return planned_job
-        state = (self._cluster.revision(key), stored.version) if stored is not None else None
+        kept, state = self._kept.get(key), self._cluster.state(key)
+        if kept is not None and kept.state == state:
+            return kept
+        made = self._made_anew(key, state)
+        return made.planned_job if made is not None else None
+
+    def newest_plan(self, key: JobKey) -> FullPlan | None:
+        """Return a job's full plan: the last one as it was made if nothing has changed since, else a new one;
+        None also where planning it fails."""
+        made, state = self._full.get(key), self._cluster.state(key)
+        return made if made is not None and made.loaded.state == state else self._made_anew(key, state)
+
+    def _made_anew(self, key: JobKey, state: State | None) -> FullPlan | None:
         if state is not None and self._failed.get(key) == state:
             return None
         try:
-            planned = self.plan(key)
+            loaded = self.load(key)
+            made = self.plan(loaded) if loaded is not None else None
         except Exception:
             # Whatever is wrong with it is for its own pass to fail at: here others wait, too.
             if state is not None:
@@ -99,44 +119,7 @@ class PlanCache:
             _logger.exception("a job cannot be planned; its pool goes on without it", job=key)
             return None
         self._failed.pop(key, None)
-        return planned
-
-    def _plan(self, loaded: JobSnapshot, now: float) -> Plan:
-        """Whatever is planned is in the log: records are written by it."""
-        started = time.perf_counter()
-        planned = plan_job(loaded.desired, loaded.observed, loaded.record, now)
-        self._metrics.plan_seconds.labels("job").observe(time.perf_counter() - started)
-        if self._decisions is not None:
-            self._decisions.append(
-                decision_log.job_line(loaded.desired, loaded.observed, loaded.record, now, planned)
-            )
-        return planned
-
-    def _again(self, planned_job: PlannedJob) -> tuple[JobSnapshot, Plan]:
-        """Return what a plan was made of, and the plan that follows from it now."""
-        loaded = self._cluster.load_quietly(planned_job.key)
-        if loaded is None or loaded.version != planned_job.version:
-            raise Stale(f"{planned_job.key} changed since it was planned")
-        self._keep_warm(planned_job)
-        return loaded, self._plan(loaded, self._clock())
-
-    def _keep_warm(self, planned_job: PlannedJob) -> None:
-        """Keep the newest plans whole; of an older one the pool's extract is enough."""
-        before = self._warm.pop(planned_job.key, None)
-        if before is not None and before is not planned_job:
-            before.evict()
-        self._warm[planned_job.key] = planned_job
-        while len(self._warm) > KEPT_WHOLE:
-            self._warm.popitem(last=False)[1].evict()
-
-    def unreadable(self, key: JobKey) -> str:
-        """Return why a job is left alone, as far as it was looked at; "": it is not."""
-        return self._unreadable.get(key, "")
-
-    @property
-    def unreadable_count(self) -> int:
-        """Jobs that are left alone because their status does not read back, or they were put aside."""
-        return len(self._unreadable)
+        return made
 
     def plan_pool(self, snapshot: PoolSnapshot, now: float) -> PoolPlan:
         """Plan a pool as it is at ``now`` (s)."""

@@ -1,19 +1,18 @@
-"""A job's cached plan. The full plan is kept for the newest jobs; for others only the fields that pools read.
+"""A job's plan: the full plan, and the extract of it that pools read.
 
 A pool pass looks at all jobs of its pool, nearly all of them unchanged, and reads of each a tenth of what
-its plan was made from. The rest is made again when it is asked for.
+its plan was made from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from controller.kube.cache import Key
 from controller.kube.packed import Stored
-from controller.operator.state.cluster import JobSnapshot, Object
+from controller.operator.state.cluster import JobSnapshot, Object, State
 from controller.policy.job import (
     ADMITTED,
     COMPLETED,
@@ -30,54 +29,31 @@ from controller.policy.types import JobKey, JobView, Mode
 
 _TOLD = (ADMITTED, COMPLETED, FAILED, TERMINATION)
 
-Again = Callable[["PlannedJob"], tuple[JobSnapshot, Plan]]
 
-
+@dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job as loaded, and the plan made of it at ``now`` (s).
+    """What pools read of a job and of the plan made of it at ``now`` (s).
 
-    Args:
-        again: loads and plans once more what this was; asked when ``loaded`` or ``plan`` is wanted of a
-            plan that was evicted (`evict`). It raises `Stale` where the job has changed since.
+    Attributes:
+        state: of what the plan was made (`ClusterState.state`).
+        stored: the RLHFJob.
+        pods: those that hold GPUs in the job's name.
+        child: its workload.
+        written: extract of the record as loaded (`extract`).
+        record: extract of the record as planned.
+        view: how the job stood before its pool when the plan was made.
     """
-
-    __slots__ = (
-        "_again",
-        "_whole",
-        "child",
-        "desired",
-        "key",
-        "now",
-        "pods",
-        "record",
-        "stored",
-        "version",
-        "view",
-        "written",
-    )
 
     key: JobKey
     now: float
+    state: State
     desired: Desired
-    stored: Stored  # the RLHFJob
-    version: str  # its resourceVersion
-    pods: tuple[Key, ...]  # of those that hold GPUs in the job's name
-    child: Stored | None  # its workload
-    written: JobRecord  # extract of the record as loaded (`extract`)
-    record: JobRecord  # extract of the record as planned
-    view: JobView | None  # how the job stood before its pool when the plan was made
-
-    def __init__(self, loaded: JobSnapshot, plan: Plan, now: float, again: Again | None = None) -> None:
-        self.key, self.now, self.desired = loaded.key, now, loaded.desired
-        self.stored, self.version, self.child = loaded.stored, loaded.version, loaded.stored_child
-        self.pods = tuple(pod.key for pod in loaded.stored_pods)
-        self.written = extract(loaded.record)
-        self.record = self.written if plan.record == loaded.record else extract(plan.record)
-        self.view = _view(loaded, plan, now)
-        self._again, self._whole = again, (loaded, plan)
-
-    _again: Again | None
-    _whole: tuple[JobSnapshot, Plan] | None
+    stored: Stored
+    pods: tuple[Key, ...]
+    child: Stored | None
+    written: JobRecord
+    record: JobRecord
+    view: JobView | None
 
     @property
     def obj(self) -> Object:
@@ -85,19 +61,14 @@ class PlannedJob:
         return self.stored.open()
 
     @property
+    def version(self) -> str:
+        """The RLHFJob's resourceVersion."""
+        return str(self.stored.version)
+
+    @property
     def gpus(self) -> int:
         """Of the whole gang."""
         return self.desired.replicas * self.desired.gpus_per_replica
-
-    @property
-    def loaded(self) -> JobSnapshot:
-        """Raises `Stale` if it is not at hand and the job has changed."""
-        return self._warm()[0]
-
-    @property
-    def plan(self) -> Plan:
-        """Raises `Stale` if it is not at hand and the job has changed."""
-        return self._warm()[1]
 
     def view_at(self, now: float) -> JobView | None:
         """Return how the job stands before its pool: since the plan its service has gone on."""
@@ -109,16 +80,32 @@ class PlannedJob:
             remaining=remaining_seconds(self.desired, self.record, now),
         )
 
-    def evict(self) -> None:
-        """Keep the extract only."""
-        if self._again is not None:
-            self._whole = None
 
-    def _warm(self) -> tuple[JobSnapshot, Plan]:
-        if self._whole is None:
-            assert self._again is not None
-            self._whole = self._again(self)
-        return self._whole
+@dataclass(frozen=True, slots=True)
+class FullPlan:
+    """A job as loaded, the plan made of it, and what its pool reads of both."""
+
+    loaded: JobSnapshot
+    plan: Plan
+    planned_job: PlannedJob
+
+
+def full_plan(loaded: JobSnapshot, plan: Plan, now: float) -> FullPlan:
+    """Return the full plan of a job whose ``plan`` was made at ``now`` (s)."""
+    written = extract(loaded.record)
+    planned_job = PlannedJob(
+        key=loaded.key,
+        now=now,
+        state=loaded.state,
+        desired=loaded.desired,
+        stored=loaded.stored,
+        pods=tuple(pod.key for pod in loaded.stored_pods),
+        child=loaded.stored_child,
+        written=written,
+        record=written if plan.record == loaded.record else extract(plan.record),
+        view=_view(loaded, plan, now),
+    )
+    return FullPlan(loaded, plan, planned_job)
 
 
 def extract(record: JobRecord) -> JobRecord:
@@ -133,7 +120,7 @@ def extract(record: JobRecord) -> JobRecord:
         admission=record.admission,
         preempting=record.preempting,
         queued_at=record.queued_at,
-        mark=record.mark,
+        queue_policy_state=record.queue_policy_state,
         progress=record.progress,
         expected=record.expected,
         lost=record.lost,

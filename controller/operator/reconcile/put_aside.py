@@ -7,7 +7,7 @@ ends with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from controller.operator.reconcile.planned_job import PlannedJob
@@ -24,15 +24,12 @@ class PutAside:
         self._versions: dict[JobKey, tuple[str, str]] = {}  # uid, resourceVersion
         self._told: dict[JobKey, str] = {}  # uid
 
-    def leave_out(
-        self, views: MutableMapping[JobKey, JobView], planned_jobs: Mapping[JobKey, PlannedJob]
-    ) -> None:
-        """Take those of a pool's jobs out of ``views`` that have not changed since they were put aside."""
+    def left_out(self, planned_jobs: Mapping[JobKey, PlannedJob]) -> list[JobKey]:
+        """Return those of a pool's jobs that have not changed since they were put aside."""
         for key in [key for key in self._versions if key in planned_jobs]:
-            if self._versions[key] == _version(planned_jobs[key]):
-                views.pop(key, None)
-            else:
+            if self._versions[key] != _version(planned_jobs[key]):
                 del self._versions[key]
+        return [key for key in self._versions if key in planned_jobs]
 
     def is_news(self, key: JobKey) -> bool:
         """Return whether this very job was not put aside before: its own status grows on, and it is tried

@@ -40,7 +40,7 @@ class SpecChecks:
         Raises:
             ApiError: the cluster could not be asked.
         """
-        refused = self._cluster.refused(loaded.key)
+        refused = self._cluster.refused(loaded)
         desired, record = loaded.desired, loaded.record
         if desired.deleting or record.admission is not None or record.finished is not None:
             return
@@ -48,7 +48,7 @@ class SpecChecks:
         if loaded.child is not None and not is_ref(loaded.obj):
             self._passed.pop(loaded.key, None)
             if (grown := workloads.child_problem(loaded.obj, loaded.child)) is None:
-                self._cluster.accept(loaded.key)
+                self._cluster.accept(loaded)
             else:
                 self._cluster.refuse(loaded, grown, NO_LASTS)
             return
@@ -61,17 +61,17 @@ class SpecChecks:
         problem = await (self._check_ref(loaded) if is_ref(loaded.obj) else self._check_template(loaded))
         if problem is None:
             self._passed[loaded.key] = stamp
-            self._cluster.accept(loaded.key)
+            self._cluster.accept(loaded)
         else:
             self._passed.pop(loaded.key, None)
             self._cluster.refuse(loaded, problem, NO_LASTS)
 
     def again_in(self, loaded: JobSnapshot) -> float | None:
         """Return seconds after which a refusal is to be asked about anew; None: there is none."""
-        return NO_LASTS if self._cluster.refused(loaded.key) is not None else None
+        return NO_LASTS if self._cluster.refused(loaded) is not None else None
 
     def _due(self, loaded: JobSnapshot) -> bool:
-        return self._cluster.refusal_expired(loaded.key)
+        return self._cluster.refusal_expired(loaded)
 
     async def _check_template(self, loaded: JobSnapshot) -> Problem | None:
         template = loaded.obj["spec"]["workload"]["template"]

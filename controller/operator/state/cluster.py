@@ -49,6 +49,7 @@ Object = Mapping[str, Any]
 
 FORMER = 8  # earlier workloads of a job that are remembered: each is gone when its pods are
 Problem = tuple[str, str]  # (reason, message)
+State = tuple[int, int]  # of a job: its revision, and the RLHFJob's resourceVersion
 
 
 class Unreadable(Exception):
@@ -110,6 +111,7 @@ class JobSnapshot:
     record: JobRecord
     stored_child: Stored | None
     stored_pods: tuple[Stored, ...]
+    revision: int = 0  # (`ClusterState.revision`)
 
     @property
     def obj(self) -> Object:
@@ -131,9 +133,9 @@ class JobSnapshot:
         return self.desired.uid
 
     @property
-    def version(self) -> str:
-        """The resourceVersion that was loaded."""
-        return str(self.stored.version)
+    def state(self) -> State:
+        """What it was when it was loaded (`ClusterState.state`)."""
+        return self.revision, self.stored.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,15 @@ class ClusterState:
     def revision(self, key: JobKey) -> int:
         """Grows with every change to what `load` would give."""
         return self._revisions.get(key, 0)
+
+    def state(self, key: JobKey) -> State | None:
+        """Return what changes whenever `load` would give something else; None: there is no such job."""
+        stored = self.cache.find(RLHFJOBS, key)
+        return (self._revisions.get(key, 0), stored.version) if stored is not None else None
+
+    def is_current(self, loaded: JobSnapshot) -> bool:
+        """Return whether `load` would give the same."""
+        return self.state(loaded.key) == loaded.state
 
     def touch(self, key: JobKey) -> None:
         self._revisions[key] = self._revisions.get(key, 0) + 1
@@ -282,18 +293,18 @@ class ClusterState:
         if self._problem(loaded.desired, loaded.obj) != loaded.desired.problem:
             self.touch(loaded.key)
 
-    def accept(self, key: JobKey) -> None:
+    def accept(self, loaded: JobSnapshot) -> None:
         """Forget a refusal: the cluster would accept the workload."""
-        if self._refusals.pop(key, None) is not None:
-            self.touch(key)
+        if self._refusals.pop(loaded.key, None) is not None:
+            self.touch(loaded.key)
 
-    def refused(self, key: JobKey) -> Problem | None:
+    def refused(self, loaded: JobSnapshot) -> Problem | None:
         """Return the refusal in force, expired or not."""
-        found = self._refusals.get(key)
+        found = self._refusals.get(loaded.key)
         return found.problem if found is not None else None
 
-    def refusal_expired(self, key: JobKey) -> bool:
-        found = self._refusals.get(key)
+    def refusal_expired(self, loaded: JobSnapshot) -> bool:
+        found = self._refusals.get(loaded.key)
         return found is not None and found.until <= self._now()
 
     def unstarted(self, loaded: JobSnapshot, view: AccessView) -> None:
@@ -364,7 +375,7 @@ class ClusterState:
         obj = _sound(stored.open())
         found = self.pool(pool_of(obj))
         pool = found if isinstance(found, GPUPool) else None
-        desired = self._read_desired(key, obj, found)
+        desired = self._read_desired(obj, found)
         newer.refuse_newer_job(obj.get("status"))
         record = self.names.shown(convert.record(obj.get("status")))
         child = self._child(obj)
@@ -379,12 +390,13 @@ class ClusterState:
             run_written=runfile.read(self._run_configmap(obj)),
             queue=self._queue(child.open()) if child is not None else None,
             queue_problem=self._queue_problem(desired, pool, child.open() if child is not None else None),
-            fleet=self._fleet(key, obj, desired, record),
+            fleet=self._fleet(desired, record, pool_of(obj)),
             finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
-            announced=self._announced(key, pool_of(obj), record),
+            announced=self._announced(obj, record),
         )
         desired = replace(desired, problem=self._problem(desired, obj))
-        return JobSnapshot(key, stored, pool, desired, observed, record, child, pods)
+        revision = self._revisions.get(key, 0)
+        return JobSnapshot(key, stored, pool, desired, observed, record, child, pods, revision)
 
     def _pod_view(self, pod: Object) -> PodView:
         view, claimed = workloads.pod_view(pod), self.claimed(str(pod["metadata"]["uid"]))
@@ -404,13 +416,6 @@ class ClusterState:
         own = workloads.queue_of(child) if child is not None and desired.workload_ref else ""
         found = asked.queue_problem(namespace, own or desired.queue, gpus, pool, self.queues)
         return None if found is None else (found.reason, found.message)
-
-    def load_quietly(self, key: JobKey) -> JobSnapshot | None:
-        """Like `load`, but None also for a job that is unreadable."""
-        try:
-            return self.load(key)
-        except (convert.StatusError, Unreadable):
-            return None
 
     def aside(self, key: JobKey) -> list[tuple[Object, str]]:
         """Return a job's objects that were put aside, each with the reason: those that carry its label, and
@@ -456,10 +461,10 @@ class ClusterState:
     def _pool_status(self, name: str) -> Object | None:
         return (self.cache.get(GPUPOOLS, name) or {}).get("status")
 
-    def _fleet(self, key: JobKey, obj: Object, desired: Desired, record: JobRecord) -> FleetView:
+    def _fleet(self, desired: Desired, record: JobRecord, name: str) -> FleetView:
         """Return what its pool tells the job, and where its rule looks at peers, how they stood at its new
         evals."""
-        name, scrape = pool_of(obj), self.last_scrape(key)
+        key, scrape = desired.key, self.last_scrape(desired.key)
         found = self.pool(name)
         scope = found.spec.fleet.scope if isinstance(found, GPUPool) else FleetScope.NAMESPACE
         # The evals that are about to be taken in are those of the page's evaluator.
@@ -478,21 +483,22 @@ class ClusterState:
         obj = self.cache.get(RLHFJOBS, key)
         if obj is None:
             return None
-        desired = self._read_desired(key, obj, self.pool(pool))
+        desired = self._read_desired(obj, self.pool(pool))
         return desired.metric, desired.direction
 
-    def _announced(self, key: JobKey, pool: str, record: JobRecord) -> bool:
+    def _announced(self, obj: Object, record: JobRecord) -> bool:
         """Return whether the pool's status has the job's stop, and with it the holds on its GPUs."""
         if record.decision is None:
             return False
-        status = (self.cache.get(GPUPOOLS, pool) or {}).get("status")
+        status = self._pool_status(pool_of(obj))
         try:
             stops = convert.handovers(status)
         except convert.StatusError:
             return True  # the pool writes none that it cannot read; nothing waits for that
-        return any((s.source, s.decided) == (key, record.decision.at) for s in stops)
+        return any((s.source, s.decided) == (key_of(obj), record.decision.at) for s in stops)
 
-    def _read_desired(self, key: JobKey, obj: Object, pool: GPUPool | Problem | None) -> Desired:
+    def _read_desired(self, obj: Object, pool: GPUPool | Problem | None) -> Desired:
+        key = key_of(obj)
         # Validating a spec costs as much as all the rest of a load and its plan.
         stamp = (
             obj["metadata"]["uid"],

@@ -1,0 +1,165 @@
+"""What a pass over a pool goes by: its jobs, its nodes, and what else is there, as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from controller import delegates, log, workloads
+from controller.api import convert
+from controller.api import fleet as fleet_status
+from controller.api.gpupool import GPUPool
+from controller.kube import nodes as kube_nodes
+from controller.kube.cache import Cache, key_of
+from controller.kube.resources import NODES, PODS
+from controller.operator.reconcile import estimates, fleet, pool_status
+from controller.operator.reconcile.plan_cache import PlanCache
+from controller.operator.reconcile.planned_job import PlannedJob
+from controller.operator.state import nodes
+from controller.operator.state.cluster import ClusterState
+from controller.operator.state.devices import Devices
+from controller.operator.state.taints import Taints
+from controller.operator.state.unmanaged_pods import ForeignPods
+from controller.policy.types import JobKey, JobView, NodeView, PoolSnapshot
+
+_logger = log.get("evalstop.pool")
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPool:
+    """A pool as a pass sees it at ``now`` (s).
+
+    Attributes:
+        obj: the GPUPool.
+        jobs: all of its jobs that can be planned.
+        views: how those stand that compete for GPUs or hold some.
+        overdue: when (s) the next run has run for longer than it was to take; None: its policy does not ask.
+    """
+
+    pool: GPUPool
+    obj: Object
+    now: float
+    jobs: Mapping[JobKey, PlannedJob]
+    views: Mapping[JobKey, JobView]
+    overdue: float | None
+
+    def without(self, keys: Collection[JobKey]) -> LoadedPool:
+        """Return the pool without these jobs' views."""
+        views = {key: view for key, view in self.views.items() if key not in keys}
+        return replace(self, views=views) if keys else self
+
+
+class PoolLoader:
+    """Loads pools, and makes of each the planner's input. Loading is pure reading."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        cluster: ClusterState,
+        plans: PlanCache,
+        taints: Taints,
+        foreign: ForeignPods,
+        devices: Devices | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._cache, self._cluster, self._plans, self._clock = cache, cluster, plans, clock
+        self._taints, self._foreign, self._devices = taints, foreign, devices
+
+    def load(self, pool: GPUPool, obj: Object) -> LoadedPool:
+        """Return a pool with all its jobs, as they stand now."""
+        found = {key: self._plans.cached_plan(key) for key in self._cluster.members(pool.metadata.name)}
+        jobs = {key: planned_job for key, planned_job in found.items() if planned_job is not None}
+        now = self._clock()
+        views = {key: view for key, job in jobs.items() if (view := _view(job, now)) is not None}
+        policy = convert.policy(pool).name
+        if policy not in estimates.TIMED:
+            return LoadedPool(pool, obj, now, jobs, views, None)
+        past = estimates.history(jobs.values(), now)
+        timed = {key: estimates.timed(view, jobs[key], past, policy, now) for key, view in views.items()}
+        overdue = min((at for _, at in timed.values() if at is not None), default=None)
+        return LoadedPool(pool, obj, now, jobs, {key: view for key, (view, _) in timed.items()}, overdue)
+
+    def surroundings(self, loaded: LoadedPool) -> pool_status.Surroundings:
+        """Return what concerns a pool besides the jobs of which it has views."""
+        pool = loaded.pool
+        name = pool.metadata.name
+        known = {pod for key in loaded.views for pod in loaded.jobs[key].pods}
+        # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
+        pods = {p["metadata"]["uid"]: p for p in self._foreign.pods() if key_of(p) not in known}
+        pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS, besides=known))
+        mine = self._taints.nodes_of(name)
+        contested = {n: pools for n, pools in self._taints.contested().items() if name in pools}
+        guests = nodes.guests(pods.values(), mine)
+        if self._devices is not None:
+            guests += self._devices.guests(mine, known)
+        named = (namespace for quota in pool.spec.quotas for namespace in quota.namespaces)
+        shut_out = sorted(namespace for namespace in named if not pool.allows(namespace))
+        return pool_status.Surroundings(contested, guests, self._queue_problem(pool), shut_out)
+
+    def snapshot(self, loaded: LoadedPool, around: pool_status.Surroundings) -> PoolSnapshot:
+        """Return the input of the pool's plan.
+
+        Raises:
+            StatusError: the GPUPool's status does not read.
+        """
+        pool, status = loaded.pool, loaded.obj.get("status")
+        mine = self._taints.nodes_of(pool.metadata.name)
+        there = [node for node in self._cache.values(NODES) if node["metadata"]["name"] in mine]
+        tolerated = []
+        if any(kube_nodes.closed_by(node) for node in there):
+            children = (loaded.jobs[key].child for key in loaded.views)
+            tolerated = [
+                t for child in children if child is not None for t in workloads.tolerations(child.open())
+            ]
+        used = nodes.gpus_by_node(around.guests)
+        leaving = nodes.gpus_by_node(pool_status.leaving(around.guests, loaded.now))
+        usable: list[NodeView] = []
+        closed: list[NodeView] = []
+        for node in sorted(there, key=lambda n: str(n["metadata"]["name"])):
+            name = str(node["metadata"]["name"])
+            gpus = kube_nodes.node_gpus(node)
+            if not gpus and self._devices is not None:
+                gpus = self._devices.capacity(name)
+            view = NodeView(name, gpus, used.get(name, 0), leaving.get(name, 0), nodes.rack(node))
+            (usable if kube_nodes.usable(node, tolerated) else closed).append(view)
+        return PoolSnapshot(
+            pool=pool.metadata.name,
+            policy=convert.policy(pool),
+            nodes=tuple(usable),
+            closed=tuple(closed),
+            jobs=tuple(loaded.views.values()),
+            holds=convert.holds(status),
+            hold_seconds=float(pool.spec.hold_seconds),
+            delegate=pool.spec.delegate,
+            offer_seconds=float(pool.spec.gang_timeout_seconds),
+            limits=convert.stop_limits(pool),
+            stopped=fleet.past_stops(
+                ((key, t.written) for key, t in loaded.jobs.items()),
+                fleet_status.granted(status),
+                loaded.now,
+            ),
+            ended=fleet.ended_today(loaded.jobs.values(), loaded.now),
+            breaker_since=fleet_status.breaker_since(status),
+            noise=fleet_status.noise(status),
+            falls=fleet_status.shared_falls(status),
+            quotas=convert.quotas(pool),
+        )
+
+    def _queue_problem(self, pool: GPUPool) -> tuple[str, str] | None:
+        """Return whether the external queue that the pool delegates to is there; None: it delegates to
+        none."""
+        asked = delegates.queue_of_pool(pool)
+        if asked is None:
+            return None
+        return asked.pool_problem(pool, self._cluster.queues) or pool_status.QUEUE_FOUND
+
+
+def _view(planned_job: PlannedJob, now: float) -> JobView | None:
+    try:
+        return planned_job.view_at(now)
+    except Exception:
+        _logger.exception("a job's view fails; its pool goes on without it", job=planned_job.key)
+        return None
