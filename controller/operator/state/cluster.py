@@ -49,7 +49,7 @@ Object = Mapping[str, Any]
 
 FORMER = 8  # earlier workloads of a job that are remembered: each is gone when its pods are
 Problem = tuple[str, str]  # (reason, message)
-State = tuple[int, int]  # of a job: its revision, and the RLHFJob's resourceVersion
+State = tuple[int, int]  # of a job: its revision (grows with what else `load` reads), its resourceVersion
 
 
 class Unreadable(Exception):
@@ -111,7 +111,7 @@ class JobSnapshot:
     record: JobRecord
     stored_child: Stored | None
     stored_pods: tuple[Stored, ...]
-    revision: int = 0  # (`ClusterState.revision`)
+    revision: int = 0  # (`State`)
 
     @property
     def obj(self) -> Object:
@@ -179,10 +179,6 @@ class ClusterState:
         self.pool_changed: Callable[[str], None] = lambda name: None
 
     # -- what changed ------------------------------------------------------------------------------------
-
-    def revision(self, key: JobKey) -> int:
-        """Grows with every change to what `load` would give."""
-        return self._revisions.get(key, 0)
 
     def state(self, key: JobKey) -> State | None:
         """Return what changes whenever `load` would give something else; None: there is no such job."""
@@ -322,7 +318,7 @@ class ClusterState:
         self._unstarted.get(loaded.key, {}).pop((loaded.uid, request_id), None)
         if job_uid is not None:
             self._forgotten.add(job_uid)
-        self._revisions[loaded.key] = self.revision(loaded.key) + 1
+        self._revisions[loaded.key] = self._revisions.get(loaded.key, 0) + 1
 
     def forget(self, key: JobKey) -> None:
         """Forget everything about a job that is gone."""
