@@ -543,7 +543,7 @@ class RLHFJobStatus(Status):
     queued_time: Timestamp | None = Field(
         default=None, description="When it last came back into the queue; absent: when it was created."
     )
-    mark: Annotated[
+    queue_policy_state: Annotated[
         tuple[Annotated[int, Field(json_schema_extra=markers.INT64)], ...],
         Field(max_length=8, json_schema_extra=markers.ATOMIC),
     ] = Field(default=(), description="What the pool's queue policy asked to remember of it.")

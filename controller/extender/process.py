@@ -10,11 +10,12 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from controller import log
+from controller.api.values import timestamp
 from controller.extender.callers import Callers
 from controller.extender.feed import WATCHED, Feed
 from controller.extender.metrics import Metrics
@@ -23,7 +24,7 @@ from controller.extender.scheduler_config import ConfigError, ignorable
 from controller.extender.service import Service
 from controller.extender.settings import Settings
 from controller.extender.web import verbs_app
-from controller.kube.cache import Cache
+from controller.kube.cache import Cache, Store
 from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.listwatch import ListWatch
@@ -31,13 +32,13 @@ from controller.kube.resources import Resource
 from controller.policy.node import GpuLedger
 from controller.web.certificates import expiry
 from controller.web.connections import Connections, Limits
+from controller.web.health import Health
 from controller.web.reviews import Reviews
 from controller.web.server import WebServer
-from controller.web.status import health_app, metrics_server
+from controller.web.status import health_server, metrics_server
 
 _logger = log.get("evalstop.extender")
 
-STALL = 60.0  # s without a beat of the loop after which /healthz fails
 BEAT = 1.0  # s between beats
 DEAF = 300.0  # s without a word from the API server after which others should be asked instead
 # kube-scheduler's Go client keeps idle connections for 90 s: the server must not be the one to close them, or
@@ -67,7 +68,7 @@ class Extender:
         self.metrics = Metrics()
         self.api = Api(connection, settings.api_timeout, self.metrics.call)
         self.cache = Cache(WATCHED)
-        self.ledger = GpuLedger(_written)
+        self.ledger = GpuLedger(lambda at: timestamp(int(at)))
         self.refused = RefusedPods()
         self.requeuer = Requeuer(self.api, self.ledger, self.refused, self.metrics, clock, settings)
         self.service = Service(self.ledger, self.refused, self.metrics, clock)
@@ -83,7 +84,6 @@ class Extender:
             )
             for resource in WATCHED
         ]
-        self._beat = time.monotonic()
         self.callers = Callers()
         self.connections = Connections.of_process(RESERVED)
         self.verbs = WebServer(
@@ -96,13 +96,8 @@ class Extender:
             name="verbs",
             heard=self.callers.heard,
         )
-        self.status = WebServer(
-            health_app(self.stalled, self.unready),
-            settings.status_host,
-            settings.status_port,
-            connections=self.connections,
-            name="health",
-        )
+        self.health = self._health()
+        self.status = health_server(self.health, settings.status_host, settings.status_port, self.connections)
         self._metrics_server = metrics_server(
             settings, settings.status_host, self.metrics.text, Reviews(self.api), self.connections
         )
@@ -120,25 +115,6 @@ class Extender:
     @property
     def metrics_port(self) -> int:
         return self._metrics_server.port
-
-    def unready(self) -> list[str]:
-        """Return why no requests should come yet, in sentences."""
-        problems = [f"{r}: not listed yet" for r, store in self.cache.stores.items() if not store.listed]
-        if not problems and not self.service.ready:
-            problems.append("ledger: about to be used")
-        now = time.monotonic()
-        problems += [
-            f"{watch}: nothing heard for {now - watch.heard:.0f} s, at most {DEAF:.0f} s are expected"
-            for watch in self._watches
-            if now - watch.heard > DEAF
-        ]
-        return problems + self.stalled()
-
-    def stalled(self) -> list[str]:
-        quiet = time.monotonic() - self._beat
-        if quiet <= STALL:
-            return []
-        return [f"loop: no sign of life for {quiet:.0f} s, at most {STALL:.0f} s are expected"]
 
     async def run(self, stop: asyncio.Event) -> int:
         """Serve until ``stop`` is set. Returns the exit code: 0 asked to end, 1 a part ended by itself."""
@@ -175,6 +151,14 @@ class Extender:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
+    def _health(self) -> Health:
+        health = Health()
+        health.beat("loop")
+        for watch, store in zip(self._watches, self.cache.stores.values(), strict=True):
+            health.require(str(watch), partial(_behind, watch, store))
+        health.require("ledger", lambda: None if self.service.ready else "about to be used")
+        return health
+
     async def _stop(self, servers: Iterable[WebServer]) -> None:
         await asyncio.gather(*(server.stop() for server in servers))
         await self.api.close()
@@ -182,7 +166,7 @@ class Extender:
     async def _warm_up(self) -> None:
         """Beat; and begin to judge once every kind has been listed."""
         while True:
-            self._beat = time.monotonic()
+            self.health.beat("loop")
             if not self.service.ready and self.cache.complete:
                 self.service.ready = True
                 self.requeuer.changed()
@@ -253,9 +237,13 @@ class Extender:
             return []
 
 
+def _behind(watch: ListWatch, store: Store) -> str | None:
+    """Return why what is held of a kind may not be what there is; None: it is."""
+    if not store.listed:
+        return "not listed yet"
+    quiet = time.monotonic() - watch.heard
+    return f"nothing heard for {quiet:.0f} s, at most {DEAF:.0f} s are expected" if quiet > DEAF else None
+
+
 def _spawn(*coroutines: Coroutine[Any, Any, Any]) -> list[asyncio.Task[Any]]:
     return [asyncio.create_task(c, name=getattr(c, "__qualname__", None)) for c in coroutines]
-
-
-def _written(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 from controller.extender.metrics import VERBS, Metrics
 from controller.extender.service import Service
 from controller.extender.wire import BadRequest, parse
+from controller.web.server import bare_app
 
 MOST_BYTES = 10_000_000  # of a body: 5,000 node names are 170 kB, 5,000 whole nodes some 40 MB too many
 MOST_DROPPED = 10 * MOST_BYTES  # of a body that is too large, read only to be dropped
@@ -29,7 +30,7 @@ def verbs_app(service: Service, metrics: Metrics) -> FastAPI:
 
     Handlers take the request as it is: validating 5,000 names by a model would cost more than judging them.
     """
-    app = _bare()
+    app = bare_app()
     answers: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
         "filter": service.filter,
         "prioritize": service.prioritize,
@@ -59,10 +60,6 @@ def verbs_app(service: Service, metrics: Metrics) -> FastAPI:
         app.add_api_route(f"/{verb}", endpoint(verb), methods=["POST"], response_model=None)
     _explain_errors(app)
     return app
-
-
-def _bare() -> FastAPI:
-    return FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
 
 async def _read(request: Request) -> bytes:

@@ -9,9 +9,9 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from controller.api.values import timestamp
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, ApiError, NotFound
 from controller.kube.resources import EVENTS
@@ -108,7 +108,7 @@ class Recorder:
     ) -> None:
         metadata = about["metadata"]
         namespace = metadata.get("namespace") or "default"  # where Events of cluster-scoped objects go
-        stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        stamp = timestamp(int(now))
         if not series.created:
             body = {
                 "apiVersion": "v1",

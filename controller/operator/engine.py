@@ -33,8 +33,8 @@ from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
 from controller.operator.process.clock import Advance, ServerClock
 from controller.operator.process.decision_log import DecisionLog
-from controller.operator.process.health import Health, measure_lag
 from controller.operator.process.leader_election import Term, Unopposed
+from controller.operator.process.loop_lag import measure_lag
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.settings import Settings
 from controller.operator.process.workqueue import Closed, Locks, WorkQueue
@@ -57,10 +57,11 @@ from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import ForeignPods
 from controller.web import app as web
 from controller.web.connections import Connections
+from controller.web.health import Health
 from controller.web.hosts import Hosts
 from controller.web.reviews import Reviews
 from controller.web.server import WebServer
-from controller.web.status import health_app, metrics_server
+from controller.web.status import health_server, metrics_server
 
 _logger = log.get("evalstop.engine")
 
@@ -124,13 +125,7 @@ class Engine:
         self.health = Health(settings.stall_seconds, monotonic)
         # Probes, scrapes and API calls need descriptors: whoever connects to us leaves them theirs.
         self.connections = Connections.of_process(RESERVED + settings.scrape_concurrency)
-        self.server = WebServer(
-            health_app(self.health.stalled, self.health.unready, self.health.notes),
-            settings.host,
-            settings.port,
-            connections=self.connections,
-            name="health",
-        )
+        self.server = health_server(self.health, settings.host, settings.port, self.connections)
         # A standby shows its metrics, too: its questions about tokens need no permit.
         self._reviews = Api(connection, settings.api_timeout, self.metrics.call)
         self.metrics_server = metrics_server(

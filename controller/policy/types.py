@@ -401,7 +401,7 @@ class JobView:
     progress: float | None = None  # share of the run that is done, 0 to 1, as last reported
     weight: float = 1.0  # share of the pool that its namespace is due, relative to others
     loss_trend: LossTrend | None = None
-    mark: tuple[int, ...] = ()  # what the queue policy asked to remember of it (`QueuePolicy.mark`)
+    policy_state: tuple[int, ...] = ()  # what the queue policy asked to remember (`QueuePolicy.policy_state`)
     evidence: float | None = None  # e-value of its stop rule at its newest eval, proposal or not
     evaluator: str | None = None  # version of the evaluator that scored its newest eval
     metric: str = ""  # its Primary metric
@@ -452,7 +452,7 @@ INFORMS_POOL = ("readings", "evaluator", "noise", "progress", "loss_trend")
 NO_NEWS_TO_POOL = (
     *("key", "submitted", "sequence", "metric"),  # the same for a job's life
     *("attained", "remaining", "estimate", "since", "waited"),  # with the time; a policy asks to be woken
-    *("weight", "preemptible", "mark", "delayed_at"),  # the pool's own
+    *("weight", "preemptible", "policy_state", "delayed_at"),  # the pool's own
     *("attempt", "not_before", "avoid", "taken_back", "may_return"),  # come with another state
     *("evidence", "offered_at"),  # come with a reading, an offer
 )
@@ -647,7 +647,7 @@ class PoolPlan:
     holds: tuple[Reservation, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
-    marks: tuple[tuple[JobKey, tuple[int, ...]], ...] = ()  # what the queue policy asks to remember, if new
+    policy_states: tuple[tuple[JobKey, tuple[int, ...]], ...] = ()  # what the policy asks to remember, if new
     stops: StopCount = field(default_factory=StopCount)
     noise: tuple[MetricNoise, ...] = ()  # to be kept for the next pass, and told to the jobs
     falls: tuple[SharedFall, ...] = ()  # the same

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from starlette.requests import Request
+
 from controller import bounded
 from controller.kube.client import Api
 from controller.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
@@ -42,6 +44,18 @@ class TooMany(Exception):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"too many unknown tokens were shown; try again in {seconds:.0f} s")
         self.seconds = seconds
+
+
+def bearer(request: Request) -> tuple[str, str]:
+    """Return the token that a request carries, and the address that it comes from.
+
+    Raises:
+        Unauthenticated: it has no header ``Authorization: Bearer``.
+    """
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        raise Unauthenticated
+    return token.strip(), request.client.host if request.client else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,26 +18,26 @@ from fastapi.responses import PlainTextResponse, Response
 from controller import log
 from controller.kube.errors import ApiError
 from controller.web.connections import Connections
+from controller.web.health import Health
 from controller.web.metrics_settings import REVIEW, MetricsSettings
-from controller.web.reviews import Reviews, TooMany, Unauthenticated
-from controller.web.server import WebServer
+from controller.web.reviews import Reviews, TooMany, Unauthenticated, bearer
+from controller.web.server import WebServer, bare_app
 from controller.web.tls import Tls, self_signed
 
 _logger = log.get("evalstop.web")
 
 PATH = "/metrics"
-Problems = Callable[[], Sequence[str]]  # what is wrong, in sentences
 
 
-def health_app(stalled: Problems, unready: Problems, notes: Callable[[], Sequence[str]] = tuple) -> FastAPI:
-    """``GET /healthz`` and ``/readyz``; ``notes``: lines that readiness adds."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+def health_app(health: Health) -> FastAPI:
+    """``GET /healthz`` and ``/readyz``."""
+    app = bare_app()
 
     async def healthz() -> Response:
-        return _told(stalled())
+        return _told(health.stalled())
 
     async def readyz() -> Response:
-        return _told(unready(), notes())
+        return _told(health.unready(), health.notes())
 
     app.add_api_route("/healthz", healthz, methods=["GET"], response_model=None)
     app.add_api_route("/readyz", readyz, methods=["GET"], response_model=None)
@@ -46,7 +46,7 @@ def health_app(stalled: Problems, unready: Problems, notes: Callable[[], Sequenc
 
 def metrics_app(text: Callable[[], bytes], reviews: Reviews | None) -> FastAPI:
     """``GET /metrics``; with ``reviews`` for those who may."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app = bare_app()
 
     async def metrics(request: Request) -> Response:
         refusal = await _refusal(request, reviews) if reviews is not None else None
@@ -57,13 +57,9 @@ def metrics_app(text: Callable[[], bytes], reviews: Reviews | None) -> FastAPI:
 
 
 async def _refusal(request: Request, reviews: Reviews) -> Response | None:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    peer = request.client.host if request.client else ""
     may = {"nonResourceAttributes": {"path": PATH, "verb": "get"}}
     try:
-        if scheme.lower() != "bearer":
-            raise Unauthenticated
-        user = await reviews.user(token.strip(), peer)
+        user = await reviews.user(*bearer(request))
         if await reviews.may(user, may):
             return None
     except Unauthenticated:
@@ -77,6 +73,11 @@ async def _refusal(request: Request, reviews: Reviews) -> Response | None:
     name = str(user.get("username") or "")
     said = f"{name!r} may not get the path {PATH}: bind it to ClusterRole evalstop-metrics-reader"
     return PlainTextResponse(said + "\n", 403)
+
+
+def health_server(health: Health, host: str, port: int, connections: Connections) -> WebServer:
+    """Return the server of a process's health, over plain HTTP."""
+    return WebServer(health_app(health), host, port, connections=connections, name="health")
 
 
 def metrics_server(

@@ -25,7 +25,7 @@ class VirtualJob:
     loss_trend: LossTrend | None = None
     nodes: tuple[str, ...] = ()
     bound: tuple[tuple[str, int], ...] = ()
-    mark: tuple[int, ...] = ()
+    policy_state: tuple[int, ...] = ()
     waited: float = 0.0
     demoted: bool = False
     avoid: tuple[str, ...] = ()

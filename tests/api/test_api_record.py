@@ -172,7 +172,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
         full, preempting=Preempting("ByPriority", 1e9), restored=full.secured, finished="Complete"
     )
     full = dataclasses.replace(full, gang_backoff=GangBackoff(2, 1e9, ("n1", "n2")))
-    full = dataclasses.replace(full, mark=(0, 1, 7), preemptions=1, evictions=1)
+    full = dataclasses.replace(full, queue_policy_state=(0, 1, 7), preemptions=1, evictions=1)
     full = dataclasses.replace(full, refusal=RefusalRecord("of-1-2", "TooLarge", "m", 1e9, final=True))
     full = dataclasses.replace(full, progress=RunProgress(10, 100, 60.0), queued_at=1e9, lost=5.0)
     full = dataclasses.replace(full, loss_trend=LossTrend(1.5, 60.0))

@@ -84,7 +84,7 @@ class ExtenderThread:
     @property
     def ready(self) -> bool:
         extender = getattr(self, "extender", None)
-        return extender is not None and not extender.unready() and extender.port > 0
+        return extender is not None and not extender.health.unready() and extender.port > 0
 
     @property
     def port(self) -> int:

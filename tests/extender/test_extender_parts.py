@@ -308,14 +308,14 @@ def test_an_extender_that_hears_nothing_is_not_ready(tmp_path: Path) -> None:
         )
         connection = Connection(Configuration(), "nowhere", lambda: None)
         extender = Extender(settings, connection)
-        assert "nodes: not listed yet" in extender.unready()
+        assert "nodes: not listed yet" in extender.health.unready()
         for resource in extender.cache.stores:
             extender.cache.replace(resource, (), "1")
-        assert extender.unready() == ["ledger: about to be used"]
+        assert extender.health.unready() == ["ledger: about to be used"]
         extender.service.ready = True
-        assert extender.unready() == []
+        assert extender.health.unready() == []
         extender._watches[0].heard = time.monotonic() - (DEAF + 1)
-        deaf = extender.unready()
+        deaf = extender.health.unready()
         await extender.api.close()
         return deaf
 

@@ -487,7 +487,7 @@ class Operator:
             put(grant.key, lambda r, g=grant, d=desired: job_outcomes.granted(r, d, g, now))
         for preemption in plan.preemptions:
             put(preemption.key, lambda r, p=preemption: job_outcomes.preempted(r, p, now))
-        marks = dict(plan.marks)
+        policy_states = dict(plan.policy_states)
         for admission in plan.admissions:
             self.world.admitting(thoughts[admission.key], admission)
             put(admission.key, lambda r, a=admission: job_outcomes.admitted(r, a, now))
@@ -498,8 +498,8 @@ class Operator:
                 is not thoughts[held.key].record
             ):
                 put(held.key, lambda r, h=held, d=desired: job_outcomes.held_back(r, d, h, now))
-        for key, mark in marks.items():
-            put(key, lambda r, m=mark: job_outcomes.marked(r, m))
+        for key, policy_state in policy_states.items():
+            put(key, lambda r, m=policy_state: job_outcomes.with_policy_state(r, m))
         pairs = [(a.source, a.key) for a in plan.admissions if a.source is not None]
         pairs += [
             (t.record.admission.source, key)

@@ -25,7 +25,6 @@ from controller.kube.events import Recorder
 from controller.kube.packed import Plain
 from controller.kube.watch import JitteredBackoffs
 from controller.operator.process.decision_log import DecisionLog
-from controller.operator.process.health import Health
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.settings import Settings, SettingsError, describe
 from controller.operator.reconcile.status_writer import saved_gpu_hours
@@ -43,6 +42,7 @@ from controller.policy.job.types import (
     ScrapeView,
 )
 from controller.policy.types import Mode, PolicySpec, Proposal
+from controller.web.health import Health
 from controller.web.server import WebServer
 from controller.web.status import health_app
 
@@ -267,7 +267,7 @@ def test_a_part_without_progress_is_named_and_readiness_says_what_is_missing() -
         health.watch("scrapes", lambda: beat)
         missing: list[str | None] = ["not every kind is listed yet"]
         health.require("lists", lambda: missing[0])
-        app = health_app(health.stalled, health.unready, health.notes)
+        app = health_app(health)
         server = WebServer(app, "127.0.0.1", 0)
         await server.start()
         async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:

@@ -111,7 +111,7 @@ def test_las_suspends_at_the_next_checkpoint_and_the_run_goes_on_later(
                 await eventually(lambda: over(rig, kubelet), 40, what="the long job to go on")
             await check_the_end(rig)
             # Only this variant's order is no function of what else is known of a job.
-            assert bool((await rig.record("long")).mark) == (variant == "Tiresias")
+            assert bool((await rig.record("long")).queue_policy_state) == (variant == "Tiresias")
 
     asyncio.run(story())
 

@@ -88,7 +88,10 @@ class QueuePolicyWorld:
 
     def views(self) -> list[JobView]:
         """All jobs as they are now."""
-        return [replace(self.as_of_now(job), mark=self.policy.mark(job.key)) for job in self.jobs.values()]
+        return [
+            replace(self.as_of_now(job), policy_state=self.policy.policy_state(job.key))
+            for job in self.jobs.values()
+        ]
 
     def as_of_now(self, job: JobView) -> JobView:
         """A running job's service and remaining time go on by the second; its progress is as reported."""

@@ -53,7 +53,7 @@ class Job:
     leaves_at: int = 0  # when its pods begin to go
     attempt: int = 0
     waited: float = 0.0
-    mark: tuple[int, ...] = ()
+    policy_state: tuple[int, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -114,7 +114,7 @@ class QuotaWorld:
             demoted=a.demoted is not None and share >= a.demoted,
             waited=job.waited,
             attempt=job.attempt,
-            mark=job.mark,
+            policy_state=job.policy_state,
         )
 
     def snapshot(self) -> PoolSnapshot:
@@ -176,8 +176,8 @@ class QuotaWorld:
         return self.nodes[node] - sum(used)
 
     def _carry_out(self, plan: PoolPlan) -> None:
-        for key, mark in plan.marks:
-            self.jobs[key].mark = mark
+        for key, policy_state in plan.policy_states:
+            self.jobs[key].policy_state = policy_state
         for grant in plan.grants:
             job = self.jobs[grant.key]
             job.state, job.since, job.leaves_at = STOPPING, float(self.now), self.now

@@ -140,7 +140,7 @@ TIRESIAS = PolicySpec("las", {**LAS, "variant": "Tiresias"})
 
 
 def remember(job: JobView, planned: PoolPlan) -> JobView:
-    return replace(job, mark=dict(planned.marks).get(job.key, job.mark))
+    return replace(job, policy_state=dict(planned.policy_states).get(job.key, job.policy_state))
 
 
 def test_places_in_line_are_remembered_through_admission_preemption_and_return() -> None:
@@ -149,22 +149,22 @@ def test_places_in_line_are_remembered_through_admission_preemption_and_return()
     planned = plan(TIRESIAS, a, b, c, n1=2)
     assert [x.key for x in planned.admissions] == ["x/a"]
     a, b, c = (remember(j, planned) for j in (a, b, c))
-    assert all(j.mark for j in (a, b, c))
+    assert all(j.policy_state for j in (a, b, c))
     run = replace(a, state=JobState.ADMITTED, since=60.0, nodes=("n1",), bound=(("n1", 2),))
     quiet = plan(TIRESIAS, run, b, c, n1=2, now=61.0)
-    assert (quiet.marks, gone(quiet)) == ((), [])  # nothing happened: nothing to write
+    assert (quiet.policy_states, gone(quiet)) == ((), [])  # nothing happened: nothing to write
     served = replace(run, attained=16.0)
     demoted = plan(TIRESIAS, served, b, c, n1=2, now=69.0)
     assert [key for key, _ in gone(demoted)] == ["x/a"]
     going = replace(remember(served, demoted), state=JobState.PREEMPTING)
-    assert plan(TIRESIAS, going, b, c, n1=2, now=70.0).marks == ()  # kept while it leaves
+    assert plan(TIRESIAS, going, b, c, n1=2, now=70.0).policy_states == ()  # kept while it leaves
     back = replace(going, state=JobState.QUEUED, since=71.0, nodes=(), bound=())
     last = plan(TIRESIAS, back, b, c, n1=2, now=71.0)
     assert [x.key for x in last.admissions] == ["x/b"]
-    assert dict(last.marks)["x/a"][0] == 1  # in the second queue
+    assert dict(last.policy_states)["x/a"][0] == 1  # in the second queue
     assert [w.key for w in last.waiting] == ["x/c", "x/a"]
 
 
 def test_a_policy_that_remembers_nothing_clears_what_another_left() -> None:
-    job = replace(waits("x/a", gpus=2), mark=(0, 1, 7))
-    assert plan(PolicySpec("fifo"), job, runs("x/r", "n1", gpus=2), n1=2).marks == (("x/a", ()),)
+    job = replace(waits("x/a", gpus=2), policy_state=(0, 1, 7))
+    assert plan(PolicySpec("fifo"), job, runs("x/r", "n1", gpus=2), n1=2).policy_states == (("x/a", ()),)

@@ -42,12 +42,13 @@ def written(plan: PoolPlan, jobs: dict[str, Job], **told) -> list[tuple[str, str
 def test_the_order_of_the_writes() -> None:
     stopped = job("stopped", decision=Decision("scan", Mode.ENFORCE, ASKED, "", 900.0, pods_gone_at=950.0))
     jobs = {
-        f"ns/{n}": job(n) for n in ("grant", "preempt", "admit", "refuse", "lift", "hold", "mark", "wait")
+        f"ns/{n}": job(n)
+        for n in ("grant", "preempt", "admit", "refuse", "lift", "hold", "policy_state", "wait")
     }
     jobs["ns/stopped"] = stopped
     plan = PoolPlan(
         waiting=(Waiting("ns/wait", 1, "Queued", "for 4 GPUs"), Waiting("ns/refuse", 2, "Queued", "told")),
-        marks=(("ns/mark", (1,)), ("ns/admit", (2,)), ("ns/preempt", (3,))),
+        policy_states=(("ns/mark", (1,)), ("ns/admit", (2,)), ("ns/preempt", (3,))),
         held_back=(HeldBack("ns/hold", "NobodyWaits", "nobody"),),
         lifted=("ns/lift",),
         refusals=(Refusal("ns/refuse", "offer", "TooLarge", "8 of 4"),),
@@ -62,12 +63,14 @@ def test_the_order_of_the_writes() -> None:
         ("ns/refuse", "refusal"),
         ("ns/lift", "lifted-refusal"),
         ("ns/hold", "held-back"),
-        ("ns/mark", "mark"),
+        ("ns/mark", "policy_state"),
         ("ns/stopped", "handover"),
         ("ns/wait", "waiting"),
     ]
-    marks = {write.key: write.mark for write in outcomes(plan, jobs, NOW) if write.mark is not None}
-    assert marks == {"ns/admit": (2,), "ns/preempt": (3,), "ns/mark": (1,)}
+    policy_states = {
+        write.key: write.policy_state for write in outcomes(plan, jobs, NOW) if write.policy_state is not None
+    }
+    assert policy_states == {"ns/admit": (2,), "ns/preempt": (3,), "ns/mark": (1,)}
 
 
 def test_a_handover_whose_note_a_crash_prevented_is_noted_later_and_once() -> None:

@@ -61,9 +61,11 @@ def test_what_is_left_of_a_run_that_outlives_its_user_s_word() -> None:
 
 def test_what_the_record_keeps_for_policies() -> None:
     trend = LossTrend(1.0, 10.0)
-    record = replace(BASE, mark=(1, 2, 3), loss_trend=trend, progress=RunProgress(25, 100, 300.0))
+    record = replace(
+        BASE, queue_policy_state=(1, 2, 3), loss_trend=trend, progress=RunProgress(25, 100, 300.0)
+    )
     seen = view(record, JobState.QUEUED, weight=4.0)
-    assert (seen.mark, seen.loss_trend, seen.progress, seen.weight) == ((1, 2, 3), trend, 0.25, 4.0)
+    assert (seen.policy_state, seen.loss_trend, seen.progress, seen.weight) == ((1, 2, 3), trend, 0.25, 4.0)
 
 
 def test_on_its_way_back_it_is_no_longer_admitted() -> None:

@@ -120,7 +120,7 @@ def extract(record: JobRecord) -> JobRecord:
         admission=record.admission,
         preempting=record.preempting,
         queued_at=record.queued_at,
-        mark=record.mark,
+        queue_policy_state=record.queue_policy_state,
         progress=record.progress,
         expected=record.expected,
         lost=record.lost,

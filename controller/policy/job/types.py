@@ -657,7 +657,7 @@ class JobRecord:
     admission: AdmissionRecord | None = None
     preempting: Preempting | None = None  # while on the way back into the queue
     queued_at: float | None = None  # s, when it last came back into the queue; None: it never left it
-    mark: tuple[int, ...] = ()  # what its pool's queue policy asked to remember of it
+    queue_policy_state: tuple[int, ...] = ()  # what its pool's queue policy asked to remember of it
     progress: RunProgress | None = None
     expected: Expected | None = None  # None: it has not run yet, or nothing is known
     loss_trend: LossTrend | None = None

@@ -57,7 +57,7 @@ def job_view(
         weight=weight,
         preemptible=preemptible,
         loss_trend=record.loss_trend,
-        mark=record.mark,
+        policy_state=record.queue_policy_state,
         demoted=verdicts.is_demoted(desired, record),
         waited=max(0.0, admission.at - queued_at(record, submitted)) if admission is not None else 0.0,
         attempt=record.attempt,

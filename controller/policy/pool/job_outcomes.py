@@ -44,7 +44,7 @@ class Verb(StrEnum):
     REFUSAL = "refusal"
     LIFTED_REFUSAL = "lifted-refusal"
     HELD_BACK = "held-back"
-    MARK = "mark"
+    POLICY_STATE = "policy_state"
     HANDOVER = "handover"
     WAITING = "waiting"
 
@@ -66,7 +66,7 @@ class Write:
     key: JobKey
     verb: Verb
     what: Grant | Preemption | Admission | Refusal | HeldBack | Waiting | JobKey | None = None
-    mark: tuple[int, ...] | None = None
+    policy_state: tuple[int, ...] | None = None
 
 
 class Planned(Protocol):
@@ -93,13 +93,13 @@ def outcomes(
             once, but not new numbers in the old one: else a change of one GPU would be a write for every job
             in the queue.
     """
-    marks = dict(plan.marks)
+    policy_states = dict(plan.policy_states)
     for grant in plan.grants:
         yield Write(grant.key, Verb.GRANT, grant)
     for preempted_ in plan.preemptions:
-        yield Write(preempted_.key, Verb.PREEMPTION, preempted_, marks.pop(preempted_.key, None))
+        yield Write(preempted_.key, Verb.PREEMPTION, preempted_, policy_states.pop(preempted_.key, None))
     for admission in plan.admissions:
-        yield Write(admission.key, Verb.ADMISSION, admission, marks.pop(admission.key, None))
+        yield Write(admission.key, Verb.ADMISSION, admission, policy_states.pop(admission.key, None))
     for refusal in plan.refusals:
         yield Write(refusal.key, Verb.REFUSAL, refusal)
     for key in plan.lifted:
@@ -108,8 +108,8 @@ def outcomes(
         job = jobs[held.key]
         if held_back(job.record, job.desired, held, now) is not job.record:
             yield Write(held.key, Verb.HELD_BACK, held)
-    for key, mark in marks.items():
-        yield Write(key, Verb.MARK, mark=mark)
+    for key, policy_state in policy_states.items():
+        yield Write(key, Verb.POLICY_STATE, policy_state=policy_state)
     for source, target in _handovers(plan, jobs):
         if source in jobs and handed(jobs[source].record, target, now) is not jobs[source].record:
             yield Write(source, Verb.HANDOVER, target)
@@ -138,7 +138,7 @@ def after(write: Write, record: JobRecord, desired: Desired, now: float) -> JobR
             record = handed(record, target, now)
         case None if write.verb is Verb.LIFTED_REFUSAL:
             record = lifted(record)
-    return record if write.mark is None else marked(record, write.mark)
+    return record if write.policy_state is None else with_policy_state(record, write.policy_state)
 
 
 def _handovers(plan: PoolPlan, jobs: Mapping[JobKey, Planned]) -> Iterator[tuple[JobKey, JobKey]]:
@@ -209,9 +209,10 @@ def preempted(record: JobRecord, why: Preemption, now: float) -> JobRecord:
     return preemption.begin(record, why, now)
 
 
-def marked(record: JobRecord, mark: tuple[int, ...]) -> JobRecord:
+def with_policy_state(record: JobRecord, policy_state: tuple[int, ...]) -> JobRecord:
     """Return the record with what the pool's queue policy asks to remember of the job."""
-    return record if record.mark == mark else replace(record, mark=mark)
+    known = record.queue_policy_state == policy_state
+    return record if known else replace(record, queue_policy_state=policy_state)
 
 
 def handed(record: JobRecord, target: JobKey, now: float) -> JobRecord:

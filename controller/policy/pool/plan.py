@@ -244,7 +244,7 @@ def _report(case: _Case, stops: Sifted, chosen: _Chosen, reserved: tuple[Reserva
         holds=reserved,
         waiting=waiting,
         held_back=(*stops.held, *_uncontended(snapshot.jobs, settled)),
-        marks=_marks(case, chosen),
+        policy_states=_policy_states(case, chosen),
         stops=stops.stops,
         noise=learn(snapshot.noise, running, snapshot.limits.scope),
         falls=stops.falls,
@@ -263,7 +263,7 @@ def _would_fit(amiss: Waiting | None) -> bool:
     return amiss is None or amiss.reason != TOO_LARGE
 
 
-def _marks(case: _Case, chosen: _Chosen) -> tuple[tuple[JobKey, tuple[int, ...]], ...]:
+def _policy_states(case: _Case, chosen: _Chosen) -> tuple[tuple[JobKey, tuple[int, ...]], ...]:
     """Return what the policy asks to remember of its jobs once this plan is carried out, where that is
     news."""
     planner, views, now = chosen.planner, case.views, case.now
@@ -272,8 +272,10 @@ def _marks(case: _Case, chosen: _Chosen) -> tuple[tuple[JobKey, tuple[int, ...]]
         planner.admitted(view, now)
     for preemption in chosen.preemptions:
         planner.leaving(replace(views[preemption.key], state=JobState.PREEMPTING), now)
-    asked = ((key, planner.policy.mark(key), job) for key, job in views.items() if case.competes(key))
-    return tuple((key, mark) for key, mark, job in asked if mark != job.mark and job.state is not STOPPING)
+    asked = ((key, planner.policy.policy_state(key), job) for key, job in views.items() if case.competes(key))
+    return tuple(
+        (key, state) for key, state, job in asked if state != job.policy_state and job.state is not STOPPING
+    )
 
 
 def _wake_at(

@@ -57,7 +57,7 @@ class QueueJob(Protocol):
     @property
     def loss_trend(self) -> LossTrend | None: ...
     @property
-    def mark(self) -> tuple[int, ...]: ...
+    def policy_state(self) -> tuple[int, ...]: ...
     @property
     def waited(self) -> float: ...
     @property
@@ -244,7 +244,7 @@ class QueuePolicy(Protocol):
         """
         ...
 
-    def mark(self, key: JobKey) -> tuple[int, ...]:
+    def policy_state(self, key: JobKey) -> tuple[int, ...]:
         """Return what must be kept on a job's view for `rebuild` to come out the same; () for nearly all."""
         ...
 
@@ -316,7 +316,7 @@ class PolicyBase:
     def barred(self) -> list[QueueJob]:
         return []
 
-    def mark(self, key: JobKey) -> tuple[int, ...]:
+    def policy_state(self, key: JobKey) -> tuple[int, ...]:
         return ()
 
     def fresh(self) -> QueuePolicy:
@@ -343,8 +343,8 @@ class Wrapper(PolicyBase):
     def barred(self) -> list[QueueJob]:
         return self.base.barred()
 
-    def mark(self, key: JobKey) -> tuple[int, ...]:
-        return self.base.mark(key)
+    def policy_state(self, key: JobKey) -> tuple[int, ...]:
+        return self.base.policy_state(key)
 
     def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
         return self.base.ranking(job, jobs)

@@ -60,7 +60,7 @@ class Las(PolicyBase):
     (threshold - seconds run) / GPUs later, which for gangs that have run is late, and moves a job by one
     queue a time. And its order within a queue is a list's: who is preempted goes before all who wait, who
     is demoted goes to the end, who runs is moved to the front after each event. That order is no function
-    of a job's view, so it is kept in `mark`.
+    of a job's view, so it is kept in `policy_state`.
     """
 
     name: ClassVar[str] = "las"
@@ -110,11 +110,11 @@ class Las(PolicyBase):
         if not self._tiresias:
             record.level = self._level(job.attained)
             record.place = stay_key(job)
-        elif not known and job.mark:
+        elif not known and job.policy_state:
             record.place = self._recall(record, job)
-            if job.mark[-1] == UNPLACED:
+            if job.policy_state[-1] == UNPLACED:
                 self._count += 1
-                record.place = (-self._instants if job.mark[1] < 0 else 1, self._count, record.key)
+                record.place = (-self._instants if job.policy_state[1] < 0 else 1, self._count, record.key)
         else:
             # Back from running, a job goes before all who wait; new or just demoted, to the end.
             front = record.ran and not record.moving
@@ -144,7 +144,7 @@ class Las(PolicyBase):
         elif known and not record.ran:
             # Those who start together keep the order in which they waited, whoever got free GPUs first.
             record.place = (self._instants, 0, *record.place)
-        elif not known and job.mark:
+        elif not known and job.policy_state:
             record.place = self._recall(record, job)
         elif not known:
             self._count += 1
@@ -180,7 +180,9 @@ class Las(PolicyBase):
     def rebuild(self, jobs: Iterable[QueueJob], now: float = 0.0) -> None:
         self.clear()
         # Those whose place is known first: the others are numbered on from them.
-        order = sorted(jobs, key=lambda j: (not j.mark or j.mark[-1] == UNPLACED, *queue_key(j)))
+        order = sorted(
+            jobs, key=lambda j: (not j.policy_state or j.policy_state[-1] == UNPLACED, *queue_key(j))
+        )
         for job in order:
             self.updated(job, now)
 
@@ -216,8 +218,8 @@ class Las(PolicyBase):
         level = (
             1 + (job.attained >= self.params.first_threshold) + (job.attained >= self.params.second_threshold)
         )
-        if job.mark:
-            level = 1 + job.mark[0]
+        if job.policy_state:
+            level = 1 + job.policy_state[0]
         return {
             "priority": job.priority,
             "queue": level,
@@ -228,14 +230,14 @@ class Las(PolicyBase):
     def queue(self) -> list[QueueJob]:
         return [job for band in self._ordered for job in band.waiting]
 
-    def mark(self, key: JobKey) -> tuple[int, ...]:
+    def policy_state(self, key: JobKey) -> tuple[int, ...]:
         """(queue, its place in it) in the variant Tiresias; ask between instants, not within one."""
         record = self._records.get(key)
         if record is None or not self._tiresias:
             return ()
         if record.state == LEAVING:
             # Its place is given when it is back in line: before all who wait, unless it was just demoted.
-            known = record.job.mark
+            known = record.job.policy_state
             if known and known[-1] == UNPLACED:
                 return known
             return (record.level, 1 if record.moving else -1, UNPLACED)
@@ -371,8 +373,8 @@ class Las(PolicyBase):
 
     def _recall(self, record: Record, job: QueueJob) -> Entry:
         """Queue and place as in the job's mark; later places and instants are numbered on from it."""
-        record.level = job.mark[0]
-        place = job.mark[1:]
+        record.level = job.policy_state[0]
+        place = job.policy_state[1:]
         self._count = max(self._count, place[-1])
         self._instants = max(self._instants, abs(place[0]))
         return (*place, job.key)

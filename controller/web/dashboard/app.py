@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
@@ -25,8 +25,10 @@ from controller.web.dashboard.feed import Feed
 from controller.web.dashboard.pages import NotThere, Page, Pages
 from controller.web.dashboard.queues import Queues
 from controller.web.dashboard.render import render, static
+from controller.web.health import Health
 from controller.web.hosts import Hosts
-from controller.web.reviews import TooMany, Unauthenticated
+from controller.web.reviews import TooMany, Unauthenticated, bearer
+from controller.web.server import bare_app
 from controller.web.status import health_app
 
 _logger = log.get("evalstop.dashboard")
@@ -60,7 +62,10 @@ class Dashboard:
         self._feed, self._gate, self.hosts = feed, gate, hosts or Hosts()
         self._headers = HEADERS | ({"Strict-Transport-Security": HSTS} if secure else {})
         self._pages = Pages(feed, queues)
-        self.app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        self.health = Health()
+        # Whoever probes has no token, and hears no more of the cluster.
+        self.health.require("jobs", lambda: None if feed.ready else "not listed yet; the log says why")
+        self.app = bare_app()
         self._routes()
 
     def _routes(self) -> None:
@@ -69,7 +74,7 @@ class Dashboard:
         for path in frames:
             get(path, self._frame, methods=["GET", "HEAD"])
         get("/static/{name}", self._static, methods=["GET", "HEAD"])
-        for route in health_app(list, lambda: unready(self._feed)).routes:
+        for route in health_app(self.health).routes:
             self.app.router.routes.append(route)
 
         def view(path: str, make: Make) -> None:
@@ -139,13 +144,11 @@ class Dashboard:
         return Response(content, media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
 
     async def _view(self, request: Request, make: Make) -> Response:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        token = ""
         try:
-            if scheme.lower() != "bearer":
-                raise Unauthenticated
+            token, peer = bearer(request)
             namespaces = {job.namespace for job in self._feed.jobs()}
-            peer = request.client.host if request.client else ""
-            viewer = await self._gate.viewer(token.strip(), namespaces, peer)
+            viewer = await self._gate.viewer(token, namespaces, peer)
         except Unauthenticated:
             return self._problem(401, token=bool(token))
         except TooMany as error:
@@ -185,8 +188,3 @@ class Dashboard:
         headers = {"WWW-Authenticate": 'Bearer realm="evalstop"'} if status == 401 else {}
         text = render("problem.html", {**shown, "token": False, **values})
         return Response(text, status, media_type="text/html", headers=headers)
-
-
-def unready(feed: Feed) -> list[str]:
-    """Return why nothing can be shown yet; whoever probes has no token, and hears no more of the cluster."""
-    return [] if feed.ready else ["not listed yet; the log says why"]

@@ -67,7 +67,7 @@ def _view(pool: Pool, job: Job, now: float) -> JobView:
         progress=record.progress.share if record.progress is not None else None,
         weight=float(pool.spec.weight(job.namespace)),
         loss_trend=record.loss_trend,
-        mark=record.mark,
+        policy_state=record.queue_policy_state,
         demoted=is_demoted(desired, record),
     )
 

@@ -12,14 +12,14 @@ from controller.kube.client import Api
 from controller.kube.connect import NoCredentials, connect
 from controller.web.connections import Connections, Limits
 from controller.web.dashboard.access import ReviewGate
-from controller.web.dashboard.app import Dashboard, unready
+from controller.web.dashboard.app import Dashboard
 from controller.web.dashboard.feed import Feed
 from controller.web.dashboard.queues import Fixed, Queues
 from controller.web.dashboard.settings import Settings, describe
 from controller.web.hosts import Hosts
 from controller.web.reviews import Reviews
 from controller.web.server import WebServer
-from controller.web.status import health_app
+from controller.web.status import health_server
 from controller.web.tls import Tls
 
 _logger = log.get("evalstop.dashboard")
@@ -74,9 +74,8 @@ async def run(settings: Settings) -> int:
         )
         servers = [server]
         if settings.status_host:  # the kubelet brings no token and reaches no loopback address
-            app = health_app(list, lambda: unready(feed))
             at = settings.status_host, settings.status_port
-            servers.append(WebServer(app, *at, connections=connections, name="health"))
+            servers.append(health_server(made.health, *at, connections))
         try:
             for one in servers:
                 await one.start()

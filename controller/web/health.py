@@ -1,25 +1,23 @@
-"""Health as progress: each part of the engine reports a beat on each round; a part that stops is named."""
+"""Health as progress: each part of a process reports a beat on each round; a part that stops is named."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 
-from controller.operator.process.metrics import Metrics
-
+STALL = 60.0  # s without a beat
 Check = Callable[[], str | None]  # None: fine; else what is wrong, in a sentence
 
 
 class Health:
-    """The last beats of the engine's parts, and the conditions of readiness.
+    """The last beats of a process's parts, and the conditions of readiness.
 
     ``/healthz`` fails when a part has not beaten for ``stall`` seconds: the kubelet then restarts the pod.
     ``/readyz`` fails until every check passes; it says which do not. A standby is ready although it has read
     nothing yet: what it needs to take over are its rights to the Lease, and that is checked ``always``.
     """
 
-    def __init__(self, stall: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stall: float = STALL, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._stall = stall
         self._now = monotonic
         self._beats: dict[str, Callable[[], float]] = {}
@@ -67,13 +65,3 @@ class Health:
             if (always or not standby) and (why := check()) is not None
         ]
         return told + self.stalled()
-
-
-async def measure_lag(metrics: Metrics, health: Health, period: float = 0.5) -> None:
-    """Sleep and see how late the loop wakes us; also the engine's own beat. Runs until cancelled."""
-    loop = asyncio.get_running_loop()
-    while True:
-        due = loop.time() + period
-        await asyncio.sleep(period)
-        metrics.loop_lag.observe(max(0.0, loop.time() - due))
-        health.beat("loop")
