@@ -33,7 +33,6 @@ __all__ = [
     "desired",
     "field",
     "handovers",
-    "holds",
     "mode_cap",
     "parse_job",
     "parse_pool",
@@ -41,11 +40,12 @@ __all__ = [
     "queue_of",
     "quotas",
     "record",
+    "reservations",
     "size",
     "status",
     "stop_limits",
     "stored_handovers",
-    "stored_holds",
+    "stored_reservations",
 ]
 
 Problem = tuple[str, str]
@@ -192,8 +192,8 @@ def _share_budget(spec: RLHFJobSpec, rule: PolicySpec) -> tuple[PolicySpec, tupl
     )
 
 
-def holds(pool_status: Mapping[str, Any] | None) -> tuple[Reservation, ...]:
-    """Return the holds in a GPUPool's status.
+def reservations(pool_status: Mapping[str, Any] | None) -> tuple[Reservation, ...]:
+    """Return the reservations in a GPUPool's status.
 
     Raises:
         StatusError: one does not read back.
@@ -207,14 +207,14 @@ def holds(pool_status: Mapping[str, Any] | None) -> tuple[Reservation, ...]:
                 values.seconds(h["expires"]),
                 h.get("admission", 0),
             )
-            for h in (pool_status or {}).get("holds") or ()
+            for h in (pool_status or {}).get("reservations") or ()
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise StatusError(f"status.holds: {error}") from error
+        raise StatusError(f"status.reservations: {error}") from error
 
 
-def stored_holds(found: tuple[Reservation, ...]) -> list[dict[str, Any]]:
-    """Return the inverse of `holds`."""
+def stored_reservations(found: tuple[Reservation, ...]) -> list[dict[str, Any]]:
+    """Return the inverse of `reservations`."""
     return [
         {
             "source": h.source,

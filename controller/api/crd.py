@@ -107,7 +107,13 @@ RESOURCES: tuple[Resource, ...] = (
             Column("Queued", ".status.queued", "integer", "Jobs that wait."),
             _AGE,
             Column("ModeCap", ".spec.modeCap", description="How far the operator may go.", wide=True),
-            Column("HoldSeconds", ".spec.holdSeconds", "integer", "How long freed GPUs are kept.", wide=True),
+            Column(
+                "ReservationSeconds",
+                ".spec.reservationSeconds",
+                "integer",
+                "How long freed GPUs are kept.",
+                wide=True,
+            ),
         ),
     ),
 )

@@ -22,12 +22,12 @@ from controller.api.base import (
 from controller.api.status import CONDITIONS, EPOCH
 from controller.policy.fleet import ALL_KEPT as FALLS_KEPT
 from controller.policy.fleet import NOISE_KEPT, STOPS_KEPT
-from controller.policy.pool import HANDOVERS_KEPT, HOLDS_MAX
+from controller.policy.pool import HANDOVERS_KEPT, RESERVATIONS_MAX
 from controller.policy.queueing import POLICIES
 from controller.policy.types import Delegate, FleetScope, Mode
 
 EVERY_NAMESPACE = "*"
-HOLD_SECONDS = 300
+RESERVATION_SECONDS = 300
 NODE_SIZES_MAX = 32
 QUOTAS_MAX = 32
 QUOTA_NAMESPACES_MAX = 8
@@ -319,10 +319,12 @@ class GPUPoolSpec(Spec):
         "suspended again, gives back what it has, and is tried again after a back-off of 10 s that "
         "doubles with each failure, up to 600 s.",
     )
-    hold_seconds: Annotated[int, Field(strict=True, ge=1, le=86400, json_schema_extra=markers.INT32)] = Field(
-        default=HOLD_SECONDS,
-        alias="holdSeconds",
-        description="Seconds for which freed GPUs are kept for the job they were promised to.",
+    reservation_seconds: Annotated[
+        int, Field(strict=True, ge=1, le=86400, json_schema_extra=markers.INT32)
+    ] = Field(
+        default=RESERVATION_SECONDS,
+        alias="reservationSeconds",
+        description="Seconds for which freed GPUs are kept for the job they are reserved for.",
     )
 
     @model_validator(mode="after")
@@ -358,7 +360,7 @@ class GPUPoolSpec(Spec):
         return self
 
 
-class HoldStatus(Status):
+class ReservationStatus(Status):
     """GPUs on their way from one job to another."""
 
     source: JobKeyText = Field(description="Whose they were (namespace/name).")
@@ -484,15 +486,16 @@ class GPUPoolStatus(Status):
     capacity: Count | None = Field(default=None, description="GPUs of its usable nodes.")
     free: Count | None = Field(default=None, description="GPUs that nobody has requested and nobody is kept.")
     held: Count | None = Field(
-        default=None, description="GPUs kept for admitted gangs whose pods have no node yet, or for holds."
+        default=None,
+        description="GPUs kept for admitted gangs whose pods have no node yet, or reserved for a job.",
     )
     foreign: Count | None = Field(
         default=None, description="GPUs that pods of no RLHFJob of the pool have requested."
     )
     running: Count | None = Field(default=None, description="Jobs that hold GPUs.")
     queued: Count | None = Field(default=None, description="Jobs that wait.")
-    holds: Annotated[
-        tuple[HoldStatus, ...], Field(max_length=HOLDS_MAX, json_schema_extra=markers.ATOMIC)
+    reservations: Annotated[
+        tuple[ReservationStatus, ...], Field(max_length=RESERVATIONS_MAX, json_schema_extra=markers.ATOMIC)
     ] = Field(default=(), description="GPUs on their way from one job to another.")
     quotas: Annotated[
         tuple[QuotaStatus, ...], Field(max_length=QUOTAS_MAX, json_schema_extra=markers.ATOMIC)

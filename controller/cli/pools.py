@@ -1,4 +1,4 @@
-"""`evalstop pools`: GPUPools in a table; one of them with its handovers, holds and limits."""
+"""`evalstop pools`: GPUPools in a table; one of them with its handovers, reservations and limits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def pools(
     no_headers: flags.NoHeaders = False,
     connection: Connection = USUAL,
 ) -> None:
-    """List GPUPools: GPUs, who runs, who waits; with a NAME, its handovers, holds and what is wrong too."""
+    """List GPUPools: GPUs, who runs, who waits; with a NAME, its handovers, reservations and what is wrong
+    too."""
     from controller.cli import cluster
     from controller.cli.watching import Watched, show
     from controller.kube.resources import GPUPOOLS
@@ -124,8 +125,8 @@ def page(pool: Object, now: float, screen: Terminal) -> list[str]:
         lines += ["", *render((Column("NOT SO"), Column("REASON"), Column("WHY", text=True)), rows, screen)]
     if quotas := status.get("quotas"):
         lines += ["", *_quotas(quotas, screen)]
-    if holds := status.get("holds"):
-        lines += ["", *_holds(holds, now, screen)]
+    if reservations := status.get("reservations"):
+        lines += ["", *_reservations(reservations, now, screen)]
     if handed := status.get("lastHandovers"):
         lines += ["", *_handovers(handed, screen)]
     return lines
@@ -182,10 +183,10 @@ def _evaluator(entry: Mapping[str, Any]) -> str:
     return f" by evaluator {entry['evaluator']}" if entry.get("evaluator") else ""
 
 
-def _holds(holds: list[Mapping[str, Any]], now: float, screen: Terminal) -> list[str]:
+def _reservations(reservations: list[Mapping[str, Any]], now: float, screen: Terminal) -> list[str]:
     rows = [
         [h["source"], h["target"], str(len(h["nodes"])), say.span(max(0.0, say.seconds(h["expires"]) - now))]
-        for h in holds
+        for h in reservations
     ]
     columns = (Column("GPUS OF"), Column("KEPT FOR"), Column("NODES", right=True), Column("FOR", right=True))
     return render(columns, rows, screen)

@@ -68,9 +68,9 @@ class Feed:
         assert pool is not None
         name = pool["metadata"]["name"]
         if new is None:
-            self._ledger.drop_promises(name)
+            self._ledger.drop_reservations(name)
         else:
-            self._ledger.put_promises(name, convert.holds(new.get("status")))
+            self._ledger.put_reservations(name, convert.reservations(new.get("status")))
         if old is None or new is None or views.gang_timeout(old) != views.gang_timeout(new):
             for job in self._cache.values(RLHFJOBS):
                 if (job.get("spec") or {}).get("pool") == name:

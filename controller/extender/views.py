@@ -45,7 +45,7 @@ def bound(pod: Object) -> Bound | None:
 
 def job(obj: Object, timeout: float) -> tuple[int | None, Gang | None]:
     """Return (GPUs of each member, admission) of an RLHFJob; (None, None): it has ended, and nothing is kept
-    for it or promised to it. It may have no admission.
+    for it, by admission or reservation. It may have no admission.
 
     ``timeout``: seconds that its pods have to get their nodes.
 

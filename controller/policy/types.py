@@ -562,8 +562,8 @@ class PoolSnapshot:
     policy: PolicySpec
     nodes: tuple[NodeView, ...]
     jobs: tuple[JobView, ...]
-    holds: tuple[Reservation, ...] = ()
-    hold_seconds: float = 300.0
+    reservations: tuple[Reservation, ...] = ()
+    reservation_seconds: float = 300.0
     delegate: Delegate = Delegate.BUILTIN
     limits: StopLimits = StopLimits()
     stopped: tuple[PastStop, ...] = ()
@@ -644,7 +644,7 @@ class PoolPlan:
     preemptions: tuple[Preemption, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     lifted: tuple[JobKey, ...] = ()  # of those refused for good before: they would fit by now
-    holds: tuple[Reservation, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     policy_states: tuple[tuple[JobKey, tuple[int, ...]], ...] = ()  # what the policy asks to remember, if new

@@ -11,7 +11,7 @@ from api_examples import DELETE, JOB, POOL, TEMPLATE, changed, pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.convert import StatusError, desired, holds, parse_pool, policy, stored_holds
+from controller.api.convert import StatusError, desired, parse_pool, policy, reservations, stored_reservations
 from controller.policy.job.evals import RuleInUse, absorb
 from controller.policy.job.types import (
     Direction,
@@ -356,7 +356,7 @@ def test_every_namespace_is_a_fallback() -> None:
         ("spec.nodeSelector", [], "spec.nodeSelector"),
         ("spec.queuePolicy", {"fifo": {}, "other": {}}, "other"),
         ("spec.queuePolicy", {"fifo": {"backfill": "Perhaps"}}, "'Enabled' or 'Disabled'"),
-        ("spec.holdSeconds", 0, "greater than or equal to 1"),
+        ("spec.reservationSeconds", 0, "greater than or equal to 1"),
         ("metadata.name", "a.b", "metadata.name"),
     ],
 )
@@ -386,10 +386,10 @@ def test_switches_are_words() -> None:
     ).map(tuple)
 )
 def test_holds_read_back_exactly(found: tuple[Reservation, ...]) -> None:
-    assert holds({"holds": stored_holds(found)}) == found
+    assert reservations({"reservations": stored_reservations(found)}) == found
 
 
 def test_spoilt_holds_are_named() -> None:
-    assert holds(None) == holds({}) == ()
-    with pytest.raises(StatusError, match=r"status\.holds"):
-        holds({"holds": [{"source": "a/b"}]})
+    assert reservations(None) == reservations({}) == ()
+    with pytest.raises(StatusError, match=r"status\.reservations"):
+        reservations({"reservations": [{"source": "a/b"}]})

@@ -25,7 +25,7 @@ from controller.operator.state.cluster import ClusterState
 from controller.policy.job.types import JobRecord
 
 ABOUT = JOB["metadata"] | {"uid": "u", "resourceVersion": "1", "generation": 1}
-POOL = {"capacity": 8, "holds": [{"source": "a/b", "target": "a/c", "nodes": ["n"], "admission": 1}]}
+POOL = {"capacity": 8, "reservations": [{"source": "a/b", "target": "a/c", "nodes": ["n"], "admission": 1}]}
 
 
 @given(RECORDS)
@@ -54,7 +54,7 @@ def test_a_field_of_a_newer_version_is_named(stored: dict[str, Any], path: str) 
 
 
 def test_so_is_one_of_a_pool() -> None:
-    with pytest.raises(StatusError, match=r"^status.holds\[0\].why: "):
+    with pytest.raises(StatusError, match=r"^status.reservations\[0\].why: "):
         refuse_newer_pool(json.loads(json.dumps(POOL).replace('"source"', '"why": 1, "source"')))
 
 

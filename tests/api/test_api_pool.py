@@ -16,7 +16,7 @@ from controller.api import convert
 from controller.api.crd import root_schema
 from controller.api.gpupool import GPUPool
 from controller.policy.pool.handovers import Handover
-from controller.policy.pool.reservations import HOLDS_MAX, NODES_MAX
+from controller.policy.pool.reservations import NODES_MAX, RESERVATIONS_MAX
 from controller.policy.types import Delegate, Reservation
 
 ETCD_LIMIT = 1_500_000  # bytes of one object, as the API server is set up by default
@@ -117,18 +117,21 @@ HANDOVERS = st.builds(
 
 @given(st.lists(HOLDS, max_size=5).map(tuple), st.lists(HANDOVERS, max_size=5).map(tuple))
 def test_holds_and_handovers_read_back_exactly(
-    holds: tuple[Reservation, ...], stops: tuple[Handover, ...]
+    reservations: tuple[Reservation, ...], stops: tuple[Handover, ...]
 ) -> None:
-    status = {"holds": convert.stored_holds(holds), "lastHandovers": convert.stored_handovers(stops)}
+    status = {
+        "reservations": convert.stored_reservations(reservations),
+        "lastHandovers": convert.stored_handovers(stops),
+    }
     status = json.loads(json.dumps(status, allow_nan=False))
-    assert convert.holds(status) == holds
+    assert convert.reservations(status) == reservations
     assert convert.handovers(status) == stops
     GPUPool.model_validate({**POOL, "status": status})
 
 
-@pytest.mark.parametrize("read", [convert.holds, convert.handovers])
+@pytest.mark.parametrize("read", [convert.reservations, convert.handovers])
 def test_a_list_that_does_not_read_back_is_told_by_name(read: Any) -> None:
-    field = "holds" if read is convert.holds else "lastHandovers"
+    field = "reservations" if read is convert.reservations else "lastHandovers"
     with pytest.raises(convert.StatusError, match=f"status.{field}"):
         read({field: [{"source": "a/b"}]})
     assert read(None) == ()
@@ -136,11 +139,11 @@ def test_a_list_that_does_not_read_back_is_told_by_name(read: Any) -> None:
 
 def test_the_largest_list_of_holds_fits_into_one_object() -> None:
     """With names as long as Kubernetes allows, and as many nodes as are announced."""
-    each = NODES_MAX // HOLDS_MAX
+    each = NODES_MAX // RESERVATIONS_MAX
     node, key = "n" * 253, "n" * 63 + "/" + "j" * 40
     longest = tuple(
-        Reservation(key, key, (node,) * each, 4e9 + 0.123456, 2**31 - 1) for _ in range(HOLDS_MAX)
+        Reservation(key, key, (node,) * each, 4e9 + 0.123456, 2**31 - 1) for _ in range(RESERVATIONS_MAX)
     )
-    assert len(json.dumps(convert.stored_holds(longest))) < ETCD_LIMIT
+    assert len(json.dumps(convert.stored_reservations(longest))) < ETCD_LIMIT
     schema = root_schema(GPUPool)["properties"]["status"]["properties"]
-    assert schema["holds"]["maxItems"] == HOLDS_MAX
+    assert schema["reservations"]["maxItems"] == RESERVATIONS_MAX

@@ -377,7 +377,7 @@ def test_a_pool_is_accepted_filled_in_and_shown(
     client = installed.client()
     stored = client.post(f"{GROUP}/gpupools", changed(POOL, "metadata.name", pool_name))
     assert stored["spec"]["queuePolicy"] == {"fifo": {"backfill": "Disabled"}}
-    assert (stored["spec"]["modeCap"], stored["spec"]["holdSeconds"]) == ("Enforce", 300)
+    assert (stored["spec"]["modeCap"], stored["spec"]["reservationSeconds"]) == ("Enforce", 300)
     assert (stored["spec"]["maxWaitSeconds"], stored["spec"]["preemption"]) == (604800, {"graceSeconds": 300})
     assert stored["spec"]["allowedNamespaces"][0]["weight"] == 1
     for name in POLICIES:
@@ -401,7 +401,7 @@ def test_a_pool_is_accepted_filled_in_and_shown(
         ("spec.queuePolicy", {"lottery": {}}, "queuePolicy has 0 members, exactly one is needed of: fifo"),
         ("spec.queuePolicy.fifo", {"backfill": True}, "must be of type string"),
         ("spec.modeCap", "Never", '"Enforce", "Shadow", "Off"'),
-        ("spec.holdSeconds", 0, "greater than or equal to 1"),
+        ("spec.reservationSeconds", 0, "greater than or equal to 1"),
         ("metadata.name", "a.b", "must be at most 63 characters without a dot"),
     ],
 )

@@ -27,7 +27,7 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
     for policy in POLICIES:
         plain, limited = snapshot(policy), snapshot(policy, quotas)
         found = plan_pool(limited, 10_000.0)
-        say(f"{policy.name}: {len(found.preemptions)} give way, {len(found.holds)} holds")
+        say(f"{policy.name}: {len(found.preemptions)} give way, {len(found.reservations)} holds")
         # In turn, so that whatever else the machine does falls on both.
         times = [(_timed(limited), _timed(plain)) for _ in range(TIMES)]
         yield median_row(

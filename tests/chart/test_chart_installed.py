@@ -284,7 +284,7 @@ def wake_a_parked_pod(cluster: ChartCluster) -> None:
         },
     }
     cluster.apply([pod])
-    words = "0/2 nodes are available: 2 evalstop: GPUs of a/b promised to c/d until 2026-01-01T00:00:00Z."
+    words = "0/2 nodes are available: 2 evalstop: GPUs of a/b reserved for c/d until 2026-01-01T00:00:00Z."
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
     patch = json.dumps({"status": {"conditions": [condition]}})
     cluster.kubectl(

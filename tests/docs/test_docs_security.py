@@ -91,7 +91,7 @@ TUNING = {
 # Fields of a GPUPool that only say how it queues, and what stops promise.
 POOL = {
     *("nodeSelector", "queuePolicy", "modeCap", "stopLimits", "maxWaitSeconds", "preemption", "delegate"),
-    *("kueue", "schedulerName", "priorityClassName", "gangTimeoutSeconds", "holdSeconds", "quotas"),
+    *("kueue", "schedulerName", "priorityClassName", "gangTimeoutSeconds", "reservationSeconds", "quotas"),
 }
 
 

@@ -288,10 +288,10 @@ class Cluster:
         }
         self._heard(GPUPOOLS, self.client.post(f"{OURS}/gpupools", body))
 
-    def promise(self, *holds: dict[str, Any]) -> None:
+    def promise(self, *reservations: dict[str, Any]) -> None:
         """Write the pool's holds, as the operator does when a stop begins."""
         path = f"{OURS}/gpupools/{self.pool}/status"
-        self._heard(GPUPOOLS, self.client.patch(path, {"status": {"holds": list(holds)}}))
+        self._heard(GPUPOOLS, self.client.patch(path, {"status": {"reservations": list(reservations)}}))
 
     def hold(self, source: str, target: str, nodes: list[str], seconds: float = 300.0) -> dict[str, Any]:
         return {

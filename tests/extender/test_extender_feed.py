@@ -52,9 +52,13 @@ def job(admission: dict[str, Any] | None = None, **status: Any) -> dict[str, Any
     return {"metadata": metadata, "spec": spec, "status": admitted | status}
 
 
-def pool(timeout: int, holds: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def pool(timeout: int, reservations: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     spec = {"gangTimeoutSeconds": timeout}
-    return {"metadata": {"name": "p", "uid": "p"}, "spec": spec, "status": {"holds": holds or []}}
+    return {
+        "metadata": {"name": "p", "uid": "p"},
+        "spec": spec,
+        "status": {"reservations": reservations or []},
+    }
 
 
 def pod(node: str | None, phase: str = "Pending", uid: str = "u") -> dict[str, Any]:
@@ -118,7 +122,9 @@ def test_promises_are_the_pools_holds(world: FeedWorld) -> None:
     world.put(RLHFJOBS, job())
     world.put(GPUPOOLS, pool(60, [{**hold, "admission": 3}]))
     assert world.ledger.keeping(T0_SECONDS - 1) == {"n": 8}
-    assert convert.holds(pool(60, [hold])["status"]) == (Reservation("t/a", "t/j", ("n",), T0_SECONDS, 0),)
+    assert convert.reservations(pool(60, [hold])["status"]) == (
+        Reservation("t/a", "t/j", ("n",), T0_SECONDS, 0),
+    )
     world.put(RLHFJOBS, job(finished="Failed"))
     assert world.ledger.keeping(T0_SECONDS - 1) == {}
     world.put(RLHFJOBS, job())

@@ -122,21 +122,21 @@ def test_a_promise_counts_once_the_source_lets_go(ledger: GpuLedger) -> None:
     ledger.put_job("t/a", 8, gang("t/a", nodes=["n0"]))
     ledger.put_job("t/b", 8, None)
     ledger.put_bound("u", Bound("t/a", 1, "n0", 8))
-    ledger.put_promises("p", [Reservation("t/a", "t/b", ("n0",), NOW + 60, 1)])
+    ledger.put_reservations("p", [Reservation("t/a", "t/b", ("n0",), NOW + 60, 1)])
     assert ledger.keeping(NOW) == {}
     ledger.drop_bound("u")
     assert ledger.keeping(NOW) == {"n0": 8}  # the source's own plan still stands
     ledger.put_job("t/a", 8, None)
     assert ledger.keeping(NOW) == {"n0": 8}
     assert judge(ledger, stranger(), NODES, NOW).refused == {
-        "n0": "evalstop: GPUs of t/a promised to t/b until 1060 s"
+        "n0": "evalstop: GPUs of t/a reserved for t/b until 1060 s"
     }
     ledger.put_job("t/b", 8, gang("t/b", nodes=["n1"]))
     assert ledger.keeping(NOW) == {"n1": 8}  # the winner was admitted, elsewhere: its plan counts
     ledger.put_job("t/b", 8, gang("t/b", admission=0, nodes=["n1"]))
     assert ledger.keeping(NOW) == {"n0": 8, "n1": 8}  # an earlier admission of the winner: not this one
     assert ledger.keeping(NOW + 60) == {"n1": 8}
-    ledger.drop_promises("p")
+    ledger.drop_reservations("p")
     ledger.drop_job("t/b")
     assert ledger.keeping(NOW) == {}
 
@@ -145,8 +145,11 @@ def test_two_promises_on_one_node_share_what_the_source_has_freed(ledger: GpuLed
     for job, gpus in (("t/a", 8), ("t/b", 4), ("t/c", 4)):
         ledger.put_job(job, gpus, None)
     ledger.put_bound("u", Bound("t/a", 1, "n0", 8))
-    holds = [Reservation("t/a", "t/b", ("n0",), NOW + 60, 1), Reservation("t/a", "t/c", ("n0",), NOW + 60, 1)]
-    ledger.put_promises("p", holds)
+    reservations = [
+        Reservation("t/a", "t/b", ("n0",), NOW + 60, 1),
+        Reservation("t/a", "t/c", ("n0",), NOW + 60, 1),
+    ]
+    ledger.put_reservations("p", reservations)
     assert ledger.keeping(NOW) == {}
     ledger.put_bound("u", Bound("t/a", 1, "n0", 4))
     assert ledger.keeping(NOW) == {"n0": 4}
@@ -180,22 +183,22 @@ def test_refusals_name_no_job_of_another_namespace(ledger: GpuLedger) -> None:
     ledger.put_job("rich/secret-model", 8, gang("rich/secret-model", 4, ["n0"], expires=NOW + 5))
     for job in ("rich/other-model", "t/b"):
         ledger.put_job(job, 8, None)
-    holds = [
+    reservations = [
         Reservation("rich/other-model", "t/b", ("n1",), NOW + 60, 1),
         Reservation("t/b", "rich/other-model", ("n2",), NOW + 60, 1),
     ]
-    ledger.put_promises("p", holds)
+    ledger.put_reservations("p", reservations)
     elsewhere = "a job of another namespace"
     spy = Asker("spy/pod", 8)
     assert judge(ledger, spy, NODES, NOW).refused == {
         "n0": f"evalstop: 8 GPUs kept for {elsewhere} until 1005 s",
-        "n1": f"evalstop: GPUs of {elsewhere} promised to {elsewhere} until 1060 s",
-        "n2": f"evalstop: GPUs of {elsewhere} promised to {elsewhere} until 1060 s",
+        "n1": f"evalstop: GPUs of {elsewhere} reserved for {elsewhere} until 1060 s",
+        "n2": f"evalstop: GPUs of {elsewhere} reserved for {elsewhere} until 1060 s",
     }
     assert judge(ledger, stranger(), NODES, NOW).refused == {
         "n0": f"evalstop: 8 GPUs kept for {elsewhere} until 1005 s",
-        "n1": f"evalstop: GPUs of {elsewhere} promised to t/b until 1060 s",
-        "n2": f"evalstop: GPUs of t/b promised to {elsewhere} until 1060 s",
+        "n1": f"evalstop: GPUs of {elsewhere} reserved for t/b until 1060 s",
+        "n2": f"evalstop: GPUs of t/b reserved for {elsewhere} until 1060 s",
     }
     own = judge(ledger, Asker("rich/pod", 8), NODES, NOW).refused
     assert own["n0"] == "evalstop: 8 GPUs kept for rich/secret-model (admission 4) until 1005 s"
@@ -294,16 +297,16 @@ def _put_gang(job: str, number: int, nodes: list[str], expires: float | None) ->
     return lambda ledger: ledger.put_job(job, 4, Gang(job, number, tuple(nodes), 4, expires))
 
 
-def _put_promise(pool: str, holds: list[tuple[str, str, list[str], float, int]]) -> Change:
-    made = [Reservation(s, t, tuple(n), e, a) for s, t, n, e, a in holds]
-    return lambda ledger: ledger.put_promises(pool, made)
+def _put_promise(pool: str, reservations: list[tuple[str, str, list[str], float, int]]) -> Change:
+    made = [Reservation(s, t, tuple(n), e, a) for s, t, n, e, a in reservations]
+    return lambda ledger: ledger.put_reservations(pool, made)
 
 
 job_names = st.sampled_from(JOBS)
 times = st.sampled_from([NOW - 1, NOW, NOW + 1, NOW + 100])
 some_nodes = st.lists(node_names, max_size=3)
 uids = st.sampled_from([f"u{i}" for i in range(6)])
-holds = st.lists(st.tuples(job_names, job_names, some_nodes, times, st.integers(0, 3)), max_size=3)
+reservations = st.lists(st.tuples(job_names, job_names, some_nodes, times, st.integers(0, 3)), max_size=3)
 # (what it is about, change): of changes about one thing only the last one counts.
 changes = st.one_of(
     st.builds(
@@ -323,8 +326,8 @@ changes = st.one_of(
         node_names,
     ),
     uids.map(lambda u: (("pod", u), lambda ledger: ledger.drop_bound(u))),
-    st.builds(lambda h: (("pool", "p"), _put_promise("p", h)), holds),
-    st.builds(lambda h: (("pool", "q"), _put_promise("q", h)), holds),
+    st.builds(lambda h: (("pool", "p"), _put_promise("p", h)), reservations),
+    st.builds(lambda h: (("pool", "q"), _put_promise("q", h)), reservations),
     st.builds(
         lambda n, g, r: (("node", n), lambda ledger: ledger.put_node(n, g, r)),
         node_names,

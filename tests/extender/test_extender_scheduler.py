@@ -31,7 +31,7 @@ def test_freed_nodes_go_to_the_gang_the_policy_chose_though_a_smaller_pod_waits(
     cluster.end_admission("old")
     for index in (0, 1):
         cluster.delete_pod(f"old-{index}")
-    said = cluster.parked("stranger", "promised to")
+    said = cluster.parked("stranger", "reserved for")
     assert f"{cluster.namespace}/big" in said
     assert " until 20" in said
 
@@ -72,7 +72,7 @@ def test_a_promise_that_runs_out_is_noticed(cluster: Cluster) -> None:
     cluster.make_job("never")
     cluster.promise(cluster.hold("gone", "never", [node]))
     cluster.make_pod("stranger", gpus=4)
-    cluster.parked("stranger", "promised to")
+    cluster.parked("stranger", "reserved for")
     cluster.promise(cluster.hold("gone", "never", [node], seconds=3))
     cluster.bound("stranger", node)
 

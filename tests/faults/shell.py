@@ -421,8 +421,8 @@ class Operator:
             convert.policy(found),
             tuple(nodes),
             tuple(views),
-            convert.holds(status),
-            hold_seconds=float(getattr(found.spec, "hold_seconds", 300)),
+            convert.reservations(status),
+            reservation_seconds=float(getattr(found.spec, "reservation_seconds", 300)),
             delegate=found.spec.delegate,
             limits=StopLimits(shared_fall_percent=None),
         )
@@ -434,7 +434,7 @@ class Operator:
         wanted = {
             k: v
             for k, v in (
-                ("holds", convert.stored_holds(plan.holds)),
+                ("reservations", convert.stored_reservations(plan.reservations)),
                 ("lastHandovers", convert.stored_handovers(stops)),
             )
             if v

@@ -157,11 +157,11 @@ def held_before_admitted_before_answered(
 ) -> None:
     """The pool's hold, the job's record and the answer to Kueue, in that order, all for one admission."""
 
-    def holds(pool: Object) -> bool:
+    def reservations(pool: Object) -> bool:
         return any(
             (h["target"], h["admission"], tuple(h["nodes"]))
             == (f"{rig.namespace}/{name}", admission.number, admission.nodes)
-            for h in pool["status"].get("holds", ())
+            for h in pool["status"].get("reservations", ())
         )
 
     def admits(job: Object) -> bool:
@@ -173,7 +173,7 @@ def held_before_admitted_before_answered(
         numbers = {u["annotations"][names.ANNOTATION_ADMISSION] for u in state.get("podSetUpdates", ())}
         return (owner["name"], state.get("state"), numbers) == (name, "Ready", {str(admission.number)})
 
-    held = seen.first(f"/gpupools/{rig.pool_name}/status", holds)
+    held = seen.first(f"/gpupools/{rig.pool_name}/status", reservations)
     admitted = seen.first(f"/rlhfjobs/{name}/status", admits)
     answered = min(v for v, path, o in seen.writes if "/workloads/" in path and answers(o))
     assert held < admitted < answered

@@ -155,7 +155,7 @@ def test_it_goes_on_from_what_earlier_leaders_wrote() -> None:
             {"lastTransitionTime": timestamp(newest - 3), "message": "2027-01-15T08:00:00Z is no time"}
         ],
         "decision": {"time": timestamp(newest), "step": 70},
-        "holds": [{"expires": timestamp(newest + 50)}],  # times to come
+        "reservations": [{"expires": timestamp(newest + 50)}],  # times to come
         "gangBackoff": {"until": timestamp(newest + 40)},
         "access": {"notBefore": timestamp(newest + 30)},
     }

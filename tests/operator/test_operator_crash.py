@@ -121,8 +121,10 @@ def test_killed_between_hold_and_suspend_and_between_suspend_and_admission(
 ) -> None:
     """Four lives: one writes the hold, one the stop up to the suspend, one the admission, one ends it."""
 
-    def holds(method: str, path: str, answer: dict[str, Any]) -> bool:
-        return path.endswith(f"/gpupools/{rig.pool_name}/status") and bool(answer["status"].get("holds"))
+    def reservations(method: str, path: str, answer: dict[str, Any]) -> bool:
+        return path.endswith(f"/gpupools/{rig.pool_name}/status") and bool(
+            answer["status"].get("reservations")
+        )
 
     def suspends(method: str, path: str, answer: dict[str, Any]) -> bool:
         return (
@@ -135,7 +137,9 @@ def test_killed_between_hold_and_suspend_and_between_suspend_and_admission(
     async def story() -> None:
         async with rig:
             await up_to_the_decision(rig)
-            assert await rig.live_until_crash(None, True, lambda: handed_over(rig), on=holds) is not None
+            assert (
+                await rig.live_until_crash(None, True, lambda: handed_over(rig), on=reservations) is not None
+            )
             assert (await rig.record("over")).decision is None, "the hold is written before the grant"
             assert not (await rig.workload("over"))["spec"]["suspend"]
             assert await rig.live_until_crash(None, True, lambda: handed_over(rig), on=suspends) is not None

@@ -151,7 +151,7 @@ def test_holds_are_written_before_the_suspend_and_end_when_the_next_is_bound(
 ) -> None:
     async def story() -> None:
         async with rig:
-            await rig.make_pool(holdSeconds=120)
+            await rig.make_pool(reservationSeconds=120)
             await rig.make_job("over", replicas=2)
             rig.scores["over"] = RISE_AND_FALL[:4]
             async with rig.operator() as engine:
@@ -166,19 +166,19 @@ def test_holds_are_written_before_the_suspend_and_end_when_the_next_is_bound(
                 over = await rig.record("over")
                 status = (await rig.api.get(GPUPOOLS, rig.pool_name))["status"]
             pool = f"/gpupools/{rig.pool_name}/status"
-            held = seen.first(pool, lambda o: o["status"].get("holds"))
+            held = seen.first(pool, lambda o: o["status"].get("reservations"))
             granted = seen.first("/rlhfjobs/over/status", lambda o: o["status"].get("decision"))
             suspended = seen.first("/jobs/over", lambda o: o["spec"].get("suspend"))
             admitted = seen.first("/rlhfjobs/next/status", lambda o: o["status"].get("admission"))
             assert held < granted < suspended < admitted
-            (hold,) = next(o["status"]["holds"] for v, _, o in seen.writes if v == held)
+            (hold,) = next(o["status"]["reservations"] for v, _, o in seen.writes if v == held)
             assert hold["source"] == f"{rig.namespace}/over"
             assert hold["target"] == f"{rig.namespace}/next"
             assert sorted(hold["nodes"]) == sorted(f"{kubelet.pool}-{n}" for n in "ab")
             assert hold["admission"] == 1
             assert over.decision is not None
             assert 100 < values.seconds(hold["expires"]) - over.decision.at <= 120
-            assert "holds" not in status
+            assert "reservations" not in status
             check_handover(status["lastHandovers"][-1], rig)
             for stage in ("secured", "retained", "suspended", "pods_gone", "handed", "running"):
                 assert f'evalstop_handover_seconds_count{{stage="{stage}"}} 1.0' in metrics, stage
@@ -203,7 +203,7 @@ def test_a_users_stop_announces_whose_the_gpus_will_be_before_it_suspends(
                 await rig.patch("runs", {"spec": {"runState": "Stopped"}})
                 await eventually(lambda: rig.is_true("next", "Running"), 40, "the next job to run")
             decided = seen.first("/rlhfjobs/runs/status", lambda o: o["status"].get("decision"))
-            held = seen.first(f"/gpupools/{rig.pool_name}/status", lambda o: o["status"].get("holds"))
+            held = seen.first(f"/gpupools/{rig.pool_name}/status", lambda o: o["status"].get("reservations"))
             suspended = seen.first("/jobs/runs", lambda o: o["spec"].get("suspend"))
             # The pool may plan with the decision a moment before it is written.
             assert max(decided, held) < suspended
@@ -213,7 +213,7 @@ def test_a_users_stop_announces_whose_the_gpus_will_be_before_it_suspends(
 
 async def _handed_back(rig: Rig) -> bool:
     status = (await rig.api.get(GPUPOOLS, rig.pool_name))["status"]
-    return "runningTime" in (status.get("lastHandovers") or [{}])[-1] and "holds" not in status
+    return "runningTime" in (status.get("lastHandovers") or [{}])[-1] and "reservations" not in status
 
 
 def check_handover(told: dict[str, Any], rig: Rig) -> None:

@@ -145,12 +145,12 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
 def test_an_unusable_pool_forgets_what_it_found_and_keeps_what_it_remembers() -> None:
     stop = Handover("ns/a", "scan", 4, NOW.timestamp())
     hold = Reservation("ns/a", "ns/b", ("n1",), NOW.timestamp() + 9)
-    known = status(snapshot(JobView("ns/b", 0, 0, 1, 8), holds=(hold,)), stops=[stop])
+    known = status(snapshot(JobView("ns/b", 0, 0, 1, 8), reservations=(hold,)), stops=[stop])
     obj = {"metadata": {"name": "p", "generation": 4}, "status": known}
     told = pool_status.unusable(obj, "InvalidSpec", "spec.x: no", NOW.timestamp())
     assert told["lastHandovers"] == known["lastHandovers"]
     assert "capacity" not in told
-    assert "holds" not in told
+    assert "reservations" not in told
     assert [c["type"] for c in told["conditions"]] == ["Ready"]
 
 
@@ -161,8 +161,8 @@ def test_holds_are_stored_with_the_admission_they_are_for(count: int) -> None:
     blocked = JobView(
         "ns/x", 0, 0, 1, 8, priority=9, state=JobState.ADMITTED, bound=(("n2", 8),), nodes=("n2",)
     )
-    found = snapshot(waits, blocked, holds=(hold,) * count)
-    stored = status(found).get("holds", [])
+    found = snapshot(waits, blocked, reservations=(hold,) * count)
+    stored = status(found).get("reservations", [])
     assert [h["admission"] for h in stored] == [5] * count
 
 

@@ -70,7 +70,7 @@ def test_a_guaranteed_gang_takes_its_gpus_back_and_the_borrower_goes_on_from_its
                 )
                 await eventually(lambda: quota_is(0, 0, 4), what="the quota to be told")
                 pool = await rig.api.get(GPUPOOLS, rig.pool_name)
-                held = {(h["source"], h["target"]) for h in pool["status"]["holds"]}
+                held = {(h["source"], h["target"]) for h in pool["status"]["reservations"]}
                 assert held == {(f"{rig.namespace}/lent", f"{owner.namespace}/own")}
                 assert (await rig.workload("lent"))["spec"]["suspend"] is False, "it goes on until it saved"
                 rig.outcome["lent"] = trainer(55, 55)

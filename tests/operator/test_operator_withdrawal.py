@@ -24,7 +24,7 @@ async def went_on(rig: Rig) -> bool:
     left = (
         over.decision is not None and over.decision.mode == "Enforce",
         over.taken_back is None,
-        convert.holds(status),
+        convert.reservations(status),
         fleet_status.granted(status),
         convert.handovers(status),
         jobs,
@@ -41,7 +41,7 @@ async def granted(rig: Rig, kubelet: FakeKubelet) -> None:
         await eventually(lambda: retaining(rig), what="the copy to begin")
     over = await rig.record("over")
     assert over.decision is not None
-    assert convert.holds((await rig.api.get(GPUPOOLS, rig.pool_name)).get("status"))
+    assert convert.reservations((await rig.api.get(GPUPOOLS, rig.pool_name)).get("status"))
 
 
 async def check_that_it_runs(rig: Rig) -> None:

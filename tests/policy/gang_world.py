@@ -80,7 +80,7 @@ class GangWorld:
         self.random = random.Random(seed)
         self.hidden: dict[str, int] = {}  # GPUs taken by pods that the operator does not see
         self.jobs: dict[str, Gang] = {}
-        self.holds: tuple[Reservation, ...] = ()
+        self.reservations: tuple[Reservation, ...] = ()
         self.now = 0.0
 
     def submit(self, key: str, replicas: int, gpus: int = 1, takes: float = 20.0) -> Gang:
@@ -135,12 +135,14 @@ class GangWorld:
     def _pool_pass(self) -> None:
         views = [view for job in self.jobs.values() if (view := self._view(job)) is not None]
         nodes = tuple(NodeView(name, gpus) for name, gpus in self.nodes.items())
-        snapshot = PoolSnapshot("p", self.policy, nodes, tuple(views), self.holds, delegate=self.delegate)
+        snapshot = PoolSnapshot(
+            "p", self.policy, nodes, tuple(views), self.reservations, delegate=self.delegate
+        )
         planned = plan_pool(snapshot, self.now)
         for admission in planned.admissions:
             job = self.jobs[admission.key]
             job.record = job_outcomes.admitted(job.record, admission, self.now)
-        self.holds = planned.holds
+        self.reservations = planned.reservations
 
     def _view(self, job: Gang) -> JobView | None:
         assert job.plan is not None

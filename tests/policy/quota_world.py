@@ -82,7 +82,7 @@ class QuotaWorld:
         self.coming = sorted(arrivals, key=lambda a: a.at)
         self.random = random.Random(seed)
         self.jobs: dict[str, Job] = {}
-        self.holds: tuple[Reservation, ...] = ()
+        self.reservations: tuple[Reservation, ...] = ()
         self.now = 0
         self.numbered = 0
         self.ended: list[str] = []
@@ -120,7 +120,9 @@ class QuotaWorld:
     def snapshot(self) -> PoolSnapshot:
         nodes = tuple(NodeView(name, gpus) for name, gpus in sorted(self.nodes.items()))
         views = tuple(self.view(job) for _, job in sorted(self.jobs.items()))
-        return PoolSnapshot("p", self.policy, nodes, views, self.holds, hold_seconds=50.0, **self.extra)
+        return PoolSnapshot(
+            "p", self.policy, nodes, views, self.reservations, reservation_seconds=50.0, **self.extra
+        )
 
     # -- what happens
 
@@ -193,7 +195,7 @@ class QuotaWorld:
             job.waited, job.state = self.now - job.since, ADMITTED
             job.since, job.nodes, job.attempt = float(self.now), admission.nodes, job.attempt + 1
             self.started.setdefault(admission.key, self.now)
-        self.holds = plan.holds
+        self.reservations = plan.reservations
 
 
 def arrivals(seed: int, count: int, spread: int, namespaces: str = "abc") -> list[Arrival]:

@@ -73,7 +73,7 @@ def test_a_demoted_run_goes_for_anybody_who_waits(policy: PolicySpec) -> None:
     planned = plan(policy, demoted, other, low)
     assert [key for key, _ in gone(planned)] == ["x/demoted"]
     assert planned.admissions == ()
-    assert [(h.source, h.target, h.nodes) for h in planned.holds] == [("x/demoted", "y/low", ("n1",))]
+    assert [(h.source, h.target, h.nodes) for h in planned.reservations] == [("x/demoted", "y/low", ("n1",))]
     # On its way out it is not asked again, and its GPUs are not given out before it is gone.
     leaving = replace(demoted, state=JobState.PREEMPTING)
     again = plan(policy, leaving, other, low)

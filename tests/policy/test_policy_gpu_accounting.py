@@ -90,7 +90,9 @@ def test_of_several_members_only_those_are_moved_that_have_no_room() -> None:
 def test_a_leaving_gang_is_charged_nothing_elsewhere() -> None:
     a = admitted("ns/a", 2, "n0", "n1", bound=("n1",), state=JobState.STOPPING)
     hold = (Reservation("ns/a", "ns/b", ("n0", "n1"), 300.0),)
-    shot = snapshot(a, waits("ns/b", 2, 2), nodes={"n0": 2, "n1": 2, "n2": 2}, foreign={"n0": 1}, holds=hold)
+    shot = snapshot(
+        a, waits("ns/b", 2, 2), nodes={"n0": 2, "n1": 2, "n2": 2}, foreign={"n0": 1}, reservations=hold
+    )
     assert books(shot).account(a) == [("n1", 2), ("n0", 1)]
     assert free_gpus(shot) == {"n0": 0, "n1": 0, "n2": 2}
 

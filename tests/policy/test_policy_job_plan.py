@@ -329,7 +329,7 @@ def test_stuck_pods_are_reported_by_name_and_hold_their_gpus() -> None:
     assert released.reason == "PodsStuck"
     assert "pod-0 (500 s)" in released.message
     assert world.jobs["ns/b"].started == []
-    assert [h.target for h in world.holds] == ["ns/b"]
+    assert [h.target for h in world.reservations] == ["ns/b"]
 
 
 def test_finalizer_only_while_retaining() -> None:

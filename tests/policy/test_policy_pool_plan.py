@@ -103,25 +103,25 @@ def test_a_verdict_becomes_a_release_and_a_promise_before_the_node_is_free() -> 
     plan = plan_pool(snapshot(running("ns/a", "n1", "n2", gpus=2, proposal=STOP), job("ns/b", 2, 2)), 10)
     assert names(plan.grants) == ["ns/a"]
     assert plan.admissions == ()
-    assert plan.holds == (Reservation("ns/a", "ns/b", ("n1", "n2"), 310.0, admission=1),)
+    assert plan.reservations == (Reservation("ns/a", "ns/b", ("n1", "n2"), 310.0, admission=1),)
     assert plan.wake_at == 160.0  # half-time: while the job still has all its pods, its hold is renewed
 
 
 def test_the_winner_is_chosen_again_when_the_gpus_are_free() -> None:
     held = (Reservation("ns/a", "ns/b", ("n1", "n2"), 310.0),)
     late = job("ns/urgent", 2, 2, at=99, priority=9)
-    plan = plan_pool(snapshot(job("ns/b", 2, 2), late, holds=held), 20)
+    plan = plan_pool(snapshot(job("ns/b", 2, 2), late, reservations=held), 20)
     assert [(a.key, a.source) for a in plan.admissions] == [("ns/urgent", "ns/a")]
-    assert [(h.source, h.target) for h in plan.holds] == [("ns/a", "ns/urgent")]
+    assert [(h.source, h.target) for h in plan.reservations] == [("ns/a", "ns/urgent")]
 
 
 def test_a_hold_ends_by_binding_by_expiry_and_with_its_job() -> None:
     held = (Reservation("ns/a", "ns/b", ("n1",), 310.0),)
     starting = job("ns/b", state=JobState.ADMITTED, unbound=1, nodes=("n1",))
-    assert plan_pool(snapshot(starting, holds=held), 20).holds == held
-    assert plan_pool(snapshot(running("ns/b", "n1"), holds=held), 20).holds == ()
-    assert plan_pool(snapshot(starting, holds=held), 310).holds == ()
-    assert plan_pool(snapshot(holds=held), 20).holds == ()
+    assert plan_pool(snapshot(starting, reservations=held), 20).reservations == held
+    assert plan_pool(snapshot(running("ns/b", "n1"), reservations=held), 20).reservations == ()
+    assert plan_pool(snapshot(starting, reservations=held), 310).reservations == ()
+    assert plan_pool(snapshot(reservations=held), 20).reservations == ()
 
 
 def test_a_policy_that_does_not_exist_is_refused_by_name() -> None:
@@ -211,7 +211,7 @@ def test_a_gang_and_the_promise_made_to_it_stay_in_one_rack() -> None:
     there = running("ns/x", "n1", "n3", gpus=2, proposal=STOP)
     more = (running("ns/y", "n2", gpus=2), there, job("ns/z", 2, 2, at=5.0))
     plan = plan_pool(PoolSnapshot("p", PolicySpec("fifo"), nodes, more), 10)
-    assert [h.nodes for h in plan.holds] == [("n1", "n3")]
+    assert [h.nodes for h in plan.reservations] == [("n1", "n3")]
 
 
 @pytest.mark.parametrize("spec", POLICIES, ids=policy_name)

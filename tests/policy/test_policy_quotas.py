@@ -88,7 +88,7 @@ def test_borrowers_give_way_last_started_first_and_no_more_of_them_than_it_takes
     plan = planned([*borrowed, waits("a/j", 1, 4)], {"n": 8}, [A8])
     assert starts(plan) == []
     assert give_way(plan) == ["x/2", "x/3"]
-    assert [(h.source, h.target) for h in plan.holds] == [("x/3", "a/j")]  # all are there with it
+    assert [(h.source, h.target) for h in plan.reservations] == [("x/3", "a/j")]  # all are there with it
 
 
 def test_nobody_gives_way_where_that_makes_no_room() -> None:
@@ -142,7 +142,7 @@ def test_one_that_leaves_pod_by_pod_is_waited_for_and_nobody_else_goes_for_it() 
     assert give_way(plan) == ["x/1"]
     halfway = replace(jobs[1], state=JobState.PREEMPTING, bound=(("n", 4),))
     nodes = (NodeView("n", 8), NodeView("m", 8))
-    snapshot = PoolSnapshot("p", FIFO, nodes, (lent, halfway, jobs[2]), plan.holds, quotas=(A8,))
+    snapshot = PoolSnapshot("p", FIFO, nodes, (lent, halfway, jobs[2]), plan.reservations, quotas=(A8,))
     assert plan_pool(snapshot, 101.0).preemptions == ()
 
 
@@ -167,8 +167,8 @@ def test_who_is_promised_gpus_counts_against_the_limit() -> None:
         waits("x/1", 1, 4),
         waits("x/2", 1, 4, at=1.0),
     ]
-    assert [h.target for h in planned(jobs, {"n": 8}, []).holds] == ["x/1", "x/2"]
-    assert [h.target for h in planned(jobs, {"n": 8}, [Quota(("x",), 0, 4)]).holds] == ["x/1"]
+    assert [h.target for h in planned(jobs, {"n": 8}, []).reservations] == ["x/1", "x/2"]
+    assert [h.target for h in planned(jobs, {"n": 8}, [Quota(("x",), 0, 4)]).reservations] == ["x/1"]
 
 
 def test_a_gang_larger_than_its_limit_is_told_so() -> None:
@@ -202,7 +202,7 @@ def test_a_demoted_run_of_a_namespace_at_its_limit_gives_way_to_its_own() -> Non
     for nodes in ({"n": 8}, {"n": 8, "m": 8}):  # what it waits for are not GPUs, in the second
         plan = planned(jobs, nodes, [Quota(("x",), 0, 8)])
         assert [(p.key, p.reason) for p in plan.preemptions] == [("x/bad", "Demoted")]
-        assert [(h.source, h.target) for h in plan.holds] == [("x/bad", "x/j")][: 2 - len(nodes)]
+        assert [(h.source, h.target) for h in plan.reservations] == [("x/bad", "x/j")][: 2 - len(nodes)]
 
 
 def test_the_policy_preempts_borrowed_runs_alone() -> None:
@@ -291,7 +291,9 @@ def hold_to(snapshot: PoolSnapshot, plan: PoolPlan) -> None:
     leaving = {j.key for j in snapshot.jobs if j.state is not QUEUED} - {
         j.key for j in staying(snapshot, plan)
     }
-    for key in started | {h.target for h in plan.holds if h.source in leaving and h.target not in started}:
+    for key in started | {
+        h.target for h in plan.reservations if h.source in leaving and h.target not in started
+    }:
         kept.charge(key, views[key].gpus)
     for quota, used, promised in zip(quotas, ledger.used, kept.used, strict=True):
         assert quota.limit is None or max(used, promised) <= quota.limit

@@ -43,20 +43,22 @@ def snapshot(*jobs: JobView, nodes: dict[str, int] | None = None, **more) -> Poo
 
 
 def held(plan) -> list[tuple[str, str, float, int]]:
-    return [(h.source, h.target, h.expires, h.admission) for h in plan.holds]
+    return [(h.source, h.target, h.expires, h.admission) for h in plan.reservations]
 
 
 def test_a_hold_is_for_the_targets_next_admission_and_stays_so_once_it_is_admitted() -> None:
     leaves = placed("ns/a", "n1", "n2", proposal=STOP)
     first = plan_pool(snapshot(leaves, job("ns/b", 2, 2, attempt=4)), 10)
     assert held(first) == [("ns/a", "ns/b", 310.0, 5)]
-    gone = plan_pool(snapshot(job("ns/b", 2, 2, attempt=4), holds=first.holds), 60)
+    gone = plan_pool(snapshot(job("ns/b", 2, 2, attempt=4), reservations=first.reservations), 60)
     assert [(a.key, a.source) for a in gone.admissions] == [("ns/b", "ns/a")]
     assert held(gone) == [("ns/a", "ns/b", 310.0, 5)]
     starts = job("ns/b", 2, 2, state=JobState.ADMITTED, unbound=2, nodes=("n1", "n2"), attempt=5)
-    assert held(plan_pool(snapshot(starts, holds=gone.holds), 61)) == [("ns/a", "ns/b", 310.0, 5)]
+    assert held(plan_pool(snapshot(starts, reservations=gone.reservations), 61)) == [
+        ("ns/a", "ns/b", 310.0, 5)
+    ]
     runs = placed("ns/b", "n1", "n2", attempt=5)
-    assert plan_pool(snapshot(runs, holds=gone.holds), 62).holds == ()
+    assert plan_pool(snapshot(runs, reservations=gone.reservations), 62).reservations == ()
 
 
 def test_while_its_source_has_all_its_pods_a_hold_is_renewed_at_half_time() -> None:
@@ -65,8 +67,8 @@ def test_while_its_source_has_all_its_pods_a_hold_is_renewed_at_half_time() -> N
     known: tuple[Reservation, ...] = ()
     seen = []
     for now in range(10, 2000, 50):
-        plan = plan_pool(snapshot(leaves, waits, holds=known), now)
-        known = plan.holds
+        plan = plan_pool(snapshot(leaves, waits, reservations=known), now)
+        known = plan.reservations
         seen.append(known[0].expires - now)
         assert plan.wake_at is not None
         assert now < plan.wake_at <= known[0].expires - 150 + 1e-9 or plan.wake_at == known[0].expires
@@ -79,11 +81,11 @@ def test_from_the_first_pod_gone_a_hold_has_only_what_is_left_of_its_time() -> N
     waits, small = job("ns/b", 2, 2), job("ns/small", 1, 1, at=5)
     policy = PolicySpec("fifo", {"backfill": True})
     known = (Reservation("ns/a", "ns/b", ("n1", "n2"), 310.0, 1),)
-    during = plan_pool(snapshot(stuck, waits, small, policy=policy, holds=known), 300)
+    during = plan_pool(snapshot(stuck, waits, small, policy=policy, reservations=known), 300)
     assert held(during) == [("ns/a", "ns/b", 310.0, 1)]
     assert during.admissions == (), "what is free of it is not given away piecemeal to one who came later"
-    after = plan_pool(snapshot(stuck, waits, small, policy=policy, holds=during.holds), 310)
-    assert after.holds == ()
+    after = plan_pool(snapshot(stuck, waits, small, policy=policy, reservations=during.reservations), 310)
+    assert after.reservations == ()
     assert [a.key for a in after.admissions] == ["ns/small"], "a pod that never goes keeps no others' GPUs"
 
 
@@ -91,8 +93,8 @@ def test_gpus_of_a_leaving_gang_come_free_together() -> None:
     stuck = placed("ns/a", "n1", "n2", state=JobState.STOPPING, bound=(("n2", 2),))
     assert free_gpus(snapshot(stuck)) == {"n1": 2, "n2": 0}
     hold = Reservation("ns/a", "ns/b", ("n1", "n2"), 310.0, 1)
-    assert free_gpus(snapshot(stuck, holds=(hold,))) == {"n1": 0, "n2": 0}
-    assert free_gpus(snapshot(replace(stuck, bound=()), holds=(hold,))) == {"n1": 0, "n2": 0}
+    assert free_gpus(snapshot(stuck, reservations=(hold,))) == {"n1": 0, "n2": 0}
+    assert free_gpus(snapshot(replace(stuck, bound=()), reservations=(hold,))) == {"n1": 0, "n2": 0}
 
 
 def test_gpus_that_a_preempted_job_leaves_are_promised_too() -> None:
@@ -102,17 +104,17 @@ def test_gpus_that_a_preempted_job_leaves_are_promised_too() -> None:
 
 
 def test_holds_are_bounded_and_the_plan_goes_on_without_the_rest() -> None:
-    count = reservations.HOLDS_MAX + 20
+    count = reservations.RESERVATIONS_MAX + 20
     nodes = {f"n{i:03d}": 1 for i in range(count)}
     leaving = [placed(f"ns/a{i:03d}", f"n{i:03d}", gpus=1, proposal=STOP) for i in range(count)]
     waiting = [job(f"ns/b{i:03d}", 1, 1, at=i) for i in range(count)]
     plan = plan_pool(snapshot(*leaving, *waiting, nodes=nodes), 10)
     assert len(plan.grants) == count
-    assert len(plan.holds) == reservations.HOLDS_MAX
-    again = plan_pool(snapshot(*leaving, *waiting, nodes=nodes, holds=plan.holds), 11)
-    assert again.holds == plan.holds, "the same ones are kept"
+    assert len(plan.reservations) == reservations.RESERVATIONS_MAX
+    again = plan_pool(snapshot(*leaving, *waiting, nodes=nodes, reservations=plan.reservations), 11)
+    assert again.reservations == plan.reservations, "the same ones are kept"
     wide = [placed("ns/a", *[f"n{i:03d}" for i in range(200)], gpus=1, proposal=STOP), job("ns/b", 200, 1)]
-    assert [len(h.nodes) for h in plan_pool(snapshot(*wide, nodes=nodes), 10).holds] == [200]
+    assert [len(h.nodes) for h in plan_pool(snapshot(*wide, nodes=nodes), 10).reservations] == [200]
 
 
 def test_nodes_in_holds_are_bounded_too() -> None:
@@ -124,7 +126,7 @@ def test_nodes_in_holds_are_bounded_too() -> None:
     ]
     waiting = [job(f"ns/b{g}", size, 1, at=g) for g in range(count)]
     plan = plan_pool(snapshot(*leaving, *waiting, nodes=nodes), 10)
-    assert sum(len(h.nodes) for h in plan.holds) == 8 * size <= reservations.NODES_MAX
+    assert sum(len(h.nodes) for h in plan.reservations) == 8 * size <= reservations.NODES_MAX
 
 
 def test_a_gang_that_backs_off_lets_others_pass_and_says_why() -> None:
@@ -180,12 +182,12 @@ def test_promises_fit_into_what_leaves_and_nobody_is_promised_twice(gangs, left)
         proposal = STOP if proposes and not leaves else None
         jobs.append(placed(f"ns/{i}", *mine, gpus=1, state=state, bound=bound, proposal=proposal))
     known = tuple(Reservation(f"ns/{s}", f"ns/{(s + 1) % 7}", ("n0",), 100.0 + s) for s in left)
-    found = snapshot(*jobs, nodes=nodes, holds=known)
+    found = snapshot(*jobs, nodes=nodes, reservations=known)
     plan = plan_pool(found, 50.0)
     views = {j.key: j for j in jobs}
-    targets = [h.target for h in plan.holds]
-    assert len(targets) == len({(h.source, h.target) for h in plan.holds})
-    for hold in plan.holds:
+    targets = [h.target for h in plan.reservations]
+    assert len(targets) == len({(h.source, h.target) for h in plan.reservations})
+    for hold in plan.reservations:
         assert hold.expires > 50.0
         assert views[hold.target].state is JobState.QUEUED or views[hold.target].unbound
     room = free_gpus(reservations.current(found, 50.0))

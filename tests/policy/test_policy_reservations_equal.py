@@ -9,7 +9,7 @@ from queue_policy_world import POLICIES, name
 
 from controller.policy.pool.gpu_accounting import books, free_gpus
 from controller.policy.pool.placement import NodeRoom
-from controller.policy.pool.reservations import holds
+from controller.policy.pool.reservations import reserve
 from controller.policy.queueing import make_policy
 from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot
 
@@ -72,5 +72,5 @@ def test_promises_are_those_of_asking_anew_each_time(
     shot = snapshot(spec, waiting)
     leaving = [j for j in shot.jobs if j.state is not JobState.QUEUED]
     rest = [j for j in shot.jobs if j.state is JobState.QUEUED]
-    found = holds(shot, leaving, (), rest, free_gpus(shot), books(shot), NOW)
+    found = reserve(shot, leaving, (), rest, free_gpus(shot), books(shot), NOW)
     assert [(h.source, h.target) for h in found] == plainly(shot, leaving, rest)

@@ -42,7 +42,7 @@ def copying(**spec) -> PolicyWorld:
     job = world.jobs["ns/a"]
     assert job.record.decision is not None
     assert job.record.access is not None
-    assert [h.target for h in world.holds] == ["ns/b"]
+    assert [h.target for h in world.reservations] == ["ns/b"]
     assert spent(world) == 1
     return world
 
@@ -92,7 +92,7 @@ def went_on(world: PolicyWorld, reason: str) -> None:
     assert job.started == [1]
     assert job.plan.queue is JobState.ADMITTED
     assert world.jobs["ns/b"].started == []
-    assert world.holds == ()
+    assert world.reservations == ()
     assert spent(world) == 0
     assert not job.observed.finalizer
     target = condition(world, c.TERMINATION)
@@ -121,7 +121,7 @@ def test_mode_and_cap_are_obeyed_until_the_suspend(mode: Mode) -> None:
     assert "StopTakenBack" in {e.reason for e in events}
     passes(world, 3)
     assert not job.observed.workload.suspended
-    assert (job.record.taken_back.reason, world.holds, spent(world)) == (
+    assert (job.record.taken_back.reason, world.reservations, spent(world)) == (
         "ModeForbids",
         (),
         mode is Mode.SHADOW,
@@ -279,7 +279,7 @@ def test_killed_between_any_two_writes_the_stop_is_taken_back_whole() -> None:
                 assert world.jobs["ns/b"].record.admission is None, "nobody is admitted by a hold"
                 assert not job.observed.workload.suspended
             passes(world, 3)
-            assert (job.record.taken_back.reason, world.holds) == ("ModeForbids", ())
+            assert (job.record.taken_back.reason, world.reservations) == ("ModeForbids", ())
             assert not job.observed.finalizer
             assert not [a for a in job.observed.access if a.operation is Operation.RETAIN]
 

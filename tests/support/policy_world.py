@@ -91,7 +91,7 @@ class PolicyWorld:
         self.failing: str | None = None  # why
         self.asked: dict[str, StartAccess] = {}
         self.events: list[Event] = []  # of `go_on`
-        self.holds: tuple = ()
+        self.reservations: tuple = ()
         self.stopped: tuple[PastStop, ...] = ()  # as the pool's status remembers them
         self.limits = StopLimits()
         self.delegate = Delegate.BUILTIN
@@ -195,7 +195,7 @@ class PolicyWorld:
             self.policy,
             nodes,
             tuple(views),
-            self.holds,
+            self.reservations,
             limits=self.limits,
             delegate=self.delegate,
             stopped=self.stopped,
@@ -207,7 +207,7 @@ class PolicyWorld:
             if write.verb is not Verb.WAITING:  # a wait is the same for the job's own plan
                 job = self.jobs[write.key]
                 job.record = after(write, job.record, job.desired, self.now)
-        self.holds = planned.holds
+        self.reservations = planned.reservations
         return planned
 
     def _count_stops(self) -> None:

@@ -76,7 +76,9 @@ def running() -> dict[str, Any]:
     """A job that was admitted for the 12th time: its manifest, its Job and ConfigMap, and the mark of its
     rule. NAMESPACE, POOL and UID stand for what its cluster calls them."""
     import dataclasses
+    import sys
 
+    sys.path[:0] = [str(FILE.parents[2]), str(FILE.parents[1] / "api")]
     from api_examples import JOB, full_record
 
     from controller import names
@@ -130,7 +132,9 @@ def _merged(obj: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Record the present version as the previous one."""
     import dataclasses
+    import sys
 
+    sys.path[:0] = [str(FILE.parents[2]), str(FILE.parents[1] / "api")]
     from api_examples import full_record
     from test_api_record import DESIRED
 

@@ -2,9 +2,9 @@
 
 It never goes back, never jumps, and never stands still.
 
-Replicas write times for each other: when a stop was decided, until when a hold lasts. If each went by its own
-machine's clock, a takeover by a machine twenty minutes behind would find decisions from the future. So all go
-by one clock, the API server's, which every answer carries (header Date, in whole seconds).
+Replicas write times for each other: when a stop was decided, until when a reservation lasts. If each went by
+its own machine's clock, a takeover by a machine twenty minutes behind would find decisions from the future.
+So all go by one clock, the API server's, which every answer carries (header Date, in whole seconds).
 
 An API server may be wrong, too, and so may a single answer (a proxy's cache, a server whose clock is being
 set). So no answer is believed alone: what counts is the median of each connection's newest answers, and the

@@ -33,7 +33,7 @@ QUEUE_FOUND = ("Served", "the queue that it delegates to is there")
 MESSAGE_MAX = 512
 NAMED = 5  # nodes or pods that a message names
 # What is found out at each pass; of a pool that is not usable nothing is, and the rest stays as it was.
-_FOUND = ("nodeSizes", "capacity", "free", "held", "foreign", "running", "queued", "holds", "quotas")
+_FOUND = ("nodeSizes", "capacity", "free", "held", "foreign", "running", "queued", "reservations", "quotas")
 
 
 class _Told(NamedTuple):
@@ -84,7 +84,7 @@ def planned(
         "foreign": foreign,
         "running": len(snapshot.jobs) - queued,
         "queued": queued,
-        "holds": convert.stored_holds(plan.holds),
+        "reservations": convert.stored_reservations(plan.reservations),
         "quotas": _quotas(snapshot, plan),
         "lastHandovers": convert.stored_handovers(stops),
         **fleet_status.stored(plan.stops, plan.noise, plan.falls, snapshot.stopped),

@@ -483,7 +483,7 @@ class ClusterState:
         return desired.metric, desired.direction
 
     def _announced(self, obj: Object, record: JobRecord) -> bool:
-        """Return whether the pool's status has the job's stop, and with it the holds on its GPUs."""
+        """Return whether the pool's status has the job's stop, and with it the reservations of its GPUs."""
         if record.decision is None:
             return False
         status = self._pool_status(pool_of(obj))

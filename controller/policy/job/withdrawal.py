@@ -4,8 +4,8 @@ Between grant and suspend the run is read and judged as ever. The stop is taken 
 says so, when mode or cap forbid it, when its user wants the run to go on, or when nobody can look once more
 before the suspend. It is one write of the job's record: the decision goes, and what the pool needs to give
 back what it had counted and promised is noted (`jobs.TakenBack`). The pool finds that at its next pass,
-whoever makes it: the stop is counted no more (`operator.fleet.past_stops`), its hold is dropped (`holds`).
-Nobody is ever admitted by a hold, so it does no harm that it lasts a moment longer.
+whoever makes it: the stop is counted no more (`operator.fleet.past_stops`), its reservation is dropped.
+Nobody is ever admitted by a reservation, so it does no harm that it lasts a moment longer.
 """
 
 from __future__ import annotations

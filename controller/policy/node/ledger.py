@@ -1,9 +1,9 @@
 """Which gang each GPU of a node is reserved for: the extender's accounts, pure, in memory, without a clock.
 
 Two things keep GPUs from everybody else. A gang's admission keeps the planned node of each member until its
-pod is bound there. A promise (the pool's hold) keeps what a stop is still freeing for the job that the pool
-has chosen. Ownership is all that is judged: whether a pod fits is kube-scheduler's to say, which alone knows
-the pods it has placed and not yet bound.
+pod is bound there. A reservation keeps what a stop is still freeing for the job that the pool has chosen.
+Ownership is all that is judged: whether a pod fits is kube-scheduler's to say, which alone knows the pods it
+has placed and not yet bound.
 
 The ledger takes in objects one by one, in any order, and forgets them the same way: what it answers depends
 on what it holds, never on how it came to hold it, so that replicas agree and a restart loses nothing.
@@ -94,8 +94,8 @@ class GpuLedger:
         self._used: Counter[str] = Counter()  # node -> GPUs of bound pods
         self._keeps: dict[str, dict[JobKey, _Keep]] = {}  # node -> what each gang keeps there
         self._kept_of: dict[JobKey, tuple[str, ...]] = {}
-        self._promises: dict[str, tuple[Reservation, ...]] = {}  # by pool
-        self._promised: dict[str, list[Reservation]] = {}  # by node
+        self._reservations: dict[str, tuple[Reservation, ...]] = {}  # by pool
+        self._reserved: dict[str, list[Reservation]] = {}  # by node
         self._sizes: dict[JobKey, int] = {}  # GPUs of a member, of every job known
         # What was worked out for a node, until something there changes: GPUs kept, and the sentences about
         # them, all of it true from ``_window[0]`` to just before ``_window[1]`` (s). A sentence stands in the
@@ -133,23 +133,23 @@ class GpuLedger:
         self._gangs.pop(key, None)
         self._settle(key)
 
-    def put_promises(self, pool: str, promises: Iterable[Reservation]) -> None:
-        """All that a pool promises now."""
-        before, now = self._promises.get(pool, ()), tuple(promises)
-        self._promises[pool] = now
+    def put_reservations(self, pool: str, reservations: Iterable[Reservation]) -> None:
+        """Take in all that a pool reserves now."""
+        before, now = self._reservations.get(pool, ()), tuple(reservations)
+        self._reservations[pool] = now
         if before == now:
             return
-        for promise in (*before, *now):
-            self._forget(promise.nodes)
-        self._promised = {}
-        for held in self._promises.values():
-            for promise in held:
-                for node in dict.fromkeys(promise.nodes):
-                    self._promised.setdefault(node, []).append(promise)
+        for reservation in (*before, *now):
+            self._forget(reservation.nodes)
+        self._reserved = {}
+        for held in self._reservations.values():
+            for reservation in held:
+                for node in dict.fromkeys(reservation.nodes):
+                    self._reserved.setdefault(node, []).append(reservation)
 
-    def drop_promises(self, pool: str) -> None:
-        self.put_promises(pool, ())
-        del self._promises[pool]
+    def drop_reservations(self, pool: str) -> None:
+        self.put_reservations(pool, ())
+        del self._reservations[pool]
 
     def put_bound(self, uid: str, pod: Bound) -> None:
         self.drop_bound(uid)
@@ -175,8 +175,8 @@ class GpuLedger:
 
     def _settle(self, key: JobKey) -> None:
         """Work out anew what a gang keeps: its planned nodes less those its pods have taken."""
-        for promise in (p for held in self._promises.values() for p in held if p.target == key):
-            self._forget(promise.nodes)  # superseded now, or no more
+        for reservation in (p for held in self._reservations.values() for p in held if p.target == key):
+            self._forget(reservation.nodes)  # superseded now, or no more
         for node in self._forget(self._kept_of.pop(key, ())):
             keeps = self._keeps[node]
             del keeps[key]
@@ -226,7 +226,7 @@ class GpuLedger:
     def untouched(self, node: str) -> bool:
         """Return whether no gang has anything on a node, neither pods nor a claim: most nodes, most of the
         time."""
-        return node not in self._keeps and node not in self._promised and node not in self._used
+        return node not in self._keeps and node not in self._reserved and node not in self._used
 
     def rack(self, node: str) -> str | None:
         return self._racks.get(node)
@@ -268,7 +268,7 @@ class GpuLedger:
             self._window = _EVER
 
     def _work_out(self, node: str, now: float) -> tuple[int, Mapping[str, str]]:
-        if node not in self._keeps and node not in self._promised:
+        if node not in self._keeps and node not in self._reserved:
             return 0, _NOTHING
         total, ends = 0, []
         tellings: list[Callable[[str], str]] = []
@@ -281,22 +281,22 @@ class GpuLedger:
                 total += keep.gpus
                 tellings.append(partial(keep.told, key))
                 named.append(key)
-        promised: dict[JobKey, list[Reservation]] = {}
-        for promise in self._promised.get(node, ()):
-            ends.append(promise.expires)
-            if promise.expires > now and not self._superseded(promise):
-                promised.setdefault(promise.source, []).append(promise)
-        for source, promises in promised.items():
+        reserved: dict[JobKey, list[Reservation]] = {}
+        for reservation in self._reserved.get(node, ()):
+            ends.append(reservation.expires)
+            if reservation.expires > now and not self._superseded(reservation):
+                reserved.setdefault(reservation.source, []).append(reservation)
+        for source, reservations in reserved.items():
             # What the source still holds is in no danger, and is counted as its own.
             held = sum(b.gpus for b in self._bound_of.get(source, {}).values() if b.node == node)
-            wanted = sum(p.nodes.count(node) * self._sizes.get(p.target, 0) for p in promises)
+            wanted = sum(p.nodes.count(node) * self._sizes.get(p.target, 0) for p in reservations)
             freed = wanted - held - lasting.get(source, 0)
             if freed > 0:
                 total += freed
-                # Two pools may promise the same: the later end, whichever was heard of last.
-                last = {p.target: p.expires for p in sorted(promises, key=lambda p: p.expires)}
+                # Two pools may reserve the same: the later end, whichever was heard of last.
+                last = {p.target: p.expires for p in sorted(reservations, key=lambda p: p.expires)}
                 ends_at = {target: self._when(at) for target, at in last.items()}
-                tellings += [partial(_promised, source, target, at) for target, at in ends_at.items()]
+                tellings += [partial(_reserved, source, target, at) for target, at in ends_at.items()]
                 named += [source, *ends_at]
         since, until = self._window
         since = max([since, *(end for end in ends if end <= now)])
@@ -311,13 +311,13 @@ class GpuLedger:
 
     def keeping(self, now: float) -> dict[str, int]:
         """Node -> GPUs kept there at ``now``, of every node where there are any."""
-        nodes = {*self._keeps, *self._promised}
+        nodes = {*self._keeps, *self._reserved}
         return {node: gpus for node in sorted(nodes) if (gpus := self.kept(node, now)[0])}
 
     def next_expiry(self, now: float) -> float | None:
-        """Return when (s) the next keep or promise runs out after ``now``."""
+        """Return when (s) the next keep or reservation runs out after ``now``."""
         ends = [k.expires for keeps in self._keeps.values() for k in keeps.values() if k.expires is not None]
-        ends += [p.expires for held in self._promises.values() for p in held]
+        ends += [p.expires for held in self._reservations.values() for p in held]
         return min((end for end in ends if end > now), default=None)
 
     def left_by_gangs(self, node: str) -> int | None:
@@ -326,10 +326,10 @@ class GpuLedger:
         total = self._gpus.get(node)
         return total - self._used[node] if total else None
 
-    def _superseded(self, promise: Reservation) -> bool:
+    def _superseded(self, reservation: Reservation) -> bool:
         """Return whether the target was admitted meanwhile, so that its own plan reserves its GPUs."""
-        gang = self._gangs.get(promise.target)
-        return gang is not None and gang.admission >= promise.admission
+        gang = self._gangs.get(reservation.target)
+        return gang is not None and gang.admission >= reservation.admission
 
 
 def _named(key: JobKey, reader: str, admission: int | None = None) -> str:
@@ -338,5 +338,5 @@ def _named(key: JobKey, reader: str, admission: int | None = None) -> str:
     return key if admission is None else f"{key} (admission {admission})"
 
 
-def _promised(source: JobKey, target: JobKey, until: str, reader: str) -> str:
-    return f"GPUs of {_named(source, reader)} promised to {_named(target, reader)} until {until}"
+def _reserved(source: JobKey, target: JobKey, until: str, reader: str) -> str:
+    return f"GPUs of {_named(source, reader)} reserved for {_named(target, reader)} until {until}"

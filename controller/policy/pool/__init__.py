@@ -31,7 +31,7 @@ SHOWS = {
     "placement": "NodeRoom SlotRoom",
     "plan": "plan_pool",
     "planner": "Planner",
-    "reservations": "reservations HOLDS_MAX",
+    "reservations": "reservations RESERVATIONS_MAX",
 }
 __all__ = [name for names in SHOWS.values() for name in names.split()]
 __getattr__ = lazy(__name__, SHOWS)

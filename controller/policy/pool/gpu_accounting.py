@@ -69,12 +69,12 @@ def books(snapshot: PoolSnapshot) -> Books:
     """Return all accounts of a pool.
 
     A leaving gang's GPUs come free together: those whose pods are gone before the others' stay charged while
-    a hold on the gang lasts, so that they are not given piecemeal to somebody who comes after the job they
-    are held for; while pods may still come in the place of those that are gone; and until its release is
+    a reservation for the gang lasts, so that they are not given piecemeal to somebody who comes after the job
+    they are held for; while pods may still come in the place of those that are gone; and until its release is
     recorded, all of them. What others have taken of them is not looked for elsewhere.
     """
     free = {n.name: n.gpus - n.foreign for n in snapshot.nodes}
-    held = frozenset(h.source for h in snapshot.holds)  # jobs whose GPUs are promised to others
+    held = frozenset(h.source for h in snapshot.reservations)  # jobs whose GPUs are reserved for others
     for job in snapshot.jobs:
         for node, gpus in job.bound:
             if node in free:

@@ -2,8 +2,8 @@
 
 Whose each GPU is: `accounts`. A gang is admitted only when the GPUs of all its members are free at once, and
 what it was admitted to is charged to it from then on, so that no two gangs are ever admitted to the same GPU.
-To whom GPUs will go that are still in use: `holds`. The winner is chosen again, by the same policy, when they
-are free; a hold never decides an admission.
+To whom GPUs will go that are still in use: `reservations`. The winner is chosen again, by the same policy,
+when they are free; a reservation never decides an admission.
 
 In a pool whose delegate is None nobody queues: every job starts at once, and where its pods go is left to
 kube-scheduler. Only a gang that did not find room in time (`gangs`) waits until no other gang is looking for
@@ -34,7 +34,7 @@ from controller.policy.pool.demotion import give_way, lowered
 from controller.policy.pool.gpu_accounting import LEAVING, Books, books, free_gpus
 from controller.policy.pool.placement import AnyRoom, NodeRoom
 from controller.policy.pool.planner import Planner
-from controller.policy.pool.reservations import current, holds, source_of
+from controller.policy.pool.reservations import current, reserve, source_of
 from controller.policy.pool.waiting import reasons
 from controller.policy.queueing import EvalStop, QueuePolicy, make_policy
 from controller.policy.queueing.quota_ledger import charged, explained
@@ -218,7 +218,7 @@ def _demote(case: _Case, chosen: _Chosen) -> None:
 
 def _reserve(case: _Case, chosen: _Chosen) -> tuple[Reservation, ...]:
     waiting = [*chosen.rest, *chosen.barred]
-    return holds(
+    return reserve(
         case.snapshot, chosen.leaving, chosen.admitted, waiting, case.room.free, case.accounts, case.now
     )
 
@@ -241,7 +241,7 @@ def _report(case: _Case, stops: Sifted, chosen: _Chosen, reserved: tuple[Reserva
         preemptions=tuple(chosen.preemptions),
         refusals=refusals(case.offered, waiting, snapshot.offer_seconds, now),
         lifted=tuple(j.key for j in snapshot.jobs if j.refused and _would_fit(case.unfit.get(j.key))),
-        holds=reserved,
+        reservations=reserved,
         waiting=waiting,
         held_back=(*stops.held, *_uncontended(snapshot.jobs, settled)),
         policy_states=_policy_states(case, chosen),
@@ -281,9 +281,9 @@ def _policy_states(case: _Case, chosen: _Chosen) -> tuple[tuple[JobKey, tuple[in
 def _wake_at(
     snapshot: PoolSnapshot, promised: tuple[Reservation, ...], now: float, *others: float | None
 ) -> float | None:
-    """Return when to plan again: a hold is due for renewal or ends, a back-off is over, or what others
+    """Return when to plan again: a reservation is due for renewal or ends, a back-off is over, or what others
     say."""
-    half = snapshot.hold_seconds / 2
+    half = snapshot.reservation_seconds / 2
     wakes = [w for w in others if w is not None]
     wakes += [h.expires - half if h.expires - half > now else h.expires for h in promised]
     wakes += [j.not_before for j in snapshot.jobs if j.not_before is not None and j.not_before > now]

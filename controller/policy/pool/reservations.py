@@ -1,16 +1,16 @@
 """Reservations: which waiting job the GPUs of a leaving job will go to, decided before they are free.
 
 The event of a pod being gone wakes kube-scheduler before anything could be written after it, so the pool
-writes its holds when a stop or a preemption begins, before the workload is suspended. A hold is a promise
-to the outside (the scheduler extender, people), never an input to who goes next: the winner is chosen anew,
-by the same policy, when the GPUs are free.
+writes its reservations when a stop or a preemption begins, before the workload is suspended. They are for the
+scheduler extender and for people, never an input to who goes next: the winner is chosen anew, by the same
+policy, when the GPUs are free.
 
-A hold ends when every member of its target has a node, at its expiry, when its target is gone, or when the
-stop that was to free its GPUs is taken back. While its
-source has all its pods (the copy of its best checkpoint may take long) it is renewed at half time; from the
-first pod gone it has only what is left, so that a pod that never goes cannot keep the others' GPUs. There are
-at most `HOLDS_MAX` at a time, and `NODES_MAX` nodes in all of them: a GPUPool's status is one object of
-bounded size. What is beyond is not announced, those that expire last first; the GPUs still go by the plan.
+A reservation ends when every member of its target has a node, at its expiry, when its target is gone, or when
+the stop that was to free its GPUs is taken back. While its source has all its pods (the copy of its best
+checkpoint may take long) it is renewed at half time; from the first pod gone it has only what is left, so
+that a pod that never goes cannot keep the others' GPUs. There are at most `RESERVATIONS_MAX` at a time, and
+`NODES_MAX` nodes in all of them: a GPUPool's status is one object of bounded size. What is beyond is not
+announced, those that expire last first; the GPUs still go by the plan.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from controller.policy.queueing import make_policy
 from controller.policy.queueing.quota_ledger import charged
 from controller.policy.types import Admission, JobKey, JobState, JobView, PoolSnapshot, Reservation
 
-HOLDS_MAX = 256
+RESERVATIONS_MAX = 256
 NODES_MAX = 4096
 
 
@@ -37,13 +37,13 @@ class _Wanted(NamedTuple):
 
 
 def current(snapshot: PoolSnapshot, now: float) -> PoolSnapshot:
-    """Return the snapshot without the holds that have expired at ``now`` (s)."""
-    if all(h.expires > now for h in snapshot.holds):
+    """Return the snapshot without the reservations that have expired at ``now`` (s)."""
+    if all(h.expires > now for h in snapshot.reservations):
         return snapshot
-    return replace(snapshot, holds=tuple(h for h in snapshot.holds if h.expires > now))
+    return replace(snapshot, reservations=tuple(h for h in snapshot.reservations if h.expires > now))
 
 
-def holds(
+def reserve(
     snapshot: PoolSnapshot,
     leaving: Iterable[JobView],
     admitted: Iterable[Admission],
@@ -52,7 +52,7 @@ def holds(
     books: Books,
     now: float,
 ) -> tuple[Reservation, ...]:
-    """Return whom freed GPUs go to: promised while their job leaves, kept until the winner's pods have nodes.
+    """Return whom freed GPUs go to: reserved while their job leaves, kept until the winner's pods have nodes.
 
     ``leaving``: jobs on their way off their GPUs, in the order in which theirs are given out. ``admitted``:
     in this pass. ``rest``: who waits after it, next one first. ``free``: GPUs per node after it.
@@ -63,24 +63,24 @@ def holds(
     starting = {a.key for a in admitted}
     expires = _expiries(snapshot, leaving, now)
     if snapshot.quotas:
-        wanted = _promises_within_quotas(snapshot, leaving, admitted, list(rest), free, books, now)
+        wanted = _wanted_within_quotas(snapshot, leaving, admitted, list(rest), free, books, now)
     else:
-        wanted = _promises(snapshot, leaving, list(rest), free, books, now)
+        wanted = _wanted(snapshot, leaving, list(rest), free, books, now)
     wanted += [_Wanted(a.source, a.key, a.nodes) for a in admitted if a.source is not None]
     settled = {w.source for w in wanted} | {j.key for j in leaving}
     ledger = charged(snapshot.quotas, snapshot.jobs)
-    for hold in snapshot.holds:
-        target = views.get(hold.target)
+    for reservation in snapshot.reservations:
+        target = views.get(reservation.target)
         if target is None:
             continue
         waits = target.state is JobState.QUEUED or target.unbound > 0
         if (
             waits
             and not (target.state is JobState.QUEUED and ledger.bars(target.key, target.gpus))
-            and hold.source not in settled
-            and not _void(hold, views.get(hold.source), snapshot.hold_seconds)
+            and reservation.source not in settled
+            and not _void(reservation, views.get(reservation.source), snapshot.reservation_seconds)
         ):
-            wanted.append(_Wanted(hold.source, hold.target, hold.nodes))
+            wanted.append(_Wanted(reservation.source, reservation.target, reservation.nodes))
     return _bounded(
         Reservation(w.source, w.target, w.nodes, expires[w.source], _admission(views[w.target], starting))
         for w in wanted
@@ -89,11 +89,12 @@ def holds(
 
 
 def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], JobKey | None]:
-    """Job, nodes -> the other job whose GPUs these were: by the oldest hold on them whose source is gone."""
-    if not snapshot.holds:
+    """Job, nodes -> the other job whose GPUs these were: by the oldest reservation of them whose source is
+    gone."""
+    if not snapshot.reservations:
         return lambda key, nodes: None
     there = {(j.key, node) for j in snapshot.jobs for node, _ in j.bound}
-    oldest = sorted(snapshot.holds, key=lambda h: (h.expires, h.source))
+    oldest = sorted(snapshot.reservations, key=lambda h: (h.expires, h.source))
 
     def source(key: JobKey, nodes: tuple[str, ...]) -> JobKey | None:
         wanted = set(nodes)
@@ -103,15 +104,16 @@ def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], Job
     return source
 
 
-def _void(hold: Reservation, source: JobView | None, hold_seconds: float) -> bool:
-    """Return whether the stop that a hold was made for, or renewed in, was taken back since: its source stays
+def _void(reservation: Reservation, source: JobView | None, reservation_seconds: float) -> bool:
+    """Return whether the stop that a reservation was made for, or renewed in, was taken back since: its
+    source stays
     where it is. Renewal ends with the stop, so what expires later than that was made for another one."""
     if source is None or source.taken_back is None or source.state is not JobState.ADMITTED:
         return False
-    return hold.expires - hold_seconds <= source.taken_back
+    return reservation.expires - reservation_seconds <= source.taken_back
 
 
-def _promises(
+def _wanted(
     snapshot: PoolSnapshot,
     leaving: list[JobView],
     rest: list[JobView],
@@ -123,7 +125,7 @@ def _promises(
     if not leaving or not rest:
         return []
     policy, room = make_policy(snapshot.policy), NodeRoom(free)
-    promises: list[_Wanted] = []
+    reservations: list[_Wanted] = []
     shapes = Counter((j.replicas, j.gpus_per_replica) for j in rest)
     policy.rebuild(rest, now)
     for job in leaving:
@@ -136,11 +138,11 @@ def _promises(
         for winner in policy.decide(now, room).admit:
             policy.gone(winner, now)
             shapes[winner.replicas, winner.gpus_per_replica] -= 1
-            promises.append(_Wanted(job.key, winner.key, room.placed[winner.key]))
-    return promises
+            reservations.append(_Wanted(job.key, winner.key, room.placed[winner.key]))
+    return reservations
 
 
-def _promises_within_quotas(
+def _wanted_within_quotas(
     snapshot: PoolSnapshot,
     leaving: list[JobView],
     admitted: list[Admission],
@@ -150,7 +152,7 @@ def _promises_within_quotas(
     now: float,
 ) -> list[_Wanted]:
     """Return the same policy on the room as it will be when all who leave are gone: what they have then
-    counts no more. A gang is promised the GPUs of the one of them with whom the last that it needs come free.
+    counts no more. A gang is reserved the GPUs of the one of them with whom the last that it needs come free.
     """
     if not leaving or not rest:
         return []
@@ -190,21 +192,21 @@ def _promises_within_quotas(
         return found
 
     served(on)  # these need nobody to leave
-    promises: list[_Wanted] = []
+    reservations: list[_Wanted] = []
     for job in leaving:
         account = [(node, gpus) for node, gpus in books.account(job) if node in have]
         for node, gpus in account:
             have[node] += gpus
-        promises += [one._replace(source=job.key) for one in served(node for node, _ in account)]
-    return promises
+        reservations += [one._replace(source=job.key) for one in served(node for node, _ in account)]
+    return reservations
 
 
 def _expiries(snapshot: PoolSnapshot, leaving: list[JobView], now: float) -> dict[JobKey, float]:
     """Until when (s) the GPUs of each source are kept; a leaving job without an entry has had its time."""
     expires: dict[JobKey, float] = {}
-    for hold in snapshot.holds:
-        expires[hold.source] = max(hold.expires, expires.get(hold.source, 0.0))
-    full, half = now + snapshot.hold_seconds, now + snapshot.hold_seconds / 2
+    for reservation in snapshot.reservations:
+        expires[reservation.source] = max(reservation.expires, expires.get(reservation.source, 0.0))
+    full, half = now + snapshot.reservation_seconds, now + snapshot.reservation_seconds / 2
     for job in leaving:
         known = expires.get(job.key)
         if job.state is JobState.ADMITTED and known is None:
@@ -215,19 +217,20 @@ def _expiries(snapshot: PoolSnapshot, leaving: list[JobView], now: float) -> dic
 
 
 def _admission(target: JobView, starting: set[JobKey]) -> int:
-    """Return the number of the admission a hold is for: the target's next, if it waits or starts just now."""
+    """Return the number of the admission a reservation is for: the target's next, if it waits or starts just
+    now."""
     waits = target.state is JobState.QUEUED or target.key in starting
     return target.attempt + 1 if waits else target.attempt
 
 
 def _bounded(found: Iterable[Reservation]) -> tuple[Reservation, ...]:
     every = tuple(found)
-    if len(every) <= HOLDS_MAX and sum(len(h.nodes) for h in every) <= NODES_MAX:
+    if len(every) <= RESERVATIONS_MAX and sum(len(h.nodes) for h in every) <= NODES_MAX:
         return every
     kept: list[Reservation] = []
     room = NODES_MAX
-    for hold in sorted(every, key=lambda h: (h.expires, h.source, h.target)):
-        if len(kept) < HOLDS_MAX and len(hold.nodes) <= room:
-            kept.append(hold)
-            room -= len(hold.nodes)
+    for reservation in sorted(every, key=lambda h: (h.expires, h.source, h.target)):
+        if len(kept) < RESERVATIONS_MAX and len(reservation.nodes) <= room:
+            kept.append(reservation)
+            room -= len(reservation.nodes)
     return tuple(kept)

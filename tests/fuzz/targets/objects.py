@@ -198,7 +198,7 @@ def _status(data: bytes) -> None:
         return
     if wire.problem(status):
         return
-    for read in (convert.handovers, convert.holds, fleet.noise, fleet.shared_falls, fleet.granted):
+    for read in (convert.handovers, convert.reservations, fleet.noise, fleet.shared_falls, fleet.granted):
         with suppress(convert.StatusError):
             read(status)
     fleet.taught(status)
@@ -269,7 +269,7 @@ def _seeds(resource: Resource) -> Callable[[], Iterator[bytes]]:
 
 
 POOL_STATUS = {
-    "holds": [
+    "reservations": [
         {"source": "a/b", "target": "c/d", "nodes": ["n"], "expires": "2026-11-23T06:00:00Z", "admission": 1}
     ],
     "noise": [{"namespace": "a", "metric": "gold", "sigma": "0.1", "freedom": "9", "jobs": 2}],

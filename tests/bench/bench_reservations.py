@@ -1,4 +1,4 @@
-"""What it costs to announce holds: all of a pool's in its status, or one small object per gang.
+"""What it costs to announce reservations: all of a pool's in its status, or one small object per gang.
 
 200 jobs stop at the same moment, each for a gang of eight pods on eight nodes. The pool writes its list once,
 then 200 times more as the gangs are bound one after the other (the worst case: passes take a burst together).
@@ -35,20 +35,22 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
         plane.established()
         client = plane.client()
         client.post(_POOLS, _pool())
-        holds = convert.stored_holds(tuple(_hold(i) for i in range(GANGS)))
-        size = len(str(holds).encode())
-        say(f"{GANGS} holds of {MEMBERS} nodes: {size / 1000:.0f} kB of status")
-        whole = _seconds(lambda: _write(client, holds))
-        each = [_seconds(lambda i=i: _write(client, holds[i:])) for i in range(1, GANGS + 1)]
+        reservations = convert.stored_reservations(tuple(_reservation(i) for i in range(GANGS)))
+        size = len(str(reservations).encode())
+        say(f"{GANGS} reservations of {MEMBERS} nodes: {size / 1000:.0f} kB of status")
+        whole = _seconds(lambda: _write(client, reservations))
+        each = [_seconds(lambda i=i: _write(client, reservations[i:])) for i in range(1, GANGS + 1)]
         made = sum(_seconds(lambda i=i: client.post(_OBJECTS, _object(i))) for i in range(GANGS))
-        gone = sum(_seconds(lambda i=i: client.delete(f"{_OBJECTS}/hold-{i}")) for i in range(GANGS))
-    yield Row("holds: status of a pool with 200 holds of 8 nodes", size / 1000, "kB")
-    yield Row("holds: to announce 200 (baseline: an object each)", whole * 1000, "ms", made * 1000)
-    yield Row("holds: to end them one by one (baseline: an object each)", sum(each) * 1000, "ms", gone * 1000)
+        gone = sum(_seconds(lambda i=i: client.delete(f"{_OBJECTS}/reservation-{i}")) for i in range(GANGS))
+    yield Row("reservations: status of a pool with 200 reservations of 8 nodes", size / 1000, "kB")
+    yield Row("reservations: to announce 200 (baseline: an object each)", whole * 1000, "ms", made * 1000)
+    yield Row(
+        "reservations: to end them one by one (baseline: an object each)", sum(each) * 1000, "ms", gone * 1000
+    )
 
 
-def _write(client: Client, holds: list[dict[str, Any]]) -> None:
-    client.patch(f"{_POOLS}/p/status", {"status": {"holds": holds}})
+def _write(client: Client, reservations: list[dict[str, Any]]) -> None:
+    client.patch(f"{_POOLS}/p/status", {"status": {"reservations": reservations}})
 
 
 def _seconds(act: Callable[[], object]) -> float:
@@ -57,15 +59,20 @@ def _seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _hold(i: int) -> Reservation:
+def _reservation(i: int) -> Reservation:
     nodes = tuple(f"gpu-node-{i * MEMBERS + j:05d}.cluster.local" for j in range(MEMBERS))
     return Reservation(f"team-a/stopped-run-{i:03d}", f"team-b/waiting-run-{i:03d}", nodes, 1.8e9 + i, 1)
 
 
 def _object(i: int) -> dict[str, Any]:
-    (hold,) = convert.stored_holds((_hold(i),))
-    meta = {"name": f"hold-{i}"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"hold": str(hold)}}
+    (reservation,) = convert.stored_reservations((_reservation(i),))
+    meta = {"name": f"reservation-{i}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": meta,
+        "data": {"reservation": str(reservation)},
+    }
 
 
 def _pool() -> dict[str, Any]:
