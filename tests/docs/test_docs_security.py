@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PAGE = (ROOT / "docs" / "operate" / "security.md").read_text()
 # What promises nothing: who and what there is, how to ask, and what is left open.
-FREE = {TITLE, "What is worth defending", "Who is there", "Asking a cluster", "What is not defended"}
+FREE = {TITLE, "What needs protection", "Actors", "Checking the rights in a cluster", "What is not defended"}
 PROMISING = re.compile(r"\b(refused|never|cannot|at most|may not|nobody|is not)\b")
 
 
