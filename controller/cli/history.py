@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from controller.api.values import seconds
 from controller.cli import flags, output, say
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
@@ -95,7 +96,7 @@ def _event(event: dict[str, Any]) -> Happened:
         or event["metadata"]["creationTimestamp"]
     )
     count = int(series.get("count") or event.get("count") or 1)
-    return Happened(say.seconds(when), str(event.get("reason", "")), str(event.get("message", "")), count)
+    return Happened(seconds(when), str(event.get("reason", "")), str(event.get("message", "")), count)
 
 
 def _of_status(job: Reading) -> Iterator[Happened]:
@@ -103,7 +104,7 @@ def _of_status(job: Reading) -> Iterator[Happened]:
 
     created = job.obj["metadata"].get("creationTimestamp")
     if created:
-        yield Happened(say.seconds(created), "Created", f"RLHFJob {job.key} for pool {job.spec.get('pool')}")
+        yield Happened(seconds(created), "Created", f"RLHFJob {job.key} for pool {job.spec.get('pool')}")
     record = job.record
     if record.queued_at is not None:
         yield Happened(record.queued_at, "Queued", "back in the queue")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 
 from controller.cli.connection import Connection
 from controller.cli.failure import Exit, Failure
+from controller.objects import parse_time
 
 if TYPE_CHECKING:
     from controller.api.gpupool import GPUPool
@@ -167,7 +167,7 @@ def standing(obj: Object, pool: GPUPool | None, now: float) -> tuple[JobView, De
     ceiling = pool.ceiling(namespace) if pool is not None else None
     view = JobView(
         key=desired.key,
-        submitted=datetime.fromisoformat(obj["metadata"]["creationTimestamp"]).timestamp(),
+        submitted=parse_time(obj["metadata"]["creationTimestamp"]) or 0.0,
         sequence=0,
         replicas=desired.replicas,
         gpus_per_replica=desired.gpus_per_replica,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from controller.cli import say
+from controller.api.values import seconds
 from controller.cli.connection import Connection
 from controller.cli.failure import Exit, Failure
 
@@ -246,7 +246,7 @@ def _place(obj: Mapping[str, Any], now: float) -> Object:
         "position": None,
         "reason": admitted.get("reason", "") if waits else "",
         "message": admitted.get("message", "") if waits else "",
-        "waitedSeconds": max(0.0, now - say.seconds(since)) if waits else None,
+        "waitedSeconds": max(0.0, now - seconds(since)) if waits else None,
         "overdue": False,
         "replicas": gang.get("replicas", 1),
         "gpus": gang.get("replicas", 1) * gang.get("gpusPerReplica", 0),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controller.api.values import seconds
 from controller.cli import complete, flags, output, say
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
@@ -185,7 +186,7 @@ def _evaluator(entry: Mapping[str, Any]) -> str:
 
 def _reservations(reservations: list[Mapping[str, Any]], now: float, screen: Terminal) -> list[str]:
     rows = [
-        [h["source"], h["target"], str(len(h["nodes"])), say.span(max(0.0, say.seconds(h["expires"]) - now))]
+        [h["source"], h["target"], str(len(h["nodes"])), say.span(max(0.0, seconds(h["expires"]) - now))]
         for h in reservations
     ]
     columns = (Column("GPUS OF"), Column("KEPT FOR"), Column("NODES", right=True), Column("FOR", right=True))
@@ -197,11 +198,11 @@ def _handovers(handed: list[Mapping[str, Any]], screen: Terminal) -> list[str]:
         when = entry.get(field)
         if not when:
             return say.NOTHING
-        return say.since(say.seconds(entry["decidedTime"]), say.seconds(when))
+        return say.since(seconds(entry["decidedTime"]), seconds(when))
 
     rows = [
         [
-            say.moment(say.seconds(h["decidedTime"])),
+            say.moment(seconds(h["decidedTime"])),
             h["source"],
             h["by"],
             str(h["gpus"]),

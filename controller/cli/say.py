@@ -6,16 +6,9 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+from controller.api.values import seconds
+
 NOTHING = "-"
-
-
-def seconds(timestamp: str) -> float:
-    """Return a Kubernetes timestamp in seconds since the epoch.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return datetime.fromisoformat(timestamp).timestamp()
 
 
 def age(timestamp: str | None, now: float) -> str:

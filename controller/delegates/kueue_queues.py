@@ -13,6 +13,7 @@ from controller import names
 from controller.api.gpupool import GPUPool
 from controller.delegates.base import Known, Object
 from controller.kube.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
+from controller.objects import GPUS_MOST, amount
 from controller.workloads import Problem
 
 _GO = ("", "None")  # stop policies that stop nobody
@@ -111,17 +112,17 @@ def _quota_problem(cluster: Object, name: str, gpus: int) -> Problem | None:
             "QuotaMissing",
             f"ClusterQueue {name}: spec.resourceGroups covers no {names.GPU_RESOURCE}; add it with a quota",
         )
-    most = 0.0
+    most = 0
     for quota in flavors.values():
         borrow = quota.get("borrowingLimit")
         if _cohort(cluster) and borrow is None:
             return None
-        most = max(most, _number(quota.get("nominalQuota")) + (_number(borrow) if _cohort(cluster) else 0.0))
+        most = max(most, _quota(quota.get("nominalQuota")) + (_quota(borrow) if _cohort(cluster) else 0))
     if gpus <= most:
         return None
     return Problem(
         "QuotaTooSmall",
-        f"ClusterQueue {name}: {_FIELD}: {most:g} with all that may be borrowed, but spec.gang needs {gpus}; "
+        f"ClusterQueue {name}: {_FIELD}: {most} with all that may be borrowed, but spec.gang needs {gpus}; "
         f"raise it to {gpus}, or make the gang smaller",
     )
 
@@ -169,9 +170,7 @@ def _cohort(cluster: Object) -> str:
     return str(cluster["spec"].get("cohortName") or "")
 
 
-def _number(quantity: Any) -> float:
-    """Return a whole quantity of GPUs; with a suffix it is too large to be in anybody's way."""
-    try:
-        return float(quantity or 0)
-    except ValueError:
-        return float("inf")
+def _quota(quantity: object) -> int:
+    """Return how many GPUs a quota says, none if it is absent; one with a suffix is in nobody's way."""
+    found = amount(quantity or 0)
+    return GPUS_MOST if found is None else found

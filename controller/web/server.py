@@ -100,7 +100,8 @@ class WebServer:
         """
         host, port = self._address
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family)
+        # Of TCP by name: else asyncio leaves its delay on, and a short answer waits 40 ms for an ACK.
+        listener = socket.socket(family, proto=socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(self._address)

@@ -161,6 +161,25 @@ def life() -> Any:
         return Attempt(1)  # type: ignore[call-arg, unused-ignore]
 
 
+def test_a_page_that_no_pass_has_taken_in_outlasts_the_scrapes_after_it(world: ClusterState) -> None:
+    """The last page of a run that ends has its best eval; its trainer is gone a moment later."""
+    gone = ScrapeView(ScrapeOutcome.UNREACHABLE, "connection refused", at=1.9e9 + 1)
+    scraped(world, EVALS)
+    before = world.load(KEY)
+    assert not world.scraped(KEY, gone)
+    scraped(world, (*EVALS, 0.9))
+    world.took_in(before)  # that pass did not see the newest page
+    assert not world.scraped(KEY, gone)
+    loaded = world.load(KEY)
+    assert [p.score for p in loaded.observed.scrape.points] == [*EVALS, 0.9]
+    world.took_in(loaded)
+    assert world.scraped(KEY, gone)
+    assert world.load(KEY).observed.scrape.outcome is ScrapeOutcome.UNREACHABLE
+    scraped(world, EVALS)
+    world.forget(KEY)
+    assert world.scraped(KEY, gone)
+
+
 BROKEN = [
     {"queuePolicy": {"noSuchPolicy": {}}},
     {"allowedNamespaces": [{"name": "*", "maxPriority": 1}]},

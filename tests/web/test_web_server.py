@@ -179,6 +179,24 @@ def test_the_peer_with_most_connections_loses_its_own(loop: asyncio.AbstractEven
     loop.run_until_complete(story())
 
 
+def test_an_answer_in_two_parts_does_not_wait_for_its_first_to_be_acknowledged(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """With Nagle's algorithm on, each short answer took 40 ms longer."""
+
+    async def story() -> None:
+        async with serving() as server:
+            wire = await aside(connect, server.port)
+            wire.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert await aside(wire.recv, 1)
+            (protocol,) = server._open
+            accepted = protocol.transport.get_extra_info("socket")
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            wire.close()
+
+    loop.run_until_complete(story())
+
+
 def test_what_has_a_request_under_way_is_not_dropped_and_the_new_one_refused(
     loop: asyncio.AbstractEventLoop,
 ) -> None:

@@ -40,6 +40,7 @@ from controller.policy.job import (
     Observed,
     PodView,
     QueueView,
+    ScrapeOutcome,
     ScrapeView,
     peers,
 )
@@ -49,7 +50,7 @@ Object = Mapping[str, Any]
 
 FORMER = 8  # earlier workloads of a job that are remembered: each is gone when its pods are
 Problem = tuple[str, str]  # (reason, message)
-State = tuple[int, int]  # of a job: its revision, and the RLHFJob's resourceVersion
+State = tuple[int, int]  # of a job: its revision (grows with what else `load` reads), its resourceVersion
 
 
 class Unreadable(Exception):
@@ -111,7 +112,7 @@ class JobSnapshot:
     record: JobRecord
     stored_child: Stored | None
     stored_pods: tuple[Stored, ...]
-    revision: int = 0  # (`ClusterState.revision`)
+    revision: int = 0  # (`State`)
 
     @property
     def obj(self) -> Object:
@@ -156,6 +157,7 @@ class ClusterState:
         self.cache = cache
         self._now = monotonic
         self._scrapes: dict[JobKey, tuple[float, AtRest[ScrapeView]]] = {}  # when (s), what besides
+        self._unread: set[JobKey] = set()  # of whose page no pass has written yet what it brought
         self._refusals: dict[JobKey, _Refusal] = {}
         self._former: dict[JobKey, tuple[str, ...]] = {}  # uids of earlier workloads of this job's
         self._unstarted: dict[JobKey, dict[tuple[str, str], AccessView]] = {}  # by (uid, request id): why not
@@ -179,10 +181,6 @@ class ClusterState:
         self.pool_changed: Callable[[str], None] = lambda name: None
 
     # -- what changed ------------------------------------------------------------------------------------
-
-    def revision(self, key: JobKey) -> int:
-        """Grows with every change to what `load` would give."""
-        return self._revisions.get(key, 0)
 
     def state(self, key: JobKey) -> State | None:
         """Return what changes whenever `load` would give something else; None: there is no such job."""
@@ -273,14 +271,30 @@ class ClusterState:
     # -- what the operator found out itself --------------------------------------------------------------
 
     def scraped(self, key: JobKey, view: ScrapeView) -> bool:
-        """Note a scrape; True if it says anything new."""
+        """Note a scrape; True if it says anything new.
+
+        A page that no pass has taken in stays until one has, whatever the scrapes after it find: it may be
+        the last of a run that ends, with its best eval. What they find is noted by the next one.
+        """
         known, said = self._scrapes.get(key), replace(view, at=0.0)
         if known is not None and known[1].holds(said):
             self._scrapes[key] = view.at, known[1]
             return False
+        if view.outcome is ScrapeOutcome.OK:
+            self._unread.add(key)
+        elif key in self._unread:
+            return False
         self._scrapes[key] = view.at, AtRest(said)
         self.touch(key)
         return True
+
+    def took_in(self, loaded: JobSnapshot) -> None:
+        """Note that what the job's page brought is written."""
+        if loaded.key not in self._unread:
+            return
+        known, scrape = self._scrapes[loaded.key], loaded.observed.scrape
+        if scrape is not None and known[1].holds(replace(scrape, at=0.0)):
+            self._unread.discard(loaded.key)
 
     def last_scrape(self, key: JobKey) -> ScrapeView | None:
         known = self._scrapes.get(key)
@@ -322,11 +336,12 @@ class ClusterState:
         self._unstarted.get(loaded.key, {}).pop((loaded.uid, request_id), None)
         if job_uid is not None:
             self._forgotten.add(job_uid)
-        self._revisions[loaded.key] = self.revision(loaded.key) + 1
+        self._revisions[loaded.key] = self._revisions.get(loaded.key, 0) + 1
 
     def forget(self, key: JobKey) -> None:
         """Forget everything about a job that is gone."""
         self._scrapes.pop(key, None)
+        self._unread.discard(key)
         self._refusals.pop(key, None)
         self._revisions.pop(key, None)
         self._desired.pop(key, None)

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from controller import log
@@ -23,6 +22,7 @@ from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
+from controller.objects import parse_time
 from controller.policy.job import Desired, JobRecord
 
 Object = Mapping[str, Any]
@@ -217,7 +217,7 @@ def read_job(obj: Object, pools: Mapping[str, Object]) -> Job:
         name=str(metadata["name"]),
         pool=str(spec.get("pool", "")),
         priority=int(spec.get("priority") or 0),
-        created=_created(metadata),
+        created=parse_time(metadata.get("creationTimestamp")) or 0.0,
         uid=str(metadata.get("uid", "")),
         version=str(metadata["resourceVersion"]),
         summary=str((obj.get("status") or {}).get("summary") or ("Unreadable" if problem else "New")),
@@ -255,11 +255,6 @@ def _trim(obj: Object) -> Object:
         if name in obj:
             kept[name] = obj[name]
     return kept
-
-
-def _created(metadata: Object) -> float:
-    stamp = str(metadata.get("creationTimestamp") or "1970-01-01T00:00:00Z")
-    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
 
 
 def _rule_text(spec: Object) -> str:

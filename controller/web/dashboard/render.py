@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from controller import names
+from controller.objects import parse_time
 from controller.policy.wording import whole_by
 from controller.web.dashboard import states
 from controller.web.dashboard.access import Viewer
@@ -60,10 +61,10 @@ def size(count: int | None) -> str:
 def moment(at: float | str | None) -> Markup:
     """Return a time; the page's script says how long ago that is, so that a page that says the same is the
     same."""
+    if isinstance(at, str):
+        at = parse_time(at)
     if at is None:
         return Markup(UNKNOWN)
-    if isinstance(at, str):
-        at = datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
     stamp = datetime.fromtimestamp(at, UTC)
     text = stamp.strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
