@@ -8,7 +8,7 @@ from controller.policy.job import endings, verdicts
 from controller.policy.job.comparability import seen_by_fleet
 from controller.policy.job.service import attained, remaining_seconds
 from controller.policy.job.types import Answer, Desired, JobRecord, Observed, Plan
-from controller.policy.node import remaining as remaining_nodes
+from controller.policy.node import remaining_nodes
 from controller.policy.types import JobState, JobView, Mode
 
 

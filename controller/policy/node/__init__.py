@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SHOWS = {
     "filter": "NOT_SEEN_YET STILL_READING Judgement Refusal judge not_ready spare",
     "ledger": "SIGNATURE Asker Bound Gang GpuLedger",
-    "planned_nodes": "remaining still_open",
+    "planned_nodes": "remaining_nodes still_open",
     "score": "scores",
 }
 __all__ = [name for names in SHOWS.values() for name in names.split()]

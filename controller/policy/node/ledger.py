@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from controller.policy.node.planned_nodes import remaining, still_open
+from controller.policy.node.planned_nodes import remaining_nodes, still_open
 from controller.policy.types import JobKey, Reservation
 from controller.policy.wording import ELSEWHERE
 
@@ -203,7 +203,7 @@ class GpuLedger:
         members = self._bound_of.get(gang.key, {}).values()
         # A pod without a number is of a run that was adopted, not admitted.
         taken = (b.node for b in members if b.admission in (0, gang.admission))
-        return still_open(remaining(gang.nodes, gang.ended), taken)
+        return still_open(remaining_nodes(gang.nodes, gang.ended), taken)
 
     # -- answers -------------------------------------------------------------------------------------------
 

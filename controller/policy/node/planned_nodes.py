@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 
-def remaining(nodes: tuple[str, ...], ended: Collection[int]) -> tuple[str, ...]:
+def remaining_nodes(nodes: tuple[str, ...], ended: Collection[int]) -> tuple[str, ...]:
     """Return the planned nodes, by member, less those of members (by index) that ended well."""
     return tuple(node for index, node in enumerate(nodes) if index not in ended) if ended else nodes
 

@@ -37,7 +37,7 @@ from controller.policy.pool.planner import Planner
 from controller.policy.pool.reservations import current, reserve, source_of
 from controller.policy.pool.waiting import reasons
 from controller.policy.queueing import EvalStop, QueuePolicy, make_policy
-from controller.policy.queueing.quota_ledger import charged, explained
+from controller.policy.queueing.quota_ledger import QuotaLedger, charged, explained
 from controller.policy.types import (
     Admission,
     Grant,
@@ -140,6 +140,7 @@ class _Chosen:
     Attributes:
         rest: who waits after it, next one first.
         barred: those of them whom their namespace's limit holds back.
+        quota_ledger: what each quota has in use once those who are admitted run; None: there are no quotas.
         leaving: in the order in which their GPUs are given out.
     """
 
@@ -150,6 +151,7 @@ class _Chosen:
     rest: list[JobView]
     barred: list[JobView]
     wake_at: float | None
+    quota_ledger: QuotaLedger | None = None
     leaving: list[JobView] = field(default_factory=list)
 
 
@@ -182,7 +184,7 @@ def _choose(case: _Case, stops: Sifted) -> _Chosen:
         wake_at=decision.wake_at,
     )
     if case.quotas:
-        ledger = charged(case.quotas, snapshot.jobs, taken)
+        chosen.quota_ledger = ledger = charged(case.quotas, snapshot.jobs, taken)
         chosen.barred += [j for j in chosen.rest if ledger.bars(j.key, j.gpus)]
         chosen.rest = [j for j in chosen.rest if not ledger.bars(j.key, j.gpus)]
     going = sorted((j for j in snapshot.jobs if j.state in LEAVING), key=lambda j: j.state is not STOPPING)
@@ -229,9 +231,8 @@ def _report(case: _Case, stops: Sifted, chosen: _Chosen, reserved: tuple[Reserva
         chosen.rest, case.room.free, case.unfit, case.paused, case.offered if case.how.offers else None
     )
     taken = {a.key for a in chosen.admitted}
-    if case.quotas:
-        ledger = charged(case.quotas, snapshot.jobs, taken)
-        waiting = explained(waiting, chosen.barred, ledger, case.views)
+    if chosen.quota_ledger is not None:
+        waiting = explained(waiting, chosen.barred, chosen.quota_ledger, case.views)
     settled = {h.key for h in stops.held} | {j.key for j in chosen.released}
     not_taken = {key: job for key, job in case.offered.items() if key not in taken}
     running = (j for j in snapshot.jobs if j.state is JobState.ADMITTED)
