@@ -4,6 +4,10 @@ Adapters are pure: objects as the API server sends them in, writes out. What a d
 plan is a line of `policy.pool.delegates`. A fourth delegate is a word of `policy.types.Delegate`, that
 line, and one file here: it has the word's name, in lower case, and its adapter as `ADAPTER`, an `Adapter`
 and, if its jobs wait in a queue outside, an `ExternalQueue`.
+
+May import: `controller.workloads`, `controller.kube`, `controller.api`, `controller.policy` (contract "Arrows
+run one way").
+Tests: tests/delegates, tests/kueue.
 """
 
 from __future__ import annotations

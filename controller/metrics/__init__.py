@@ -3,6 +3,10 @@
 ``loop.ScrapeLoop`` calls ``scrape.Scraper`` for every registered ``scrape.Target`` and delivers a
 `policy.job.types.ScrapeView`. Whatever a trainer answers ends as an outcome with a message, never as
 an exception.
+
+May import: `controller.api`, `controller.policy`; nothing of kube, checkpoints or workloads (contract "Arrows
+run one way").
+Tests: tests/metrics.
 """
 
 from controller.metrics.address import AddressPolicy

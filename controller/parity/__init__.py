@@ -4,4 +4,7 @@
 trace on a cluster with pods that play it (`examples/played.py`), `simulated` runs it in the simulator, and
 `compare` sets the two `timeline`s side by side. Nothing here knows how the cluster came about.
 docs/understand/parity.md.
+
+May import: everything of `controller` but `cli`, `operator`, `extender`, `install`; `sim`; never `deploy`.
+Tests: tests/parity.
 """

@@ -482,7 +482,7 @@ class Reservation:
     target: JobKey
     nodes: tuple[str, ...]  # one entry per member of the target's gang, by member index
     expires: float
-    admission: int = 0  # number of the target's admission that this hold is for
+    admission: int = 0  # number of the target's admission that it is for
 
 
 @dataclass(frozen=True, slots=True)

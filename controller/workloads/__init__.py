@@ -2,6 +2,10 @@
 
 What differs between kinds is one row of `kinds.KINDS`; everything else here is pure functions on plain
 dicts as the API server sends them.
+
+May import: `controller.api`, `controller.policy`; nothing of kube, metrics or checkpoints (contract "Arrows
+run one way").
+Tests: tests/workloads.
 """
 
 from controller.objects import controller_of

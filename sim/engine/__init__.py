@@ -1,4 +1,8 @@
-"""One run of the production policy on a virtual cluster."""
+"""One run of the production policy on a virtual cluster.
+
+May import: what `sim` may; no other package of it.
+Tests: tests/sim.
+"""
 
 from sim.engine.journal import Journal
 from sim.engine.result import Result, Stop

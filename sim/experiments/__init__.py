@@ -1,1 +1,5 @@
-"""Experiments: many paired runs, what they say, and how sure that is."""
+"""Experiments: many paired runs, what they say, and how sure that is.
+
+May import: what `sim` may.
+Tests: tests/sim_experiments.
+"""

@@ -1,4 +1,8 @@
-"""Logs of real clusters and recorded runs, read into workloads (docs/use/traces.md)."""
+"""Logs of real clusters and recorded runs, read into workloads (docs/use/traces.md).
+
+May import: what `sim` may.
+Tests: tests/sim_traces.
+"""
 
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.read import FORMATS, read

@@ -1,6 +1,9 @@
 """What would another rule, policy or cluster have done: to one job's curve, and to a whole history.
 
 `curve` needs the standard library only; `sim.what_if.compare` replays a history, with numpy.
+
+May import: what `sim` may.
+Tests: tests/what_if.
 """
 
 from sim.what_if.curves import CurveOutcome, Judgement, curve

@@ -1,4 +1,8 @@
-"""Generated workloads: the paper's mix of fine-tuning jobs, and eval curves for logs that have none."""
+"""Generated workloads: the paper's mix of fine-tuning jobs, and eval curves for logs that have none.
+
+May import: what `sim` may.
+Tests: tests/sim_workloads.
+"""
 
 from sim.workloads.curves import FAMILIES, Family
 from sim.workloads.mix import Population, Truth, curves_for, generate

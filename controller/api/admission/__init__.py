@@ -6,6 +6,9 @@ had through its queue.
 
 Each expression stands alone: its message names one thing, and tests/policies shows of each that something
 turns without it.
+
+May import: the modules of `controller.api`.
+Tests: tests/policies.
 """
 
 from controller.api.admission.base import CHART, PLAIN, Install, Json, manifests_of

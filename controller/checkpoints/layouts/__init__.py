@@ -6,6 +6,9 @@ A layout answers six questions (base.py, `Layout`). judge.py asks which checkpoi
 Restoring asks what the trainer would call it (`own_name`), and which small files it needs beside it
 (`resume_files`). Present is not complete: folders appear before their files, files before their last byte,
 and rotation takes parts. Each class names the versions of the trainers whose habits it knows.
+
+May import: nothing of the API or of Kubernetes: it runs in the access program.
+Tests: tests/checkpoints, tests/torn.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Decided here: how many automatic stops a pool takes in an hour, which fall many jobs share, the usual noise of
 an eval, and the account of false stops (e-BH). From: the jobs' views and the pool's limits.
 May import: `stopping`, `queueing`.
+Tests: tests/policy.
 """
 
 from __future__ import annotations

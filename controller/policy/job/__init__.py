@@ -2,7 +2,9 @@
 
 Decided here: what one RLHFJob's workload, checkpoints and record need next (`plan_job`), from what its user
 wishes (`Desired`), what was seen (`Observed`), what was recorded (`JobRecord`) and the time. Its stop is only
-proposed here. May import: `stopping`, `queueing`, `node`, and the words all rooms share (`policy.types`).
+proposed here.
+May import: `stopping`, `queueing`, `node`, and the words all rooms share (`policy.types`).
+Tests: tests/policy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The scheduler extender's questions.
 
 Decided here: which nodes a pod may have, from what the pools planned and reserved (`GpuLedger`), and which of
-them first (`scores`). May import: nothing of the other rooms.
+them first (`scores`).
+May import: nothing of the other rooms.
+Tests: tests/policy, tests/extender.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Decided here: which jobs of a GPUPool are released, admitted, preempted or held back, for whom GPUs are
 reserved (`plan_pool`, from a `PoolSnapshot`), and what of it is written to each job (`outcomes`).
 May import: `job`, `fleet`, `queueing`, `node`.
+Tests: tests/policy.
 """
 
 from __future__ import annotations

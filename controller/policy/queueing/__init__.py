@@ -1,6 +1,9 @@
 """Queue policies by name: the only entrance for operator, simulator and API.
 
 A new policy is one file with its params dataclass and one entry in `POLICIES`.
+
+May import: nothing of the other rooms.
+Tests: tests/policy.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 A new rule is one file with its params dataclass and one entry in `RULES`. Schema, CRD, conversion and CLI
 follow from the entry (docs/understand/adding-a-stop-rule.md).
+
+May import: nothing of the other rooms.
+Tests: tests/policy, tests/sim_rules.
 """
 
 from __future__ import annotations

@@ -3,4 +3,7 @@ API server would.
 
 `local` serves it on loopback with the caller's own rights (``evalstop dashboard``), `process` in a cluster
 behind TokenReview and SubjectAccessReview (``python -m controller.web.dashboard``).
+
+May import: what `controller.web` may.
+Tests: tests/web, tests/browser.
 """
