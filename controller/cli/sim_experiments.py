@@ -141,8 +141,8 @@ def _executor(workers: int | None) -> Executor:
 
 
 def _perform(name: str, setting: Setting, executor: Executor) -> Findings:
-    from sim.experiments.registry import perform
+    from sim.experiments.registry import run_experiment
     from sim.report.terminal import progress
 
     with progress(name) as bar:
-        return perform(name, setting, executor, bar)
+        return run_experiment(name, setting, executor, bar)

@@ -11,6 +11,8 @@ from sim.experiments.estimate import Estimate
 
 Value = Estimate | float | int | str | None
 
+NUMERIC_FORMS = frozenset({"share", "seconds", "count", "number", "p"})  # forms of columns that align right
+
 
 @dataclass(frozen=True, slots=True)
 class Column:

@@ -1,4 +1,8 @@
-"""All experiments by name, and the one way to run them."""
+"""All experiments by name, and the one way to run them.
+
+Add a new experiment here and to `COMMANDS` of the CLI (controller/cli/sim_experiments.py), in the same order;
+tests/sim_cli/test_sim_cli.py holds it. Names are unique.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,10 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 Progress = Callable[[int, int], None]  # trials done, trials in all
 
 
-def perform(name: str, setting: Setting, executor: Executor, progress: Progress | None = None) -> Findings:
-    """Run an experiment's trials and conclude.
+def run_experiment(
+    name: str, setting: Setting, executor: Executor, progress: Progress | None = None
+) -> Findings:
+    """Run all trials of an experiment and summarize them.
 
     Raises:
         KeyError: there is no experiment of that name.

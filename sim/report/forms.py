@@ -1,4 +1,7 @@
-"""How values are written for people."""
+"""Format values of `Findings` columns as text.
+
+Used by terminal, page, plain and reproduction of sim/report, and by sim/what_if.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from sim.experiments.findings import Column, Value
 NOTHING = "-"
 
 
-def cell(value: Value, form: str) -> str:
-    """Return a value in its column's form; an estimate with its interval."""
+def format_cell(value: Value, form: str) -> str:
+    """Return a value in its column's form (`Column.form`); an estimate with its interval."""
     if isinstance(value, Estimate):
         if not isfinite(value.value):
             return NOTHING
@@ -26,6 +29,10 @@ def cell(value: Value, form: str) -> str:
 
 
 def number(value: float | int | str | None, form: str) -> str:
+    """Return a value in a form; a text as it is, `NOTHING` for what is missing or not finite.
+
+    Forms: see `Column.form`.
+    """
     if value is None or value == "":
         return NOTHING
     if isinstance(value, str):
@@ -47,7 +54,7 @@ def number(value: float | int | str | None, form: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``8 h 24 min``, ``3 min 20 s``, ``4 s``; days from two of them on."""
+    """Return a duration such as ``8 h 24 min``, ``3 min 20 s``, ``4 s``; from 48 h on in days, ``2.5 d``."""
     sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
     if seconds >= 48 * 3600:
         return f"{sign}{seconds / 86400:.1f} d"
@@ -58,6 +65,6 @@ def duration(seconds: float) -> str:
     return f"{sign}{minutes} min {rest:02d} s" if minutes else f"{sign}{seconds:.3g} s"
 
 
-def written(columns: Sequence[Column], row: Mapping[str, Value]) -> list[str]:
+def format_row(columns: Sequence[Column], row: Mapping[str, Value]) -> list[str]:
     """Return a row's cells in the order of the columns."""
-    return [cell(row.get(column.key), column.form) for column in columns]
+    return [format_cell(row.get(column.key), column.form) for column in columns]

@@ -11,7 +11,7 @@ from sim.experiments.findings import Column, Findings, Value
 from sim.experiments.replay import Plan
 from sim.experiments.setting import Setting
 from sim.report import plots, sweep_plots
-from sim.report.forms import cell
+from sim.report.forms import format_cell
 from sim.report.runs import Example, example, first_run
 
 _CSS = """
@@ -130,9 +130,9 @@ def _table(findings: Findings) -> str:
 
 def _cell(value: Value, column: Column) -> str:
     """Return the table cell; the interval of an estimate stands below it, so that wide tables fit."""
-    text, _, interval = cell(value, column.form).partition(" [")
+    text, _, interval = format_cell(value, column.form).partition(" [")
     if column.form == "text":
-        return f"<td class=t>{escape(cell(value, column.form))}</td>"
+        return f"<td class=t>{escape(format_cell(value, column.form))}</td>"
     if not interval:
         return f"<td class=n>{escape(text)}</td>"
     interval, _, unit = interval.partition("]")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from sim.experiments.estimate import Estimate
 from sim.experiments.findings import Column, Findings
-from sim.report.forms import cell
+from sim.report.forms import format_cell
 
 _TABLE = re.compile(r"(<!-- table ([\w-]+): ([\w ]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -43,7 +43,7 @@ def markdown(findings: Findings, keys: list[str]) -> str:
     columns = [_column(findings, key) for key in keys]
     rows = ["| " + " | ".join(column.title for column in columns) + " |", "|" + "---|" * len(columns)]
     for row in findings.rows:
-        cells = (cell(row.get(column.key), column.form) for column in columns)
+        cells = (format_cell(row.get(column.key), column.form) for column in columns)
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 

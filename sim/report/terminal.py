@@ -1,4 +1,7 @@
-"""Tables and progress in a terminal (rich), and the same table as plain text where there is none."""
+"""Tables and progress in a terminal, without colours when stdout is not a terminal.
+
+Loads rich; import lazily. `plain.py` is the version without libraries.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from sim.experiments.findings import Findings
-from sim.report.forms import written
+from sim.experiments.findings import NUMERIC_FORMS, Findings
+from sim.report.forms import format_row
 
-_NUMERIC = {"share", "seconds", "count", "number", "p"}
 _PLAIN_WIDTH = 200  # of a table that goes into a file or a pipe
 
 
@@ -30,9 +32,9 @@ def show(findings: Findings, console: Console | None = None) -> None:
     console = console or Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
     table = Table(title=findings.title, title_justify="left", title_style="bold", caption_justify="left")
     for column in findings.columns:
-        table.add_column(column.title, justify="right" if column.form in _NUMERIC else "left")
+        table.add_column(column.title, justify="right" if column.form in NUMERIC_FORMS else "left")
     for row in findings.rows:
-        table.add_row(*written(findings.columns, row))
+        table.add_row(*format_row(findings.columns, row))
     console.print(table)
     for note in findings.notes:
         console.print(f"  {note}", markup=False)
@@ -40,7 +42,7 @@ def show(findings: Findings, console: Console | None = None) -> None:
 
 @contextmanager
 def progress(title: str, unit: str = "trial") -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr, or a line where that is no terminal.
+    """Show a progress bar on stderr, or one summary line if stderr is not a terminal.
 
     Yields a function to call with the trials done and the number of all trials.
     """

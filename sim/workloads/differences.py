@@ -1,5 +1,7 @@
-"""Paired differences as a trainer would report them: two policies' scores of the same fresh prompts, right or
-wrong, and how often one is right where the other is not.
+"""Draws simulated paired differences (`Paired`): two checkpoints of the trained model, scored right or wrong
+on the same prompts. Read by the rule eProcess and the modifiers confirm and gate.
+
+The order of draws is part of reproducibility. Tests: tests/sim_workloads/test_sim_workloads_evidence.py.
 """
 
 from __future__ import annotations
@@ -16,16 +18,17 @@ Binomial = Callable[[int, float], int]  # (trials, chance) -> successes
 def differences(
     binomial: Binomial, prompts: int, discordant: float, truth: Sequence[float], scores: Sequence[float]
 ) -> list[Paired | None]:
-    """Return one eval's differences to the best eval before it, by the scores seen; None at the first.
+    """Return each eval's difference, relative to the best reported score so far; None for the first eval, and
+    as long as no earlier eval has a finite score.
 
-    The two policies differ on the share ``discordant`` of the prompts, more where their true scores lie
-    further apart; of ``n`` prompts the current policy is better on n+ and worse on n-, both binomial, so the
-    mean (n+ - n-) / n is right on average and every difference lies in -1 to 1.
+    The two checkpoints differ on the share ``discordant`` of the prompts, more where their true scores lie
+    further apart. Of ``n`` prompts the current checkpoint is better on n+ and worse on n-, both binomial, so
+    the mean (n+ - n-) / n is unbiased and every difference lies in -1 to 1.
 
     Args:
         binomial: draws, from the caller's random numbers.
-        prompts: how many prompts each difference is about, ``n``.
-        discordant: share of the prompts on which equally good policies differ.
+        prompts: how many prompts each pair of checkpoints is scored on, ``n``.
+        discordant: share of the prompts on which equally good checkpoints differ.
         truth: true scores in [0, 1].
         scores: reported scores, not finite where an eval is missing.
     """
@@ -36,10 +39,12 @@ def differences(
             found.append(None)
         else:
             gap = truth[number] - truth[best]
-            apart = max(discordant, abs(gap))
-            better = binomial(prompts, (apart + gap) / 2.0)
-            left = prompts - better
-            worse = binomial(left, (apart - gap) / (2.0 - apart - gap)) if left else 0
+            disagreement = max(discordant, abs(gap))
+            better = binomial(prompts, (disagreement + gap) / 2.0)
+            remaining = prompts - better
+            worse = 0
+            if remaining:
+                worse = binomial(remaining, (disagreement - gap) / (2.0 - disagreement - gap))
             mean = (better - worse) / prompts
             variance = (better + worse - prompts * mean * mean) / (prompts - 1)
             found.append(Paired(best + 1, prompts, mean, variance))
@@ -49,7 +54,7 @@ def differences(
 
 
 def binomial(random: Random) -> Binomial:
-    """Successes counted by the gaps between them: as many steps as successes."""
+    """Sample a binomial by geometric gaps; cost is proportional to the number of successes."""
 
     def draw(trials: int, chance: float) -> int:
         if chance >= 1.0:

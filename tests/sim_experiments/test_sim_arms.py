@@ -9,7 +9,7 @@ import pytest
 from controller.policy.types import PolicySpec
 from sim import specs
 from sim.experiments.executor import Processes
-from sim.experiments.registry import EXPERIMENTS, perform
+from sim.experiments.registry import EXPERIMENTS, run_experiment
 from sim.experiments.setting import Setting
 
 TINY = replace(Setting().but(jobs=20), seeds=2)
@@ -20,7 +20,7 @@ def test_bases_holds_a_given_base_with_parameters_of_its_own() -> None:
     plan = EXPERIMENTS["bases"].plan(replace(TINY, base=las))
     assert las in [trial.base for trial in plan]
     assert PolicySpec("las") in [trial.base for trial in plan]
-    rows = perform("bases", replace(TINY, base=las), Processes(1)).rows
+    rows = run_experiment("bases", replace(TINY, base=las), Processes(1)).rows
     assert rows[-1]["base"] == "las:first_threshold=5000"
 
 
