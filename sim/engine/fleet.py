@@ -15,7 +15,7 @@ from controller.names import EVALS_KEPT
 from controller.policy.fleet import (
     ASKS_POOL,
     Sifted,
-    day_of,
+    day_start,
     learn,
     rules_with_e_values,
     sift,
@@ -149,7 +149,7 @@ class Fleet:
     def sift(self, now: float) -> tuple[Sifted, tuple[SharedFall, ...]]:
         """Return who of those that ask may be stopped at ``now`` (s), and the shared falls that were just
         found."""
-        gone = Counter(name for at, name in self._ended if at >= day_of(now))
+        gone = Counter(name for at, name in self._ended if at >= day_start(now))
         gone.update(self._scored_by[row].namespace for row in self._paused)
         self.ended = tuple(Ended(name, gone[name]) for name in sorted(gone))
         sifted = sift(self._views(), self, now)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controller.api import fleet as fleet_status
 from controller.api.gpupool import StopsStatus
 from controller.operator.reconcile.fleet import past_stops
-from controller.policy.fleet.ebh import day_of
+from controller.policy.fleet.ebh import day_start
 from controller.policy.fleet.limits import HOUR, STOPS_KEPT, sift
 from controller.policy.job.types import Decision, JobRecord, TakenBack
 from controller.policy.pool.plan import plan_pool
@@ -92,7 +92,7 @@ def test_what_its_job_tells_is_counted_once_and_users_stops_are_not() -> None:
 def test_only_the_stops_that_still_count_are_kept(times: list[float]) -> None:
     known = [PastStop(at, None, f"ns/{i}") for i, at in enumerate(times)]
     found = {stop.at for stop in past_stops([], known, NOW)}
-    assert found == {at for at in times if at > NOW - HOUR or at >= day_of(NOW)}
+    assert found == {at for at in times if at > NOW - HOUR or at >= day_start(NOW)}
 
 
 def test_the_status_keeps_the_newest_and_no_more_than_its_schema_allows() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from controller.policy.fleet.ebh import (
     DAY,
-    day_of,
-    needed,
-    rejected,
+    day_start,
+    evidence_threshold,
+    rejection_count,
     rules_with_e_values,
     without_e_value,
 )
@@ -54,7 +54,7 @@ E_VALUES = st.lists(st.floats(0.0, 1e6), max_size=12)
     ],
 )
 def test_how_many_are_rejected(evidence, jobs, stopped, expected) -> None:
-    assert rejected(evidence, jobs, 0.05, stopped) == expected
+    assert rejection_count(evidence, jobs, 0.05, stopped) == expected
 
 
 def by_definition(evidence: list[float], jobs: int, alpha: float) -> int:
@@ -66,7 +66,7 @@ def by_definition(evidence: list[float], jobs: int, alpha: float) -> int:
 @given(E_VALUES, st.integers(0, 30), st.floats(0.001, 0.5))
 def test_it_is_e_bh(evidence: list[float], more: int, alpha: float) -> None:
     jobs = len(evidence) + more
-    assert rejected(evidence, jobs, alpha) == by_definition(evidence, jobs, alpha)
+    assert rejection_count(evidence, jobs, alpha) == by_definition(evidence, jobs, alpha)
 
 
 @given(E_VALUES, E_VALUES, st.integers(0, 30), st.data())
@@ -74,14 +74,14 @@ def test_more_evidence_never_stops_fewer(
     evidence: list[float], stopped: list[float], more: int, data: st.DataObject
 ) -> None:
     jobs = len(evidence) + len(stopped) + more
-    before = rejected(evidence, jobs, 0.05, stopped)
+    before = rejection_count(evidence, jobs, 0.05, stopped)
     if evidence:
         index = data.draw(st.integers(0, len(evidence) - 1))
         raised = list(evidence)
         raised[index] += data.draw(st.floats(0.0, 1e6))
-        assert rejected(raised, jobs, 0.05, stopped) >= before
-    assert rejected(evidence, jobs + 5, 0.05, stopped) <= before
-    assert rejected(evidence, jobs, 0.02, stopped) <= before
+        assert rejection_count(raised, jobs, 0.05, stopped) >= before
+    assert rejection_count(evidence, jobs + 5, 0.05, stopped) <= before
+    assert rejection_count(evidence, jobs, 0.02, stopped) <= before
 
 
 @given(st.lists(E_VALUES, min_size=1, max_size=6), st.integers(1, 20))
@@ -92,7 +92,7 @@ def test_what_is_stopped_stays_rejected(looks: list[list[float]], more: int) -> 
     for look in looks:
         values = {j: look[j] if j < len(look) else 0.0 for j in running}
         order = sorted(running, key=lambda j: -values[j])
-        count = rejected([values[j] for j in order], jobs, 0.05, past)
+        count = rejection_count([values[j] for j in order], jobs, 0.05, past)
         past += [values[j] for j in order[:count]]
         running = [j for j in running if j not in order[:count]]
         assert all(e * len(past) * 0.05 >= jobs * (1 - 1e-12) for e in past)
@@ -151,7 +151,7 @@ def test_the_share_of_wrong_stops_is_bounded_over_all_looks(dependence, declinin
         jobs, running, past, wrong = len(paths), set(range(len(paths))), [], 0
         for look in range(looks):
             order = sorted(running, key=lambda j: -paths[j][look])
-            count = rejected([paths[j][look] for j in order], jobs, alpha, past)
+            count = rejection_count([paths[j][look] for j in order], jobs, alpha, past)
             past += [paths[j][look] for j in order[:count]]
             wrong += sum(1 for j in order[:count] if j < healthy)
             running -= set(order[:count])
@@ -188,7 +188,7 @@ def test_a_pool_stops_by_evidence_and_says_what_is_missing() -> None:
     assert [j.key for j in found.grant] == ["ns/j1", "ns/j3"]
     assert {h.key: h.reason for h in found.held} == {"ns/j0": TOO_LITTLE, "ns/j2": TOO_LITTLE}
     assert "its e-value is 60; the pool's precision takes 66.67" in found.held[0].message
-    assert found.wake_at == day_of(NOW) + DAY
+    assert found.wake_at == day_start(NOW) + DAY
 
 
 def test_the_account_is_the_days_jobs() -> None:
@@ -202,10 +202,10 @@ def test_the_account_is_the_days_jobs() -> None:
     assert let_through([asks(0, 20.0), new], pool(limits)) == ["ns/j0"]
     assert let_through([asks(0, 39.0), preempted], pool(limits)) == []
     assert let_through([asks(0, 40.0), preempted], pool(limits)) == ["ns/j0"]
-    earlier = PastStop(day_of(NOW), 40.0, "ns/gone")
+    earlier = PastStop(day_start(NOW), 40.0, "ns/gone")
     assert let_through([asks(0, 20.0)], pool(limits, earlier)) == ["ns/j0"]
     assert let_through([asks(0, 19.0)], pool(limits, earlier)) == []
-    yesterday = PastStop(day_of(NOW) - 1.0, 1e9, "ns/gone")
+    yesterday = PastStop(day_start(NOW) - 1.0, 1e9, "ns/gone")
     assert let_through([asks(0, 20.0)], pool(limits, yesterday)) == ["ns/j0"]
     by_another_rule = PastStop(NOW - 5.0, None, "ns/gone")
     assert let_through([asks(0, 39.0)], pool(limits, by_another_rule)) == []
@@ -230,8 +230,8 @@ def test_stops_for_contended_pools_are_weighed_one_by_one() -> None:
 
 
 def test_what_the_next_stop_takes() -> None:
-    assert needed(100, 0.05, 1) == pytest.approx(2000.0)
-    assert needed(100, 0.05, 4) == pytest.approx(500.0)
+    assert evidence_threshold(100, 0.05, 1) == pytest.approx(2000.0)
+    assert evidence_threshold(100, 0.05, 4) == pytest.approx(500.0)
 
 
 def test_only_rules_with_e_values_are_accepted() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controller.operator.reconcile.planned_job import PlannedJob
-from controller.policy.fleet import ASKS_OTHERS, ASKS_POOL, HOUR, day_of
+from controller.policy.fleet import ASKS_OTHERS, ASKS_POOL, HOUR, day_start
 from controller.policy.job import COMPLETED, FAILED, Event, JobRecord
 from controller.policy.types import (
     Ended,
@@ -43,14 +43,14 @@ def past_stops(
         d = record.decision
         if d is not None and d.mode is Mode.ENFORCE and d.by != "User":
             found[key, d.at] = PastStop(d.at, d.proposal.e_value, key)
-    counted = (stop for stop in found.values() if stop.at > now - HOUR or stop.at >= day_of(now))
+    counted = (stop for stop in found.values() if stop.at > now - HOUR or stop.at >= day_start(now))
     return tuple(sorted(counted, key=lambda stop: (stop.at, stop.job)))
 
 
 def ended_today(planned_jobs: Iterable[PlannedJob], now: float) -> tuple[Ended, ...]:
     """Return jobs whose run ended by itself, or by a user's stop, on the day (UTC) of ``now`` (s), by
     namespace."""
-    counts = Counter(namespace_of(t.key) for t in planned_jobs if _ended(t.record) >= day_of(now))
+    counts = Counter(namespace_of(t.key) for t in planned_jobs if _ended(t.record) >= day_start(now))
     return tuple(Ended(name, counts[name]) for name in sorted(counts))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.policy.fleet.shared_drops import *
 
 SHOWS = {
-    "ebh": "day_of rules_with_e_values without_e_value",
+    "ebh": "day_start rules_with_e_values without_e_value",
     "limits": "ASKS_OTHERS ASKS_POOL HOUR STOPS_KEPT Sifted kept_stops sift",
     "noise": "NOISE_KEPT learn usual",
     "shared_drops": "ALL_KEPT",

@@ -1,4 +1,4 @@
-"""e-BH over a pool's jobs: stops of which, in expectation, at least a given share are right.
+"""e-BH over one namespace's jobs of one day; bounds the false discovery rate of stops.
 
 Each job's rule yields an e-value e_j: evidence against "this run is not past its best", with mean at most 1
 if that is so, at whatever time one looks (an e-process, of the joint history of all jobs). e-BH stops the r
@@ -7,23 +7,24 @@ largest with
     e_(r) >= J / (r alpha),   alpha = 1 - precision,
 
 for the largest such r (Wang and Ramdas 2022, "False discovery rate control with e-values", JRSS B 84, section
-4). The expected share of wrong ones among them is then at most alpha, whatever the jobs have to do with each
-other.
+4). The expected share of wrong ones among them is then at most alpha, under arbitrary dependence between
+jobs.
 
-**Looking again and again.** The jobs of an account are those that run at any time of one day (UTC). Evidence
-of a stopped job stays what it was when it was stopped. Then every look is e-BH on the same jobs, and what it
-rejected once it rejects again: with r stopped at values of J / (r alpha) and more, at least r are always
-rejected. So what has been stopped by any moment is the rejection of one e-BH at that moment, on e-processes
-that were each stopped at a stopping time, which are e-values. The bound holds for the stops of the day as a
-whole, and at every moment of it, with as many looks as one likes. Running maxima of e-values, which Ville's
-inequality would allow for a single job, are not e-values and are not used.
+**Looking again and again.** Each account is a daily budget: one namespace, one UTC day. Its jobs are those
+that run at any time of that day. Evidence of a stopped job stays what it was when it was stopped. Then every
+look is e-BH on the same jobs, and what it rejected once it rejects again: with r stopped at values of J / (r
+alpha) and more, at least r are always rejected. So what has been stopped by any moment is the rejection of
+one e-BH at that moment, on e-processes that were each stopped at a stopping time, which are e-values. The
+bound holds for the stops of the day as a whole, and at every moment of it, with as many looks as one likes.
+Running maxima of e-values, which Ville's inequality would allow for a single job, are not e-values and are
+not used.
 
-**What that rests on.** (1) J is at least the number of jobs that ran on that day. It is ``jobs_a_day`` or
-what the operator counts, whichever is larger; if the count outgrows the setting during the day, the bound is
-alpha * (jobs counted in the end) / (setting). (2) A run whose rule began anew (another evaluator, a resume)
-has as many chances as it has beginnings: count each as a job of the day. (3) A stop that another limit holds
-back is none: it does not count for the others, and is not remembered. (4) Stops that users ask for are
-neither counted nor bounded. (5) The bound is on the mean over days: a single day may be worse.
+**What that rests on.** (1) J is at least the number of jobs that ran on that day. It is `precision_jobs`
+(`StopLimits`) or what the operator counts, whichever is larger; if the count outgrows the setting during the
+day, the bound is alpha * (jobs counted in the end) / (setting). (2) A run whose rule was reset (another
+evaluator, a resume) has one chance of a wrong stop for each start: count each start as a job of the day. (3)
+A stop held back by another limit does not count as a rejection, and is not remembered. (4) Stops that users
+ask for are neither counted nor bounded. (5) The bound is on the mean over days: a single day may be worse.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from controller.policy.types import PolicySpec
 DAY = 86400.0  # s
 
 
-def day_of(now: float) -> float:
+def day_start(now: float) -> float:
     """Return when the day (UTC) of ``now`` began, s."""
     return now - now % DAY
 
 
-def rejected(evidence: Sequence[float], jobs: int, alpha: float, stopped: Sequence[float] = ()) -> int:
+def rejection_count(evidence: Sequence[float], jobs: int, alpha: float, stopped: Sequence[float] = ()) -> int:
     """Return how many of the jobs with the largest evidence may be stopped, besides those that are stopped
     already.
 
@@ -49,7 +50,7 @@ def rejected(evidence: Sequence[float], jobs: int, alpha: float, stopped: Sequen
         evidence: e-values of the jobs that could be stopped now, in any order.
         jobs: J, at least as many as there are e-values in both lists.
         alpha: share of wrong stops that is allowed, above 0 and below 1.
-        stopped: e-values, at their stop, of the jobs stopped in this account.
+        stopped: e-values, at their stop, of the jobs stopped in this account (one namespace, one UTC day).
 
     A NaN is no evidence.
     """
@@ -64,8 +65,8 @@ def rejected(evidence: Sequence[float], jobs: int, alpha: float, stopped: Sequen
     return found
 
 
-def needed(jobs: int, alpha: float, rank: int) -> float:
-    """Return the evidence that the ``rank``-th stop of an account takes."""
+def evidence_threshold(jobs: int, alpha: float, rank: int) -> float:
+    """Return the e-value that the ``rank``-th stop of an account needs."""
     return jobs / (rank * alpha)
 
 

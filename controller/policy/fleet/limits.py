@@ -5,17 +5,17 @@ set, lowers every score at once, and every rule is right about what it sees. So 
 questions before it releases anybody, in this order; what it holds back stays proposed and is looked at again
 at each pass.
 
-1. Shared fall (`fleet_falls`): did the others fall at the same moment?
+1. Shared fall (`shared_drops`): did the others fall at the same moment?
 2. Breaker: were so many stopped within the hour, or ask to be, that a common cause is likelier? It is open as
    long as they are; it closes by itself when stops are an hour old, when jobs no longer ask (their rules take
    it back, they end, a user stops them), or when the limit is raised. Jobs that ask to be stopped only if
    others wait may do so for days, so they do not open it.
-3. Precision (`fleet_precision`): is the evidence enough for the share of right stops that the pool promises?
+3. Precision (`ebh`): is the evidence enough for the share of right stops that the pool promises?
 4. Budget: how many stops does the hour have left?
 
 The first three are asked of each namespace by itself: what others report, or how many of them ask, neither
 stops a run nor keeps it from being stopped, but for one wait where the pool's scope says so
-(`fleet_falls.elsewhere`). The budget is the pool's. It goes to the namespaces in turn, the one that had the
+(`shared_drops.elsewhere`). The budget is the pool's. It goes to the namespaces in turn, the one that had the
 fewest stops in that hour first, so that whoever asks for many uses up nobody else's next one.
 """
 
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
-from controller.policy.fleet.ebh import DAY, day_of, needed, rejected
+from controller.policy.fleet.ebh import DAY, day_start, evidence_threshold, rejection_count
 from controller.policy.fleet.shared_drops import ask, elsewhere, mixes, remember
 from controller.policy.fleet.tables import fair
 from controller.policy.queueing.base import queue_key
@@ -108,7 +108,7 @@ def sift(jobs: Iterable[JobView], fleet: Fleet, now: float) -> Sifted:
     recent = sorted((s for s in fleet.stopped if now - HOUR < s.at <= now), key=lambda s: s.at)
     # When the oldest of them is an hour old, the budget grows, the breaker may close, the count changes.
     wakes += [recent[0].at + HOUR] if recent else []
-    today = [s for s in fleet.stopped if day_of(now) <= s.at <= now]
+    today = [s for s in fleet.stopped if day_start(now) <= s.at <= now]
     spaces = _spaces(jobs, recent)
 
     falls = tuple(fleet.falls)
@@ -131,7 +131,7 @@ def sift(jobs: Iterable[JobView], fleet: Fleet, now: float) -> Sifted:
         # By evidence, the strongest first; of equals in the queue's order.
         left.sort(key=lambda j: (_patient(j), -_evidence(j)))
         left, late = _precise(left, room, served, limits, _accounts(spaces, fleet, today), held)
-        wakes += [day_of(now) + DAY] if len(left) + len(late) < asking else []
+        wakes += [day_start(now) + DAY] if len(left) + len(late) < asking else []
     granted = {j.key for j in _turns(left, served, room)}
     over = [*(j for j in left if j.key not in granted), *late]
     many = len(left) + len(late)
@@ -331,7 +331,7 @@ def _precise(
             urgent.setdefault(job.namespace, []).append(job)
 
     def enough(name: str, evidence: Sequence[float]) -> int:
-        return rejected(evidence, accounts[name].jobs, alpha, accounts[name].past)
+        return rejection_count(evidence, accounts[name].jobs, alpha, accounts[name].past)
 
     # What a namespace is dealt and has not evidence enough for, others may have.
     wanted = {name: len(jobs) for name, jobs in urgent.items()}
@@ -357,7 +357,9 @@ def _precise(
             if enough(name, [*certain, _evidence(job)]) > len(certain):
                 strong.add(job.key)
         if job.key not in strong and job.key not in late:
-            least = needed(accounts[name].jobs, alpha, len(accounts[name].past) + sure.get(name, 0) + 1)
+            least = evidence_threshold(
+                accounts[name].jobs, alpha, len(accounts[name].past) + sure.get(name, 0) + 1
+            )
             why = f"its e-value is {_evidence(job):.4g}; the pool's precision takes {least:.4g} for one more"
             held.append(HeldBack(job.key, TOO_LITTLE, why))
     return [j for j in asking if j.key in strong], [j for j in asking if j.key in late]

@@ -3,7 +3,7 @@
 Another evaluator scores on another scale, and the first eval under it says nothing about the run. So the
 memory begins anew there: the rule, the best, the evals kept. Two signs of it. The trainer exports the
 evaluator's version (`rlhf_evaluator_info`) and it changes. Or the pool says that many jobs fell at the same
-moment (`fleet_falls`), which is how an evaluator looks that changed without a word.
+moment (`controller.policy.fleet.shared_drops`), which is how an evaluator looks that changed without a word.
 
 Nothing is lost by it: the checkpoint that stood for the best so far stays pinned beside the new best one, for
 it may still be the better of the two. A real decline goes on, and is found again among the evals since.
