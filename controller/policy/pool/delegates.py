@@ -68,8 +68,6 @@ class OfferTrial(NodeTrial):
 
     A job without an offer needs quota, not free nodes: it is taken if the jobs that count as gone free enough
     GPUs.
-
-    A job without an offer needs quota, not free nodes; it is taken if jobs that count as gone free enough.
     """
 
     def __init__(self, room: NodeRoom, offers: Collection[JobKey]) -> None:

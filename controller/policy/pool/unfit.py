@@ -1,10 +1,15 @@
-"""Queued jobs that are not to be admitted now, whatever GPUs are free, and why."""
+"""Queued gangs excluded from this pass: they cannot fit even without other RLHFJobs, are larger than the
+limit of their namespace's quota, or are backing off.
+
+Tests in tests/policy: test_policy_pool_plan (cannot fit), test_policy_quotas (larger than the limit) and
+test_policy_reservations (backing off).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.policy.pool.delegates import DELEGATIONS
+from controller.policy.pool.delegates import DELEGATIONS, TOO_LARGE
 from controller.policy.queueing.base import queue_key
 from controller.policy.queueing.quota_ledger import too_large
 from controller.policy.types import JobKey, JobState, JobView, NodeView, PoolSnapshot, Waiting
@@ -12,8 +17,9 @@ from controller.policy.wording import some
 
 
 def unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
-    """Queued jobs that could not run though no other job were there, and why. They block nobody: no job that
-    ends can make room for them. Many gangs have the same shape."""
+    """Return the queued jobs that could not run even if no other RLHFJob were running, and why. They block
+    nobody: no job that ends can make room for them."""
+    # Cached by shape: `_unfit` may use only replicas and gpus_per_replica of the job.
     known: dict[tuple[int, int], tuple[str, str] | None] = {}
     unfit: dict[JobKey, Waiting] = too_large(snapshot.quotas, snapshot.jobs)
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
@@ -28,22 +34,24 @@ def unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
 
 
 def _unfit(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
-    """Return why a gang of this job's shape could not run if no other job were there: reason and message.
+    """Return why a gang of this job's shape could not run even if no other RLHFJob were running: reason and
+    message; None: it could.
 
-    Too large is what all nodes of the pool together could not hold, be some of them closed for now."""
+    `TOO_LARGE`: more than all nodes of the pool hold, including nodes that are not schedulable now."""
     nodes, pool, size = snapshot.nodes, snapshot.pool, job.gpus_per_replica
-    every = nodes + tuple(n for n in snapshot.closed if n.gpus)  # a node that boots tells no GPUs yet
+    # A booting node reports no allocatable GPUs yet.
+    every = nodes + tuple(n for n in snapshot.closed if n.gpus)
     largest = max((n.gpus for n in every), default=size)
     if size > largest:
         return (
-            "TooLarge",
+            TOO_LARGE,
             f"spec.gang.gpusPerReplica: {size} is more than the {largest} GPUs of the "
             f"largest node of pool {pool!r}; at most {largest} is right",
         )
     members = _members(every, size)
     if every and job.replicas > members:
         return (
-            "TooLarge",
+            TOO_LARGE,
             f"spec.gang.replicas: {job.replicas} replicas of {size} GPUs are more than pool "
             f"{pool!r} can hold ({sum(n.gpus for n in every)} GPUs on {len(every)} nodes); "
             f"at most {members} is right",
@@ -62,6 +70,7 @@ def _unfit(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
             f"cordoned or tainted, which leaves room for {members}; the job waits until enough nodes are "
             "open again, and others go first",
         )
+    # Pods that belong to no RLHFJob stay, but for those that are leaving.
     stay = {n.name: n.foreign - n.leaving for n in nodes}
     left = sum(max(0, n.gpus - stay[n.name]) // size for n in nodes)
     if job.replicas > left:
@@ -80,7 +89,7 @@ def _members(nodes: Iterable[NodeView], size: int) -> int:
 
 
 def backing_off(snapshot: PoolSnapshot, now: float) -> dict[JobKey, str]:
-    """Queued jobs whose gangs found no room and that are not to be admitted now, and why."""
+    """Return the queued jobs whose last admission failed and that are not admitted in this pass, and why."""
     failed = [j for j in snapshot.jobs if j.state is JobState.QUEUED and j.not_before is not None]
     if not failed:
         return {}
@@ -91,7 +100,7 @@ def backing_off(snapshot: PoolSnapshot, now: float) -> dict[JobKey, str]:
     paused = {j.key: why for j in failed if j.not_before is not None and j.not_before > now}
     if DELEGATIONS[snapshot.delegate].places:
         return paused
-    # Nobody queues: those that failed are tried one by one, while no other gang is looking for room.
+    # Delegate None: those that failed are tried one by one, and only while no other gang is looking for room.
     looking = any(j.state is JobState.ADMITTED and j.unbound for j in snapshot.jobs)
     ready = sorted((j for j in failed if j.key not in paused), key=queue_key)
     for job in ready if looking else ready[1:]:
