@@ -1,10 +1,11 @@
 """Access Jobs: the short CPU-only Jobs that do store work in a tenant's namespace, under its own identity.
 
 Pure functions on plain dicts. The operator creates the Job suspended (`access_job`), then starts it with
-`release_patch`; the answer is read from the pod's termination message (`parse_result`).
+`unsuspend_patch`; the answer is read from the pod's termination message (`parse_result`). The contract:
+docs/understand/contracts.md#access-jobs. Tests: tests/checkpoints/test_checkpoints_jobs.py.
 
-They have no deadline: what moves is not killed. The pod tells how far it is, and one that stands still is
-given up by the brain (controller/policy/job/transfer.py).
+They have no deadline: a Job that makes progress is not killed. Its pod reports progress, and a Job without
+progress is deleted and created again (controller/policy/job/transfer.py).
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ class AccessSettings:
 
     image: str = f"{names.ACCESS_IMAGE}:0.1.0"
     image_pull_policy: str = "IfNotPresent"
-    keep_seconds: int = 3600  # s, until a finished Job that nobody deleted goes by itself
+    keep_seconds: int = 3600  # s, after which Kubernetes deletes a finished Job that still exists
     cpu: str = "250m"
     memory: str = "256Mi"
     endpoints: str = endpoints.DEFAULT  # where object stores may be
-    # What a pod asks for that must go to the trainer's node, which trainers like to fill to the last core.
+    # Requests of a pod that must run on the trainer's node, where trainers often request every core.
     least_cpu: str = "10m"
     least_memory: str = "32Mi"
 
@@ -104,9 +105,10 @@ def access_job(
         action: what to do.
         settings: of the operator.
         claims: its namespace's PersistentVolumeClaims by name.
-        node: where the trainer's pods run, for claims that only one node may mount; None: nowhere.
+        node: where the trainer's pods run, for claims that only one node may mount; None: on no
+            node now.
         anchor: the child workload. It is the Job's controller for as long as the Job is suspended, so that
-            Kueue does not take it for a workload of its own (`release_patch` takes it away again).
+            Kueue does not queue it as a workload of its own (`unsuspend_patch` removes the controller).
 
     Raises:
         AccessRefused: the claims, mounts or places do not allow it.
@@ -174,10 +176,11 @@ def access_job(
     return job
 
 
-def release_patch(job: Object) -> dict[str, Any]:
-    """Return a merge patch that sets a created access Job going: no owner, no queue, not suspended.
+def unsuspend_patch(job: Object) -> dict[str, Any]:
+    """Return a merge patch that starts a created access Job: no owner, no queue, not suspended.
 
-    Applying it again changes nothing. It carries the Job's uid, so that no namesake is meant by it.
+    Applying it again changes nothing. It carries the Job's uid, so that the API server refuses it for another
+    Job of the same name.
     """
     metadata: dict[str, Any] = {"uid": job["metadata"]["uid"], "ownerReferences": []}
     if names.QUEUE_LABEL in (job["metadata"].get("labels") or {}):
@@ -185,16 +188,17 @@ def release_patch(job: Object) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"suspend": False}}
 
 
-def is_released(job: Object) -> bool:
-    """Return whether `release_patch` has been applied, and nobody has suspended the Job again."""
+def is_unsuspended(job: Object) -> bool:
+    """Return whether `unsuspend_patch` has been applied, and nobody has suspended the Job again."""
     return not (job.get("spec") or {}).get("suspend")
 
 
 def same_work(found: Object, asked: Object) -> bool:
-    """Return whether a Job that nobody has set going is, in all that it would do, the one that was asked for.
+    """Return whether a Job that was never started would do exactly what was asked for.
 
-    Then it does not matter who made it: what its pod runs cannot be changed any more. ``asked``: as the API
-    server would store it, with its defaults.
+    Then it does not matter who created it: the pod template of a Job cannot be changed. A new version of
+    this program that changes `_pod` takes suspended Jobs of the older version for other work. ``asked``: as
+    the API server would store it, with its defaults.
     """
     spec, wanted = found.get("spec") or {}, asked.get("spec") or {}
     never = spec.get("suspend") is True and not (found.get("status") or {}).get("startTime")
@@ -263,14 +267,15 @@ def _mounted(
     """
     if action.operation is Operation.CHECK:
         return [location.read_only()]
-    if _stays(action):
+    if _within_location(action):
         return [location]
     if action.operation is Operation.RETAIN:
         return [location.read_only(), retention]
     return [location, retention.read_only()]
 
 
-def _stays(action: StartAccess) -> bool:
+def _within_location(action: StartAccess) -> bool:
+    """Return whether the work touches the checkpoint location only, and not the retention place."""
     return action.operation not in (Operation.RETAIN, Operation.RESTORE) or action.source is None
 
 
@@ -288,9 +293,9 @@ def _request(
         location=location.root,
         step=action.step,
         max_step_lag=action.max_step_lag,
-        release=action.release,
+        release=action.release,  # pins that are no longer wanted: the Job deletes them
         source=None if source is None else Source(source.path, source.digest, source.step),
-        destination="" if _stays(action) else f"{retention.root.rstrip('/')}/{folder}",
+        destination="" if _within_location(action) else f"{retention.root.rstrip('/')}/{folder}",
         keep_latest=action.operation is Operation.RETAIN and checkpoints.get("keep") == "BestAndLatest",
         id=action.request_id,
         job=f"{metadata['namespace']}/{metadata['name']}",
@@ -298,7 +303,7 @@ def _request(
         attempt=str(action.attempt),
         former=(action.former,) if action.former else (),
         location_within=location.within,
-        destination_within="" if _stays(action) else retention.within,
+        destination_within="" if _within_location(action) else retention.within,
     )
 
 
@@ -353,12 +358,12 @@ def _pod(
     }
     if trainer.get("imagePullSecrets"):
         pod["imagePullSecrets"] = list(trainer["imagePullSecrets"])
-    if trainer.get("runtimeClassName"):  # what is fenced in more than a container stays so
+    if trainer.get("runtimeClassName"):  # a sandboxed trainer has sandboxed access Jobs
         pod["runtimeClassName"] = trainer["runtimeClassName"]
     if node is not None and places[0].one_node:  # the location: the trainer's node holds it
         pod["affinity"] = _on_node(node)
         container["resources"]["requests"] = {"cpu": settings.least_cpu, "memory": settings.least_memory}
-        if trainer.get("priorityClassName"):  # not to be the first to wait, or to be put out, beside it
+        if trainer.get("priorityClassName"):  # scheduled and evicted like the trainer beside it
             pod["priorityClassName"] = trainer["priorityClassName"]
     return pod
 
@@ -380,7 +385,7 @@ def _tolerations(trainer: Object) -> list[Object]:
 
 
 def _on_node(node: str) -> dict[str, Any]:
-    # By name and not by nodeName, so that the scheduler still sees to room and volumes.
+    # By affinity and not by nodeName, so that the scheduler still checks resources and volumes.
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     return {
         "nodeAffinity": {

@@ -154,7 +154,7 @@ class ObjectCopy:
         each(todo, check, WORKERS)
         if wrong:  # what an earlier try is said to have brought there is not right: once more
             for name in wrong:
-                self._store.remove_object(f"{self._files}/{name}")
+                self._store.delete(f"{self._files}/{name}")
             self._there -= wrong
             self._checked -= {piece.index for piece in self._plan.pieces() if piece.name in wrong}
             self._write(read)

@@ -1,10 +1,11 @@
-"""Checkpoints in an object store, through fsspec (obstore's implementation for s3, gs, az; see docs).
+"""Checkpoints in an object store, through fsspec (obstore's implementation for s3, gs, az). For users:
+docs/use/checkpoints.md.
 
-There are no links and no renames here, so to secure is to copy, and a marker object written last is what
+There are no links and no renames here, so pinning means copying, and a marker object written last is what
 makes a copy complete: ``<folder>/<token>.complete.json`` beside the objects ``<folder>/<token>/...``. Two
-writers share a token only where whatever they write under it is the same: where pieces are compared with
-their plan before they are written, or the store copies no other content than the one meant (S3). There a try
-goes on where an earlier one was. Elsewhere every writer has a token of its own.
+writers may use the same token only if they would write identical content: pieces are compared with their plan
+before they are written, and S3 copies an object only if its ETag is the expected one. A retry then resumes
+the earlier upload. Otherwise each writer has its own token.
 """
 
 from __future__ import annotations
@@ -41,13 +42,18 @@ if TYPE_CHECKING:
 
 MARKER = ".complete.json"
 
-# Schemes that may be opened: one for each kind of store, for with s3a beside s3 one bucket had two names.
+# Schemes that may be opened, one for each kind of store. With s3a as well as s3, one bucket would have two
+# URIs.
 BY_OBSTORE = ("s3", "gs", "az")
 LOCAL: tuple[str, ...] = ()  # in tests: file, memory. A file:// of a pod is whatever that pod has mounted
 
 
 class ObjectStore:
     """A prefix of a bucket. Credentials are found in the environment, as the libraries look for them.
+
+    It implements the protocol `store.Store`, and `uploads.Records`. The access program loads this module:
+    import no API client and no pydantic here (import-linter). Tests: test_checkpoints_layouts,
+    test_checkpoints_gateway and test_checkpoints_endpoints in tests/checkpoints.
 
     ``writer``: who works on it, as other workers see it.
     """
@@ -97,7 +103,7 @@ class ObjectStore:
 
     @property
     def whole_objects(self) -> bool:
-        """Whether an object is there whole or not at all, and one that is written anew never in between."""
+        """Whether objects appear atomically: readers never see a partial overwrite."""
         return self._scheme in BY_OBSTORE
 
     def exists(self) -> bool:
@@ -243,7 +249,7 @@ class ObjectStore:
                 Reason.STORE_UNREACHABLE,
             )
             if not (key and goes_on):
-                # What went wrong first is what is told; what has no marker is no checkpoint to anybody.
+                # Report the first error. A folder without its marker is ignored by readers.
                 with suppress(AccessError, Vanished):
                     self.discard(stage.folder)
             raise
@@ -277,7 +283,7 @@ class ObjectStore:
         return next((token for token in tokens if token not in taken), secrets.token_hex(8))
 
     def abort_superseded(self, folder: str, own: str) -> None:
-        """End the uploads in parts of older requests' workers that went on to nothing."""
+        """Abort abandoned multipart uploads of superseded requests."""
         bucket = self.s3
         if bucket is None:
             return
@@ -297,7 +303,7 @@ class ObjectStore:
             self.remove(folder)
 
     def remove(self, folder: str) -> None:
-        # Markers first: without its marker what is left is no checkpoint to anybody.
+        # Markers first: readers ignore a folder without its marker.
         with self._call(folder) as key:
             names = [str(name) for name in self._fs.find(key)]
             for beside in (MARKER, SUFFIX, CHECKED):
@@ -323,11 +329,6 @@ class ObjectStore:
     def write(self, name: str, data: bytes) -> None:
         with self._call(name) as key:
             self._fs.pipe_file(key, data)
-
-    def remove_object(self, name: str) -> None:
-        """Delete one object; nothing there is fine."""
-        with suppress(Vanished), self._call(name) as key:
-            self._fs.rm_file(key)
 
     def bucket_key(self, name: str) -> str:
         """Return an object's key in its bucket."""

@@ -22,8 +22,6 @@ class Records(Store, Protocol):
 
     def write(self, name: str, data: bytes) -> None: ...
 
-    def remove_object(self, name: str) -> None: ...
-
 
 class Upload:
     """A record of an upload in parts: a small object."""
@@ -51,4 +49,4 @@ class Upload:
 
     def forget(self) -> None:
         with suppress(AccessError, Vanished):
-            self._store.remove_object(self._record)
+            self._store.delete(self._record)

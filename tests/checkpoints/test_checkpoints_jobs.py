@@ -149,14 +149,14 @@ def test_names_labels_and_life_are_as_agreed() -> None:
 def test_release_takes_owner_and_queue_away() -> None:
     job = build(SECURE, anchor=CHILD)
     job["metadata"]["uid"] = "u"
-    assert jobs.release_patch(job) == {
+    assert jobs.unsuspend_patch(job) == {
         "metadata": {"uid": "u", "ownerReferences": []},
         "spec": {"suspend": False},
     }
     job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "default"
-    assert jobs.release_patch(job)["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": None}
-    assert not jobs.is_released(job)
-    assert jobs.is_released({"spec": {"suspend": False}})
+    assert jobs.unsuspend_patch(job)["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": None}
+    assert not jobs.is_unsuspended(job)
+    assert jobs.is_unsuspended({"spec": {"suspend": False}})
 
 
 @pytest.mark.parametrize("name", ["a" * 40, "a" * 39 + "-", "run.with.dots"])

@@ -13,7 +13,7 @@ from kueue_objects import (
 )
 
 from controller import workloads
-from controller.checkpoints.jobs import release_patch
+from controller.checkpoints.jobs import unsuspend_patch
 from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes
@@ -49,7 +49,7 @@ def test_the_trap_is_real(kueue_nodes: Nodes, cluster: Cluster) -> None:
     found = cluster.create(made)
     assert captured(found)
     with pytest.raises(Unreachable, match=KEPT_LABEL):
-        cluster.patch(found, release_patch(found))
+        cluster.patch(found, unsuspend_patch(found))
     workload = cluster.wait(lambda: workload_of(cluster, found))
     assert condition(workload, "Admitted") is None
     assert suspended(cluster, found["metadata"]["name"])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from controller import names, workloads
-from controller.checkpoints.jobs import AccessSettings, access_job, parse_result, release_patch
+from controller.checkpoints.jobs import AccessSettings, access_job, parse_result, unsuspend_patch
 from controller.policy.job.types import AccessView, StartAccess
 from deploy.local.plane import Plane
 
@@ -172,7 +172,7 @@ def begin_work(cluster: Cluster, wish: Any, child: Any, action: StartAccess, nod
     job = cluster.create(access_manifest(cluster, wish, child, action, node, anchor=child))
     assert job["spec"]["suspend"] is True
     assert QUEUE not in job["metadata"]["labels"]
-    job = cluster.patch(job, release_patch(job))
+    job = cluster.patch(job, unsuspend_patch(job))
     assert "ownerReferences" not in job["metadata"]
     return job
 

@@ -18,9 +18,9 @@ from controller.checkpoints.jobs import (
     AccessRefused,
     AccessSettings,
     access_job,
-    is_released,
-    release_patch,
+    is_unsuspended,
     same_work,
+    unsuspend_patch,
 )
 from controller.checkpoints.jobs import request_id as request_id_of
 from controller.delegates import NotYet, Placement, Write
@@ -225,8 +225,8 @@ class Actions:
             found = self._cluster.access_job(loaded.obj, action.request_id, action.job_uid)
             if found is None:
                 raise Stale(f"{loaded.key}: the access Job of {action.request_id} is gone")
-            if not is_released(found):
-                await self._patch(JOBS, found, release_patch(found))
+            if not is_unsuspended(found):
+                await self._patch(JOBS, found, unsuspend_patch(found))
         except AccessRefused as error:
             self._answer_no(loaded, action, error.reason, error.message)
         except Refused as error:

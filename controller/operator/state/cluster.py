@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from controller import delegates, names, workloads
 from controller.api import convert, fleet, newer
 from controller.api.gpupool import GPUPool
-from controller.checkpoints.jobs import COMPONENT, is_released, parse_result
+from controller.checkpoints.jobs import COMPONENT, is_unsuspended, parse_result
 from controller.checkpoints.jobs import request_id as access_request_id
 from controller.kube import wire
 from controller.kube.cache import Cache, job_key, key_of
@@ -464,14 +464,14 @@ class ClusterState:
     def foreign_access(self, obj: Object, record: JobRecord) -> list[str]:
         """Return names of Jobs, not told of yet, that say to carry out what is asked for, and that nobody
         asked."""
-        found = [job for job in self._access_jobs(obj) if is_released(job) and not _is_of(record, job)]
+        found = [job for job in self._access_jobs(obj) if is_unsuspended(job) and not _is_of(record, job)]
         new = [job["metadata"] for job in found if job["metadata"]["uid"] not in self._foreign]
         self._foreign.update(metadata["uid"] for metadata in new)
         return [metadata["name"] for metadata in new]
 
     def unreleased(self, obj: Object) -> list[Object]:
         """Access Jobs of this very RLHFJob that were created but not set going."""
-        return [job for job in self._access_jobs(obj) if not is_released(job)]
+        return [job for job in self._access_jobs(obj) if not is_unsuspended(job)]
 
     def _pool_status(self, name: str) -> Object | None:
         return (self.cache.get(GPUPOOLS, name) or {}).get("status")
@@ -578,7 +578,7 @@ class ClusterState:
         pods = [pod.open() for pod in self.cache.of_job(PODS, key_of(obj))]
         views = []
         for job in self._access_jobs(obj):
-            if not is_released(job):
+            if not is_unsuspended(job):
                 continue  # created but not set going: to the brain it is not started yet
             if not _is_of(record, job):
                 continue  # anybody may make a Job that says to be one

@@ -139,7 +139,7 @@ def _job(data: bytes) -> None:
         of["spec"]["workload"] = {"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "run"}}
         workloads.ref_problem(of, job)
         child_problem(rlhfjob({"spec": job.get("spec") or {}}), job)
-    access.is_released(job)
+    access.is_unsuspended(job)
     access.same_work(job, job)
     access.parse_result(job, [])
     ownership.leftover(job, {"metadata": {"name": "run", "uid": "x"}})
