@@ -16,8 +16,10 @@ POOL_TAINT = f"{GROUP}/pool"
 RACK_LABEL = "topology.kubernetes.io/rack"
 # `schedulerName` of RLHF pods: a kube-scheduler process of their own, the one that asks the extender.
 SCHEDULER_NAME = "evalstop-scheduler"
-# Of the installation, where nobody tells.
+# Of the installation, by default.
 NAMESPACE = "evalstop-system"
+# Port of the operator's queue API, by default (docs/operate/queueing.md).
+QUEUE_API_PORT = 8081
 # The CSIStorageCapacity that the extender touches, so that kube-scheduler tries parked pods again.
 WAKE_OBJECT = "evalstop-wake"
 # PriorityClass of the pods of RLHF runs (deploy/manifests/priorityclass.yaml): they evict nobody.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller import names
 from controller.cli import complete, flags
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command, of_api
@@ -47,8 +48,8 @@ def dashboard(
     open_browser: Open = True,
     namespaces: Namespaces = None,
     url: Url = "",
-    operator_namespace: OperatorNamespace = "evalstop-system",
-    operator_port: OperatorPort = 8081,
+    operator_namespace: OperatorNamespace = names.NAMESPACE,
+    operator_port: OperatorPort = names.QUEUE_API_PORT,
     connection: Connection = USUAL,
 ) -> None:
     """Serve the dashboard on this machine, with your own rights; Ctrl-C ends it.

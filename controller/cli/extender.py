@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller import names
+
 if TYPE_CHECKING:
     from controller.web.certificates import Pem
 
@@ -17,12 +19,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-NAMESPACE = "evalstop-system"
 SERVICE = "evalstop-extender"
-_HOSTS = (SERVICE, f"{SERVICE}.{NAMESPACE}", f"{SERVICE}.{NAMESPACE}.svc")
+_HOSTS = (SERVICE, f"{SERVICE}.{names.NAMESPACE}", f"{SERVICE}.{names.NAMESPACE}.svc")
 
 
-_METRICS_HOSTS = [f"evalstop-{name}.{NAMESPACE}.svc" for name in ("operator", "extender")]
+_METRICS_HOSTS = [f"evalstop-{name}.{names.NAMESPACE}.svc" for name in ("operator", "extender")]
 
 
 @app.command("serve")
@@ -55,7 +56,6 @@ def config(
     """Print the KubeSchedulerConfiguration of the scheduler that asks the extender."""
     import yaml
 
-    from controller import names
     from controller.extender.scheduler_config import ConfigError, Options, write
 
     try:
@@ -79,7 +79,7 @@ def config(
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": names.SCHEDULER_NAME, "namespace": NAMESPACE},
+            "metadata": {"name": names.SCHEDULER_NAME, "namespace": names.NAMESPACE},
             "data": {"config.yaml": text},
         }
         text = yaml.safe_dump(body, sort_keys=False)
@@ -105,7 +105,6 @@ def certificates(
     """
     import yaml
 
-    from controller import names
     from controller.web import certificates as made
 
     now = datetime.now(UTC)
@@ -121,7 +120,7 @@ def certificates(
             "apiVersion": "v1",
             "kind": "Secret",
             "type": "kubernetes.io/tls",
-            "metadata": {"name": name, "namespace": NAMESPACE},
+            "metadata": {"name": name, "namespace": names.NAMESPACE},
             "stringData": {
                 "ca.crt": authority.certificate,
                 "tls.crt": pair.certificate,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
 
 Object = dict[str, Any]
-Way = Callable[[], contextlib.AbstractContextManager[str]]
+Connect = Callable[[], contextlib.AbstractContextManager[str]]
 
 ROOT = "/apis/evalstop.dev/v1alpha1/gpupools"
 PATIENCE = 20.0  # s for an answer
@@ -98,9 +98,9 @@ def _reason(error: urllib.error.HTTPError) -> tuple[str, str]:
         return "", f"HTTP {error.code} from {error.url}"
 
 
-def told(way: Way, wanted: Wanted, watch: bool) -> Iterator[Any]:
-    """Yield the operator's answer; with ``watch`` one after the other, over a new way where one ends: another
-    replica may lead then.
+def poll(connect: Connect, wanted: Wanted, watch: bool) -> Iterator[Any]:
+    """Yield the operator's answer; with ``watch`` one after the other, over a new connection when one ends:
+    another replica may lead then.
 
     Raises:
         Failure: the first answer is none; or, later, one is no, or there is none for half a minute.
@@ -108,7 +108,7 @@ def told(way: Way, wanted: Wanted, watch: bool) -> Iterator[Any]:
     tries: int | None = None  # since the last answer; None: there was none yet
     while True:
         try:
-            with way() as base:
+            with connect() as base:
                 while True:
                     yield ask(base, wanted)
                     if not watch:

@@ -1,8 +1,8 @@
 """`evalstop queue POOL`: who waits in a pool, in which place and why, as the operator sees it now.
 
 The operator serves this on its pod's loopback address; the command reaches it through
-``kubectl port-forward``, with the rights of the kubeconfig in use, or by ``--url``. Who may not do that is
-told what the RLHFJobs' statuses say: why each waits and since when, but not in which place.
+``kubectl port-forward``, with the rights of the kubeconfig in use, or by ``--url``. Without port-forward
+permission the command falls back to the RLHFJobs' statuses, which have no queue position.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
+from controller import names
 from controller.cli import complete, flags, output, places, say
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 from controller.cli.flags import Document
 from controller.cli.table import Column, render
 from controller.cli.terminal import terminal
-
-OPERATOR_PORT = 8081
-OPERATOR_NAMESPACE = "evalstop-system"
 
 JobName = Annotated[
     str,
@@ -34,7 +32,8 @@ Namespace = Annotated[
     typer.Option(
         "--namespace",
         "-n",
-        help="Only RLHFJobs of this namespace. Default: all; for a plain --job NAME the context's.",
+        help="Only RLHFJobs of this namespace. Default: all; for --job NAME: the namespace of the current "
+        "context.",
         autocompletion=complete.namespaces,
         rich_help_panel="Cluster",
     ),
@@ -49,7 +48,7 @@ Port = Annotated[int, typer.Option("--operator-port", help="The operator's EVALS
 Limit = Annotated[int, typer.Option("--limit", min=1, max=places.MOST, help="How many to show.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Go on, and print the queue anew when it changes.")
+    bool, typer.Option("--watch", "-w", help="Keep watching and print the queue again when it changes.")
 ]
 
 
@@ -60,8 +59,8 @@ def queue(
     job: JobName = "",
     namespace: Namespace = "",
     url: Url = "",
-    operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
-    operator_port: Port = OPERATOR_PORT,
+    operator_namespace: OperatorNamespace = names.NAMESPACE,
+    operator_port: Port = names.QUEUE_API_PORT,
     limit: Limit = 50,
     watch: Watch = False,
     form: flags.Page = Document.TEXT,
@@ -82,7 +81,7 @@ def queue(
     begun = False
 
     @contextlib.contextmanager
-    def way() -> Iterator[str]:
+    def connect() -> Iterator[str]:
         from controller.cli.forward import forwarded, leader
 
         if url:
@@ -93,7 +92,7 @@ def queue(
             yield base
 
     try:
-        for answer in places.told(way, wanted, watch):
+        for answer in places.poll(connect, wanted, watch):
             begun = True
             show(answer)
     except Failure as failure:
@@ -127,7 +126,11 @@ def _key(job: str, namespace: str, connection: Connection) -> str:
 
 
 def _printer(wanted: places.Wanted, form: Document, watch: bool) -> Callable[[Any], None]:
-    """Return a function that prints an answer unless it equals the one before, waiting times aside."""
+    """Return a function that prints an answer unless it equals the previous one, ignoring waiting times.
+
+    An answer is the queue API's JSON: `Queue`, or for one job `QueuePosition`, of controller/web/positions.py
+    (docs/operate/queueing.md).
+    """
     before: list[Any] = []
 
     def show(answer: Any) -> None:

@@ -13,7 +13,6 @@ from controller import names
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 KIND = "KubeSchedulerConfiguration"
-LEASE_NAMESPACE = "evalstop-system"
 
 
 class ConfigError(Exception):
@@ -72,7 +71,7 @@ def configuration(options: Options) -> dict[str, Any]:
         connection["kubeconfig"] = options.kubeconfig
     election: dict[str, Any] = {"leaderElect": options.leader_elect}
     if options.leader_elect:
-        election |= {"resourceName": options.scheduler_name, "resourceNamespace": LEASE_NAMESPACE}
+        election |= {"resourceName": options.scheduler_name, "resourceNamespace": names.NAMESPACE}
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,

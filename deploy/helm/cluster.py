@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from controller import names
 from deploy.helm.generate import CHART
 from deploy.local.errors import PlaneError
 from deploy.local.helm.client import Helm
@@ -22,7 +23,7 @@ from deploy.local.plane import Plane
 Object = Mapping[str, Any]
 
 RELEASE = "evalstop"
-NAMESPACE = "evalstop-system"
+NAMESPACE = names.NAMESPACE
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from deploy.local.ports import Ports, free_port
 from deploy.local.versions import SCHEDULER
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-EXTENDER_USER = "system:serviceaccount:evalstop-system:evalstop-extender"
+EXTENDER_USER = f"system:serviceaccount:{names.NAMESPACE}:evalstop-extender"
 _READY_TIMEOUT_S = 60.0
 
 

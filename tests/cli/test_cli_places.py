@@ -42,7 +42,7 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(places, "PAUSES", (0.0, 0.0))
     monkeypatch.setattr(places, "EVERY", 0.0)
 
-    def start(*answers: Any) -> tuple[places.Way, list[int]]:
+    def start(*answers: Any) -> tuple[places.Connect, list[int]]:
         left, taken, number = list(answers), [], itertools.count(1)
 
         def ask(base: str, wanted: places.Wanted) -> Any:
@@ -52,21 +52,21 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> Any:
             return found
 
         @contextlib.contextmanager
-        def way() -> Iterator[str]:
+        def connect() -> Iterator[str]:
             taken.append(next(number))
             yield "base"
 
         monkeypatch.setattr(places, "ask", ask)
-        return way, taken
+        return connect, taken
 
     return start
 
 
-def heard(way: places.Way) -> tuple[list[Any], Failure]:
+def heard(connect: places.Connect) -> tuple[list[Any], Failure]:
     """The answers, and what ended them."""
     found: list[Any] = []
     try:
-        for one in places.told(way, ALL, watch=True):
+        for one in places.poll(connect, ALL, watch=True):
             found.append(one)
     except Failure as failure:
         return found, failure
@@ -74,28 +74,28 @@ def heard(way: places.Way) -> tuple[list[Any], Failure]:
 
 
 def test_one_answer_is_asked_for_without_watch(operator: Any) -> None:
-    way, taken = operator(answer(), answer())
-    assert list(places.told(way, ALL, watch=False)) == [answer()]
+    connect, taken = operator(answer(), answer())
+    assert list(places.poll(connect, ALL, watch=False)) == [answer()]
     assert taken == [1]
 
 
 def test_another_replica_is_asked_when_one_goes_away(operator: Any) -> None:
-    way, taken = operator(answer(), GONE, FRESH, answer(place("a/1", 1)), GONE, GONE, answer())
-    found, ended = heard(way)
+    connect, taken = operator(answer(), GONE, FRESH, answer(place("a/1", 1)), GONE, GONE, answer())
+    found, ended = heard(connect)
     assert found == [answer(), answer(place("a/1", 1)), answer()]
     assert ended is REFUSED, "a pool that is gone is not waited for"
     assert taken == [1, 2, 3, 4, 5], "a new way each time, and none for a second question on the same"
 
 
 def test_one_that_stays_away_ends_it(operator: Any) -> None:
-    way, _ = operator(answer(), GONE, GONE, GONE, answer())
-    found, ended = heard(way)
+    connect, _ = operator(answer(), GONE, GONE, GONE, answer())
+    found, ended = heard(connect)
     assert (found, ended) == ([answer()], GONE)
 
 
 def test_one_that_is_not_there_at_first_is_not_waited_for(operator: Any) -> None:
-    way, taken = operator(GONE, answer())
-    assert heard(way) == ([], GONE)
+    connect, taken = operator(GONE, answer())
+    assert heard(connect) == ([], GONE)
     assert taken == [1]
 
 

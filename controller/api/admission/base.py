@@ -26,7 +26,7 @@ class Install:
         users, groups: who may place GPU pods in pools beside the operator and whoever may update GPUPools.
     """
 
-    namespace: str = "evalstop-system"
+    namespace: str = names.NAMESPACE
     image: str = f"{names.ACCESS_IMAGE}:0.1.0"
     label: str | None = None
     users: tuple[str, ...] = ("system:kube-controller-manager", KUEUE_USER)

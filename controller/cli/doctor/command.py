@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller import names
 from controller.cli import complete, flags, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, command
@@ -16,8 +17,6 @@ from controller.cli.terminal import Terminal, clean, terminal
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
     from controller.cli.doctor.findings import Finding
-
-NAMESPACE = "evalstop-system"
 
 Name = Annotated[
     str,
@@ -37,7 +36,7 @@ OperatorNamespace = Annotated[
 def doctor(
     job: Name = "",
     namespace: flags.Namespace = "",
-    operator_namespace: OperatorNamespace = NAMESPACE,
+    operator_namespace: OperatorNamespace = names.NAMESPACE,
     form: flags.Page = Document.TEXT,
     connection: Connection = USUAL,
 ) -> None:

@@ -62,7 +62,9 @@ class Settings(MetricsSettings):
     queue_host: str = setting(
         "127.0.0.1", _text, "address of the queue API (docs/operate/queueing.md); it asks nobody who they are"
     )
-    queue_port: int = setting(8081, whole_number(0, 65535, "port; 0: any free one"), "its port")
+    queue_port: int = setting(
+        names.QUEUE_API_PORT, whole_number(0, 65535, "port; 0: any free one"), "its port"
+    )
     watch_namespaces: str = setting("", text, "namespaces that are served, separated by commas; empty: all")
     queue_hosts: str = setting(
         "", text, "names, by commas, by which it may be asked besides localhost and addresses"

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import yaml
 
+from controller import names
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.errors import PlaneError
 from deploy.local.kueue.manager import Kueue
@@ -20,7 +21,7 @@ from deploy.local.plane import Plane
 from deploy.local.report import Report
 
 NODES, GPUS = 4, 2
-SYSTEM = "evalstop-system"
+SYSTEM = names.NAMESPACE
 DEPLOYMENT = "deployment/evalstop-operator"
 OPERATOR_CLAIM = "evalstop-data"
 _OPERATOR_READY_S = 90.0
