@@ -44,7 +44,7 @@ _CLASS = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 if TYPE_CHECKING:
-    QueuePolicy = rules.Union
+    QueuePolicy = rules.OneOf
 else:
     QueuePolicy = rules.union_of("QueuePolicy", "queuePolicy", POLICIES)
 

@@ -102,8 +102,8 @@ class Workload(Spec):
 
 
 if TYPE_CHECKING:
-    StopRule = rules.Union
-    Modifier = rules.Union
+    StopRule = rules.OneOf
+    Modifier = rules.OneOf
 else:
     StopRule = rules.union_of("StopRule", "stopRule", RULES)
     Modifier = rules.union_of("Modifier", "modifier", MODIFIERS)

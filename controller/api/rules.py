@@ -1,8 +1,11 @@
 """Unions of registered rules: one optional member per stop rule, modifier or queue policy.
 
 Models and schema come from the rules' own parameter dataclasses (`controller.policy.params`): a new rule
-file needs no edit here. How parameters look to users: ``min_delta`` is ``minDelta``, a float is a decimal
-string, a bool is ``Enabled`` or ``Disabled`` (a third way may come), text is an enum of its choices.
+file needs no edit here. A change here changes the CRDs: run `make generate`.
+Tests: tests/api/test_api_crd.py.
+
+How parameters look in the API: ``min_delta`` is ``minDelta``, a float is a decimal string, a bool is
+``Enabled`` or ``Disabled`` (a third value can be added later), text is an enum of its choices.
 """
 
 from __future__ import annotations
@@ -35,11 +38,11 @@ class Registered(Protocol):
     def doc(self) -> str: ...
 
 
-class Union(Spec):
-    """A choice of exactly one member; `chosen` gives it in the brain's words."""
+class OneOf(Spec):
+    """A choice of exactly one member; `chosen` returns it as a `PolicySpec` of controller/policy."""
 
     @model_validator(mode="after")
-    def _one_member(self) -> Union:
+    def _one_member(self) -> OneOf:
         names = [field.alias or name for name, field in type(self).model_fields.items()]
         if len(self.model_fields_set) != 1 or getattr(self, next(iter(self.model_fields_set))) is None:
             raise ValueError(
@@ -62,7 +65,7 @@ class Union(Spec):
 
 @lru_cache(maxsize=1024)
 def _shared(name: str, params: tuple[tuple[str, Any], ...]) -> PolicySpec:
-    """Thousands of jobs name the same few rules."""
+    """Cached and shared, as thousands of jobs name the same few rules: never mutate ``params``."""
     return PolicySpec(name, dict(params))
 
 
@@ -84,16 +87,16 @@ def union_of(title: str, where: str, registry: Mapping[str, Registered]) -> Any:
         members[field] = (model | None, Field(default=None, alias=name, description=_sentence(entry.doc)))
     base = type(
         f"{title}Base",
-        (Union,),
+        (OneOf,),
         {
             "__module__": __name__,
-            "__doc__": Union.__doc__,
+            "__doc__": OneOf.__doc__,
             "model_config": ConfigDict(
                 json_schema_extra=markers.cel(markers.exactly_one_of(where, tuple(registry)))
             ),
         },
     )
-    return cast("type[Union]", create_model(title, __base__=base, __doc__=f"Exactly one {where}.", **members))
+    return cast("type[OneOf]", create_model(title, __base__=base, __doc__=f"Exactly one {where}.", **members))
 
 
 def rule_and_modifiers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -107,10 +110,10 @@ def rule_and_modifiers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def warm_up_rules(
     rules: Mapping[str, Registered], modifiers: Mapping[str, Registered]
 ) -> tuple[markers.Extra, ...]:
-    """CEL for what no single member can see: a warm-up shorter than the rule's ``k``.
+    """Return CEL rules for a check across members: a warm-up must not be shorter than the rule's ``k``.
 
-    The early form of the check that the warm-up makes itself when a rule is built (a test holds them equal),
-    for every rule that has a ``k``.
+    For every rule that has a ``k``. The API server then refuses what `make_rule` would refuse later; the two
+    are held equal by `test_the_warm_up_rule_says_what_the_warm_up_itself_says` (tests/api/test_api_crd.py).
     """
     return tuple(
         markers.rule(
@@ -163,7 +166,7 @@ def _field(info: ParamInfo) -> Any:
             raise TypeError(f"parameter {info.name}: text needs choices, the API has no free text in rules")
         return (Literal[choices], Field(default=info.default, description=description))
     if info.kind is int:
-        # Strict limits of whole numbers become inclusive ones: the server's message reads better.
+        # Exclusive bounds become inclusive ones (> 0 is >= 1): the API server's message names a valid value.
         low = bounds.ge if bounds.ge is not None else None if bounds.gt is None else math.floor(bounds.gt) + 1
         high = bounds.le if bounds.le is not None else None if bounds.lt is None else math.ceil(bounds.lt) - 1
         if low is None or high is None:

@@ -1,7 +1,11 @@
-"""A local cluster for the length of a run, from another program: the product does not know how it is made.
+"""Start a temporary local cluster in a subprocess and stop it after the run.
 
-`python -m deploy.local.lend` is what comes with this repository; where it is not installed, a kubeconfig is
-needed.
+The program is `deploy.local.lend`, of this repository; where it is not installed, a kubeconfig is needed. It
+is only named by a string, as import-linter forbids that `controller` imports `deploy`. It prints one line of
+JSON when the cluster is ready: ``kubeconfig`` (path), ``selectors`` (a node label ``key=value`` for each node
+group), ``decisionLog`` (path) and ``schedulerName``. The cluster ends when the program's stdin is closed.
+
+Tests: tests/parity/test_parity_cli.py (no such program), tests/parity/test_parity_cluster.py (a cluster).
 """
 
 from __future__ import annotations
@@ -21,13 +25,19 @@ _END_S = 60.0
 
 
 class NoLoan(Exception):
-    """There is no local cluster to be had; the message says why, and what would do."""
+    """No local cluster is available; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """A cluster, its sets of nodes (a label each), where the operator's decision log lies, and the name of
-    the kube-scheduler that asks the extender."""
+    """A running cluster.
+
+    Attributes:
+        kubeconfig: with which it is reached.
+        selectors: (key, value) of node labels: node groups, one label each.
+        decision_log: the operator's.
+        scheduler: `schedulerName` of the kube-scheduler that asks the extender.
+    """
 
     kubeconfig: Path
     selectors: tuple[tuple[str, str], ...]
@@ -37,13 +47,13 @@ class Loan:
 
 @contextlib.contextmanager
 def borrow(folder: Path, nodes: Sequence[int], sets: int, tell: Callable[[str], None]) -> Iterator[Loan]:
-    """Borrow a cluster with ``sets`` sets of nodes; it ends with the block.
+    """Start a cluster with ``sets`` equal node groups; it is stopped when the `with` block exits.
 
     Args:
         folder: for all files of the cluster.
-        nodes: GPUs of each node of a set.
-        sets: how many sets.
-        tell: called with each line that the cluster prints.
+        nodes: GPUs of each node of a group.
+        sets: how many groups.
+        tell: called with each line that the program prints to stderr.
 
     Raises:
         NoLoan: the program is not installed, or the cluster did not start.
@@ -75,7 +85,7 @@ def borrow(folder: Path, nodes: Sequence[int], sets: int, tell: Callable[[str], 
         if not line:
             process.wait()
             listening.join(1.0)
-            raise NoLoan(f"the local cluster did not come up: {said[-1] if said else 'it said nothing'}")
+            raise NoLoan(f"the local cluster did not come up: {said[-1] if said else 'no output'}")
         told = json.loads(line)
         pairs = (text.partition("=") for text in told["selectors"])
         selectors = tuple((key, value) for key, _, value in pairs)

@@ -1,4 +1,4 @@
-"""What is run: a trace's jobs, compressed in time, on so many nodes, under some queue policies and a rule."""
+"""A trace compressed in time, for the same run in the simulator and on a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from sim.workload import Workload
 
 NAME_MOST = 40  # characters of an RLHFJob's name
 MAX_WAIT_LEAST = 60.0  # s, the shortest that a GPUPool takes
-_PLAYED = frozenset({"progress"})  # what a rule may look at besides score and standard error
+_PLAYED = frozenset(
+    {"progress"}
+)  # inputs of a rule besides score and stderr. Keep in step with examples/played.py
 _TIMES = ("s", "GPU-seconds")  # units of parameters that are compressed with the trace
 
 
@@ -27,9 +29,9 @@ class TraceOnCluster:
 
     Attributes:
         gangs: (replicas, GPUs of each) by row.
-        names: of the RLHFJobs, by row.
+        names: of the RLHFJobs, by row; unique.
         speed: how many seconds of the trace pass in one.
-        max_priority: of any job.
+        max_priority: highest priority of any job, at least 0.
     """
 
     workload: Workload
@@ -46,7 +48,8 @@ class TraceOnCluster:
 
     @property
     def load(self) -> float | None:
-        """GPU-seconds that arrive, of those that there are until the last arrival; None: all come at once."""
+        """Offered load: GPU-seconds requested / GPU-seconds available until the last arrival; None: all jobs
+        arrive at 0."""
         asked = sum(g * w for g, w in zip(self.workload.gpus, self.workload.work, strict=True))
         last = self.workload.submitted[-1] if len(self.workload) else 0.0
         return asked / (self.cluster.gpus * last) if last else None
@@ -61,8 +64,8 @@ def trial(
     minutes: float = 10.0,
     seed: int = 0,
 ) -> TraceOnCluster:
-    """Return a trace made ready for both. Work is rounded to whole seconds, of which users state it to a
-    policy.
+    """Return a trace prepared for simulator and cluster. Work is rounded to whole seconds, the unit of the
+    user's estimate.
 
     Args:
         trace: the jobs.
@@ -120,11 +123,12 @@ def playable(rule: RuleSpec) -> None:
 def compressed(policy: PolicySpec, speed: float) -> PolicySpec:
     """Return a policy whose times and services pass as fast as the trace's do, its defaults among them.
 
-    The bound on waits is left alone unless it is given: a week is out of the way of both.
+    The longest wait is compressed only if it is given: the default of one week never binds.
 
     Raises:
         ParamError: a policy that goes by what a played run does not report, or by namespaces.
     """
+    # Keep in step with examples/played.py: what it does not report no policy may ask for.
     if policy.name in ("slaq", "fairShare", "srtfEst"):
         expected = (
             "fifo, srtf or las: played runs report no loss and share one namespace, and only the operator "
@@ -141,7 +145,7 @@ def compressed(policy: PolicySpec, speed: float) -> PolicySpec:
 
 
 def _name(key: str, row: int) -> str:
-    """``team/Run_7`` in row 12 -> ``run-7-12``: a name that Kubernetes takes, each once."""
+    """``team/Run_7`` in row 12 -> ``run-7-12``: a unique name that Kubernetes accepts."""
     slug = re.sub(r"[^a-z0-9]+", "-", key.rpartition("/")[2].lower()).strip("-")
     tail = f"-{row}"
     return (slug[: NAME_MOST - len(tail)].strip("-") or "job") + tail
