@@ -65,7 +65,7 @@ class OneOf(Spec):
 
 @lru_cache(maxsize=1024)
 def _shared(name: str, params: tuple[tuple[str, Any], ...]) -> PolicySpec:
-    """Cached and shared, as thousands of jobs name the same few rules: never mutate ``params``."""
+    """Return a rule, cached and shared, as thousands of jobs name the same few: never mutate ``params``."""
     return PolicySpec(name, dict(params))
 
 

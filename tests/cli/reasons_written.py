@@ -43,7 +43,8 @@ def written() -> dict[str, str]:
     trees = {path: ast.parse(path.read_text()) for path in (*policy, *(ROOT / name for name in PAIRS))}
     constants = {name: code for path in policy for name, code in _constants(path.stem, trees[path])}
     for path, tree in trees.items():
-        for code in (*_set_in(path.stem, tree, constants), *_pairs_in(tree)):
+        imported = _imported(path.stem, tree, constants)
+        for code in (*_set_in(path.stem, tree, constants | imported), *_pairs_in(path.stem, tree, imported)):
             found[code] = path.name
     return {code: where for code, where in found.items() if code not in NOT_CODES}
 
@@ -53,6 +54,17 @@ def _constants(module: str, tree: ast.AST) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             for code in _codes(node.value, {}):
                 yield f"{module}.{node.targets[0].id}", code
+
+
+def _imported(module: str, tree: ast.AST, constants: dict[str, str]) -> dict[str, str]:
+    """Constants of other modules that a module imports by their names."""
+    return {
+        f"{module}.{one.asname or one.name}": constants[name]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for one in node.names
+        if (name := f"{node.module.rpartition('.')[2]}.{one.name}") in constants
+    }
 
 
 def _codes(node: ast.expr, constants: dict[str, str], module: str = "") -> list[str]:
@@ -86,8 +98,8 @@ def _set_in(module: str, tree: ast.AST, constants: dict[str, str]) -> Iterator[s
             yield from _codes(node.args[2], constants, module)
 
 
-def _pairs_in(tree: ast.AST) -> Iterator[str]:
-    """A code with a message next to it: in a tuple, or as arguments."""
+def _pairs_in(module: str, tree: ast.AST, constants: dict[str, str]) -> Iterator[str]:
+    """A code with a message next to it: in a tuple, or as arguments; ``constants`` may stand for it."""
     for node in ast.walk(tree):
         parts: list[ast.expr] = []
         if isinstance(node, ast.Tuple):
@@ -98,7 +110,7 @@ def _pairs_in(tree: ast.AST) -> Iterator[str]:
             parts = node.args
         for code, text in pairwise(parts):
             if _is_text(text):
-                yield from _codes(code, {})
+                yield from _codes(code, constants, module)
 
 
 def _is_text(node: ast.expr) -> bool:
