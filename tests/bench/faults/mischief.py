@@ -35,6 +35,7 @@ class Trouble:
     run: str
     begin: float  # s since the epoch
     end: float | None = None  # with the time that its after-effects may last
+    over: float | None = None  # when the fault itself had ended, and a Lease was renewed again
 
 
 class Mischief:
@@ -52,10 +53,10 @@ class Mischief:
         return [(t.begin, now if t.end is None else t.end) for t in self.troubles if t.run in ("", run)]
 
     def acute(self) -> list[tuple[float, float]]:
-        """When there was no operator, or no API server that answered it as it should, and what came of that:
-        a Lease that was not renewed meanwhile is lost a few seconds later, and what was read with it."""
+        """When there was no operator, or no API server that answered it as it should, and shortly after: a
+        Lease that could not be renewed is lost a moment later, and with it what was scraped meanwhile."""
         now = time.time()
-        return [(t.begin, now if t.end is None else t.end) for t in self.troubles if not t.run]
+        return [(t.begin, now if t.over is None else t.over) for t in self.troubles if not t.run]
 
     def ended(self, operator: Operator) -> None:
         """A process of the operator has ended, for whatever reason: there may be none until one leads."""
@@ -63,7 +64,8 @@ class Mischief:
 
         async def wait() -> None:
             await self.until_led()
-            trouble.end = time.time() + _AFTER_OPERATOR
+            trouble.over = time.time()
+            trouble.end = trouble.over + _AFTER_OPERATOR
 
         self._waits.add(asyncio.create_task(wait()))
 
@@ -105,6 +107,7 @@ class Mischief:
             await asyncio.sleep(fault.lasts)
         finally:
             self._proxy.off(fault.kind)
+            trouble.over = time.time() + _AFTER_ANSWERS
             trouble.end = time.time() + (_AFTER_AWAY if fault.kind == "away" else _AFTER_ANSWERS)
 
     async def _operator(self, fault: Fault, rng: random.Random) -> None:
@@ -124,6 +127,7 @@ class Mischief:
                 await asyncio.sleep(1.0)
             await self.until_led()
         finally:
+            trouble.over = time.time()
             trouble.end = time.time() + _AFTER_OPERATOR
 
     async def until_led(self, seconds: float = 120.0) -> bool:
