@@ -18,6 +18,9 @@ class Gpus(Knowledge):
             else:
                 record = self.world.operator.record(other.obj)
                 planned = record.admission.nodes if record.admission is not None and other is not job else ()
+                stopped = record.decision is not None and record.decision.suspended_at is not None
+                if stopped and other.child is not None and other.child.suspended:
+                    planned = ()  # no pod comes any more, whatever is not written yet
             bound = [p for p in other.live_pods if p.node]
             for pod in bound:
                 used[pod.node or ""] = used.get(pod.node or "", 0) + pod.gpus

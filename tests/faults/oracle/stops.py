@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from controller.policy.stopping import make_rule
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
 
 FRESH = 45.0  # s by which what an operator knows of a trainer may be old when it suspends it
 STOPS_WITHIN = 1500.0  # s until a user's stop has suspended, while an operator runs
+
+
+def _neighbours(evals: list[Eval]) -> Iterator[tuple[Eval | None, Eval, Eval | None]]:
+    return zip([None, *evals], evals, [*evals[1:], None], strict=False)
+
+
+def _agree(one: Eval | None, other: Eval | None) -> bool:
+    return (
+        one is not None and other is not None and bool(one.fault and other.fault) and one.score == other.score
+    )
 
 
 class Stops(Knowledge):
@@ -73,6 +84,10 @@ class Stops(Knowledge):
         # Without a gate, or without a scale for it, an eval that says nothing counts like any other.
         gated = len(plain) < len(desired.modifiers) and self.world.config["stderr"] is not None
         readings = [[e for e in evals if not e.fault]]
+        # Two outliers in a row that agree bear each other out: no gate can know them.
+        usual = [e for e in evals if e.fault in ("", "outlier")]
+        alone = {id(e) for a, e, b in _neighbours(usual) if e.fault and not (_agree(a, e) or _agree(e, b))}
+        readings.append([e for e in usual if id(e) not in alone])
         if not gated:
             readings.append([e for e in evals if e.fault in ("", "outlier")])
         # A process that ended before a scrape took with it what nobody else ever knew.
