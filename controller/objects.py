@@ -45,6 +45,12 @@ def controller_of(obj: Object) -> Object | None:
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
+def controller_uid(obj: Object) -> str | None:
+    """Return the uid of the controlling owner; None: nobody controls it."""
+    uid = (controller_of(obj) or {}).get("uid")
+    return str(uid) if uid else None
+
+
 def is_terminal(pod: Object) -> bool:
     """Return whether all of a pod's containers have ended for good."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")

@@ -1,4 +1,4 @@
-"""Change an object only as it was read: what somebody has changed since is read again, not overwritten."""
+"""Change or delete an object only as it was read: what somebody has changed since is read again."""
 
 from __future__ import annotations
 
@@ -64,6 +64,24 @@ async def patch_as_read(
         await refresh(api, cache, resource, obj)
         raise Stale(f"{resource.kind} {name}: {error}") from error
     cache.put(resource, answer)
+
+
+async def delete_as_read(api: Api, cache: Cache, resource: Resource, obj: Object) -> None:
+    """Delete that very object, in the version that was read; one that is gone is fine.
+
+    Raises:
+        Stale: it has changed.
+        ApiError: the call failed.
+    """
+    metadata = obj["metadata"]
+    name, namespace = metadata["name"], metadata.get("namespace")
+    try:
+        await api.delete(resource, name, namespace, metadata["uid"], metadata["resourceVersion"])
+    except NotFound:
+        cache.drop(resource, obj)
+    except Conflict as error:  # a namesake is there by now, or the server was not sure
+        await refresh(api, cache, resource, obj)
+        raise Stale(f"{resource.kind} {name}: {error}") from error
 
 
 async def refresh(api: Api, cache: Cache, resource: Resource, obj: Object) -> None:

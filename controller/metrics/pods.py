@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controller import names
-from controller.objects import completion_index, controller_of, is_terminal
+from controller.objects import completion_index, controller_uid, is_terminal
 
 KubeObject = Mapping[str, Any]
 
@@ -29,7 +29,7 @@ def pick_pod(
     Returns:
         The newest such pod, one that is not being deleted first. None: nothing to scrape now.
     """
-    if workload is None or (job_uid is not None and _owner_uid(workload) != job_uid):
+    if workload is None or (job_uid is not None and controller_uid(workload) != job_uid):
         return None
     workload_uid = workload.get("metadata", {}).get("uid")
     namespace = workload.get("metadata", {}).get("namespace")
@@ -38,7 +38,7 @@ def pick_pod(
         status = pod.get("status") or {}
         return (
             workload_uid is not None
-            and _owner_uid(pod) == workload_uid
+            and controller_uid(pod) == workload_uid
             and pod.get("metadata", {}).get("namespace") == namespace
             and not completion_index(pod)  # of a Job that is not indexed, any
             and bool(status.get("podIP"))
@@ -66,7 +66,3 @@ def metrics_port(pod: KubeObject, port: int | None = None) -> int | None:
             if candidate.get("name") == names.METRICS_PORT_NAME:
                 return int(candidate["containerPort"])
     return None
-
-
-def _owner_uid(obj: KubeObject) -> str | None:
-    return (controller_of(obj) or {}).get("uid")

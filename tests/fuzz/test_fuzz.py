@@ -40,7 +40,6 @@ EXEMPT = {
     "controller/operator/state/ownership.py:controlled_by": "compares a uid",
     "controller/operator/state/ownership.py:is_ref": "asked of RLHFJobs that their schema has passed",
     "controller/operator/state/runfile.py:manifest": "makes a ConfigMap",
-    "controller/operator/reconcile/planned_job.py:_submitted": "a creationTimestamp: the API server's own",
     "controller/parity/loan.py:borrow": "our own program's first line",
     "controller/policy/stopping": "what `values.state_values` has read",
     "controller/web/signing.py:_general": "names that an administrator gives",

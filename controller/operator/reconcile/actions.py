@@ -28,7 +28,7 @@ from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
 from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, Resource
-from controller.kube.versioned import Stale, patch_as_read, refresh
+from controller.kube.versioned import Stale, delete_as_read, patch_as_read
 from controller.operator.process.settings import Settings
 from controller.operator.reconcile.validation import NO_LASTS, child_of
 from controller.operator.state import runfile
@@ -171,16 +171,7 @@ class Actions:
         if child is None or loaded.desired.workload_ref or not workloads.view(child).suspended:
             raise Stale(f"{loaded.key}: its workload is no longer one to be made anew")
         _must_be_ours(JOBS, child, loaded)
-        metadata = child["metadata"]
-        try:
-            await self._api.delete(
-                JOBS, metadata["name"], metadata["namespace"], metadata["uid"], metadata["resourceVersion"]
-            )
-        except NotFound:
-            self._cache.drop(JOBS, child)
-        except Conflict as error:
-            await refresh(self._api, self._copies(JOBS), JOBS, child)
-            raise Stale(f"Job {metadata['name']}: {error}") from error
+        await delete_as_read(self._api, self._cache, JOBS, child)
 
     async def _tell(self, loaded: JobSnapshot, what: Callable[[], Sequence[Write]]) -> None:
         """Send what the delegate of a job's workload would write."""
@@ -300,16 +291,8 @@ class Actions:
         if found is None:
             self._cluster.forget_access(loaded, request_id, None)
             return
-        metadata = found["metadata"]
-        try:
-            version = metadata["resourceVersion"]
-            await self._api.delete(JOBS, metadata["name"], metadata["namespace"], metadata["uid"], version)
-        except NotFound:
-            self._cache.drop(JOBS, found)
-        except Conflict as error:  # a namesake is there by now, or the server was not sure
-            await refresh(self._api, self._copies(JOBS), JOBS, found)
-            raise Stale(f"Job {metadata['name']}: {error}") from error
-        self._cluster.forget_access(loaded, request_id, metadata["uid"])
+        await delete_as_read(self._api, self._cache, JOBS, found)
+        self._cluster.forget_access(loaded, request_id, found["metadata"]["uid"])
 
     # -- the RLHFJob itself ----------------------------------------------------------------------------------
 

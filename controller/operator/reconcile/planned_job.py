@@ -7,11 +7,10 @@ its plan was made from.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
 
 from controller.kube.cache import Key
 from controller.kube.packed import Stored
+from controller.objects import parse_time
 from controller.operator.state.cluster import JobSnapshot, Object, State
 from controller.policy.job import (
     ADMITTED,
@@ -150,8 +149,7 @@ def _view(loaded: JobSnapshot, plan: Plan, now: float) -> JobView | None:
 
 
 def _submitted(obj: Object) -> float:
-    created: Any = obj["metadata"].get("creationTimestamp")
-    return datetime.fromisoformat(created).timestamp() if created else 0.0
+    return parse_time(obj["metadata"].get("creationTimestamp")) or 0.0
 
 
 def _preemptible(loaded: JobSnapshot) -> bool:

@@ -1,6 +1,6 @@
 """One pass over one pool: taints, snapshot, plan, and its outcomes written into the jobs' statuses.
 
-Pool passes are made one at a time. Holds are written before the grants they announce, grants before
+Pool passes are made one at a time. Reservations are written before the grants they announce, grants before
 admissions, which are made side by side. What of one job cannot be planned or written is that job's: the
 others get what they are due, and the next pass starts from what is.
 """

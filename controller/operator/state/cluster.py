@@ -20,13 +20,13 @@ from controller.kube.cache import Cache, job_key, key_of
 from controller.kube.packed import Stored
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
 from controller.metrics.atrest import AtRest
+from controller.objects import controller_uid
 from controller.operator.state import runfile
 from controller.operator.state.job_names import JobNames
 from controller.operator.state.locations import Locations
 from controller.operator.state.ownership import (
     child_key,
     controlled_by,
-    controller_uid,
     generation,
     is_ref,
     pool_of,

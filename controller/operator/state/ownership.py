@@ -36,12 +36,6 @@ def controlled_by(obj: Object, uid: str) -> bool:
     return owner is not None and owner.get("uid") == uid
 
 
-def controller_uid(obj: Object) -> str | None:
-    """Return the uid of the controlling owner; None: nobody controls it."""
-    owner = workloads.controller_of(obj)
-    return str(owner["uid"]) if owner is not None and owner.get("uid") else None
-
-
 def controller_name(obj: Object) -> tuple[str, str] | None:
     """(kind, name) of the controlling owner; None: nobody controls it."""
     owner = workloads.controller_of(obj)

@@ -115,7 +115,7 @@ def _judge_other(ledger: GpuLedger, asker: Asker, nodes: Sequence[str], now: flo
             refused[node] = sentence
         elif (left := ledger.left_by_gangs(node)) is not None and asker.gpus > left:
             # It fits, or nobody would ask: kube-scheduler knows of an end that is still to be seen here, and
-            # the promise that was written before it may be, too.
+            # the reservation that was written before it may be, too.
             refused[node] = f"{SIGNATURE}gangs hold all but {left} GPUs, as far as it is known until now"
         else:
             passed.append(node)

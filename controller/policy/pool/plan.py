@@ -98,7 +98,7 @@ class _Case:
     def of(cls, snapshot: PoolSnapshot, now: float) -> _Case:
         how = DELEGATIONS[snapshot.delegate]
         if how.offers:
-            # Who is next is decided outside. For whom freed GPUs are promised is a guess by the same order.
+            # Who is next is decided outside. For whom freed GPUs are reserved is a guess by the same order.
             snapshot = replace(snapshot, policy=PolicySpec("fifo", {"backfill": True}))
         snapshot = current(snapshot, now)
         accounts = books(snapshot)
@@ -280,13 +280,13 @@ def _policy_states(case: _Case, chosen: _Chosen) -> tuple[tuple[JobKey, tuple[in
 
 
 def _wake_at(
-    snapshot: PoolSnapshot, promised: tuple[Reservation, ...], now: float, *others: float | None
+    snapshot: PoolSnapshot, reserved: tuple[Reservation, ...], now: float, *others: float | None
 ) -> float | None:
     """Return when to plan again: a reservation is due for renewal or ends, a back-off is over, or what others
     say."""
     half = snapshot.reservation_seconds / 2
     wakes = [w for w in others if w is not None]
-    wakes += [h.expires - half if h.expires - half > now else h.expires for h in promised]
+    wakes += [h.expires - half if h.expires - half > now else h.expires for h in reserved]
     wakes += [j.not_before for j in snapshot.jobs if j.not_before is not None and j.not_before > now]
     return min(wakes, default=None)
 

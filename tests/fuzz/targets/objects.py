@@ -34,7 +34,7 @@ from controller.kube.resources import (
 )
 from controller.kube.trim import trim_or_bare
 from controller.metrics.pods import metrics_port, pick_pod
-from controller.objects import completion_index
+from controller.objects import completion_index, controller_uid
 from controller.operator.state import nodes, ownership, runfile
 from controller.operator.state.cluster import ClusterState, Unreadable
 from controller.policy.job.types import Operation, StartAccess
@@ -101,7 +101,7 @@ def _pod(data: bytes) -> None:
         return
     view = workloads.pod_view(pod)
     assert view.uid == "u-1"
-    owner = ownership.controller_uid(pod)
+    owner = controller_uid(pod)
     workloads.owned_pods([pod], "job-run", [])
     ownership.controller_name(pod)
     completion_index(pod)
