@@ -155,6 +155,25 @@ def test_the_time_a_gang_has_does_not_run_while_the_operator_is_away_before_the_
     assert usual.record.admission == admission
 
 
+def test_what_somebody_starts_before_its_attempt_is_ready_is_started_anew() -> None:
+    """Its pods have the run.json of the attempt before: nothing that they show would count."""
+    admission = AdmissionRecord(3, ("n1",), 0.0, unbound_since=0.0)
+    record = JobRecord(attempt=3, admission=admission, run=RunFile(attempt=3), claim=Claim(3, 0.0))
+    early = Observed(WorkloadView("w", suspended=False), (pod("a", "n1", admission=2),))
+    first = plan_job(desired(1), early, record, 1.0)
+    assert [a for a in first.actions if isinstance(a, SuspendWorkload)] == [SuspendWorkload("NotAdmitted")]
+    told = first.record.condition("Running")
+    assert told is not None
+    assert (told.status, told.reason) == (False, "Restarting")
+    written = RunFile(attempt=3, uid=desired().uid)
+    gone = Observed(WorkloadView("w", suspended=True, settled=True), (), run_written=written)
+    second = plan_job(desired(1), gone, first.record, 10.0)
+    assert [a for a in second.actions if isinstance(a, StartWorkload)] == [StartWorkload(3, ("n1",))]
+    right = Observed(WorkloadView("w", suspended=False), (pod("b", "n1", admission=3),))
+    third = plan_job(desired(1), right, second.record, 20.0)
+    assert not [a for a in third.actions if isinstance(a, SuspendWorkload)]
+
+
 def test_each_failure_in_a_row_waits_twice_as_long() -> None:
     world = GangWorld({"n1": 2}, timeout=10.0)
     gang = world.submit("ns/a", 2)

@@ -227,6 +227,11 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
         return context.plan(JobState.ADMITTED)
     if withdrawal.asked_to_stop(context):
         return _start_again(context)
+    if _started_early(context):
+        message = "somebody started it with an earlier attempt's run.json: it is started anew"
+        context.conditions.set(c.RUNNING, False, "Restarting", message)
+        context.act(SuspendWorkload("NotAdmitted"))
+        return context.plan(JobState.ADMITTED)
     _watch_start(context)
     proposal = None
     if use is not None:
@@ -269,6 +274,18 @@ def _start(context: PlanContext) -> None:
     elif workload.settled and context.pods_left == 0 and external_queue.may_start(context):
         gang_timeout.started(context)
         context.act(StartWorkload(wanted.attempt, record.admission.nodes))
+
+
+def _started_early(context: PlanContext) -> bool:
+    """Whether pods of an earlier attempt run: somebody unsuspended the workload between the admission and its
+    start. Nothing that they show would count, and they hold GPUs that nobody planned for them."""
+    admission = context.record.admission
+    assert admission is not None
+    return context.observed.queue is None and any(
+        p.admission is not None and p.admission < admission.number
+        for p in context.observed.pods
+        if not p.terminal and p.deleting_since is None
+    )
 
 
 def _start_again(context: PlanContext) -> Plan:

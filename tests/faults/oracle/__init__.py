@@ -45,6 +45,9 @@ class Oracle(Settling, Stops, Gpus):
         if "Off" in (job.spec("mode", "Enforce"), self.world.cap):
             return  # nobody looks at it; if the process is still there once somebody does, it counts
         case.shown = view
+        admission = self.world.operator.record(job.obj).admission
+        if admission is not None and life.number not in (0, admission.number):
+            return  # started by hand before the attempt that was admitted: its page is refused, and told
         shown = {(str(p.attempt), p.step, p.score) for p in view.points}
         branch = {id(e) for e in life.branch}
         for e in (e for other in job.lives for e in other.evals):

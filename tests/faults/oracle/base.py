@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -82,3 +83,21 @@ class Knowledge:
             if life.source is saved:
                 return True
             life, most = life.source.life, min(most, life.source.step)
+
+
+def borne_out(evals: Sequence[Eval]) -> set[int]:
+    """Outliers (their `id`) with one at the same level beside them: no gate can know that they are none.
+
+    The third eval of all decides between the first two, so it may bear out the first.
+    """
+    found: set[int] = set()
+    usual = [e for e in evals if e.fault in ("", "outlier")]
+    last = 0.0
+    for at, one in enumerate(usual):
+        if not one.fault:
+            last = one.score
+            continue
+        for other in usual[at + 1 : at + (3 if at == 0 else 2)]:
+            if other.fault and abs(other.score - one.score) <= 0.5 * abs(one.score - last):
+                found |= {id(one), id(other)}
+    return found

@@ -6,7 +6,7 @@ import json
 
 from controller.policy.job.types import ProtectedCheckpoint, ScrapeOutcome
 from tests.faults.cluster import Access, Job
-from tests.faults.oracle.base import Case, Knowledge, Owed
+from tests.faults.oracle.base import Case, Knowledge, Owed, borne_out
 from tests.faults.trainer import Eval, Saved, fingerprint, read
 
 WINDOW = 240.0  # s: a scrape interval, two access Jobs one after the other, a retry, and as much again
@@ -67,7 +67,7 @@ class Safety(Knowledge):
             and e.life in job.lives
             and e.life.number > 0  # started by hand before any admission: its page is refused, and told
         ]
-        patience = 0.0
+        patience, agree = 0.0, borne_out(life.branch)
         for e in sorted(evals, key=lambda e: -self.worth(job, e)):
             saved = self._checkpoint(job, e)
             lags = saved is not None and saved.step < e.step and (life.checkpoint_step or 0) < e.step
@@ -82,6 +82,8 @@ class Safety(Knowledge):
                 if case.operated - since < patience:
                     return
                 continue
+            if id(e) in agree:
+                return  # nobody can tell that it is not the best
             if e.fault or e.jumps:
                 continue  # it may count for nothing; the operator may keep it beside the best
             if any(s.spoilt for s in job.files.saved if s.step == saved.step and self.on_the_way(e, s)):
@@ -135,6 +137,10 @@ class Safety(Knowledge):
         # What a trainer wrote over was in safety in place of all that was worth less.
         spoilt = [s for s in job.files.saved if s.spoilt and not self._retained(there, s)]
         worth = [v for s in spoilt for e in ("1", "2", "3") if (v := self.value(job, s, e)) is not None]
+        case.owed = [o for o in case.owed if not any(self.worth(job, o.eval) <= v for v in worth)]
+        # So are outliers that bear each other out.
+        agree = {found for life in job.lives for found in borne_out(life.branch)}
+        worth = [self.worth(job, e) for life in job.lives for e in life.evals if id(e) in agree]
         case.owed = [o for o in case.owed if not any(self.worth(job, o.eval) <= v for v in worth)]
         recent = list(dict.fromkeys(e.evaluator for life in job.lives for e in life.evals))[-2:]
         case.owed = [o for o in case.owed if o.eval.evaluator in recent]  # one former scale's best is kept

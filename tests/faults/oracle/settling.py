@@ -17,7 +17,9 @@ class Settling(Safety):
         world.operator.fuse, world.operator.stale = None, 0
         world.pages.clear()
         world.next_access.clear()
-        world.claims_out_until = 0.0
+        world.claims_out_until = min(
+            world.claims_out_until, world.now
+        )  # claims that failed are tried again later
         world.cluster.stuck.clear()
         for node in world.cluster.nodes.values():
             node.ready = True

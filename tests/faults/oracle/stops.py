@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from controller.policy.stopping import make_rule
 from controller.policy.types import EvalPoint, Mode, PolicySpec, Verb
 from tests.faults.cluster import Job
-from tests.faults.oracle.base import Case, Knowledge
+from tests.faults.oracle.base import Case, Knowledge, borne_out
 from tests.faults.trainer import Eval
 
 if TYPE_CHECKING:
@@ -17,16 +16,6 @@ if TYPE_CHECKING:
 
 FRESH = 45.0  # s by which what an operator knows of a trainer may be old when it suspends it
 STOPS_WITHIN = 1500.0  # s until a user's stop has suspended, while an operator runs
-
-
-def _neighbours(evals: list[Eval]) -> Iterator[tuple[Eval | None, Eval, Eval | None]]:
-    return zip([None, *evals], evals, [*evals[1:], None], strict=False)
-
-
-def _agree(one: Eval | None, other: Eval | None) -> bool:
-    return (
-        one is not None and other is not None and bool(one.fault and other.fault) and one.score == other.score
-    )
 
 
 class Stops(Knowledge):
@@ -86,8 +75,8 @@ class Stops(Knowledge):
         readings = [[e for e in evals if not e.fault]]
         # Two outliers in a row that agree bear each other out: no gate can know them.
         usual = [e for e in evals if e.fault in ("", "outlier")]
-        alone = {id(e) for a, e, b in _neighbours(usual) if e.fault and not (_agree(a, e) or _agree(e, b))}
-        readings.append([e for e in usual if id(e) not in alone])
+        agree = borne_out(usual)
+        readings.append([e for e in usual if not e.fault or id(e) in agree])
         if not gated:
             readings.append([e for e in evals if e.fault in ("", "outlier")])
         # A process that ended before a scrape took with it what nobody else ever knew.
