@@ -156,7 +156,7 @@ class Api:
                 async for chunk in response.response.content.iter_any():
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
-                        yield _event(await _decoded(line))
+                        yield _event(await decoded(line))
                     if len(rest) > ANSWER_MOST:
                         raise Gone(0, "TooLarge", f"watch {path}: an event of more than {ANSWER_MOST} bytes")
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
@@ -246,7 +246,7 @@ class Api:
             status, data, headers = await self._request(method, path, query, body, content_type)
             outcome = str(status)
             if 200 <= status <= 299:
-                return await _decoded(data)
+                return await decoded(data)
             raise from_response(status, data, headers)
         except NotLeading:
             outcome = "not-leading"
@@ -269,17 +269,9 @@ class Api:
     ) -> tuple[int, bytes, Mapping[str, str]]:
         """Bytes over the wire; tests wrap this to inject faults."""
         response = await self._send(method, path, query, body, content_type, self._timeout)
-        parts: list[bytes] = []
-        size = 0
         async with response.response:
-            async for part in response.response.content.iter_any():
-                parts.append(part)
-                size += len(part)
-                if size > ANSWER_MOST:
-                    raise TooLarge(
-                        0, "TooLarge", f"{method} {path}: an answer of more than {ANSWER_MOST} bytes"
-                    )
-        return response.status, b"".join(parts), response.headers
+            data = await read(response.response.content, f"{method} {path}")
+        return response.status, data, response.headers
 
     async def _send(
         self,
@@ -300,8 +292,20 @@ class Api:
         return response
 
 
-async def _decoded(data: bytes) -> Object:
-    """Return what an answer says. Raises ValueError."""
+async def read(content: aiohttp.StreamReader, what: str) -> bytes:
+    """Return all of an answer. Raises TooLarge, with ``what``: it has more than `ANSWER_MOST` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > ANSWER_MOST:
+            raise TooLarge(0, "TooLarge", f"{what}: an answer of more than {ANSWER_MOST} bytes")
+    return b"".join(parts)
+
+
+async def decoded(data: bytes) -> Object:
+    """Return what an answer, or an event of a watch, says. Raises ValueError."""
     if len(data) > _SMALL:
         try:
             return wire.decode_plain(data)

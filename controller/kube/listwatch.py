@@ -7,7 +7,6 @@ it knows, a tenth of a second counts, and for one that knows thousands of jobs, 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,7 +42,6 @@ class ListWatch:
         optional: that the API server does not serve the kind is nothing to complain of.
         keep: what ``replace`` is to get of each object; without it the object as the server sends it.
         relist: seconds after which all is listed anew even though nothing seems wrong.
-        watched: by somebody else, who tells of what happens; here it is only listed.
     """
 
     def __init__(
@@ -56,23 +54,17 @@ class ListWatch:
         namespace: str | None = None,
         keep: Keep | None = None,
         optional: bool = False,
-        watched: bool = False,
     ) -> None:
         self._api, self._resource, self._take, self._replace = api, resource, take, replace
         self._keep = keep or (lambda resource, obj: obj)
         self._relist = relist
-        self._namespace, self._optional, self.watched = namespace, optional, watched
-        self._due = asyncio.Event()
+        self._namespace, self._optional = namespace, optional
         self.listed = False
         self.problem: ApiError | None = None
         self.heard = time.monotonic()  # when the API server last told anything, be it that nothing happened
 
     def __str__(self) -> str:
         return str(self._resource)
-
-    def list_again(self) -> None:
-        """List now, whatever is due: where somebody else watches."""
-        self._due.set()
 
     async def run(self) -> None:
         """Follow the kind until cancelled; whatever the API server does, tries again."""
@@ -82,7 +74,7 @@ class ListWatch:
             try:
                 version = await self._list()
                 listed = self.heard
-                await (self._wait() if self.watched else self._follow(version))
+                await self._follow(version)
                 pause = _FIRST
             except Gone:
                 # What is between is lost: list anew. A server that says so time after time is not run into
@@ -128,13 +120,6 @@ class ListWatch:
             self._take(self._resource, obj, gone)
         except Exception:
             _logger.exception("an event is passed over", resource=str(self._resource))
-
-    async def _wait(self) -> None:
-        """Until the next LIST is due."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._relist * random.uniform(0.9, 1.1)):
-                await self._due.wait()
-        self._due.clear()
 
     async def _follow(self, version: str) -> None:
         """Watch from ``version`` on, reconnecting where it stopped, until a LIST is due."""

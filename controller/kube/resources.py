@@ -93,7 +93,5 @@ CLUSTER_WIDE = frozenset(
 # What the operator keeps a copy of, in the order in which it is first listed: nodes and pods before the
 # jobs that would be judged by them.
 WATCHED: tuple[Resource, ...] = (NODES, PODS, JOBS, CONFIGMAPS, GPUPOOLS, RLHFJOBS)
-# Of these, what kopf watches: what administrators write. It reads an answer as `json.loads` does, and ends
-# where that gives up, so whatever tenants write is left to `ListWatch`; and it keeps a memory of each object
-# that it ever saw, some 5 kB.
-BY_KOPF: tuple[Resource, ...] = (GPUPOOLS,)
+# Of these, the operator's own: kopf lists and watches them, by way of `controller.kube.kopf_session`.
+BY_KOPF: tuple[Resource, ...] = (GPUPOOLS, RLHFJOBS)

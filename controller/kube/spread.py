@@ -26,8 +26,6 @@ class ReplaceIn(Protocol):
 class Spread:
     """One `ListWatch` of a kind for each of some namespaces, to be used like one."""
 
-    watched = False
-
     def __init__(self, resource: Resource, parts: Sequence[ListWatch]) -> None:
         self._resource = resource
         self.parts = parts
@@ -49,10 +47,6 @@ class Spread:
         """Of the one that has been silent for longest."""
         return min(part.heard for part in self.parts)
 
-    def list_again(self) -> None:
-        for part in self.parts:
-            part.list_again()
-
     async def run(self) -> None:
         """Follow all until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -72,7 +66,6 @@ def follow(
     relist: float = 3600.0,
     keep: Keep | None = None,
     optional: bool = False,
-    watched: bool = False,
 ) -> Follow:
     """Follow a kind: in these namespaces if it is in any, else, or without names, everywhere.
 
@@ -85,10 +78,9 @@ def follow(
         relist: as `ListWatch`.
         keep: as `ListWatch`.
         optional: as `ListWatch`.
-        watched: as `ListWatch`.
     """
     if not namespaces or not resource.namespaced:
-        return ListWatch(api, resource, take, replace, relist, keep=keep, optional=optional, watched=watched)
+        return ListWatch(api, resource, take, replace, relist, keep=keep, optional=optional)
     parts = (
         ListWatch(api, resource, take, partial(replace, namespace=n), relist, n, keep=keep, optional=optional)
         for n in namespaces

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -23,16 +23,19 @@ from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
-from controller.kube.packed import Stored
+from controller.kube.informer import Informer, Taker, informers
+from controller.kube.kopf_session import KopfSession
+from controller.kube.packed import Key, Stored
 from controller.kube.resources import BY_KOPF, GPUPOOLS, RLHFJOBS, Resource
 from controller.kube.spread import follow
 from controller.kube.trim import Object
 from controller.kube.versioned import Stale
-from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
+from controller.operator import handlers
 from controller.operator.process.clock import Advance, ServerClock
 from controller.operator.process.decision_log import DecisionLog
+from controller.operator.process.kopf_thread import KopfThread
 from controller.operator.process.leader_election import Term, Unopposed
 from controller.operator.process.loop_lag import measure_lag
 from controller.operator.process.metrics import Metrics
@@ -65,12 +68,8 @@ from controller.web.status import health_server, metrics_server
 
 _logger = log.get("evalstop.engine")
 
-# s after kopf's start, by when it watches: a LIST then brings what fell between our first LIST and its own.
-GAP = 2.0
 # s within which scrapes that are due begin together: to wake costs the loop as much as half a scrape.
 GRAIN = 0.03
-# s that kopf gets for itself at the start to go through what there is.
-HEADSTART = 20.0
 # Descriptors that no connection to us may take: the API client has up to 100 connections, kopf a few.
 RESERVED = 128
 # s after which a pass of a pool is made again that found something changed: with many jobs some always is.
@@ -147,8 +146,6 @@ class Engine:
         self._scrape = scrape
         self.scrapes: ScrapeLoop | None = None
         self._all_listed = asyncio.Event()
-        # It watches all namespaces or none: where only some are open to us, it has the others' kinds.
-        self._by_kopf = tuple(k for k in BY_KOPF if not (settings.namespaces and k.namespaced))
         for kind, store in self.cache.stores.items():
             if settings.namespaces and kind.namespaced:
                 store.spread(settings.namespaces)
@@ -161,13 +158,12 @@ class Engine:
                 settings.namespaces,
                 settings.relist_seconds,
                 keep=self.cache.stored,
-                watched=kind in self._by_kopf,
             )
             for kind in self.cache.stores
+            if kind not in BY_KOPF
         ]
-        self._unmended = set(self._by_kopf)  # not yet listed once more after kopf began to watch
-        self._mending = False
-        self._shell: WatchShell | None = None
+        self.informers: tuple[Informer, ...] = ()  # of the others
+        self._kopf: KopfThread | None = None
 
         self.targets = ScrapeTargets(self.cluster, self.metrics)
         self.foreign = ForeignPods(self.api, settings.namespaces)
@@ -249,9 +245,9 @@ class Engine:
         finally:
             await _cancel(tasks)
             await self.term.release()  # nothing of this process acts any more; kopf only ever read
-            if self._shell is not None:
+            if self._kopf is not None:
                 # A process that ends in failure leaves kopf's thread, a daemon, behind.
-                await self._shell.stop(8.0 if code == 0 else 0.0)
+                await self._kopf.stop(8.0 if code == 0 else 0.0)
             for server in (self.web, self.metrics_server, self.server):
                 await server.stop()
             await self._reviews.close()
@@ -289,21 +285,15 @@ class Engine:
     async def _main(self, loop: ScrapeLoop) -> None:
         await self.term.begin()
         await self._serve(self.web, "EVALSTOP_QUEUE_HOST, EVALSTOP_QUEUE_PORT")
-        watches = self._spawn(*(watch.run() for watch in self.watches), self.devices.run())
+        watches = self._spawn(
+            *(watch.run() for watch in self.watches), self._watch_by_kopf(), self.devices.run()
+        )
         tasks = watches
         try:
             await self._first_lists(watches)
             await self.devices.read()
             await self._take_office()
             await self._look_at_foreign_pods_once()
-            shell = self._shell = WatchShell(
-                self._connection,
-                self._event,
-                asyncio.get_running_loop(),
-                self.cache.knows,
-                self._by_kopf,
-            )
-            await self._start_kopf(shell)
             self._begin_work(loop)
             workers = [self._work(self.jobs, "jobs", self.job_passes) for _ in range(self._settings.workers)]
             tasks = watches + self._spawn(
@@ -313,34 +303,24 @@ class Engine:
                 self.outside.run(),
                 self.progress.run(),
                 self._look_at_foreign_pods(),
-                self._watch_shell(shell),
-                self._mend_after_start(shell),
             )
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self._report(tasks)
         finally:
             await _cancel(tasks)
 
-    async def _watch_shell(self, shell: WatchShell) -> None:
-        await shell.ended.wait()
-        raise RuntimeError("kopf's thread ended") from shell.error
-
-    async def _start_kopf(self, shell: WatchShell) -> None:
-        """Start it, and let it go through its first LISTs before there is other work: it lists faster than
-        its tasks get their turns beside passes and scrapes, and holds in full what they have not come to."""
-        self.health.watch("kopf", lambda: shell.heartbeat)
-        shell.start(sum(len(self.cache.stores[kind]) for kind in self._by_kopf))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HEADSTART):
-                await shell.through.wait()
-
-    async def _mend_after_start(self, shell: WatchShell) -> None:
-        await shell.started.wait()
-        await asyncio.sleep(GAP)
-        self._mending = True
-        for watch in self.watches:
-            watch.list_again()
-        await asyncio.Event().wait()  # a part that ends, ends the process
+    async def _watch_by_kopf(self) -> None:
+        """List and watch what comes in by the front door (`handlers`)."""
+        settings, loop = self._settings, asyncio.get_running_loop()
+        taker = Taker(loop, self.cache.knows, self._event, self._listed_by_kopf)
+        found = informers(BY_KOPF, settings.namespaces, taker, settings.relist_seconds)
+        self.informers = tuple(found)
+        session = KopfSession(self._connection, self.informers, self.metrics.call, settings.relist_seconds)
+        self._kopf = kopf = KopfThread(handlers.registry, session, settings.namespaces, loop)
+        self.health.watch("kopf", lambda: kopf.heartbeat)
+        kopf.start()
+        await kopf.ended.wait()
+        raise RuntimeError("kopf's thread ended") from kopf.error
 
     async def _work(self, queue: WorkQueue, name: str, passes: Passes) -> None:
         with contextlib.suppress(Closed):
@@ -392,17 +372,25 @@ class Engine:
                 _logger.warning("a pool has no word of the new term yet", error=str(error))
 
     def _listed(
-        self, resource: Resource, objects: Iterable[Stored], version: str, namespace: str = ""
+        self, resource: Resource, objects: Iterable[Stored], version: str, namespace: str = "", news: int = 0
     ) -> None:
-        """Take in a LIST: the first one has all there is, later ones bring what the watch may have missed."""
+        """Take in a LIST: the first one has all there is, later ones bring what the watch may have missed.
+
+        ``news``: how many of its objects have changed the cache already.
+        """
         known = self.cache.stores[resource].listed
-        mended = self.cache.replace(resource, objects, version, namespace)
+        mended = news + self.cache.replace(resource, objects, version, namespace)
         if known and mended:
             self.metrics.mended.labels(resource.plural).inc(mended)
-        if self._mending and resource in self._unmended:
-            self._unmended.remove(resource)
         if self.cache.complete:
             self._all_listed.set()
+
+    def _listed_by_kopf(
+        self, resource: Resource, keys: Set[Key], version: str, namespace: str, news: int
+    ) -> None:
+        """Take in the end of a LIST whose objects are here already, but for those that have gone since."""
+        there = (self.cache.find(resource, key) for key in keys)
+        self._listed(resource, [obj for obj in there if obj is not None], version, namespace, news)
 
     def _event(self, resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:
         if gone:
@@ -441,10 +429,6 @@ class Engine:
         health.standby, health.standing = lambda: not self.term.leads, self.term.standing
         health.require("leadership", self.term.problem, always=True)
         health.require("lists", lambda: None if self.cache.complete else "not every kind is listed yet")
-        health.require("watch", lambda: None if self._watching() else "the watch has not started yet")
-        health.require(
-            "mending", lambda: "the LIST after the watch's start is due" if self._unmended else None
-        )
         health.require("foreign pods", lambda: None if self.foreign.looked else "not looked at yet")
         health.require("pools", self._failing_pools)
         health.require("watches", self._deaf)
@@ -532,15 +516,14 @@ class Engine:
     def _deaf(self) -> str | None:
         now = time.monotonic()
         told = [
-            f"{watch}: nothing heard for {now - watch.heard:.0f} s"
-            + (f" ({watch.problem.message})" if watch.problem is not None else "")
-            for watch in self.watches
-            if not watch.watched and now - watch.heard > DEAF
+            f"{watch}: nothing heard for {now - watch.heard:.0f} s" + (f" ({why})" if why else "")
+            for watch, why in chain(
+                ((watch, watch.problem and watch.problem.message) for watch in self.watches),
+                ((informer, informer.problem) for informer in self.informers),
+            )
+            if now - watch.heard > DEAF
         ]
         return "; ".join(told) or None
-
-    def _watching(self) -> bool:
-        return self._shell is not None and self._shell.started.is_set()
 
     def _begin_work(self, loop: ScrapeLoop) -> None:
         """From now on a lack of progress is a fault: however long it stood by, it begins afresh."""
