@@ -83,6 +83,7 @@ class KopfSession:
         self._pauses = iter(JitteredBackoffs())
         # s after which the API server ends a watch; then, if it is time, all is listed anew.
         self.stream_seconds = max(1, int(min(300.0, relist)))
+        self.closed: Callable[[], None] = lambda: None  # called by `close`
         # kopf's own, once it has started: a LIST whose pages are too large goes on with smaller ones.
         self.watching: Any = None
 
@@ -97,13 +98,14 @@ class KopfSession:
     async def credentials(self) -> kopf.AiohttpSession:
         """Return what kopf is to call the API server with; after a pause, where that was refused before."""
         if self._session is not None:
-            await self.close()
+            await self._session.close()
             await asyncio.sleep(next(self._pauses))
         self._session = self._open()
         return kopf.AiohttpSession(server=self._connection.configuration.host, aiohttp_session=self._session)
 
     async def close(self) -> None:
-        """End all connections."""
+        """End all connections; what kopf was told stays where it is."""
+        self.closed()
         if self._session is not None:
             await self._session.close()
 

@@ -320,7 +320,7 @@ class Engine:
         self.health.watch("kopf", lambda: kopf.heartbeat)
         kopf.start()
         await kopf.ended.wait()
-        raise RuntimeError("kopf's thread ended") from kopf.error
+        raise RuntimeError("kopf has ended; its log says why") from kopf.error
 
     async def _work(self, queue: WorkQueue, name: str, passes: Passes) -> None:
         with contextlib.suppress(Closed):

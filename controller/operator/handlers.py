@@ -65,5 +65,5 @@ async def gpupool(name: str, memo: KopfSession, **_: Any) -> None:
 
 @kopf.on.cleanup(registry=registry)
 async def cleanup(memo: KopfSession, **_: Any) -> None:
-    """End the connections."""
+    """End the connections, and tell the engine: kopf is about to end."""
     await memo.close()

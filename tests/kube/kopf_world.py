@@ -217,11 +217,6 @@ class World:
     async def until(self, check: Callable[[], Any], what: str = "it to come true") -> None:
         await until(check, what, made=self)
 
-    async def ended(self) -> str:
-        """Return what ended kopf."""
-        await until(self.thread.ended.is_set, "kopf to end")
-        return repr(self.thread.error)
-
     def names(self) -> list[str]:
         """Of the RLHFJobs."""
         return sorted(obj["metadata"]["name"] for obj in self.cache.values(RLHFJOBS))
@@ -247,5 +242,6 @@ async def world(server: Server, **given: Any) -> AsyncIterator[World]:
     try:
         yield made
     finally:
-        await made.thread.stop(30.0)
+        given_up = made.thread.ended.is_set()
+        await made.thread.stop(0.0 if given_up else 30.0)
         assert made.thread.ended.is_set()

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
-from kopf_world import Server, World, gpupool, rlhfjob, world
+from kopf_world import Server, World, gpupool, rlhfjob, until, world
 
 from controller.kube import client, informer, kopf_session, wire
 from controller.kube.backoffs import JitteredBackoffs
@@ -247,7 +247,7 @@ def test_it_waits_for_its_kinds_to_be_installed() -> None:
     run(story)
 
 
-def test_kopf_ends_where_a_kind_is_not_served_any_more() -> None:
+def test_kopf_ends_where_a_kind_is_not_served_any_more(caplog: pytest.LogCaptureFixture) -> None:
     """Then the engine ends, and its next life waits until the kind is installed."""
 
     async def story(server: Server) -> None:
@@ -255,30 +255,35 @@ def test_kopf_ends_where_a_kind_is_not_served_any_more() -> None:
             await made.until(lambda: made.cache.complete)
             server.refuse = lambda verb, path: 404
             server.cut()
-            assert "404" in await made.ended()
+            await until(made.thread.ended.is_set, "kopf to give up")
+            assert "404" in caplog.text
 
     run(story)
 
 
-def test_what_the_taker_fails_at_ends_kopf() -> None:
+def test_what_the_taker_fails_at_ends_kopf(caplog: pytest.LogCaptureFixture) -> None:
     async def story(server: Server) -> None:
         async with world(server) as made:
             await made.until(lambda: made.cache.complete)
             made.cache.stores[GPUPOOLS].replace([], 10**15)  # the cluster is not at that version yet
             server.say(ERROR % 410)
-            assert "restored from a backup" in await made.ended()
+            await until(made.thread.ended.is_set, "kopf to give up")
+            assert "restored from a backup" in caplog.text
 
     run(story)
 
 
-def test_a_handler_that_is_not_called_is_not_waited_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_that_is_not_called_is_not_waited_for_in_vain(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(informer, "PATIENCE", 0.5)
     monkeypatch.setattr(kopf_session.KopfSession, "hand_on", lambda *_: None)
 
     async def story(server: Server) -> None:
         server.put(RLHFJOBS, rlhfjob("run", 0))
         async with world(server) as made:
-            assert "kopf has called no handler of rlhfjobs" in await made.ended()
+            await until(made.thread.ended.is_set, "kopf to give up")
+            assert "kopf has called no handler of rlhfjobs" in caplog.text
 
     run(story)
 

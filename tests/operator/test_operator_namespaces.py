@@ -83,8 +83,9 @@ async def _served(rig: Rig, spaces: list[str]) -> None:
             assert (await rig.api.list(JOBS, spaces[20]))[0] == []
             spread = [watch for watch in engine.watches if isinstance(watch, Spread)]
             assert {len(watch.parts) for watch in spread} == {20}
-            assert len(spread) == 4, "pods, Jobs, ConfigMaps, RLHFJobs"
-            assert [str(watch) for watch in engine.watches if watch.problem is not None] == []
+            assert len(spread) == 3, "pods, Jobs, ConfigMaps"
+            assert len(engine.informers) == 21, "RLHFJobs in each, GPUPools once"
+            assert [str(watch) for watch in (*engine.watches, *engine.informers) if watch.problem] == []
             assert engine.foreign.looked
 
 

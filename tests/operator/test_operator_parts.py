@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 import structlog
+from controller.kube.watch import JitteredBackoffs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +24,6 @@ from controller.kube.connect import NoCredentials, connect
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable, from_response
 from controller.kube.events import Recorder
 from controller.kube.packed import Plain
-from controller.kube.watch import JitteredBackoffs
 from controller.operator.process.decision_log import DecisionLog
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.settings import Settings, SettingsError, describe

@@ -73,7 +73,7 @@ async def goes_on(rig: Rig, engine: Engine, name: str, seconds: float = 40.0) ->
     await eventually(lambda: rig.is_true(name, "Running"), seconds, f"{name} to run beside the pills")
     assert time.monotonic() - begun < seconds
     assert engine.pool_passes.failing() == []
-    assert [why for why in engine.health.unready() if not why.startswith("mending")] == []
+    assert engine.health.unready() == []
 
 
 def test_an_rlhfjob_nested_5000_deep_spoils_no_watch_and_no_list(

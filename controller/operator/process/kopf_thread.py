@@ -1,7 +1,10 @@
 """kopf in a thread with an event loop of its own.
 
 At its end kopf cancels every task that came after its start, those of others in the same loop too. It ends by
-design on some API faults (404 to a watch, say); the engine ends the process when the thread has ended.
+design on some API faults (404 to a watch, say), and the engine then ends the process.
+
+It does not always come to its own end: a watch that is about to list anew when kopf cancels it may go on. So
+the engine is told by the cleanup handler already, when everything else of kopf has ended.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ _IDENTITY: Any = names.MANAGED_BY  # in kopf's own peering, which is off
 class KopfThread:
     """Runs kopf until `stop`.
 
-    ``ended`` is set, in the engine's loop, when the thread is over, with the exception that ended it, if any,
-    in ``error``. ``heartbeat`` is the monotonic time of its last sign of life.
+    ``ended`` is set, in the engine's loop, when kopf has given up, or was stopped. ``error`` is then the
+    exception that ended the thread, if one did and the thread is over. ``heartbeat`` is the monotonic time of
+    its last sign of life.
 
     Args:
         registry: kopf's handlers.
@@ -44,7 +48,8 @@ class KopfThread:
         self._registry, self._session, self._namespaces, self._loop = registry, session, namespaces, loop
         self._stop = threading.Event()  # made before the thread, or a stop could come too early
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
-        self.ended = asyncio.Event()
+        self.ended, self._over = asyncio.Event(), asyncio.Event()
+        session.closed = lambda: self._tell(self.ended)
         self.error: BaseException | None = None
         self.heartbeat = time.monotonic()
 
@@ -56,7 +61,11 @@ class KopfThread:
         self._stop.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
-                await self.ended.wait()
+                await self._over.wait()
+
+    def _tell(self, event: asyncio.Event) -> None:
+        with contextlib.suppress(RuntimeError):  # the engine's loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(event.set)
 
     def _run(self) -> None:
         try:
@@ -64,8 +73,8 @@ class KopfThread:
         except BaseException as error:  # whatever ended the thread is the engine's to report
             self.error = error
         finally:
-            with contextlib.suppress(RuntimeError):  # the engine's loop is closed: nobody is left to tell
-                self._loop.call_soon_threadsafe(self.ended.set)
+            self._tell(self.ended)
+            self._tell(self._over)
 
     async def _operate(self) -> None:
         # Made before kopf starts: kopf cancels what it finds to have come after it.
