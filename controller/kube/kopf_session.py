@@ -19,7 +19,7 @@ from yarl import URL
 from controller import log
 from controller.kube.backoffs import JitteredBackoffs
 from controller.kube.client import PAGE, CallHook, decoded, read
-from controller.kube.connect import Connection
+from controller.kube.connect import Connection, NoCredentials
 from controller.kube.errors import TooLarge
 from controller.kube.informer import Informer, Object
 from controller.kube.resources import Resource
@@ -154,7 +154,11 @@ class KopfSession:
         self, request: aiohttp.ClientRequest, handler: ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Send a request with the token as it is now; connect the answer with the informer it is for."""
-        if token := self._connection.read_token():
+        try:
+            token = self._connection.read_token()
+        except (OSError, NoCredentials) as error:  # it is being replaced: kopf asks again
+            raise aiohttp.ClientConnectionError(f"no token: {error}") from error
+        if token:
             request.headers[AUTHORIZATION] = f"Bearer {token}"
         informer = self._by_path.get(request.url.path)
         if informer is None:

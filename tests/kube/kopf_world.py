@@ -14,6 +14,7 @@ from kubernetes.aio.client import Configuration
 
 from controller import names
 from controller.kube.cache import Cache, version_of
+from controller.kube.connect import NoCredentials
 from controller.kube.informer import Taker, informers
 from controller.kube.kopf_session import KopfSession
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
@@ -192,15 +193,21 @@ class World:
             self.cache.stores[RLHFJOBS].spread(namespaces)
         self.events: list[tuple[str, bool]] = []  # (name, gone)
         self.listed: list[tuple[Resource, str, int]] = []  # (kind, namespace, news)
-        self.token = "first"
+        self.token, self.without_token = "first", 0
         configuration = Configuration(host=server.url)
-        connection: Any = SimpleNamespace(configuration=configuration, read_token=lambda: self.token)
+        connection: Any = SimpleNamespace(configuration=configuration, read_token=self._read_token)
         loop = asyncio.get_running_loop()
         taker = Taker(loop, self.cache.knows, self._event, self._listed)
         found = tuple(informers(KINDS, namespaces, taker, relist))
         self.calls: list[tuple[str, str, str]] = []
         self.session = KopfSession(connection, found, lambda *call: self.calls.append(call), relist)
         self.thread = KopfThread(handlers.registry, self.session, namespaces, loop)
+
+    def _read_token(self) -> str:
+        if not self.token:
+            self.without_token += 1
+            raise NoCredentials("the token file is empty")
+        return self.token
 
     def _event(self, resource: Resource, obj: Any, gone: bool) -> None:
         self.events.append((obj["metadata"]["name"], gone))

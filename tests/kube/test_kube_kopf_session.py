@@ -132,8 +132,10 @@ def test_every_request_has_the_token_as_it_is_then() -> None:
         async with world(server) as made:
             await made.until(lambda: made.cache.complete)
             assert set(server.tokens) == {"Bearer first"}
-            made.token = "second"
+            made.token = ""  # it is being replaced
             server.cut()
+            await made.until(lambda: made.without_token > 2)
+            made.token = "second"
             await made.until(lambda: server.tokens[-1] == "Bearer second", "the new token")
             await sees(made, server, "next")
 

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 import structlog
-from controller.kube.watch import JitteredBackoffs
+from controller.kube.backoffs import JitteredBackoffs
 from hypothesis import given
 from hypothesis import strategies as st
 
