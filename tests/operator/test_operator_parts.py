@@ -14,12 +14,12 @@ from typing import Any
 import aiohttp
 import pytest
 import structlog
-from controller.kube.backoffs import JitteredBackoffs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import log, names
 from controller.kube import nodes as kube_nodes
+from controller.kube.backoffs import JitteredBackoffs
 from controller.kube.connect import NoCredentials, connect
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable, from_response
 from controller.kube.events import Recorder
