@@ -260,6 +260,7 @@ def _start(context: PlanContext) -> None:
         request_id=record.run.request_id,
         reference_step=record.run.reference_step,
         uid=context.desired.uid,
+        scrape_interval=context.desired.scrape_interval,
     )
     context.update(run=wanted)
     if location_claim.before_start(context):
