@@ -444,6 +444,8 @@ def _finish(context: PlanContext, use: RuleInUse | None) -> Plan:
     copying = _stop_under_way(context) and after_suspend(context)
     if context.observed.finalizer and not copying:
         context.act(SetFinalizer(False))
+    if endings.runs_again(context) and not copying:
+        pins.keep(context)
     if (amiss := endings.stays_off(context, context.record.finished or "")) is not None:
         return amiss
     if context.record.admission is not None and endings.wait_for_pods(context):
