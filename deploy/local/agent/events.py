@@ -6,9 +6,9 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
-import aiohttp
-
-from deploy.local.agent.kube import MERGE, Api, ApiError, Object, core
+from controller.kube.client import Api, Object
+from controller.kube.errors import ApiError, NotFound
+from controller.kube.resources import EVENTS
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Recorder:
             about, reason, message, kind = await self._queue.get()
             try:
                 await self._post(about, reason, message, kind)
-            except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+            except ApiError as error:
                 log.debug("event %s %s: %s", reason, message, error)
 
     async def _post(self, about: Object, reason: str, message: str, kind: str) -> None:
@@ -53,12 +53,11 @@ class Recorder:
         if name:
             try:
                 body = {"count": count + 1, "lastTimestamp": now_text()}
-                await self._api.patch(core("events", namespace, name), body, MERGE)
+                await self._api.merge_patch(EVENTS, name, body, namespace)
                 self._posted[key] = (name, count + 1)
                 return
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+            except NotFound:
+                pass
         event = {
             "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": namespace},
             "involvedObject": {
@@ -78,7 +77,7 @@ class Recorder:
             "reportingComponent": self._source["component"],
             "reportingInstance": self._source.get("host", ""),
         }
-        posted = await self._api.create(core("events", namespace), event)
+        posted = await self._api.create(EVENTS, event)
         if len(self._posted) >= _REMEMBERED:
             del self._posted[next(iter(self._posted))]
         self._posted[key] = (posted["metadata"]["name"], 1)

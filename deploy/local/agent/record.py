@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.kube.client import Object
 from deploy.local.agent.events import now_text
-from deploy.local.agent.kube import Object
 
 INIT, SIDECAR, MAIN = "init", "sidecar", "main"
 
