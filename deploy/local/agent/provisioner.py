@@ -186,8 +186,7 @@ class Provisioner:
         uid = claim["metadata"]["uid"]
         if uid not in self._refused:
             self._refused.add(uid)
-            about = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", **claim}
-            self._events.post(about, "ProvisioningFailed", why, warning=True)
+            self._events.post(claim, "ProvisioningFailed", why, warning=True)
 
     async def _reclaim(self, volume: Object) -> None:
         """Remove a released volume of ours whose class said Delete: the folder first, then the object."""
