@@ -1,4 +1,4 @@
-"""What a node remembers of one container, and what the API is told of it."""
+"""The record of one container: its runs, and its status as the API server is told of it."""
 
 from __future__ import annotations
 
