@@ -1,8 +1,8 @@
-"""Why a stop or an end came later or earlier in the one run, or is in one of them only."""
+"""Find the cause of a stop or an end that is earlier or later in one run, or in one run only."""
 
 from __future__ import annotations
 
-from controller.parity.sides import TIE, Both, Cause, bears, longer, signed
+from controller.parity.run_pair import TIE, Both, Cause, bears, longer, signed
 from controller.parity.timeline import Event, How
 
 _SAID = 0.05  # s, less is rounded to nothing
