@@ -344,7 +344,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "all evals of a page say its present evaluator",
         "8",
-        "examples/evalstop_client.py",
+        "clients/python/evalstop_client/client.py",
         "_Eval(step, attempt, value, spread, samples, reward, differences, self._evaluator)",
         '_Eval(step, attempt, value, spread, samples, reward, differences, "")',
         "tests/trainer/test_trainer_client.py::test_an_eval_keeps_the_evaluator_that_scored_it",
@@ -644,7 +644,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a process that starts again goes back to where its attempt began",
         "17",
-        "examples/evalstop_client.py",
+        "clients/python/evalstop_client/client.py",
         '        own = [r for r in found if r.uid == uid and r.attempt.partition("-")[0] == str(number)]\n',
         "        own = []\n",
         "tests/trainer/test_trainer_saves.py",

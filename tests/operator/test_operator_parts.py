@@ -180,6 +180,7 @@ RUNS = st.builds(
     evaluate=st.booleans(),
     checkpoint=st.booleans(),
     stop=st.booleans(),
+    scrape_interval=st.sampled_from([5.0, 15.0, 0.5, 3600.0]),
 )
 
 

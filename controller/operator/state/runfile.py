@@ -26,6 +26,7 @@ def render(run: RunFile) -> str:
         "resume": resume,
         "request": request,
         "reference": run.reference_step,
+        "scrapeIntervalSeconds": run.scrape_interval,
     }
     return json.dumps(document, sort_keys=True)
 
@@ -49,6 +50,7 @@ def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
             stop=request["stop"],
             reference_step=value["reference"],
             uid=value["uid"],
+            scrape_interval=value["scrapeIntervalSeconds"],
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -1,6 +1,6 @@
-"""Instrument an RLHF trainer for EvalStop: copy this one file, or import it. docs/use/trainer-contract.md.
+"""The trainer's side of the trainer contract (docs/use/trainer-contract.md), in one file.
 
-Needs `prometheus_client` and the standard library. A trainer says what it measured; the operator scrapes it:
+Standard library only, Python 3.9 or newer. A trainer says what it measured; the operator scrapes it:
 
     client = EvalStopClient()                       # $EVALSTOP_RUN_DIR and $POD_IP are set in the pod
     start = client.resume_path("/checkpoints/a")    # where this process goes on; None: afresh
@@ -9,8 +9,7 @@ Needs `prometheus_client` and the standard library. A trainer says what it measu
     client.report_eval("gold_reward", step=400, score=1.83, stderr=0.03, samples=1024)
 
 Thread-safe. Everything a scrape shows is copied under one lock, so a sample is never half of one report and
-half of the next. In pods of a gang other than the first (completion index not 0) all reports are no-ops:
-one pod speaks for the job.
+half of the next. In processes that do not speak for the job (`speaks_for_the_job`) all reports are no-ops.
 """
 
 from __future__ import annotations
@@ -25,15 +24,10 @@ import socket
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.registry import Collector
+from typing import NamedTuple, Union
 
 EVAL_SCORE = "rlhf_eval_score"
 EVAL_STDERR = "rlhf_eval_score_stderr"
@@ -55,6 +49,8 @@ EVALUATOR_INFO = "rlhf_evaluator_info"
 RUN_INFO = "rlhf_run_info"
 
 EVALS_KEPT = 32  # evals per metric that stay exposed, so that missed scrapes lose none
+METRICS_KEPT = 32  # metrics with evals: the operator reads no more names
+EVAL_BYTES = 128 * 1024  # of the page, in evals: with more the oldest go. The operator reads twice as much
 DEFAULT_PORT = 9400
 RUN_DIR_ENV = "EVALSTOP_RUN_DIR"
 RUN_KEY = "run.json"
@@ -62,12 +58,17 @@ _RUN_FILE_LIMIT = 64 * 1024  # bytes; the operator's file has about 200
 SAVES_FOLDER = ".evalstop/saves"  # in the checkpoint location: one save record for each finished save
 RECORDS_KEPT = 16  # save records whose checkpoint is gone that stay: an access Job may be reading one
 _RECORD_LIMIT = 64 << 20  # bytes; one line of about 100 for each file of a checkpoint
+SCRAPER = "evalstop"  # User-Agent of the operator's scrapes
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LIFE = re.compile(r"[0-9a-z]{1,16}")
+_WORD = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")  # what a label's value may be
+_MOST = 10**15  # steps, samples, ids: exact as a float, and more than any run has
 _RECORD = re.compile(r"(?P<attempt>\d{1,12}-[0-9a-z]{1,16})-(?P<step>\d{1,12})\.json")
 
 log = logging.getLogger("evalstop")
 
-Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Location = Union[str, "os.PathLike[str]"]
+Folders = Union[Location, Sequence[Location]]
 
 
 class _Process:
@@ -118,7 +119,7 @@ class Differences(NamedTuple):
             raise ValueError(
                 f"differences: {len(now)} and {len(before)} scores, expected as many of each, at least 2"
             )
-        found = [float(a) - float(b) for a, b in zip(now, before, strict=True)]
+        found = [float(a) - float(b) for a, b in zip(now, before)]
         mean = math.fsum(found) / len(found)
         variance = math.fsum((d - mean) ** 2 for d in found) / (len(found) - 1)
         return Differences(reference, len(found), mean, variance)
@@ -172,6 +173,7 @@ class _Run(NamedTuple):
     resume: Resume | None
     request: Requests
     reference: int | None = None
+    scrape_interval: float = 0.0  # s; 0: not said
 
 
 _NO_RUN = _Run("", 0, None, Requests(0))
@@ -188,9 +190,32 @@ class _Eval(NamedTuple):
     evaluator: str
 
 
+def speaks_for_the_job(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process is the one of its job that is scraped and writes save records.
+
+    In an Indexed Job it is local rank 0 of the pod with completion index 0, the pod that the operator asks,
+    wherever the launcher has put global rank 0; elsewhere it is global rank 0.
+    """
+    index = environ.get("JOB_COMPLETION_INDEX")
+    if index is None:
+        return environ.get("RANK", "0") == "0"
+    return index == "0" and environ.get("LOCAL_RANK", "0") == "0"
+
+
 def _integer(value: object, field: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{field}: expected an integer >= 0, got {value!r}")
+    if value >= _MOST:
+        raise ValueError(f"{field}: expected an integer below {_MOST}, got one of {len(str(value))} digits")
+    return value
+
+
+def _word(value: object, field: str, most: int) -> str:
+    """Return a label's value. What the operator would refuse, the whole page with it, is refused here."""
+    if not isinstance(value, str) or not 0 < len(value) <= most or not _WORD.fullmatch(value):
+        raise ValueError(
+            f"{field}: expected a name of 1 to {most} characters without control characters, got {value!r}"
+        )
     return value
 
 
@@ -202,7 +227,7 @@ def _parse_run(text: str) -> _Run:
         raise ValueError(f"expected a JSON object, got {type(document).__name__}")
     attempt = _integer(document.get("attempt"), "attempt")
     uid = document.get("uid")
-    if not isinstance(uid, str) or not 0 < len(uid) <= 64:
+    if not isinstance(uid, str) or not 0 < len(uid) <= 64 or not _WORD.fullmatch(uid):
         raise ValueError(f"uid: expected the uid of the RLHFJob, 1 to 64 characters, got {uid!r}")
     raw, resume = document.get("resume"), None
     if raw is not None:
@@ -212,9 +237,12 @@ def _parse_run(text: str) -> _Run:
         resume = Resume(raw["path"], None if step is None else _integer(step, "resume.step"))
     named = document.get("reference")
     reference = None if named is None else _integer(named, "reference")
+    interval = document.get("scrapeIntervalSeconds", 0)
+    if isinstance(interval, bool) or not isinstance(interval, (int, float)) or not 0 <= interval <= 86400:
+        raise ValueError(f"scrapeIntervalSeconds: expected a number of 0 to 86400, got {interval!r}")
     wanted = document.get("request")
     if wanted is None:
-        return _Run(uid, attempt, resume, Requests(0), reference)
+        return _Run(uid, attempt, resume, Requests(0), reference, float(interval))
     if not isinstance(wanted, dict):
         raise ValueError(f'request: expected {{"id": N, "evaluate": …}}, got {wanted!r}')
     flags: dict[str, bool] = {}
@@ -223,10 +251,10 @@ def _parse_run(text: str) -> _Run:
         if not isinstance(flags[name], bool):
             raise ValueError(f"request.{name}: expected true or false, got {flags[name]!r}")
     request = Requests(_integer(wanted.get("id"), "request.id"), **flags)
-    return _Run(uid, attempt, resume, request, reference)
+    return _Run(uid, attempt, resume, request, reference, float(interval))
 
 
-class EvalStopClient(Collector):
+class EvalStopClient:
     """A trainer's side of the trainer contract.
 
     Args:
@@ -235,19 +263,22 @@ class EvalStopClient(Collector):
         host: address `serve` binds; default ``$POD_IP``, else 127.0.0.1.
         evaluator: version of what computes the scores (prompt set, judge, code). It is published with each
             score; scores of two versions are not comparable.
-        speaks: whether this process reports for the job; default: ``$JOB_COMPLETION_INDEX`` is unset or 0.
+        speaks: whether this process reports for the job; default: `speaks_for_the_job`.
+        serves: whether this trainer carries out requests. False: the page names no served request, so the
+            operator asks for nothing.
         life: id of this trainer process, 1 to 16 of ``0-9a-z``; default: one made at random. Every process
             needs one of its own: launchers restart processes inside one container.
     """
 
     def __init__(
         self,
-        run_dir: str | os.PathLike[str] | None = None,
+        run_dir: Location | None = None,
         port: int = DEFAULT_PORT,
         host: str | None = None,
         *,
         evaluator: str = "1",
         speaks: bool | None = None,
+        serves: bool = True,
         life: str | None = None,
     ) -> None:
         if life is not None and not _LIFE.fullmatch(life):
@@ -256,10 +287,10 @@ class EvalStopClient(Collector):
         self._run_file = Path(folder) / RUN_KEY if folder is not None else None
         self._host = host or os.environ.get("POD_IP") or "127.0.0.1"
         self._port = port
-        self.speaks = os.environ.get("JOB_COMPLETION_INDEX", "0") == "0" if speaks is None else speaks
+        self.speaks = speaks_for_the_job() if speaks is None else speaks
+        self.serves = serves
         self._life = life
         self._server: _Server | None = None
-        self._registry = CollectorRegistry(auto_describe=False)
 
         self._lock = threading.Lock()  # guards everything below; held for dictionary work only
         self._run = _NO_RUN
@@ -269,8 +300,10 @@ class EvalStopClient(Collector):
         self._totals: dict[tuple[str, str], int] = {}
         self._spoken = False  # an eval or a save record carries this attempt
         self._gauges: dict[str, float] = {}
-        self._evaluator = evaluator
+        self._evaluator = _word(evaluator, "evaluator", 128)
         self._served = 0
+        self._news = 0  # counts what the operator must not miss: evals and served requests
+        self._read = 0  # of these, how many were on a page that it has read
         self._first = _NO_RUN  # what this process was started with; a later file is for the next one
         self._read_run()
         self._first = self._run
@@ -278,7 +311,6 @@ class EvalStopClient(Collector):
             self._gauges[RESUMED_STEP] = 0
         elif self._first.resume.step is not None:
             self._gauges[RESUMED_STEP] = self._first.resume.step
-        self._registry.register(self)
 
     # what the operator wants
 
@@ -325,7 +357,21 @@ class EvalStopClient(Collector):
     def served(self, request_id: int) -> None:
         """Publish that every request up to this id has been carried out."""
         with self._lock:
-            self._served = max(self._served, request_id)
+            if request_id > self._served:
+                self._served = request_id
+                self._news += 1
+
+    @property
+    def scrape_interval(self) -> float:
+        """Seconds between two scrapes, as the operator says; 0: it says nothing, or there is none."""
+        with self._lock:
+            return self._run.scrape_interval
+
+    @property
+    def all_read(self) -> bool:
+        """Whether the operator has read every eval and served request that was reported."""
+        with self._lock:
+            return self._read >= self._news
 
     def _read_run(self) -> None:
         if self._run_file is None:
@@ -389,8 +435,7 @@ class EvalStopClient(Collector):
         Raises:
             ValueError: a field is not of the type or range above.
         """
-        if not metric:
-            raise ValueError("metric: expected a name, got ''")
+        _word(metric, "metric", 200)
         _integer(step, "step")
         if samples is not None:
             _integer(samples, "samples")
@@ -407,17 +452,23 @@ class EvalStopClient(Collector):
             log.warning("eval of %s at step %d ignored: it is the mean of 0 samples", metric, step)
             return False
         with self._lock:
-            kept = self._evals.setdefault(metric, deque(maxlen=EVALS_KEPT))
+            kept = self._evals.get(metric, deque(maxlen=EVALS_KEPT))
             last = kept[-1].step if kept else -1
-            if step > last:
+            full = not kept and len(self._evals) >= METRICS_KEPT
+            if step > last and not full:
+                self._evals[metric] = kept
                 attempt = self.attempt
                 kept.append(
                     _Eval(step, attempt, value, spread, samples, reward, differences, self._evaluator)
                 )
                 self._totals[metric, attempt] = self._totals.get((metric, attempt), 0) + 1
                 self._spoken = True
+                self._news += 1
                 return True
-        log.warning("eval of %s at step %d ignored: step %d was reported already", metric, step, last)
+        if full:
+            log.warning("evals of %s ignored: %d other metrics are reported already", metric, METRICS_KEPT)
+        else:
+            log.warning("eval of %s at step %d ignored: step %d was reported already", metric, step, last)
         return False
 
     def set_progress(
@@ -454,7 +505,7 @@ class EvalStopClient(Collector):
         step: int,
         path: Folders | None = None,
         *,
-        location: str | os.PathLike[str] | None = None,
+        location: Location | None = None,
         files: Mapping[str, int] | None = None,
         barrier: Callable[[], object] | None = None,
     ) -> None:
@@ -487,7 +538,7 @@ class EvalStopClient(Collector):
         with self._lock:
             self._gauges[CHECKPOINT_STEP] = step
 
-    def checkpoint_begins(self, path: Folders, location: str | os.PathLike[str] | None = None) -> None:
+    def checkpoint_begins(self, path: Folders, location: Location | None = None) -> None:
         """Forget the records of this folder before it is written, perhaps over an earlier save.
 
         Needed by writers that write in place, when a step is saved again after a resume: files of the same
@@ -505,7 +556,7 @@ class EvalStopClient(Collector):
         self,
         step: int,
         folders: Sequence[Path],
-        location: str | os.PathLike[str] | None,
+        location: Location | None,
         files: Mapping[str, int] | None,
     ) -> None:
         place = _place(folders, location)
@@ -524,9 +575,7 @@ class EvalStopClient(Collector):
         except OSError as fault:
             log.warning("no save record of step %d, the checkpoint may not count as whole: %s", step, fault)
 
-    def resume_path(
-        self, location: str | os.PathLike[str], usable: Callable[[str], bool] | None = None
-    ) -> str | None:
+    def resume_path(self, location: Location, usable: Callable[[str], bool] | None = None) -> str | None:
         """Return where this process starts; None: afresh. Asked before the first step, by every rank.
 
         The newest whole checkpoint of this attempt, since a restarted process must not go back to where its
@@ -556,43 +605,47 @@ class EvalStopClient(Collector):
     def set_evaluator(self, version: str) -> None:
         """Set the version of what computes the scores from now on (judge, prompts)."""
         with self._lock:
-            self._evaluator = version
+            self._evaluator = _word(version, "version", 128)
 
     # what a scrape sees
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield all families of one moment (prometheus_client's collector protocol)."""
+    def exposition(self) -> bytes:
+        """Return the body of a scrape, all of one moment: Prometheus text format 0.0.4."""
+        return self._page()[0]
+
+    def _page(self) -> tuple[bytes, int]:
+        """Return the body, and how much of what the operator must not miss is on it."""
         if not self.speaks:
-            return
+            return b"", 0
         with self._lock:
             evals = [(metric, tuple(kept)) for metric, kept in self._evals.items()]
             totals = dict(self._totals)
             gauges = dict(self._gauges)
-            served, evaluator = self._served, self._evaluator
+            served, evaluator, news = self._served, self._evaluator, self._news
             run, attempt = self._first, self.attempt
 
-        yield from _eval_families(evals)
-
-        total = CounterMetricFamily(
-            EVALS_TOTAL, "Evaluations reported by this process.", labels=("metric", "attempt")
-        )
-        for (metric, attempt), count in totals.items():
-            total.add_metric((metric, attempt), count)
-        yield total
-
+        page = _eval_families(evals, EVALS_KEPT)
+        most = EVALS_KEPT
+        while most > 1 and sum(map(len, page)) > EVAL_BYTES:
+            most //= 2
+            page = _eval_families(evals, most)
+        counts = [({"metric": metric, "attempt": of}, count) for (metric, of), count in totals.items()]
+        page += _family(EVALS_TOTAL, "Evaluations reported by this process.", counts, "counter")
         for name, text in _GAUGES.items():
             if name in gauges:
-                yield GaugeMetricFamily(name, text, value=gauges[name])
-        yield GaugeMetricFamily(REQUEST_SERVED, "Id of the last request carried out.", value=served)
-        info = EVALUATOR_INFO.removesuffix("_info")
-        yield InfoMetricFamily(info, "What computes the scores.", value={"version": evaluator})
+                page += _family(name, text, [({}, gauges[name])])
+        if self.serves:
+            page += _family(REQUEST_SERVED, "Id of the last request carried out.", [({}, served)])
+        page += _family(EVALUATOR_INFO, "What computes the scores.", [({"version": evaluator}, 1)])
         if run.uid:
             whose = {"uid": run.uid, "attempt": attempt}
-            yield InfoMetricFamily(RUN_INFO.removesuffix("_info"), "Whose page this is.", value=whose)
+            page += _family(RUN_INFO, "Whose page this is.", [(whose, 1)])
+        return "".join(page).encode(), news
 
-    def exposition(self) -> bytes:
-        """Return the body of a scrape: Prometheus text format 0.0.4."""
-        return generate_latest(self._registry)
+    def _was_read(self, news: int) -> None:
+        """Note that the operator has read a page with so much on it."""
+        with self._lock:
+            self._read = max(self._read, news)
 
     def serve(self) -> int:
         """Answer scrapes on ``/metrics`` from a daemon thread; returns the port. A silent pod binds nothing.
@@ -631,32 +684,58 @@ class EvalStopClient(Collector):
         self.close()
 
 
-def _eval_families(evals: Sequence[tuple[str, Sequence[_Eval]]]) -> Iterator[Metric]:
-    """Yield what is known of each eval, all of it under its step and attempt."""
-    labels = ("metric", "step", "attempt")
-    by = (*labels, "evaluator")
-    score = GaugeMetricFamily(EVAL_SCORE, "Score of one evaluation on held-out data.", labels=by)
-    stderr = GaugeMetricFamily(EVAL_STDERR, "Standard error of that score.", labels=labels)
-    samples = GaugeMetricFamily(EVAL_SAMPLES, "Samples that score is the mean of.", labels=labels)
-    proxy = GaugeMetricFamily(EVAL_PROXY, "Reward-model score of the policy of that eval.", labels=labels)
-    to = (*labels, "reference")
-    prompts = GaugeMetricFamily(PAIRED_PROMPTS, "Prompts scored for the reference step too.", labels=to)
-    mean = GaugeMetricFamily(PAIRED_MEAN, "Mean difference to the reference step.", labels=to)
-    variance = GaugeMetricFamily(PAIRED_VARIANCE, "Variance of one such difference.", labels=to)
+_Samples = Sequence["tuple[Mapping[str, str], float]"]  # labels and value of each
+
+
+def _family(name: str, text: str, samples: _Samples, kind: str = "gauge") -> list[str]:
+    """Return the lines of one metric; none if it has no sample."""
+    if not samples:
+        return []
+    lines = [f"# HELP {name} {text}\n# TYPE {name} {kind}\n"]
+    for labels, value in samples:
+        inner = ",".join(f'{key}="{_escaped(word)}"' for key, word in labels.items())
+        lines.append(f"{name}{{{inner}}} {_number(value)}\n" if inner else f"{name} {_number(value)}\n")
+    return lines
+
+
+def _escaped(word: str) -> str:
+    return word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    number = float(value)
+    if math.isnan(number):
+        return "NaN"
+    return repr(number) if math.isfinite(number) else ("+Inf" if number > 0 else "-Inf")
+
+
+def _eval_families(evals: Sequence[tuple[str, Sequence[_Eval]]], most: int) -> list[str]:
+    """Return what is known of the newest ``most`` evals of each metric, all of it under step and attempt."""
+    found: dict[str, list[tuple[Mapping[str, str], float]]] = {name: [] for name in _OF_AN_EVAL}
     for metric, kept in evals:
-        for point in kept:
-            key = (metric, str(point.step), point.attempt)
-            score.add_metric((*key, point.evaluator), point.score)
-            for family, value in ((stderr, point.stderr), (samples, point.samples), (proxy, point.proxy)):
+        for point in kept[-most:]:
+            key = {"metric": metric, "step": str(point.step), "attempt": point.attempt}
+            found[EVAL_SCORE].append(({**key, "evaluator": point.evaluator}, point.score))
+            beside = ((EVAL_STDERR, point.stderr), (EVAL_SAMPLES, point.samples), (EVAL_PROXY, point.proxy))
+            for name, value in beside:
                 if value is not None:
-                    family.add_metric(key, value)
+                    found[name].append((key, value))
             if point.differences is not None:
                 reference, *numbers = point.differences
-                for family, value in zip((prompts, mean, variance), numbers, strict=True):
-                    family.add_metric((*key, str(reference)), value)
-    yield from (score, stderr, samples, proxy, prompts, mean, variance)
+                for name, number in zip((PAIRED_PROMPTS, PAIRED_MEAN, PAIRED_VARIANCE), numbers):
+                    found[name].append(({**key, "reference": str(reference)}, number))
+    return [line for name, text in _OF_AN_EVAL.items() for line in _family(name, text, found[name])]
 
 
+_OF_AN_EVAL = {
+    EVAL_SCORE: "Score of one evaluation on held-out data.",
+    EVAL_STDERR: "Standard error of that score.",
+    EVAL_SAMPLES: "Samples that score is the mean of.",
+    EVAL_PROXY: "Reward-model score of the policy of that eval.",
+    PAIRED_PROMPTS: "Prompts scored for the reference step too.",
+    PAIRED_MEAN: "Mean difference to the reference step.",
+    PAIRED_VARIANCE: "Variance of one such difference.",
+}
 _GAUGES = {
     STEP: "Training step reached.",
     TOTAL_STEPS: "Training steps planned.",
@@ -674,7 +753,7 @@ _GAUGES = {
 def _folders(path: Folders) -> list[Path]:
     """Return the folders of a checkpoint, absolute. Raises ValueError if they are none, or of several
     names."""
-    given = [path] if isinstance(path, str | os.PathLike) else list(path)
+    given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not given or any("://" in os.fspath(one) for one in given):
         raise ValueError(f"path: expected the folder of a checkpoint on a volume, got {path!r}")
     folders = [Path(os.path.abspath(one)) for one in given]
@@ -683,7 +762,7 @@ def _folders(path: Folders) -> list[Path]:
     return folders
 
 
-def _place(folders: Sequence[Path], location: str | os.PathLike[str] | None) -> Path:
+def _place(folders: Sequence[Path], location: Location | None) -> Path:
     """Return the checkpoint location: as it was said, else the folder that holds the checkpoint's."""
     if location is not None:
         place = Path(os.path.abspath(location))
@@ -814,13 +893,15 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] != "/metrics":
             self.send_error(404, "only /metrics is here")
             return
-        body = self.server.client.exposition()
+        body, news = self.server.client._page()
         self.send_response(200)
-        self.send_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
+        self.send_header("Content-Type", CONTENT_TYPE)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+            if self.headers.get("User-Agent") == SCRAPER:
+                self.server.client._was_read(news)
 
     do_HEAD = do_GET
 
