@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.cli.curve import Curve, Mark, draw
-from controller.cli.reading import Reading
+from controller.cli.job_view import Reading
 from controller.cli.terminal import Terminal
 from controller.policy.job import JobRecord
 

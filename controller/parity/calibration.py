@@ -14,9 +14,9 @@ from itertools import pairwise
 from math import fsum, sqrt
 from typing import Any
 
+from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.facts import Admitted, Facts
 from controller.parity.manifests import SCRAPE_SECONDS
-from controller.parity.trial import TraceOnCluster
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec

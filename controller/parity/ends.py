@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.parity.sides import TIE, Both, Cause, bears, longer, signed
+from controller.parity.run_pair import TIE, Both, Cause, bears, longer, signed
 from controller.parity.timeline import Event, How
 
 _SAID = 0.05  # s, less is rounded to nothing

@@ -18,8 +18,8 @@ from typing import TypeVar
 import numpy as np
 
 from controller.parity.calibration import Calibration
+from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.simulated import simulated
-from controller.parity.trial import TraceOnCluster
 from controller.policy.types import PolicySpec
 from sim.workload import Evals, Workload
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.parity.lives import SKEW, Lives, TimelineEvent, meet
-from controller.parity.sides import TIE, Both, Cause, bears, longer, signed
+from controller.parity.run_pair import TIE, Both, Cause, bears, longer, signed
+from controller.parity.run_timeline import SKEW, Lives, TimelineEvent, meet
 from controller.parity.timeline import Event, How
 
 _TRAINED = 0.2  # s of training more or less that are told where they may have decided who is first

@@ -52,7 +52,7 @@ ROLES: Mapping[str, Role] = {
     # The Jobs that reach checkpoints: clients of object stores.
     "access": Role(
         command=("python", "-m", "controller.checkpoints.access"),
-        programs=("controller.checkpoints.access", "controller.checkpoints.objects"),
+        programs=("controller.checkpoints.access", "controller.checkpoints.object_store"),
         requires=("fsspec", "minio", "obstore"),
         code=("controller",),
     ),

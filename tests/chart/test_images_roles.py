@@ -18,7 +18,7 @@ from deploy.images import build, sublock
 from deploy.images.roles import ROLES, importable, lines
 
 # Not in the operator's image, though they can be reached: imported where a store is opened, in access Jobs.
-OPENS_STORES = {"controller.checkpoints.objects", "controller.checkpoints.s3"}
+OPENS_STORES = {"controller.checkpoints.object_store", "controller.checkpoints.s3"}
 BLOCK = """
 import importlib, importlib.metadata, sys
 allowed, programs = sys.argv[1].split(","), sys.argv[2].split(",")

@@ -244,10 +244,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a copy has an hour",
         "5",
-        "controller/checkpoints/jobs.py",
+        "controller/checkpoints/access_jobs.py",
         '            "backoffLimit": 0,\n',
         '            "backoffLimit": 0,\n            "activeDeadlineSeconds": 3600,\n',
-        "tests/checkpoints/test_checkpoints_jobs.py",
+        "tests/checkpoints/test_checkpoints_access_jobs.py",
     ),
     Mutant(
         "a copy begins from zero",
@@ -686,10 +686,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an access pod asks for CPU on a node that has none",
         "19",
-        "controller/checkpoints/jobs.py",
+        "controller/checkpoints/access_jobs.py",
         '{"cpu": settings.least_cpu, "memory": settings.least_memory}',
         '{"cpu": settings.cpu, "memory": settings.memory}',
-        "tests/checkpoints/test_checkpoints_jobs.py::test_on_the_trainers_node_it_asks_for_what_is_always_there",
+        "tests/checkpoints/test_checkpoints_access_jobs.py::test_on_the_trainers_node_it_asks_for_what_is_always_there",
     ),
     Mutant(
         "a best that is older than the evals kept is forgotten",

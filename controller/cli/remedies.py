@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.cli.reading import Reading
+from controller.cli.job_view import Reading
 from controller.policy.job import ACCEPTED, FAILED, METRICS, Condition
 
 # {job} is `` NAME -n NAMESPACE``, {ns} `` -n NAMESPACE``.

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from controller.api import record as stored
-from controller.api.rules import rule_and_modifiers
+from controller.api.rule_unions import rule_and_modifiers
 from controller.policy.job import Condition, JobRecord, ProtectedCheckpoint
 from controller.policy.queueing import POLICIES
 from controller.policy.stopping import MODIFIERS, RULES

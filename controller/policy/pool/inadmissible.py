@@ -16,24 +16,24 @@ from controller.policy.types import JobKey, JobState, JobView, NodeView, PoolSna
 from controller.policy.wording import some
 
 
-def unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
+def inadmissible_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
     """Return the queued jobs that could not run even if no other RLHFJob were running, and why. They block
     nobody: no job that ends can make room for them."""
-    # Cached by shape: `_unfit` may use only replicas and gpus_per_replica of the job.
+    # Cached by shape: `_inadmissible` may use only replicas and gpus_per_replica of the job.
     known: dict[tuple[int, int], tuple[str, str] | None] = {}
-    unfit: dict[JobKey, Waiting] = too_large(snapshot.quotas, snapshot.jobs)
+    inadmissible: dict[JobKey, Waiting] = too_large(snapshot.quotas, snapshot.jobs)
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
-        if job.state is not JobState.QUEUED or not job.gpus or job.key in unfit:
+        if job.state is not JobState.QUEUED or not job.gpus or job.key in inadmissible:
             continue
         shape = (job.replicas, job.gpus_per_replica)
         if shape not in known:
-            known[shape] = _unfit(job, snapshot)
+            known[shape] = _inadmissible(job, snapshot)
         if why := known[shape]:
-            unfit[job.key] = Waiting(job.key, 0, *why)
-    return unfit
+            inadmissible[job.key] = Waiting(job.key, 0, *why)
+    return inadmissible
 
 
-def _unfit(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
+def _inadmissible(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
     """Return why a gang of this job's shape could not run even if no other RLHFJob were running: reason and
     message; None: it could.
 

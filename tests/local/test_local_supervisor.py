@@ -1,4 +1,4 @@
-"""The keeper with small programs in the place of a control plane: order, grace, and nothing left behind."""
+"""The supervisor with small programs instead of a control plane: order, grace, nothing left behind."""
 
 import os
 import signal
@@ -35,13 +35,13 @@ while True:
 
 
 class Run:
-    """A run folder with its keeper and a journal of what the programs in it did."""
+    """A run folder with its supervisor and a journal of what the programs in it did."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.control = Control(folder / "run")
         self.journal = folder / "journal"
-        self.keeper = self.control.launch()
+        self.supervisor = self.control.launch()
 
     def start(self, name: str, pause: float = 0.0, grace: float = 5.0, program: str = SERVER) -> None:
         argv = [sys.executable, "-S", "-c", program, name, str(self.journal), str(pause)]
@@ -62,9 +62,9 @@ class Run:
 def run(tmp_path: Path) -> Iterator[Run]:
     started = Run(tmp_path)
     yield started
-    assert started.keeper.stdin is not None
-    started.keeper.stdin.close()
-    started.keeper.wait(20)
+    assert started.supervisor.stdin is not None
+    started.supervisor.stdin.close()
+    started.supervisor.wait(20)
     assert running_in(tmp_path) == []
 
 
@@ -73,12 +73,12 @@ def end_by_down(run: Run) -> None:
 
 
 def end_by_closing_the_lifeline(run: Run) -> None:
-    assert run.keeper.stdin is not None
-    run.keeper.stdin.close()
+    assert run.supervisor.stdin is not None
+    run.supervisor.stdin.close()
 
 
 def end_by_signal(run: Run) -> None:
-    run.keeper.send_signal(signal.SIGTERM)
+    run.supervisor.send_signal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("end", [end_by_down, end_by_closing_the_lifeline, end_by_signal])
@@ -88,7 +88,7 @@ def test_last_started_first_ended_and_each_gone_before_the_next_is_told(
     for name, pause in (("etcd", 0.0), ("api", 0.2), ("agent", 0.1)):
         run.start(name, pause)
     end(run)
-    run.keeper.wait(10)
+    run.supervisor.wait(10)
     assert run.said()[3:] == ["told agent", "gone agent", "told api", "gone api", "told etcd", "gone etcd"]
     state = run.control.state()
     assert state is not None
@@ -112,8 +112,8 @@ def test_a_killed_keeper_takes_its_processes_with_it(run: Run, tmp_path: Path) -
     run.start("etcd")
     run.start("api", pause=60)
     pids = run.pids()
-    run.keeper.kill()
-    run.keeper.wait()
+    run.supervisor.kill()
+    run.supervisor.wait()
     until(lambda: running_in(tmp_path) == [])
     # A process that is ending loses its command line a moment before it is gone.
     until(lambda: all(processes.start_time(pid) is None for pid in pids))
@@ -126,8 +126,8 @@ def test_what_outlived_a_killed_keeper_is_ended_by_its_record(run: Run, tmp_path
     run.start("etcd")
     run.start("api")
     etcd, _ = run.pids()
-    run.keeper.kill()
-    run.keeper.wait()
+    run.supervisor.kill()
+    run.supervisor.wait()
     until(lambda: running_in(tmp_path) == [])
     argv = [sys.executable, "-S", "-c", SERVER, "etcd", str(run.journal), "0"]
     survivor = subprocess.Popen(argv, start_new_session=True)
@@ -180,7 +180,7 @@ def test_children_that_a_process_left_behind_are_swept_up(run: Run, tmp_path: Pa
     assert len(children) == 1
     orphan = processes.identify(int(children[0]))
     os.kill(maker, signal.SIGKILL)
-    until(lambda: Path(f"/proc/{orphan.pid}/stat").read_text().split()[3] == str(run.keeper.pid))
+    until(lambda: Path(f"/proc/{orphan.pid}/stat").read_text().split()[3] == str(run.supervisor.pid))
     assert orphan.alive  # as long as the plane is up it may be adopted again by its own program
     run.control.down()
     assert not orphan.alive
@@ -245,19 +245,19 @@ def test_start_of_what_runs_or_cannot_run_is_refused(run: Run, tmp_path: Path) -
 def test_detached_it_outlives_the_launcher(run: Run, tmp_path: Path) -> None:
     run.start("api")
     run.control.ask("detach")
-    assert run.keeper.stdin is not None
-    run.keeper.stdin.close()
+    assert run.supervisor.stdin is not None
+    run.supervisor.stdin.close()
     time.sleep(0.2)
-    assert run.keeper.poll() is None
+    assert run.supervisor.poll() is None
     assert run.control.kept_up()
     run.control.down()
     assert running_in(tmp_path) == []
 
 
 def test_a_folder_has_one_keeper(run: Run) -> None:
-    with pytest.raises(ControlError, match="this run folder has a keeper already"):
+    with pytest.raises(ControlError, match="this run folder has a supervisor already"):
         Control(run.control.run).launch()
-    assert run.keeper.poll() is None
+    assert run.supervisor.poll() is None
 
 
 def test_requests_without_a_keeper(tmp_path: Path) -> None:
@@ -265,13 +265,13 @@ def test_requests_without_a_keeper(tmp_path: Path) -> None:
     assert control.state() is None
     assert control.down() == []
     assert not control.kept_up()
-    with pytest.raises(ControlError, match="no keeper answers"):
+    with pytest.raises(ControlError, match="no supervisor answers"):
         control.ask("detach")
 
 
 def test_records_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_text('{"keeper": 3}')
-    with pytest.raises(ControlError, match=r"state.json is not what the keeper writes"):
+    (tmp_path / "state.json").write_text('{"supervisor": 3}')
+    with pytest.raises(ControlError, match=r"state.json is not what the supervisor writes"):
         Control(tmp_path).state()
 
 
@@ -281,7 +281,7 @@ def test_a_run_folder_with_a_very_long_path(tmp_path: Path) -> None:
     run = Run(folder)
     run.start("api")
     run.control.down()
-    run.keeper.wait(10)
+    run.supervisor.wait(10)
     assert run.said() == ["up api", "told api", "gone api"]
-    assert run.keeper.stdin is not None
-    run.keeper.stdin.close()
+    assert run.supervisor.stdin is not None
+    run.supervisor.stdin.close()

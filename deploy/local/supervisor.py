@@ -1,6 +1,6 @@
-"""The keeper: a small process that owns all the others of one work folder and ends them in order.
+"""The supervisor: a small process that owns all the others of one work folder and ends them in order.
 
-`python -m deploy.local.keeper RUN_FOLDER` starts nothing by itself. It takes requests, one JSON line
+`python -m deploy.local.supervisor RUN_FOLDER` starts nothing by itself. It takes requests, one JSON line
 each, from the socket `control.sock` in its run folder (see `control.py`), starts processes as its
 children, and writes who runs to `state.json`. It ends them all, the last started first and each
 gone before the next is told, when
@@ -9,7 +9,7 @@ gone before the next is told, when
 - its standard input closes before a request `detach` came. Whoever started it holds the other end,
   so a launcher that crashes, is killed or is interrupted takes everything with it, in order.
 
-If the keeper itself is killed, the kernel kills its children (PR_SET_PDEATHSIG), and the next `up` or
+If the supervisor itself is killed, the kernel kills its children (PR_SET_PDEATHSIG), and the next `up` or
 `down` finds what that may have missed by the records in `state.json`.
 """
 
@@ -29,7 +29,7 @@ from typing import Any, BinaryIO
 from deploy.local import processes
 from deploy.local.processes import Process
 
-LOCK = "keeper.lock"
+LOCK = "supervisor.lock"
 SOCKET = "control.sock"
 STATE = "state.json"
 _REQUEST_LIMIT = 1 << 20  # bytes
@@ -40,7 +40,7 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclasses.dataclass
 class SupervisedProcess:
-    """One process that the keeper started: how, and what became of it."""
+    """One process that the supervisor started: how, and what became of it."""
 
     spec: dict[str, Any]  # name, argv, env, cwd, log, grace, needs: what control.Spec sends
     child: subprocess.Popen[bytes]
@@ -58,7 +58,7 @@ class SupervisedProcess:
         }
 
 
-class Keeper:
+class Supervisor:
     """Starts, watches and ends the processes of one run folder."""
 
     def __init__(self, lifeline: BinaryIO) -> None:
@@ -116,7 +116,7 @@ class Keeper:
             try:
                 line = connection.makefile("rb").readline(_REQUEST_LIMIT)
                 answer = self.handle(json.loads(line))
-            except Exception as error:  # whatever a request does, the keeper lives and says so
+            except Exception as error:  # whatever a request does, the supervisor lives and says so
                 answer = {"ok": False, "error": f"{type(error).__name__}: {error}"}
             with contextlib.suppress(OSError):
                 connection.sendall(json.dumps(answer).encode() + b"\n")
@@ -155,11 +155,11 @@ class Keeper:
         before = self.kept.get(name)
         if before is not None and before.exit_code is None:
             raise ValueError(f"{name} runs already (pid {before.process.pid})")
-        keeper = os.getpid()
+        supervisor = os.getpid()
 
         def prepare() -> None:  # in the child, before exec
             processes.die_with_parent()
-            if os.getppid() != keeper:  # the keeper died before the line above took effect
+            if os.getppid() != supervisor:  # the supervisor died before the line above took effect
                 os._exit(1)
 
         with open(spec["log"], "ab") as log:
@@ -231,7 +231,7 @@ class Keeper:
         """Replace state.json by what is true now."""
         me = processes.identify(os.getpid())
         state = {
-            "keeper": {"pid": me.pid, "started": me.started},
+            "supervisor": {"pid": me.pid, "started": me.started},
             "processes": {name: kept.described() for name, kept in self.kept.items()},
         }
         temporary = Path(f"{STATE}.new")
@@ -240,16 +240,16 @@ class Keeper:
 
 
 def main() -> None:
-    """Serve the run folder named on the command line; exit 3 if it has a keeper already."""
+    """Serve the run folder named on the command line; exit 3 if it has a supervisor already."""
     os.chdir(sys.argv[1])
     lock = open(LOCK, "a")  # noqa: SIM115 - held as long as this process lives
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        print("this run folder has a keeper already", file=sys.stderr)
+        print("this run folder has a supervisor already", file=sys.stderr)
         sys.exit(3)
     processes.adopt_orphans()
-    Keeper(sys.stdin.buffer).run()
+    Supervisor(sys.stdin.buffer).run()
 
 
 if __name__ == "__main__":

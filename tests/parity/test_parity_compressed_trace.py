@@ -17,14 +17,14 @@ from controller.api import convert
 from controller.api.gpupool import GPUPool
 from controller.cli import parity
 from controller.cli.main import app
-from controller.parity import calibration, conduct, manifests
+from controller.parity import calibration, manifests, parity_run
 from controller.parity.calibration import measure
+from controller.parity.compressed_trace import NAME_MOST, TraceOnCluster, compress_trace, compressed
 from controller.parity.facts import Facts
 from controller.parity.manifests import ClusterTarget
 from controller.parity.report import Report
 from controller.parity.simulated import simulated
 from controller.parity.timeline import How, Timeline
-from controller.parity.trial import NAME_MOST, TraceOnCluster, compressed, trial
 from controller.policy.job.service import remaining_seconds
 from controller.policy.job.types import JobRecord
 from controller.policy.params import ParamError
@@ -50,7 +50,7 @@ def made(
 ) -> TraceOnCluster:
     file = tmp_path / "trace.jsonl"
     file.write_text("\n".join(map(json.dumps, [head, *jobs])) + "\n")
-    return trial(read([file]), **given)
+    return compress_trace(read([file]), **given)
 
 
 def job(name: str = "a", **more: Any) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def test_runs_at_once_do_not_begin_in_step(monkeypatch: pytest.MonkeyPatch) -> N
         return Timeline(()), []
 
     called = time.monotonic()
-    assert len(asyncio.run(conduct._all([played] * 3))) == 3
+    assert len(asyncio.run(parity_run._all([played] * 3))) == 3
     # Each no earlier than its own time: a busy machine may be late with one of them.
     assert [at - called >= 0.2 * n - 0.01 for n, at in enumerate(began)] == [True, True, True]
 

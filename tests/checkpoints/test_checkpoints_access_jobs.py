@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.checkpoints import jobs
-from controller.checkpoints.jobs import (
+from controller.checkpoints import access_jobs
+from controller.checkpoints.access_jobs import (
     AccessRefused,
     AccessSettings,
     access_job,
@@ -131,7 +131,7 @@ def test_names_labels_and_life_are_as_agreed() -> None:
     assert job["metadata"]["labels"]["evalstop.dev/operation"] == "secure"
     assert job["metadata"]["labels"]["evalstop.dev/component"] == "access"
     assert job["metadata"]["annotations"]["evalstop.dev/job-uid"] == UID
-    assert jobs.request_id(job) == "secure-400-3"
+    assert access_jobs.request_id(job) == "secure-400-3"
     assert job["spec"]["suspend"] is True
     assert job["spec"]["backoffLimit"] == 0
     # What moves is not killed: a copy of ninety minutes would begin anew for ever.
@@ -149,22 +149,22 @@ def test_names_labels_and_life_are_as_agreed() -> None:
 def test_release_takes_owner_and_queue_away() -> None:
     job = build(SECURE, anchor=CHILD)
     job["metadata"]["uid"] = "u"
-    assert jobs.unsuspend_patch(job) == {
+    assert access_jobs.unsuspend_patch(job) == {
         "metadata": {"uid": "u", "ownerReferences": []},
         "spec": {"suspend": False},
     }
     job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "default"
-    assert jobs.unsuspend_patch(job)["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": None}
-    assert not jobs.is_unsuspended(job)
-    assert jobs.is_unsuspended({"spec": {"suspend": False}})
+    assert access_jobs.unsuspend_patch(job)["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": None}
+    assert not access_jobs.is_unsuspended(job)
+    assert access_jobs.is_unsuspended({"spec": {"suspend": False}})
 
 
 @pytest.mark.parametrize("name", ["a" * 40, "a" * 39 + "-", "run.with.dots"])
 def test_names_fit_a_label(name: str) -> None:
-    made = jobs.access_job_name(name, "restore-1234567890-123456", UID)
+    made = access_jobs.access_job_name(name, "restore-1234567890-123456", UID)
     assert len(made) <= 63
     assert made.endswith("-restore-1234567890-123456-0f2a1")
-    assert made != jobs.access_job_name(name, "restore-1234567890-123457", UID)
+    assert made != access_jobs.access_job_name(name, "restore-1234567890-123457", UID)
 
 
 def test_secure_mounts_the_location_where_the_trainer_has_it() -> None:

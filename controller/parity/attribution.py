@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.parity.ends import close, end
-from controller.parity.lives import Lives
-from controller.parity.sides import TIE, Both, Cause, signed
+from controller.parity.run_pair import TIE, Both, Cause, signed
+from controller.parity.run_timeline import Lives
 from controller.parity.starts import preempt, start
 from controller.parity.timeline import Event, How
 

@@ -25,10 +25,10 @@ from controller.kube.resources import (
 )
 from controller.parity import manifests
 from controller.parity import nodes as its_nodes
+from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.facts import Facts, timeline
 from controller.parity.manifests import ClusterTarget
 from controller.parity.timeline import Timeline
-from controller.parity.trial import TraceOnCluster
 from controller.policy.types import PolicySpec
 
 PULL_SECRET_TYPE = "kubernetes.io/dockerconfigjson"

@@ -1,11 +1,11 @@
-"""Makes the views: what the policy is shown of each job when it arrives."""
+"""Jobs as the policy sees them when they arrive, made from the workload one at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from sim.engine.training import Training
-from sim.engine.view import DetailedJob, JudgedJob, VirtualJob
+from sim.engine.virtual_job import DetailedJob, JudgedJob, VirtualJob
 from sim.workload import Workload
 
 

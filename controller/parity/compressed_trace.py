@@ -55,7 +55,7 @@ class TraceOnCluster:
         return asked / (self.cluster.gpus * last) if last else None
 
 
-def trial(
+def compress_trace(
     trace: Trace,
     *,
     cluster: Cluster | None = None,

@@ -12,16 +12,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from controller.cli import places, queue
+from controller.cli import queue, queue_positions
 from controller.cli.failure import Exit, Failure
 from controller.cli.flags import Document
 from controller.cli.main import app
 
 Json = dict[str, Any]
 GONE = Failure(Exit.UNREACHABLE, "no queue API")
-FRESH = places.NotYet(Exit.REFUSED, "not planned yet")
+FRESH = queue_positions.NotYet(Exit.REFUSED, "not planned yet")
 REFUSED = Failure(Exit.NOT_FOUND, "there is no GPUPool")
-ALL = places.Wanted("p", "", "", 50)
+ALL = queue_positions.Wanted("p", "", "", 50)
 
 
 def place(job: str, position: int, waited: float = 1.0, reason: str = "WaitingForGPUs") -> Json:
@@ -39,13 +39,13 @@ def answer(*items: Json) -> Json:
 def operator(monkeypatch: pytest.MonkeyPatch) -> Any:
     """`operator(answers)`: what it says when it is asked, one after the other; gives the ways that were
     taken to it."""
-    monkeypatch.setattr(places, "PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(places, "EVERY", 0.0)
+    monkeypatch.setattr(queue_positions, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(queue_positions, "EVERY", 0.0)
 
-    def start(*answers: Any) -> tuple[places.Connect, list[int]]:
+    def start(*answers: Any) -> tuple[queue_positions.Connect, list[int]]:
         left, taken, number = list(answers), [], itertools.count(1)
 
-        def ask(base: str, wanted: places.Wanted) -> Any:
+        def ask(base: str, wanted: queue_positions.Wanted) -> Any:
             found = left.pop(0) if left else REFUSED
             if isinstance(found, Failure):
                 raise found
@@ -56,17 +56,17 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> Any:
             taken.append(next(number))
             yield "base"
 
-        monkeypatch.setattr(places, "ask", ask)
+        monkeypatch.setattr(queue_positions, "ask", ask)
         return connect, taken
 
     return start
 
 
-def heard(connect: places.Connect) -> tuple[list[Any], Failure]:
+def heard(connect: queue_positions.Connect) -> tuple[list[Any], Failure]:
     """The answers, and what ended them."""
     found: list[Any] = []
     try:
-        for one in places.poll(connect, ALL, watch=True):
+        for one in queue_positions.poll(connect, ALL, watch=True):
             found.append(one)
     except Failure as failure:
         return found, failure
@@ -75,7 +75,7 @@ def heard(connect: places.Connect) -> tuple[list[Any], Failure]:
 
 def test_one_answer_is_asked_for_without_watch(operator: Any) -> None:
     connect, taken = operator(answer(), answer())
-    assert list(places.poll(connect, ALL, watch=False)) == [answer()]
+    assert list(queue_positions.poll(connect, ALL, watch=False)) == [answer()]
     assert taken == [1]
 
 

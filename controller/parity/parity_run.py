@@ -13,14 +13,14 @@ from typing import Any
 from controller.kube.client import Api
 from controller.parity import calibration
 from controller.parity.calibration import Calibration
+from controller.parity.cluster_run import play
+from controller.parity.compressed_trace import TraceOnCluster, compressed
 from controller.parity.facts import Facts
 from controller.parity.manifests import ClusterTarget
-from controller.parity.playing import play
 from controller.parity.report import Replayed, Report, Run
 from controller.parity.scatter import scatter
 from controller.parity.simulated import simulated
 from controller.parity.timeline import Timeline
-from controller.parity.trial import TraceOnCluster, compressed
 from controller.policy import decision_log
 from controller.policy.types import PolicySpec
 from sim.latencies import Latencies

@@ -1,4 +1,4 @@
-"""Who runs and who is on the way out, for the question which demoted runs have to go (`giving_way`)."""
+"""The running and leaving jobs of a simulation, and which demoted runs go back into the queue for others."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from controller.policy.pool import NodeRoom, SlotRoom, give_way
 from controller.policy.queueing import EvalStop, Quotas
 from controller.policy.queueing.base import QueueJob, QueuePolicy
-from sim.engine.view import VirtualJob
+from sim.engine.virtual_job import VirtualJob
 
 
-class Crowd:
+class Demotions:
     """Running and leaving jobs by row; only kept where a modifier can demote runs."""
 
     __slots__ = ("_policy", "leaving", "running")

@@ -2,7 +2,7 @@
 
 Pure functions on plain dicts. The operator creates the Job suspended (`access_job`), then starts it with
 `unsuspend_patch`; the answer is read from the pod's termination message (`parse_result`). The contract:
-docs/understand/contracts.md#access-jobs. Tests: tests/checkpoints/test_checkpoints_jobs.py.
+docs/understand/contracts.md#access-jobs. Tests: tests/checkpoints/test_checkpoints_access_jobs.py.
 
 They have no deadline: a Job that makes progress is not killed. Its pod reports progress, and a Job without
 progress is deleted and created again (controller/policy/job/transfer.py).

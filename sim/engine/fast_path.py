@@ -18,7 +18,7 @@ from sim.engine.evaluations import Evaluations
 from sim.engine.ledger import JobColumns
 from sim.engine.result import Result
 from sim.engine.training import Training
-from sim.engine.view import VirtualJob
+from sim.engine.virtual_job import VirtualJob
 from sim.workload import Workload
 
 _QUEUED, _ADMITTED = JobState.QUEUED, JobState.ADMITTED

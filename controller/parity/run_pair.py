@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controller.parity.calibration import Calibration
 from controller.parity.facts import Facts
-from controller.parity.lives import Lives, Name
+from controller.parity.run_timeline import Lives, Name
 from controller.parity.timeline import Event, Timeline
 
 TIE = 1.0  # s

@@ -1,9 +1,10 @@
 """Start a temporary local cluster in a subprocess and stop it after the run.
 
-The program is `deploy.local.lend`, of this repository; where it is not installed, a kubeconfig is needed. It
-is only named by a string, as import-linter forbids that `controller` imports `deploy`. It prints one line of
-JSON when the cluster is ready: ``kubeconfig`` (path), ``selectors`` (a node label ``key=value`` for each node
-group), ``decisionLog`` (path) and ``schedulerName``. The cluster ends when the program's stdin is closed.
+The program is `deploy.local.temporary_cluster`, of this repository; where it is not installed, a kubeconfig
+is needed. It is only named by a string, as import-linter forbids that `controller` imports `deploy`. It
+prints one line of JSON when the cluster is ready: ``kubeconfig`` (path), ``selectors`` (a node label
+``key=value`` for each node group), ``decisionLog`` (path) and ``schedulerName``. The
+cluster ends when the program's stdin is closed.
 
 Tests: tests/parity/test_parity_cli.py (no such program), tests/parity/test_parity_cluster.py (a cluster).
 """
@@ -20,16 +21,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_PROGRAM = "deploy.local.lend"
+_PROGRAM = "deploy.local.temporary_cluster"
 _END_S = 60.0
 
 
-class NoLoan(Exception):
+class NoLocalCluster(Exception):
     """No local cluster is available; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loan:
+class LocalCluster:
     """A running cluster.
 
     Attributes:
@@ -46,7 +47,9 @@ class Loan:
 
 
 @contextlib.contextmanager
-def borrow(folder: Path, nodes: Sequence[int], sets: int, tell: Callable[[str], None]) -> Iterator[Loan]:
+def start_local_cluster(
+    folder: Path, nodes: Sequence[int], sets: int, tell: Callable[[str], None]
+) -> Iterator[LocalCluster]:
     """Start a cluster with ``sets`` equal node groups; it is stopped when the `with` block exits.
 
     Args:
@@ -56,14 +59,14 @@ def borrow(folder: Path, nodes: Sequence[int], sets: int, tell: Callable[[str], 
         tell: called with each line that the program prints to stderr.
 
     Raises:
-        NoLoan: the program is not installed, or the cluster did not start.
+        NoLocalCluster: the program is not installed, or the cluster did not start.
     """
     try:
         known = importlib.util.find_spec(_PROGRAM)
     except ModuleNotFoundError:
         known = None
     if known is None:
-        raise NoLoan("no local cluster comes with this installation; name one with --kubeconfig")
+        raise NoLocalCluster("no local cluster comes with this installation; name one with --kubeconfig")
     sizes = ",".join(map(str, nodes))
     command = [sys.executable, "-m", _PROGRAM, str(folder), "--nodes", sizes, "--sets", str(sets)]
     process = subprocess.Popen(
@@ -85,11 +88,13 @@ def borrow(folder: Path, nodes: Sequence[int], sets: int, tell: Callable[[str], 
         if not line:
             process.wait()
             listening.join(1.0)
-            raise NoLoan(f"the local cluster did not come up: {said[-1] if said else 'no output'}")
+            raise NoLocalCluster(f"the local cluster did not come up: {said[-1] if said else 'no output'}")
         told = json.loads(line)
         pairs = (text.partition("=") for text in told["selectors"])
         selectors = tuple((key, value) for key, _, value in pairs)
-        yield Loan(Path(told["kubeconfig"]), selectors, Path(told["decisionLog"]), told["schedulerName"])
+        yield LocalCluster(
+            Path(told["kubeconfig"]), selectors, Path(told["decisionLog"]), told["schedulerName"]
+        )
     finally:
         assert process.stdin is not None
         process.stdin.close()

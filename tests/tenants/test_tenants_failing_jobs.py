@@ -10,7 +10,7 @@ import pytest
 from test_tenants_ten_thousand import HONEST, Operator
 
 from controller.kube.resources import RLHFJOBS
-from controller.operator.reconcile import plan_cache, put_aside
+from controller.operator.reconcile import failing_jobs, plan_cache
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import PoolPlan, PoolSnapshot
 
@@ -20,7 +20,7 @@ class Faulty:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[set[str]], bool]) -> None:
         self.wrong, self.plan, self.calls = wrong, plan_pool, 0
-        for caller in (plan_cache, put_aside):
+        for caller in (plan_cache, failing_jobs):
             monkeypatch.setattr(caller, "plan_pool", self)
 
     def __call__(self, snapshot: PoolSnapshot, now: float) -> PoolPlan:
@@ -103,7 +103,7 @@ def test_a_plan_that_fails_without_any_job_is_the_pools_failure(monkeypatch: pyt
 def test_of_many_the_fault_is_the_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         operator = Operator()
-        monkeypatch.setattr(put_aside, "MOST", 4)
+        monkeypatch.setattr(failing_jobs, "MOST", 4)
         Faulty(monkeypatch, lambda keys: bool(keys))
         await passes(operator, 1)
         assert [name for name, *_ in operator.engine.pool_passes.failing()] == ["gpus"]

@@ -1,4 +1,4 @@
-"""`python -m deploy.local.lend WORK --nodes 8,8 [--sets 3]`: a cluster for another program, on loan.
+"""`python -m deploy.local.temporary_cluster WORK --nodes 8,8 [--sets 3]`: a cluster for another program.
 
 Brings up a plane with nodes and the operator, all as in the demo, the extender and a kube-scheduler that asks
 it, and says on stdout in one line of JSON where they are:
@@ -25,7 +25,7 @@ LABEL = "evalstop.dev/lent"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m deploy.local.lend", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m deploy.local.temporary_cluster", description=__doc__)
     parser.add_argument("work", type=Path, help="work folder of the plane")
     parser.add_argument("--nodes", type=_gpus, required=True, help="GPUs of each node of a set, as in 8,8")
     parser.add_argument("--sets", type=int, default=1, help="how many such sets (default 1)")

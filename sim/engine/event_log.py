@@ -1,11 +1,11 @@
-"""What was decided, as lines of text: the same run gives the same bytes."""
+"""The log of a simulation: each decision as a line of text. The same run gives the same bytes."""
 
 from __future__ import annotations
 
 from hashlib import sha256
 
 
-class Journal:
+class EventLog:
     """Decisions in the order in which they were made: ``<time> <verb> <job> <detail>``.
 
     Times are written as floats in their shortest exact form, so that equal lines mean equal decisions.

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from controller.cli import say
-from controller.cli.cures import asks, cure
-from controller.cli.reading import Reading, rule
+from controller.cli import formatting
+from controller.cli.job_view import Reading, rule
+from controller.cli.remedies import asks, cure
 from controller.policy.job import MEMBERS_ENDED, Best, Decision
 from controller.policy.job import conditions as c
 from controller.policy.types import Mode, Verdict
@@ -49,7 +49,7 @@ def _headline(job: Reading, now: float) -> str:
     if state == "New":
         return f"{job.key}: the operator has not looked at it yet"
     if decision is not None and decision.mode is Mode.ENFORCE:
-        ago = say.span(max(0.0, now - decision.at))
+        ago = formatting.span(max(0.0, now - decision.at))
         if decision.by == "User":
             return f"{job.key}: {state}, by its user (runState: Stopped), {ago} ago"
         of = f" (guardrail {decision.proposal.metric!r})" if decision.proposal.metric else ""
@@ -96,28 +96,31 @@ def _facts(job: Reading) -> Iterator[tuple[str, str]]:
     verdict = record.rule.verdict if record.rule is not None else None
     if decision is not None and decision.by != "User":
         p = decision.proposal
-        yield "decision", f"{p.reason}: {say.number(p.statistic)} against {say.number(p.threshold)}"
+        yield (
+            "decision",
+            f"{p.reason}: {formatting.number(p.statistic)} against {formatting.number(p.threshold)}",
+        )
         if p.e_value is not None:
-            yield "e-value", say.number(p.e_value)
+            yield "e-value", formatting.number(p.e_value)
         yield "said", decision.message
     elif verdict is not None:
         grade = f", {verdict.grade}" if verdict.grade is not None else ""
         yield (
             "verdict",
-            f"{verdict.verb}{grade}, {verdict.reason}: {say.number(verdict.statistic)} "
-            f"against {say.number(verdict.threshold)}",
+            f"{verdict.verb}{grade}, {verdict.reason}: {formatting.number(verdict.statistic)} "
+            f"against {formatting.number(verdict.threshold)}",
         )
         if verdict.e_value is not None:
-            yield "e-value", say.number(verdict.e_value)
+            yield "e-value", formatting.number(verdict.e_value)
     yield from _scores(job)
     for kept, label in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
         if kept is not None:
             known = ", ".join(filter(None, (f"{kept.digest[:19]}...", whole_by(kept.evidence))))
-            yield label, f"step {kept.step} at {kept.path} ({say.size(kept.bytes)}, {known})"
+            yield label, f"step {kept.step} at {kept.path} ({formatting.size(kept.bytes)}, {known})"
     for guard in record.guards:
         if guard.verdict is not None:
             v = guard.verdict
-            numbers = f"{say.number(v.statistic)} against {say.number(v.threshold)}"
+            numbers = f"{formatting.number(v.statistic)} against {formatting.number(v.threshold)}"
             yield "guardrail", f"{guard.metric}: {v.verb}, {v.reason}, {numbers} at step {guard.step}"
     if record.past_grades is not None:
         past = record.past_grades
@@ -125,7 +128,7 @@ def _facts(job: Reading) -> Iterator[tuple[str, str]]:
             if spent > 0:
                 yield (
                     "in Shadow" if job.mode == "Shadow" else "meanwhile",
-                    (f"{say.gpu_hours(spent)} of service while it was, or would be, {what}"),
+                    (f"{formatting.gpu_hours(spent)} of service while it was, or would be, {what}"),
                 )
     for found in troubles(job):
         yield "trouble", f"{found[0]}: {found[1]}"
@@ -134,19 +137,19 @@ def _facts(job: Reading) -> Iterator[tuple[str, str]]:
 def _scores(job: Reading) -> Iterator[tuple[str, str]]:
     record = job.record
     if record.best is not None:
-        yield "best", f"{say.number(record.best.score)} at step {record.best.step}"
+        yield "best", f"{formatting.number(record.best.score)} at step {record.best.step}"
         if record.awaiting is not None:
             yield "awaiting", _awaiting(job, record.best, record.awaiting)
     if record.evals:
         newest = record.evals[-1]
-        text = f"{say.number(newest.score)} at step {newest.step}"
+        text = f"{formatting.number(newest.score)} at step {newest.step}"
         if newest.stderr is not None:
-            text += f" (standard error {say.number(newest.stderr)})"
+            text += f" (standard error {formatting.number(newest.stderr)})"
         if record.best is not None and newest.step != record.best.step:
             gap = abs(newest.score - record.best.score)
             worse = (newest.score < record.best.score) is job.maximize
             share = f", {gap / abs(record.best.score):.1%}" if record.best.score else ""
-            text += f": {say.number(gap)}{share} {'worse' if worse else 'better'} than the best"
+            text += f": {formatting.number(gap)}{share} {'worse' if worse else 'better'} than the best"
         yield "newest", text
     if record.evals_seen or record.evals_missed:
         missed = f", {record.evals_missed} gone before they were read" if record.evals_missed else ""
@@ -162,7 +165,7 @@ def _awaiting(job: Reading, best: Best, awaiting: Best) -> str:
     else:
         why = "is the best if later evals show that the one above is none"
     where = f"pinned beside, at {beside.path}" if pinned and beside is not None else "not pinned yet"
-    return f"{say.number(awaiting.score)} at step {awaiting.step}: {why}; its checkpoint is {where}"
+    return f"{formatting.number(awaiting.score)} at step {awaiting.step}: {why}; its checkpoint is {where}"
 
 
 def troubles(job: Reading) -> Iterator[tuple[str, str]]:
@@ -220,7 +223,7 @@ def _next_steps(job: Reading) -> Iterator[tuple[str, str]]:
 
 def document(job: Reading, found: Explanation) -> dict[str, Any]:
     """Return all of it as JSON."""
-    from controller.cli.reading import kept, point
+    from controller.cli.job_view import kept, point
 
     record, decision = job.record, job.record.decision
     verdict = record.rule.verdict if record.rule is not None else None
@@ -242,7 +245,7 @@ def document(job: Reading, found: Explanation) -> dict[str, Any]:
             {"type": x.type, "status": x.status, "reason": x.reason, "message": x.message}
             for x in record.conditions
         ],
-        "stages": [{"time": say.moment(at), "what": what} for at, what in found.stages],
+        "stages": [{"time": formatting.moment(at), "what": what} for at, what in found.stages],
         "next": [command for command, _ in found.next_steps],
     }
     if decision is not None:
