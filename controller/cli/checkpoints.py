@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller import names
-from controller.cli import output, say
+from controller.cli import formatting, output
 from controller.cli.failure import Exit, Failure, command
 from controller.cli.table import Column, render
 from controller.cli.terminal import terminal
@@ -128,7 +128,7 @@ def _page(found: Sequence[Listed], chosen: Recognised) -> list[str]:
 def _row(one: Listed) -> list[str]:
     whole = "yes" if one.problem is None else "no"
     told = [one.problem or one.loads]
-    row = [str(one.step), one.name, whole, one.evidence or "-", say.size(one.bytes)]
+    row = [str(one.step), one.name, whole, one.evidence or "-", formatting.size(one.bytes)]
     if one.pinning is not None:
         row.append(one.pinning.method or "no")
         told += [one.pinning.problem] if one.pinning.problem else []
