@@ -1,4 +1,4 @@
-"""A job's own curve, with what was decided on it."""
+"""Draw a job's eval curve in the terminal, with its best and its stop marked."""
 
 from __future__ import annotations
 

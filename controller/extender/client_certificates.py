@@ -1,4 +1,4 @@
-"""When the certificate of whoever asks ends.
+"""Remember when the client certificate ends that last asked the extender: kube-scheduler's.
 
 A kube-scheduler that is not the chart's may hold a copy in its configuration, which nobody renews with the
 Secret, and whose end is seen nowhere else.

@@ -1,4 +1,4 @@
-"""From the watch cache to the ledger: each change as it comes."""
+"""Keep the ledger of reserved GPUs in step with the watch cache, change by change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an event is at another place in the one run than in the other: what is recorded bears out, no more.
+"""Find the cause of each difference in order between two runs, only where what both recorded shows it.
 
 Where a cause has a size, it has the sign of the move (the cluster's time, less the simulator's), and is at
 least half as large. Others tell who came first, or what an event came after in either run.
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.parity.ends import close, end
+from controller.parity.end_causes import close, end
 from controller.parity.run_pair import TIE, Both, Cause, signed
-from controller.parity.run_timeline import Lives
-from controller.parity.starts import preempt, start
+from controller.parity.run_timeline import RunTimeline
+from controller.parity.start_causes import preempt, start
 from controller.parity.timeline import Event, How
 
 
@@ -52,7 +52,7 @@ def alone(both: Both, event: Event) -> Cause:
     return _follows(both, event, mine) or Cause("unexplained", f"not in the {where}")
 
 
-def _back(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
+def _back(both: Both, event: Event, mine: RunTimeline, theirs: RunTimeline) -> Cause:
     """Of a stay that only one run has: it had been preempted in that run only, or waited on in the other."""
     left = mine.preempted_before(event)
     if left is not None and left.name not in theirs.events:
@@ -61,7 +61,7 @@ def _back(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
     return Cause("order", f"it came {both.after(mine, event)}; in the {both.called(theirs)} it {there}")
 
 
-def _made_way(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
+def _made_way(both: Both, event: Event, mine: RunTimeline, theirs: RunTimeline) -> Cause:
     """Return whom a preemption that only one run has was for, and what was of that in the other one."""
     where = both.called(theirs)
     if (over := theirs.over(event.key, event.time)) is not None:
@@ -93,12 +93,12 @@ def _moved(both: Both, event: Event, by: float) -> Cause:
     return found or _follows(both, event, both.cluster) or Cause("unexplained", "")
 
 
-def _follows(both: Both, event: Event, mine: Lives) -> Cause | None:
+def _follows(both: Both, event: Event, mine: RunTimeline) -> Cause | None:
     """Return the same job's last difference before it."""
     at = mine.events[event.name].time
     before = [e for n, e in mine.events.items() if e.key == event.key and e.time < at and n in both.differing]
     return Cause("follows", f"after {max(before)}") if before else None
 
 
-def _apart(side: Lives, one: Event, other: Event) -> float:
+def _apart(side: RunTimeline, one: Event, other: Event) -> float:
     return abs(side.events[one.name].time - side.events[other.name].time)

@@ -1,4 +1,4 @@
-"""What the cluster itself takes, measured by a run of its own, and given to the simulator as `Latencies`.
+"""Measure a cluster's own delays by a run of its own, for the simulator as `Latencies`.
 
 The run has nothing of the trace but the nodes and the number of arenas: gangs that fill them, and short ones,
 healthy and falling, that make srtf preempt the long ones. Each delay is the

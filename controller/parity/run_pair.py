@@ -1,4 +1,4 @@
-"""Two runs of one trial side by side, and what a cause of a difference between them is."""
+"""The simulator's and the cluster's run of one trial as a pair, and the causes of their differences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controller.parity.calibration import Calibration
 from controller.parity.facts import Facts
-from controller.parity.run_timeline import Lives, Name
+from controller.parity.run_timeline import Name, RunTimeline
 from controller.parity.timeline import Event, Timeline
 
 TIE = 1.0  # s
@@ -60,7 +60,7 @@ class Both:
             differing: events that differ between the two runs.
         """
         soon = TIE + calibration.mean("handover_delay")
-        self.sim, self.cluster = Lives(sim, soon), Lives(cluster, soon)
+        self.sim, self.cluster = RunTimeline(sim, soon), RunTimeline(cluster, soon)
         self.facts: Mapping[str, Facts] = {one.key: one for one in facts}
         self.mean = calibration.mean
         self.differing = differing
@@ -69,7 +69,7 @@ class Both:
         """By how much later (s) an event of both was on the cluster."""
         return self.cluster.events[event.name].time - self.sim.events[event.name].time
 
-    def trained(self, side: Lives, key: str, number: int) -> float:
+    def trained(self, side: RunTimeline, key: str, number: int) -> float:
         """Return how much of its training (s) a run had behind it at that start."""
         place = side.place(key, number)
         facts = self.facts.get(key)
@@ -80,14 +80,14 @@ class Both:
         lost = self.mean("start_delay") + self.mean("suspend_delay")
         return sum(max(0.0, stay.freed - stay.admitted - lost) for stay in side.jobs[key].stays[:place])
 
-    def sides(self, cluster: bool) -> tuple[Lives, Lives]:
+    def sides(self, cluster: bool) -> tuple[RunTimeline, RunTimeline]:
         """Return (the cluster, the simulator), or the other way round if ``cluster`` is false."""
         return (self.cluster, self.sim) if cluster else (self.sim, self.cluster)
 
-    def other(self, side: Lives) -> Lives:
+    def other(self, side: RunTimeline) -> RunTimeline:
         return self.sim if side is self.cluster else self.cluster
 
-    def after(self, side: Lives, event: Event) -> str:
+    def after(self, side: RunTimeline, event: Event) -> str:
         """Return what an event came after, and when that was in the other run: ``.1 s after start of b
         (…)``."""
         there, moment = self.other(side), side.before(event)
@@ -95,7 +95,7 @@ class Both:
         said = "never" if when is None else f"{when:.1f} s"
         return f"{max(0.0, event.time - moment.time):.1f} s after {moment} ({self.called(there)}: {said})"
 
-    def called(self, side: Lives) -> str:
+    def called(self, side: RunTimeline) -> str:
         return "cluster" if side is self.cluster else "simulator"
 
 

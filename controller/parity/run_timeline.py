@@ -1,4 +1,4 @@
-"""One run of a trial, to be asked who waited, who left before whom, and what an event came right after."""
+"""The timeline of one run, to be asked: who waited, who left before whom, what an event came after."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TimelineEvent:
                 return f"{self.key}'s coming {'back ' if self.number > 1 else ''}into the queue"
 
 
-class Lives:
+class RunTimeline:
     """A timeline by the names of its events, its stays numbered (`controller.parity.pairing`). A job's last
     stay is the only one that no preemption ended."""
 

@@ -1,5 +1,4 @@
-"""How far a mean JCT goes astray because delays are not their means: a trial simulated again and again, each
-time with other ones.
+"""The scatter of a mean JCT by chance: one trial simulated again and again, each time with other delays.
 
 Which of two jobs ends first, and by that who gets which GPUs, is often a matter of less than the delays
 scatter by; in a queue of gangs one such moment moves what comes after it by minutes. A cluster's run is one

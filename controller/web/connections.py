@@ -1,4 +1,4 @@
-"""Who is connected to this process's servers, and who has to leave when there are too many.
+"""Count the connections to this process's servers; where there are too many, one that waits is closed.
 
 A connection costs a file descriptor before anything is known of who opened it. So all servers of a process
 share one book: so many connections in all, so many of each server, so many of each peer there. Where a new

@@ -1,4 +1,4 @@
-"""What a plane says of itself: its processes, and whether it is up."""
+"""The status of a local control plane: its processes, and whether it is up."""
 
 import dataclasses
 

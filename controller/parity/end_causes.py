@@ -1,4 +1,4 @@
-"""Why a stop or an end came later or earlier in the one run, or is in one of them only."""
+"""Find the cause of a stop or an end that is earlier or later in one run, or in one run only."""
 
 from __future__ import annotations
 

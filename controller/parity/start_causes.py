@@ -1,9 +1,9 @@
-"""Why a start or a preemption came later or earlier in the one run than in the other: what it came after."""
+"""Find the cause of a start or a preemption that is earlier or later in one run: what it came after."""
 
 from __future__ import annotations
 
 from controller.parity.run_pair import TIE, Both, Cause, bears, longer, signed
-from controller.parity.run_timeline import SKEW, Lives, TimelineEvent, meet
+from controller.parity.run_timeline import SKEW, RunTimeline, TimelineEvent, meet
 from controller.parity.timeline import Event, How
 
 _TRAINED = 0.2  # s of training more or less that are told where they may have decided who is first
@@ -99,7 +99,7 @@ def _overtaken(both: Both, event: Event, moved: float) -> Cause | None:
     return Cause("follows" if before else "order", words, moved, gap * (1 if moved > 0 else -1))
 
 
-def _why_first(both: Both, event: Event, first: Event, late: Lives) -> str:
+def _why_first(both: Both, event: Event, first: Event, late: RunTimeline) -> str:
     """Return what was other of two jobs when the one run started the one first, and the other the other."""
     early = both.other(late)
     theirs = early.events[event.name].time
@@ -115,7 +115,7 @@ def _why_first(both: Both, event: Event, first: Event, late: Lives) -> str:
     return f"on the cluster {' and '.join(said)}" if said else f"it came {both.after(late, first)}"
 
 
-def _trained(both: Both, side: Lives, start: Event) -> float:
+def _trained(both: Both, side: RunTimeline, start: Event) -> float:
     """Return how much of its training (s) a job had behind it at a start, or at its last one if it has not
     that."""
     known = side.events.get(start.name) or side.last_start(start.key)
