@@ -6,7 +6,8 @@ from pathlib import Path
 
 from controller.kube.client import Api, Object
 from controller.kube.errors import ApiError
-from controller.kube.resources import CLAIMS, PERSISTENT_VOLUMES
+from controller.kube.resources import CLAIMS
+from deploy.local.agent.resources import PERSISTENT_VOLUMES
 
 
 class ClaimError(Exception):

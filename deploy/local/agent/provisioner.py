@@ -18,9 +18,10 @@ from controller import log as logs
 from controller.kube.client import Api, Object
 from controller.kube.errors import AlreadyExists, ApiError, NotFound
 from controller.kube.kubeconfig import as_caller
-from controller.kube.resources import CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from controller.kube.resources import CLAIMS
 from deploy.local.agent.events import Recorder
 from deploy.local.agent.follow import follow
+from deploy.local.agent.resources import PERSISTENT_VOLUMES, STORAGE_CLASSES
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from controller.kube.client import Api, Object
-from controller.kube.resources import CONFIGMAPS, SECRETS, SERVICE_ACCOUNTS
+from controller.kube.resources import CONFIGMAPS, SECRETS
 from deploy.local.agent.follow import follow
+from deploy.local.agent.resources import SERVICE_ACCOUNTS
 
 KINDS = {kind.plural: kind for kind in (CONFIGMAPS, SECRETS)}
 _FIRST_ANSWER = 10.0  # s
