@@ -409,6 +409,9 @@ class Run(Status):
         default=None, description="Step to score beside each eval, on that eval's fresh prompts."
     )
     uid: Word | None = Field(default=None, description="uid of the RLHFJob.")
+    scrape_interval: NumberText | None = Field(
+        default=None, description="Seconds between two reads of the trainer's metrics; absent: 15."
+    )
 
 
 class Printed(Status):

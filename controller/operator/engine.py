@@ -25,9 +25,9 @@ from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
 from controller.kube.informer import Informer, Taker, informers
 from controller.kube.kopf_session import KopfSession
+from controller.kube.namespaced_watch import follow
 from controller.kube.packed import Key, Stored
 from controller.kube.resources import BY_KOPF, GPUPOOLS, RLHFJOBS, Resource
-from controller.kube.spread import follow
 from controller.kube.trim import Object
 from controller.kube.versioned import Stale
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper

@@ -13,7 +13,7 @@ from kueue_objects import (
 )
 
 from controller import workloads
-from controller.checkpoints.jobs import unsuspend_patch
+from controller.checkpoints.access_jobs import unsuspend_patch
 from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from controller import names, workloads
-from controller.checkpoints.jobs import AccessSettings, access_job
+from controller.checkpoints.access_jobs import AccessSettings, access_job
 from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes

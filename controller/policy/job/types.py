@@ -620,6 +620,7 @@ class RunFile:
     stop: bool = False
     reference_step: int | None = None  # step to score beside each eval on its fresh prompts (`Paired`)
     uid: str = ""  # of the RLHFJob
+    scrape_interval: float = 15.0  # s: how long a trainer that has ended stays for its last eval to be read
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from controller import log
 from controller.api import convert
 from controller.api.gpupool import GPUPool, GPUPoolStatus
-from controller.api.rules import rule_and_modifiers
+from controller.api.rule_unions import rule_and_modifiers
 from controller.kube import wire
 from controller.kube.cache import key_of
 from controller.kube.client import Api
