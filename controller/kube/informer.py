@@ -73,7 +73,8 @@ class Informer:
     def __init__(self, resource: Resource, namespace: str, taker: Taker, relist: float) -> None:
         self.resource, self.namespace = resource, namespace
         self._taker, self._relist = taker, relist
-        self._waiting: dict[Key, tuple[Object, bool]] = {}  # what kopf has yet to call the handler of
+        # What kopf has yet to call the handler of: by key the object's states, each with whether it is gone.
+        self._waiting: dict[Key, list[tuple[Object, bool]]] = {}
         self._handed_on = asyncio.Event()  # nothing waits
         self._handed_on.set()
         self._untaken = False  # something was handed on that the taker may not have come to yet
@@ -90,12 +91,11 @@ class Informer:
 
     def hand_on(self, key: Key) -> None:
         """Give the taker what waits under this key, if anything does: one call may serve several events."""
-        found = self._waiting.pop(key, None)
+        for state in self._waiting.pop(key, ()):
+            self._untaken = True
+            self._taker.loop.call_soon_threadsafe(self._taker.event, self.resource, *state)
         if not self._waiting:
             self._handed_on.set()
-        if found is not None:
-            self._untaken = True
-            self._taker.loop.call_soon_threadsafe(self._taker.event, self.resource, *found)
 
     async def page(self, page: Object, first: bool) -> Object:
         """Take in a page of a LIST, the first one or another; return what kopf is told of it."""
@@ -129,11 +129,11 @@ class Informer:
         try:
             async for piece in content.iter_any():
                 *lines, rest = (rest + piece).split(b"\n")
-                told = [await self._told(line) for line in lines if line.strip()]
+                for line in filter(None, lines):
+                    yield await self._told(line)
                 if len(rest) > ANSWER_MOST:
                     raise ValueError(f"an event of more than {ANSWER_MOST} bytes")
                 self._heard()
-                yield b"".join(told)
                 await self._taken_in()
                 if time.monotonic() >= self._due:
                     break
@@ -182,7 +182,7 @@ class Informer:
         return _line({"type": kind, "object": self._identity(obj)})
 
     def _wait(self, obj: Object, gone: bool) -> None:
-        self._waiting[key_of(obj)] = obj, gone
+        self._waiting.setdefault(key_of(obj), []).append((obj, gone))
         self._handed_on.clear()
 
     def _identity(self, obj: Mapping[str, Any]) -> Object:

@@ -59,7 +59,7 @@ class Server:
         self.watches: list[tuple[str, int]] = []  # (path, version)
         self.refuse: Callable[[str, str], int] = lambda verb, path: 200  # a status instead
         self.edit: Callable[[bytes], bytes] = lambda body: body  # of a page
-        self.open: list[asyncio.Queue[bytes | None]] = []
+        self.open: list[tuple[Resource, asyncio.Queue[bytes | None]]] = []  # watches
         self._log: list[tuple[Resource, str, Object]] = []
 
     async def __aenter__(self) -> Server:
@@ -94,17 +94,18 @@ class Server:
 
     def _tell(self, resource: Resource, kind: str, obj: Object) -> None:
         self._log.append((resource, kind, json.loads(json.dumps(obj))))
-        for stream in self.open:
+        for _, stream in self.open:
             stream.put_nowait(b"")
 
-    def say(self, line: bytes) -> None:
-        """Write into all watches."""
-        for stream in self.open:
-            stream.put_nowait(line + b"\n")
+    def say(self, line: bytes, about: Resource = RLHFJOBS) -> None:
+        """Write into the watches of a kind."""
+        for resource, stream in self.open:
+            if resource == about:
+                stream.put_nowait(line + b"\n")
 
     def cut(self) -> None:
         """End all watches."""
-        for stream in self.open:
+        for _, stream in self.open:
             stream.put_nowait(None)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
@@ -163,7 +164,7 @@ class Server:
         self.watches.append((request.path, since))
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         stream: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.open.append(stream)  # first: who has the answer's head counts on it
+        self.open.append((resource, stream))  # first: who has the answer's head counts on it
         stream.put_nowait(b"")
         told = 0
         try:
@@ -180,7 +181,7 @@ class Server:
         except TimeoutError:
             pass
         finally:
-            self.open.remove(stream)
+            self.open.remove((resource, stream))
         return response
 
 

@@ -111,6 +111,20 @@ def test_an_object_nested_5000_deep_is_put_aside_and_the_others_go_on() -> None:
     run(story)
 
 
+def test_all_states_of_an_object_are_handed_on_in_their_order() -> None:
+    async def story(server: Server) -> None:
+        async with world(server) as made:
+            await made.until(lambda: made.cache.complete and len(server.open) == 2)
+            states = [("ADDED", 201), ("DELETED", 202), ("ADDED", 203), ("MODIFIED", 204)]
+            lines = [json.dumps({"type": kind, "object": rlhfjob("run", at)}) for kind, at in states]
+            server.say("\n".join(lines).encode())
+            await made.until(lambda: len(made.events) >= 4)
+            assert made.events == [("run", kind == "DELETED") for kind, _ in states]
+            assert made.names() == ["run"]
+
+    run(story)
+
+
 def test_chosen_namespaces_are_listed_and_watched_one_by_one() -> None:
     async def story(server: Server) -> None:
         for namespace in "abc":
@@ -172,7 +186,9 @@ def test_whatever_a_watch_says_instead_of_an_event_it_lists_anew(line: bytes) ->
         async with world(server) as made:
             await made.until(lambda: made.cache.complete and len(server.open) == 2)
             server.remove(RLHFJOBS, "ns/gone", silently=True)
-            server.say(line)
+            before = json.dumps({"type": "ADDED", "object": rlhfjob("before", server.version)}).encode()
+            server.say(before + b"\n" + line)  # in one piece
+            await made.until(lambda: ("before", False) in made.events, "what came before the fault")
             await made.until(lambda: made.names() == [], "a LIST that lacks it")
             await sees(made, server, "next")
 
@@ -268,7 +284,7 @@ def test_what_the_taker_fails_at_ends_kopf(caplog: pytest.LogCaptureFixture) -> 
         async with world(server) as made:
             await made.until(lambda: made.cache.complete)
             made.cache.stores[GPUPOOLS].replace([], 10**15)  # the cluster is not at that version yet
-            server.say(ERROR % 410)
+            server.say(ERROR % 410, GPUPOOLS)
             await until(made.thread.ended.is_set, "kopf to give up")
             assert "restored from a backup" in caplog.text
 
