@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Self, cast
+from urllib.parse import urlsplit
 
 import aiohttp
 import kopf
 from aiohttp.client_middlewares import ClientHandlerType
 from aiohttp.hdrs import AUTHORIZATION
-from yarl import URL
 
 from controller import log
 from controller.kube.backoffs import JitteredBackoffs
@@ -76,7 +76,7 @@ class KopfSession:
     ) -> None:
         self._connection, self._hook = connection, hook
         self.informers = informers
-        root = URL(connection.configuration.host).path.rstrip("/")
+        root = urlsplit(connection.configuration.host).path.rstrip("/")
         self._by_path = {root + i.resource.path(i.namespace or None): i for i in informers}
         self._by_namespace = {(i.resource, i.namespace): i for i in informers}
         self._session: aiohttp.ClientSession | None = None
