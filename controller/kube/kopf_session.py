@@ -27,6 +27,7 @@ from controller.kube.resources import Resource
 _logger = log.get("evalstop.kube.kopf")
 
 _GONE = 410
+_SCHEME = "Bearer"
 _TIMEOUT = aiohttp.ClientTimeout(total=30.0, sock_connect=5.0)
 
 
@@ -159,7 +160,7 @@ class KopfSession:
         except (OSError, NoCredentials) as error:  # it is being replaced: kopf asks again
             raise aiohttp.ClientConnectionError(f"no token: {error}") from error
         if token:
-            request.headers[AUTHORIZATION] = f"Bearer {token}"
+            request.headers[AUTHORIZATION] = f"{_SCHEME} {token}"
         informer = self._by_path.get(request.url.path)
         if informer is None:
             return await handler(request)

@@ -38,6 +38,7 @@ async def startup(settings: kopf.OperatorSettings, memo: KopfSession, **_: Any) 
     settings.watching.chunk_size = PAGE
     settings.queueing.idle_timeout = 0.2  # s for which the task and queue of an object outlast its last event
     settings.process.ultimate_exiting_timeout = None  # it would SIGKILL us; the engine owns the exit
+    # In our domain: two operators by kopf that share its own would each take the other's for theirs.
     settings.persistence.finalizer = f"{names.GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"kopf.{names.GROUP}")
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=f"kopf.{names.GROUP}")
