@@ -1,4 +1,4 @@
-"""SIGTERM and SIGKILL in the middle of a save: what lies there afterwards, and where the next start goes on."""
+"""SIGTERM and SIGKILL in the middle of a save: what lies there then, and where the next start goes on."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ PIECE_S = 0.004
 
 
 def train(out: Path, run: Path, marker: int) -> None:
-    """One trainer process of the stand-in loop, from where it resumes; it saves each second step, in place."""
+    """One trainer process, from where it resumes on; it saves each second step, in place."""
     transformers = types.ModuleType("transformers")
     transformers.TrainerCallback = object  # type: ignore[attr-defined]
     sys.modules["transformers"] = transformers
-    from evalstop_client.hf import EvalStop
     from test_trainer_hf import GOLD, Trainer
+
+    from evalstop_client.hf import EvalStop
 
     class Slow(Trainer):
         def _save_checkpoint(self) -> None:
@@ -72,7 +73,9 @@ def steps_of(out: Path) -> dict[int, bool]:
     found = {}
     for folder in out.glob("checkpoint-*"):
         files = [folder / f"model-{piece}" for piece in range(PIECES)]
-        whole = all(f.is_file() and f.read_bytes() == b"w" * 64 + bytes([n]) * 64 for n, f in enumerate(files))
+        whole = all(
+            f.is_file() and f.read_bytes() == b"w" * 64 + bytes([n]) * 64 for n, f in enumerate(files)
+        )
         state = folder / "trainer_state.json"
         found[int(folder.name.partition("-")[2])] = whole and state.is_file() and state.read_bytes() != b""
     return found
@@ -91,7 +94,7 @@ def world(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def interrupt(out: Path, run: Path, pick: random.Random, grace: float | None) -> int:
-    """Send SIGTERM while it saves, and SIGKILL after ``grace`` s if it is still there; return its exit code."""
+    """Send SIGTERM while it saves, and SIGKILL after ``grace`` s if it still runs; return its exit code."""
     pid, saving = start(out, run)
     try:
         for _ in range(pick.randint(1, 3)):
@@ -131,7 +134,9 @@ def test_after_sigkill_in_the_grace_period_the_next_start_takes_the_newest_whole
         recorded = {record.step for record in _records(out) if record.whole(out)}
         assert at == max(recorded, default=0), number
         assert at == 0 or lie[at], f"kill {number}: it resumes from checkpoint-{at}, which is torn"
-        assert at >= max((step for step, whole in lie.items() if whole), default=0) - 2, "one save lost at most"
+        assert at >= max((step for step, whole in lie.items() if whole), default=0) - 2, (
+            "one save lost at most"
+        )
         clear(out)
     assert torn >= 5, "the kills have torn something"
 

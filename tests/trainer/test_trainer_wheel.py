@@ -30,7 +30,8 @@ os.makedirs(folder)
 open(folder + "/w", "w").write("x")
 run.saved(5, folder)
 run.evaluated(5, {"gold": 0.5, "gold_std": 0.8}, samples=64)
-request = urllib.request.Request("http://127.0.0.1:%d/metrics" % client.serve(), headers={"User-Agent": "evalstop"})
+url = "http://127.0.0.1:%d/metrics" % client.serve()
+request = urllib.request.Request(url, headers={"User-Agent": "evalstop"})
 page = urllib.request.urlopen(request, timeout=30).read().decode()
 run.finish()
 print(json.dumps([page, evalstop_client.__file__, run.resume_path(os.environ["FOLDER"] + "/out")]))
@@ -46,7 +47,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if path.suffix in (".py", ".toml", ".md", ".typed") and "egg-info" not in str(path):
             (source / path.relative_to(CLIENT)).parent.mkdir(parents=True, exist_ok=True)
             (source / path.relative_to(CLIENT)).write_bytes(path.read_bytes())
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
     subprocess.run([*build, "-w", str(out), str(source)], check=True, cwd=out)
     (found,) = out.glob("*.whl")
     return found
@@ -74,7 +84,11 @@ def test_it_runs(version: str, wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(run))
     environ = {"PYTHONPATH": str(tmp_path / "site"), "FOLDER": str(tmp_path)}
     done = subprocess.run(
-        [python, "-X", "dev", "-W", "error", "-c", RUN], env=environ, capture_output=True, text=True, cwd=tmp_path
+        [python, "-X", "dev", "-W", "error", "-c", RUN],
+        env=environ,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     page, where, resumes = json.loads(done.stdout)

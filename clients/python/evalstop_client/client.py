@@ -469,7 +469,9 @@ class EvalStopClient:
         if full:
             if not self._full_told:
                 self._full_told = True
-                log.warning("evals of %s ignored: %d other metrics are reported already", metric, METRICS_KEPT)
+                log.warning(
+                    "evals of %s ignored: %d other metrics are reported already", metric, METRICS_KEPT
+                )
         else:
             log.warning("eval of %s at step %d ignored: step %d was reported already", metric, step, last)
         return False
