@@ -36,7 +36,7 @@ def test_any_metric_and_value_is_read_or_refused_by_name(
     if is_name(metric, 200):
         told = c.report_eval(metric, step, score, stderr, samples, proxy=proxy)
     else:
-        with pytest.raises(ValueError, match="^metric: expected a name of 1 to 200 characters"):
+        with pytest.raises(ValueError, match=r"^metric: expected a name of 1 to 200 characters"):
             c.report_eval(metric, step, score, stderr, samples, proxy=proxy)
     c.set_progress(step, None, proxy=proxy, kl=stderr, loss=score)
     view = parse(c.exposition(), metric)
@@ -53,7 +53,7 @@ def test_any_metric_and_value_is_read_or_refused_by_name(
 @given(TEXTS)
 def test_any_evaluator_is_read_or_refused(version: str) -> None:
     if not is_name(version, 128):
-        with pytest.raises(ValueError, match="^evaluator: expected a name of 1 to 128 characters"):
+        with pytest.raises(ValueError, match=r"^evaluator: expected a name of 1 to 128 characters"):
             client(evaluator=version)
         return
     c = client(evaluator=version)

@@ -75,7 +75,7 @@ class EvalStop(Callback):
             trainer.should_stop = True
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Save, then report (pytorch/loops/evaluation_loop.py 334); a check before the training is no eval."""
+        """Save, then report (pytorch/loops/evaluation_loop.py 334); that before the training is none."""
         if getattr(trainer, "sanity_checking", False):
             return
         step = int(trainer.global_step)

@@ -139,7 +139,7 @@ def watch(base: Any, made: EvalStop | None = None) -> None:
 
 
 def install() -> None:
-    """Follow the trainer in the process that imports it; each process of a Ray job calls this at its start."""
+    """Follow the trainer in the process that imports it; each of a Ray job's calls this at its start."""
     if MODULE in sys.modules:
         watch(sys.modules[MODULE].BasePPOTrainer)
     else:
