@@ -14,7 +14,8 @@ from controller.checkpoints.errors import AccessError
 from controller.checkpoints.jobs import parse_result
 from controller.checkpoints.pins import parse_pin
 from controller.checkpoints.request import Request, Source
-from controller.policy.job.types import Operation, StartAccess
+from controller.policy.job.record import Operation
+from controller.policy.job.types import StartAccess
 from tests.support.trainers_files import plain, save
 
 OWNER = "0f2a1bb7-uid"

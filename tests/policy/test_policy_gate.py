@@ -9,20 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.status import GUARD_STATE_MAX, RULE_STATE_MAX
 from controller.api.values import state_text
 from controller.policy.job.evals import RuleInUse, absorb, rewind, stand
 from controller.policy.job.guardrails import watch
-from controller.policy.job.types import (
-    Best,
-    Desired,
-    Direction,
-    Guardrail,
-    JobRecord,
-    MetricPoints,
-    ScrapeOutcome,
-    ScrapeView,
-)
+from controller.policy.job.record import GUARD_STATE_MAX, RULE_STATE_MAX, Best, JobRecord
+from controller.policy.job.types import Desired, Direction, Guardrail, MetricPoints, ScrapeOutcome, ScrapeView
 from controller.policy.stopping import RULES, ParamError, gate, make_rule
 from controller.policy.types import (
     Attempt,

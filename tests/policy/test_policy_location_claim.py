@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.job import conditions as c
-from controller.policy.job.types import AccessView, Condition, Operation, Page, RunState, StartAccess
+from controller.policy.job.record import Condition, Operation
+from controller.policy.job.types import AccessView, Page, RunState, StartAccess
 from controller.policy.pool import job_outcomes
 from controller.policy.types import Attempt, EvalPoint, Preemption
 from tests.support.policy_world import Job, PolicyWorld

@@ -23,16 +23,8 @@ from controller.policy.job import (
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import better, keepable
-from controller.policy.job.types import (
-    AccessView,
-    Best,
-    ForgetAccess,
-    InFlight,
-    JobRecord,
-    Operation,
-    ProtectedCheckpoint,
-    StartAccess,
-)
+from controller.policy.job.record import Best, InFlight, JobRecord, Operation, ProtectedCheckpoint
+from controller.policy.job.types import AccessView, ForgetAccess, StartAccess
 from controller.policy.types import Attempt, Mode
 from controller.policy.wording import whole_by
 

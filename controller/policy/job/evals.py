@@ -16,17 +16,8 @@ from typing import Any
 
 from controller.names import EVALS_KEPT
 from controller.policy.job import lives
-from controller.policy.job.types import (
-    READINGS_KEPT,
-    Best,
-    Desired,
-    Direction,
-    JobRecord,
-    ProtectedCheckpoint,
-    ProxyMetric,
-    RuleRecord,
-    ScrapeView,
-)
+from controller.policy.job.record import READINGS_KEPT, Best, JobRecord, ProtectedCheckpoint, RuleRecord
+from controller.policy.job.types import Desired, Direction, ProxyMetric, ScrapeView
 from controller.policy.stopping import MODIFIERS, RULES, StopRule, gate, make_rule, rule_fingerprint
 from controller.policy.types import (
     Attempt,

@@ -40,17 +40,15 @@ from controller.policy.job.comparability import begin_anew
 from controller.policy.job.context import PlanContext
 from controller.policy.job.estimates import stated
 from controller.policy.job.evals import RuleInUse, absorb, begin_life, ignored_steps, settle_agreeing
+from controller.policy.job.record import JobRecord, Operation, RunFile
 from controller.policy.job.resume import answer_early, resume
 from controller.policy.job.service import attained
 from controller.policy.job.stop import after_suspend, carry_out_stop, user_stop
 from controller.policy.job.types import (
     CreateWorkload,
     Desired,
-    JobRecord,
     Observed,
-    Operation,
     Plan,
-    RunFile,
     RunState,
     ScrapeOutcome,
     ScrapeView,

@@ -14,10 +14,10 @@ from controller.policy.job import conditions as c
 from controller.policy.job import endings, external_queue, retention, withdrawal
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, settle_agreeing
+from controller.policy.job.record import Decision
 from controller.policy.job.service import attained
 from controller.policy.job.types import (
     CreateWorkload,
-    Decision,
     Plan,
     ReadMetrics,
     ScrapeOutcome,

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.api.gpupool import HandoverStatus
+from controller.api.values import timestamp
 from controller.policy.job import RuleInUse
+from controller.policy.pool import Handover as StoredHandover
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
 from controller.policy.wording import ELSEWHERE, UID
@@ -289,16 +290,13 @@ def stages_of(job: Job, handed_to: str) -> list[tuple[str, float | None]]:
     ]
 
 
-def handover(pool: str, back: HandoverStatus, viewer: Viewer) -> Handover:
+def handover(pool: str, back: StoredHandover, viewer: Viewer) -> Handover:
     """Return a handover as the page shows it, without names of jobs that the viewer may not read."""
-    from controller.api.values import seconds
-
-    start = seconds(back.decided_time)
     times = (
-        ("secured", back.secured_time),
-        ("suspended", back.suspended_time),
-        ("pods gone", back.pods_gone_time),
-        ("running", back.running_time),
+        ("secured", back.secured),
+        ("suspended", back.suspended),
+        ("pods gone", back.pods_gone),
+        ("running", back.running),
     )
     return Handover(
         pool=pool,
@@ -306,8 +304,8 @@ def handover(pool: str, back: HandoverStatus, viewer: Viewer) -> Handover:
         target=_named(back.target, viewer) if back.target else "",
         by=back.by,
         gpus=back.gpus,
-        stages=tuple((name, max(0.0, seconds(at) - start)) for name, at in times if at is not None),
-        decided=back.decided_time,
+        stages=tuple((name, max(0.0, at - back.decided)) for name, at in times if at is not None),
+        decided=timestamp(back.decided),
     )
 
 
