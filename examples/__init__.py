@@ -1,0 +1,1 @@
+"""What a trainer needs, and trainers that show it."""

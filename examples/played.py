@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from examples.evalstop_client import EvalStopClient
+from evalstop_client.client import EvalStopClient
 from examples.trainer.termination import EXIT_TERMINATED, Termination
 
 STEPS = 1000  # of a whole run, however long: what its progress is counted in

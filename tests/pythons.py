@@ -77,7 +77,8 @@ def environment(version: str, python: Path) -> Path:
     subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
     pip = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--require-hashes", "-r", ROOT / "requirements.lock"], check=True, cwd=ROOT)
-    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", ROOT], check=True, cwd=ROOT)
+    ours = ["-e", ROOT, "-e", ROOT / "clients" / "python"]
+    subprocess.run([*pip, "--no-deps", "--no-build-isolation", *ours], check=True, cwd=ROOT)
     stamp.write_text(made_from)
     return inside
 

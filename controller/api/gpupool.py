@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from controller import names
-from controller.api import markers, rules
+from controller.api import markers, rule_unions
 from controller.api.base import (
     Count,
     DnsLabel,
@@ -34,9 +34,9 @@ _CLASS = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 if TYPE_CHECKING:
-    QueuePolicy = rules.OneOf
+    QueuePolicy = rule_unions.OneOf
 else:
-    QueuePolicy = rules.union_of("QueuePolicy", "queuePolicy", POLICIES)
+    QueuePolicy = rule_unions.union_of("QueuePolicy", "queuePolicy", POLICIES)
 
 
 class NodeLabel(Spec):

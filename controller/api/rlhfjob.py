@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from controller import names
-from controller.api import markers, rules
+from controller.api import markers, rule_unions
 from controller.api.base import (
     DNS_LABEL_PATTERN,
     Count,
@@ -103,11 +103,11 @@ class Workload(Spec):
 
 
 if TYPE_CHECKING:
-    StopRule = rules.OneOf
-    Modifier = rules.OneOf
+    StopRule = rule_unions.OneOf
+    Modifier = rule_unions.OneOf
 else:
-    StopRule = rules.union_of("StopRule", "stopRule", RULES)
-    Modifier = rules.union_of("Modifier", "modifier", MODIFIERS)
+    StopRule = rule_unions.union_of("StopRule", "stopRule", RULES)
+    Modifier = rule_unions.union_of("Modifier", "modifier", MODIFIERS)
 
 
 class Metric(Spec):
@@ -215,7 +215,7 @@ _PROXIES = "self.filter(m, m.role == 'Proxy').size()"
 class RLHFJobSpec(Spec):
     """One RLHF training run."""
 
-    model_config = extra(markers.cel(*rules.warm_up_rules(RULES, MODIFIERS)))
+    model_config = extra(markers.cel(*rule_unions.warm_up_rules(RULES, MODIFIERS)))
 
     pool: DnsLabel = Field(description="GPUPool whose GPUs it waits for.")
     priority: Annotated[

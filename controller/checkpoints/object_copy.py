@@ -29,7 +29,7 @@ from controller.checkpoints.uploads import Upload
 from controller.checkpoints.workers import each
 
 if TYPE_CHECKING:
-    from controller.checkpoints.objects import ObjectStage, ObjectStore
+    from controller.checkpoints.object_store import ObjectStage, ObjectStore
     from controller.checkpoints.s3 import Bucket
     from controller.checkpoints.store import Read
 

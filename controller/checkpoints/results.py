@@ -14,7 +14,7 @@ from controller.checkpoints.pins import ATTEMPT_PATTERN
 from controller.checkpoints.request import MESSAGE_LIMIT
 from controller.policy.job import AccessView, Operation
 from controller.policy.wording import some
-from controller.strangers import one_line, printable
+from controller.untrusted_text import one_line, printable
 
 Object = Mapping[str, Any]
 

@@ -19,7 +19,7 @@ def open_store(root: str, writer: Writer | None = None, within: str = "") -> Sto
         AccessError: BAD_REQUEST, neither of the two or a scheme that is not supported.
     """
     if "://" in root:
-        from controller.checkpoints.objects import ObjectStore  # imports fsspec: only where it is needed
+        from controller.checkpoints.object_store import ObjectStore  # imports fsspec: only where it is needed
 
         return ObjectStore.at(root, writer)
     return Volume(root, writer, within)

@@ -16,7 +16,7 @@ from controller.cli.failure import Exit, Failure, command, of_api
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
-    from controller.cli.reading import Reading
+    from controller.cli.job_view import Reading
 
 POLL = 1.0  # s between looks of --wait
 
@@ -150,9 +150,9 @@ def resume(
 
 async def read_job(api: CallerApi, name: str) -> Reading:
     """Return the RLHFJob of a name, read."""
-    from controller.cli import cluster, reading
+    from controller.cli import cluster, job_view
 
-    return reading.read(await cluster.job(api, name))
+    return job_view.read(await cluster.job(api, name))
 
 
 async def patch(

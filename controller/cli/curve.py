@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller.cli import say
+from controller.cli import formatting
 from controller.cli.terminal import Terminal, length
 
 # Bit of each dot of a braille character, by column and row (Unicode, block U+2800).
@@ -43,7 +43,7 @@ def draw(curve: Curve, width: int, height: int, screen: Terminal) -> list[str]:
     if not curve.points:
         return [curve.title]
     low, high = _bounds([y for _, y in curve.points] + [m.y for m in curve.marks])
-    labels = [say.number(high - (high - low) * row / max(1, height - 1)) for row in range(height)]
+    labels = [formatting.number(high - (high - low) * row / max(1, height - 1)) for row in range(height)]
     shown = {0, height // 2, height - 1}
     margin = max(length(labels[row]) for row in shown)
     columns = max(8, width - margin - 2)

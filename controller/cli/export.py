@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controller.cli import flags, past
+from controller.cli import flags, history_input
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 
@@ -22,11 +22,11 @@ Out = Annotated[Path | None, typer.Option("--out", help="File to write. Default:
 @command
 @flags.connects
 def export(
-    files: past.Files = None,
+    files: history_input.Files = None,
     out: Out = None,
-    cluster: past.WithCluster = False,
-    pool: past.PoolName = "",
-    no_rotated: past.NotRotated = False,
+    cluster: history_input.WithCluster = False,
+    pool: history_input.PoolName = "",
+    no_rotated: history_input.NotRotated = False,
     namespace: flags.Namespace = "",
     connection: Connection = USUAL,
 ) -> None:
@@ -35,7 +35,7 @@ def export(
     From decision logs, from the RLHFJobs in the cluster (no file named), or both. What is not known, and
     what could not be read, is told on stderr and stands in the trace.
     """
-    trace = past.load(
+    trace = history_input.load(
         files or [],
         cluster=cluster,
         pool=pool,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controller.cli import complete, flags, output, say
+from controller.cli import complete, flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Format
@@ -18,7 +18,7 @@ from controller.cli.terminal import Terminal, terminal
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
-    from controller.cli.reading import Reading
+    from controller.cli.job_view import Reading
 
 Object = dict[str, Any]
 Names = Annotated[
@@ -43,7 +43,7 @@ def get(
 
     -o wide gives a row each, -o json and -o yaml the objects as the cluster has them.
     """
-    from controller.cli import cluster, reading
+    from controller.cli import cluster, job_view
     from controller.cli.watching import Watched, show
     from controller.kube.resources import RLHFJOBS
 
@@ -57,7 +57,7 @@ def get(
             return table(found, chosen, now, screen, first and not no_headers)
         shown = []
         for place, obj in enumerate(found):
-            shown += ([] if first and not place else [""]) + page(reading.read(obj), now, screen)
+            shown += ([] if first and not place else [""]) + page(job_view.read(obj), now, screen)
         return shown
 
     async def work(api: CallerApi) -> None:
@@ -102,7 +102,7 @@ def page(job: Reading, now: float, screen: Terminal) -> list[str]:
             Column("MESSAGE", text=True, gives_way=1),
         )
         rows = [
-            [c.type, str(c.status), c.reason, say.span(max(0.0, now - c.since)), c.message]
+            [c.type, str(c.status), c.reason, formatting.span(max(0.0, now - c.since)), c.message]
             for c in job.record.conditions
         ]
         lines += ["", *render(columns, rows, screen)]
@@ -110,7 +110,7 @@ def page(job: Reading, now: float, screen: Terminal) -> list[str]:
 
 
 def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
-    from controller.cli.reading import rule
+    from controller.cli.job_view import rule
 
     record, spec = job.record, job.spec
     if job.problem:
@@ -125,20 +125,20 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
     yield "attempt", str(record.attempt)
     if record.evals:
         newest = record.evals[-1]
-        yield "newest", f"{say.number(newest.score)} at step {newest.step}"
+        yield "newest", f"{formatting.number(newest.score)} at step {newest.step}"
     if record.best is not None:
-        yield "best", f"{say.number(record.best.score)} at step {record.best.step}"
+        yield "best", f"{formatting.number(record.best.score)} at step {record.best.step}"
     if record.progress is not None:
         p = record.progress
         yield "progress", f"step {p.step} of {p.total_steps} ({p.share:.0%})"
     if record.admission is not None:
         yield "nodes", ", ".join(record.admission.nodes) or "any"
         if record.admission.running_since is not None:
-            yield "running", f"for {say.span(max(0.0, now - record.admission.running_since))}"
+            yield "running", f"for {formatting.span(max(0.0, now - record.admission.running_since))}"
     if record.attained:
-        yield "service", say.gpu_hours(record.attained)
+        yield "service", formatting.gpu_hours(record.attained)
     if record.lost:
-        yield "lost", f"{say.gpu_hours(record.lost)} by {record.preemptions} preemptions"
+        yield "lost", f"{formatting.gpu_hours(record.lost)} by {record.preemptions} preemptions"
     if record.decision is not None:
         by = "its user: " if record.decision.by == "User" else ""
         yield "decision", f"{by}{record.decision.message}"
@@ -154,5 +154,12 @@ def _checkpoints(job: Reading) -> Iterator[list[str]]:
     found += [("resumes from", record.restored)]
     for label, kept in found:
         if kept is not None:
-            score = say.number(kept.score)
-            yield [label, str(kept.step), score, say.size(kept.bytes), kept.digest[:19] + "...", kept.path]
+            score = formatting.number(kept.score)
+            yield [
+                label,
+                str(kept.step),
+                score,
+                formatting.size(kept.bytes),
+                kept.digest[:19] + "...",
+                kept.path,
+            ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from controller.api.values import seconds
-from controller.cli import flags, output, say
+from controller.cli import flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Document
@@ -17,7 +17,7 @@ from controller.cli.terminal import Terminal, terminal
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
-    from controller.cli.reading import Reading
+    from controller.cli.job_view import Reading
 
 Evals = Annotated[bool, typer.Option("--evals/--no-evals", help="The table of evals as well.")]
 
@@ -44,13 +44,13 @@ def history(
 
     From its status and from its Events, which the cluster keeps for about an hour.
     """  # noqa: D401 -- help text
-    from controller.cli import cluster, reading
-    from controller.cli.reading import point
+    from controller.cli import cluster, job_view
+    from controller.cli.job_view import point
     from controller.kube.errors import ApiError
     from controller.kube.resources import EVENTS
 
     async def work(api: CallerApi) -> tuple[Reading, list[dict[str, Any]], str]:
-        found = reading.read(await cluster.job(api, job))
+        found = job_view.read(await cluster.job(api, job))
         about = f"involvedObject.kind=RLHFJob,involvedObject.name={found.name}"
         try:
             events, _ = await api.list(EVENTS, found.namespace, fields=about)
@@ -64,7 +64,7 @@ def history(
     whole = {
         "job": found.key,
         "happened": [
-            {"time": say.moment(e.at), "reason": e.reason, "message": e.message, "times": e.times}
+            {"time": formatting.moment(e.at), "reason": e.reason, "message": e.message, "times": e.times}
             for e in entries
         ],
         "evals": [point(p) for p in found.record.evals],
@@ -100,7 +100,7 @@ def _event(event: dict[str, Any]) -> Happened:
 
 
 def _of_status(job: Reading) -> Iterator[Happened]:
-    from controller.cli.explaining import stages
+    from controller.cli.explanation import stages
 
     created = job.obj["metadata"].get("creationTimestamp")
     if created:
@@ -132,7 +132,8 @@ def _page(job: Reading, entries: list[Happened], screen: Terminal, evals: bool) 
         Column("TOLD", text=True),
     )
     rows = [
-        [say.moment(e.at), e.reason, str(e.times) if e.times > 1 else "", e.message or "-"] for e in entries
+        [formatting.moment(e.at), e.reason, str(e.times) if e.times > 1 else "", e.message or "-"]
+        for e in entries
     ]
     lines = render(columns, rows, screen)
     if not evals:
@@ -165,12 +166,12 @@ def eval_table(job: Reading, screen: Terminal) -> list[str]:
         rows.append(
             [
                 str(p.step),
-                say.number(p.score),
-                say.number(p.stderr),
-                say.NOTHING if p.samples is None else str(p.samples),
-                say.number(p.proxy),
+                formatting.number(p.score),
+                formatting.number(p.stderr),
+                formatting.NOTHING if p.samples is None else str(p.samples),
+                formatting.number(p.proxy),
                 str(p.attempt),
-                say.NOTHING if read is None else say.moment(read),
+                formatting.NOTHING if read is None else formatting.moment(read),
                 " ".join(word for word, holds in (("best", best), ("stop", stopped)) if holds),
             ]
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controller.cli import flags, output, say
+from controller.cli import flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Format
@@ -39,7 +39,7 @@ def at(obj: Object, *path: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    return say.NOTHING if value is None or value == "" else str(value)
+    return formatting.NOTHING if value is None or value == "" else str(value)
 
 
 def state_style(state: str) -> str:
@@ -61,7 +61,7 @@ def _retained(obj: Object, now: float) -> str:
 
 
 def _created(obj: Object, now: float) -> str:
-    return say.age(at(obj, "metadata", "creationTimestamp"), now)
+    return formatting.age(at(obj, "metadata", "creationTimestamp"), now)
 
 
 NAMESPACE = Field(Column("NAMESPACE", gives_way=9), _path("metadata", "namespace"))

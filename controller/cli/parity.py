@@ -19,9 +19,9 @@ from controller.cli.failure import Exit, Failure, command, of_api
 
 if TYPE_CHECKING:
     from controller.parity.calibration import Calibration
-    from controller.parity.conduct import Grounds, Tell
+    from controller.parity.compressed_trace import TraceOnCluster
+    from controller.parity.parity_run import Grounds, Tell
     from controller.parity.report import Report
-    from controller.parity.trial import TraceOnCluster
     from controller.policy.types import PolicySpec
 
 FIGURES = "parity.json"
@@ -233,12 +233,12 @@ class _Asked:
 
 def _trial(file: Path, nodes: str, rule: str, speed: float | None, minutes: float) -> TraceOnCluster:
     from controller.cli.sim_traces import _cluster
-    from controller.parity.trial import trial
+    from controller.parity.compressed_trace import compress_trace
     from sim import specs
     from sim.traces import read
 
     found = read([file])
-    return trial(
+    return compress_trace(
         found,
         cluster=_cluster(None, nodes),
         rule=specs.rule(rule) if rule else None,
@@ -263,8 +263,8 @@ def _check(
         here: options about the local cluster, with their values.
         remote: whether a cluster is given.
     """
+    from controller.parity.compressed_trace import compressed
     from controller.parity.simulated import simulated
-    from controller.parity.trial import compressed
     from sim.latencies import Latencies
 
     if remote and not there["--nodes-of"]:
@@ -321,19 +321,21 @@ def _about(file: Path, trial: TraceOnCluster) -> dict[str, Any]:
 
 def _here(asked: _Asked, sets: int) -> Report:
     """On a local cluster that is there for this alone; its decision log is decided anew."""
-    from controller.parity.loan import NoLoan, borrow
+    from controller.parity.local_cluster import NoLocalCluster, start_local_cluster
 
     sizes = [gpus for _, gpus in asked.trial.cluster.nodes]
     kept = asked.out / "decisions.jsonl"
     with _telling() as tell:
         try:
-            with borrow(asked.out / "cluster", sizes, sets, lambda line: tell("cluster", line)) as loan:
-                grounds = _grounds(loan.selectors, scheduler=loan.scheduler)
+            with start_local_cluster(
+                asked.out / "cluster", sizes, sets, lambda line: tell("cluster", line)
+            ) as cluster:
+                grounds = _grounds(cluster.selectors, scheduler=cluster.scheduler)
                 report = _played(
-                    asked, grounds, Connection(str(loan.kubeconfig), timeout=asked.timeout), tell
+                    asked, grounds, Connection(str(cluster.kubeconfig), timeout=asked.timeout), tell
                 )
-                _keep(loan.decision_log, kept)
-        except NoLoan as error:
+                _keep(cluster.decision_log, kept)
+        except NoLocalCluster as error:
             raise Failure(
                 Exit.UNREACHABLE, str(error), "evalstop parity TRACE --kubeconfig FILE --nodes-of LABEL=VALUE"
             ) from None
@@ -354,7 +356,7 @@ def _grounds(
     scheduler: str = "",
     pull_secret: tuple[str, str] | None = None,
 ) -> Grounds:
-    from controller.parity.conduct import Grounds
+    from controller.parity.parity_run import Grounds
 
     return Grounds(selectors, image, storage_class, scheduler, pull_secret)
 
@@ -363,8 +365,8 @@ def _played(asked: _Asked, grounds: Grounds, connection: Connection, tell: Tell)
     from controller.cli import cluster
     from controller.kube.errors import ApiError
     from controller.parity.calibration import Skewed
-    from controller.parity.conduct import conduct
-    from controller.parity.playing import Failed
+    from controller.parity.cluster_run import Failed
+    from controller.parity.parity_run import conduct
 
     def keep(so_far: Report) -> None:
         _keep_figures(so_far, asked.out)
@@ -411,7 +413,7 @@ def _keep(log: Path, copy: Path) -> None:
 def _with_log(report: Report, log: Path | None) -> Report:
     from dataclasses import replace
 
-    from controller.parity.conduct import replayed
+    from controller.parity.parity_run import replayed
 
     return report if log is None else replace(report, replayed=replayed(log))
 

@@ -1,11 +1,11 @@
-"""A job's own curve, with what was decided on it."""
+"""Draw a job's eval curve in the terminal, with its best and its stop marked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from controller.cli.curve import Curve, Mark, draw
-from controller.cli.reading import Reading
+from controller.cli.job_view import Reading
 from controller.cli.terminal import Terminal
 from controller.policy.job import JobRecord
 

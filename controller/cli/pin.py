@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.cli import flags, output, say
+from controller.cli import flags, formatting, output
 from controller.cli.change import patch, read_job, said, until
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.cli.cluster import CallerApi
-    from controller.cli.reading import Reading
+    from controller.cli.job_view import Reading
 
 BEST = "best"
 
@@ -77,7 +77,7 @@ def page(job: Reading, screen: Terminal) -> list[str]:
     for step in sorted({*wanted, *there}):
         kept = there.get(step)
         if kept is not None:
-            rows.append([str(step), "pinned", say.size(kept.bytes), kept.path])
+            rows.append([str(step), "pinned", formatting.size(kept.bytes), kept.path])
         else:
             rows.append(
                 [str(step), told.reason if told is not None and not told.status else "asked for", "-", "-"]

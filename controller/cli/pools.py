@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.api.values import seconds
-from controller.cli import complete, flags, output, say
+from controller.cli import complete, flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Format
@@ -57,7 +57,7 @@ FIELDS = (
     Field(Column("QUEUED", right=True, gives_way=1), lambda o, now: shown(at(o, "status", "queued"))),
     Field(
         Column("AGE", right=True, gives_way=4),
-        lambda o, now: say.age(at(o, "metadata", "creationTimestamp"), now),
+        lambda o, now: formatting.age(at(o, "metadata", "creationTimestamp"), now),
     ),
     Field(Column("DELEGATE", gives_way=5), lambda o, now: shown(at(o, "spec", "delegate")), wide=True),
     Field(Column("MODECAP", gives_way=5), lambda o, now: shown(at(o, "spec", "modeCap")), wide=True),
@@ -149,7 +149,7 @@ def _quotas(quotas: list[Mapping[str, Any]], screen: Terminal) -> list[str]:
 
 
 def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    from controller.cli.reading import union
+    from controller.cli.job_view import union
 
     labels = ", ".join(f"{label['key']}={label.get('value', '')}" for label in spec.get("nodeSelector") or [])
     yield "nodes", labels
@@ -174,7 +174,7 @@ def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple
         yield "breaker", f"open since {since}: no rule stops anybody of the namespace whose runs opened it"
     for noise in status.get("noise") or []:
         what = f"{noise['namespace']}, {noise['metric']}{_evaluator(noise)}"
-        yield "noise", f"{what}: {say.number(noise['sigma'])} per eval, from {noise['jobs']} runs"
+        yield "noise", f"{what}: {formatting.number(noise['sigma'])} per eval, from {noise['jobs']} runs"
     for fall in status.get("sharedFalls") or []:
         what = f"{fall['namespace']}, {fall.get('metric') or 'all metrics'}{_evaluator(fall)}"
         yield "shared fall", f"{what}: {fall['fell']} of {fall['of']} jobs at {fall['before']}"
@@ -186,7 +186,12 @@ def _evaluator(entry: Mapping[str, Any]) -> str:
 
 def _reservations(reservations: list[Mapping[str, Any]], now: float, screen: Terminal) -> list[str]:
     rows = [
-        [h["source"], h["target"], str(len(h["nodes"])), say.span(max(0.0, seconds(h["expires"]) - now))]
+        [
+            h["source"],
+            h["target"],
+            str(len(h["nodes"])),
+            formatting.span(max(0.0, seconds(h["expires"]) - now)),
+        ]
         for h in reservations
     ]
     columns = (Column("GPUS OF"), Column("KEPT FOR"), Column("NODES", right=True), Column("FOR", right=True))
@@ -197,18 +202,18 @@ def _handovers(handed: list[Mapping[str, Any]], screen: Terminal) -> list[str]:
     def after(entry: Mapping[str, Any], field: str) -> str:
         when = entry.get(field)
         if not when:
-            return say.NOTHING
-        return say.since(seconds(entry["decidedTime"]), seconds(when))
+            return formatting.NOTHING
+        return formatting.since(seconds(entry["decidedTime"]), seconds(when))
 
     rows = [
         [
-            say.moment(seconds(h["decidedTime"])),
+            formatting.moment(seconds(h["decidedTime"])),
             h["source"],
             h["by"],
             str(h["gpus"]),
             after(h, "suspendedTime"),
             after(h, "podsGoneTime"),
-            h.get("target") or say.NOTHING,
+            h.get("target") or formatting.NOTHING,
             after(h, "runningTime"),
         ]
         for h in reversed(handed)

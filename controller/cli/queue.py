@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from controller import names
-from controller.cli import complete, flags, output, places, say
+from controller.cli import complete, flags, formatting, output, queue_positions
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 from controller.cli.flags import Document
@@ -45,7 +45,7 @@ OperatorNamespace = Annotated[
     str, typer.Option("--operator-namespace", help="Namespace of the operator's Deployment.")
 ]
 Port = Annotated[int, typer.Option("--operator-port", help="The operator's EVALSTOP_QUEUE_PORT.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=places.MOST, help="How many to show.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=queue_positions.MOST, help="How many to show.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Keep watching and print the queue again when it changes.")
@@ -76,7 +76,7 @@ def queue(
         )
     if job:
         job = _key(job, namespace, connection)
-    wanted = places.Wanted(pool, job, namespace, limit)
+    wanted = queue_positions.Wanted(pool, job, namespace, limit)
     show = _printer(wanted, Document.JSON if as_json else form, watch)
     begun = False
 
@@ -92,13 +92,13 @@ def queue(
             yield base
 
     try:
-        for answer in places.poll(connect, wanted, watch):
+        for answer in queue_positions.poll(connect, wanted, watch):
             begun = True
             show(answer)
     except Failure as failure:
         if url or begun or failure.code not in (Exit.FORBIDDEN, Exit.UNREACHABLE):
             raise
-        places.by_status(failure, wanted, connection, watch, show)
+        queue_positions.by_status(failure, wanted, connection, watch, show)
 
 
 def _key(job: str, namespace: str, connection: Connection) -> str:
@@ -125,7 +125,7 @@ def _key(job: str, namespace: str, connection: Connection) -> str:
     return f"{namespace or cluster.run(here, connection)}/{job}"
 
 
-def _printer(wanted: places.Wanted, form: Document, watch: bool) -> Callable[[Any], None]:
+def _printer(wanted: queue_positions.Wanted, form: Document, watch: bool) -> Callable[[Any], None]:
     """Return a function that prints an answer unless it equals the previous one, ignoring waiting times.
 
     An answer is the queue API's JSON: `Queue`, or for one job `QueuePosition`, of controller/web/positions.py
@@ -175,10 +175,12 @@ def _show(items: list[Mapping[str, Any]]) -> None:
         )
         rows.append(
             [
-                say.NOTHING if item["position"] is None else str(item["position"]),
+                formatting.NOTHING if item["position"] is None else str(item["position"]),
                 item["job"],
                 str(item["gpus"]),
-                say.NOTHING if item["waitedSeconds"] is None else say.span(item["waitedSeconds"]),
+                formatting.NOTHING
+                if item["waitedSeconds"] is None
+                else formatting.span(item["waitedSeconds"]),
                 reason + (", overdue" if item["overdue"] else ""),
                 key,
             ]
@@ -190,5 +192,5 @@ def _show(items: list[Mapping[str, Any]]) -> None:
 
 def _value(name: str, value: Any) -> str:
     if name == "since" and value is not None:
-        return say.moment(value)
+        return formatting.moment(value)
     return "unknown" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

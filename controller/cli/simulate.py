@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controller.cli import complete, flags, output, say
+from controller.cli import complete, flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 from controller.cli.flags import Document
@@ -15,7 +15,7 @@ from controller.cli.terminal import Terminal, terminal
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
-    from controller.cli.reading import Reading
+    from controller.cli.job_view import Reading
     from sim.what_if import CurveOutcome
 
 Rules = Annotated[
@@ -42,10 +42,10 @@ def simulate(
 
     The job's own rule stands beside it. What a stopped run would have done after its stop was never seen.
     """  # noqa: D401 -- help text
-    from controller.cli import cluster, reading
+    from controller.cli import cluster, job_view
 
     async def work(api: CallerApi) -> Reading:
-        return reading.read(await cluster.job(api, job))
+        return job_view.read(await cluster.job(api, job))
 
     found = cluster.run(work, connection, namespace)
     if not found.record.evals:
@@ -146,11 +146,11 @@ def _page(job: Reading, outcomes: list[CurveOutcome], texts: list[str], screen: 
                 f"{own} (its own)" if place == 0 else texts[place - 1],
                 _step(one.warned_step),
                 _step(one.stopped_step),
-                one.reason or say.NOTHING,
+                one.reason or formatting.NOTHING,
                 _step(one.best_step),
-                say.number(one.best_score),
+                formatting.number(one.best_score),
                 "unknown" if one.stopped_step is not None and one.score_lost is None else _lost(one),
-                say.NOTHING if one.gpu_hours_saved is None else f"{one.gpu_hours_saved:.2f}",
+                formatting.NOTHING if one.gpu_hours_saved is None else f"{one.gpu_hours_saved:.2f}",
             ]
         )
     scores = {p.step: p.score for p in job.record.evals}
@@ -169,11 +169,11 @@ def _page(job: Reading, outcomes: list[CurveOutcome], texts: list[str], screen: 
 
 
 def _step(step: int | None) -> str:
-    return say.NOTHING if step is None else str(step)
+    return formatting.NOTHING if step is None else str(step)
 
 
 def _lost(one: CurveOutcome) -> str:
     if one.score_lost is None:
-        return say.NOTHING
+        return formatting.NOTHING
     beyond = {True: "", False: " (noise)", None: ""}[one.lost_quality] if one.score_lost else ""
-    return say.number(one.score_lost) + beyond
+    return formatting.number(one.score_lost) + beyond

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controller.cli import flags, output, say
+from controller.cli import flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.jobs import at, fields, table
@@ -127,7 +127,7 @@ def heading(jobs: Any, pools: Any, now: float, screen: Terminal, most: int | Non
         state = _state(job)
         counts[state] = counts.get(state, 0) + 1
     said = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
-    lines = [f"evalstop  {say.moment(now)}  {said}"]
+    lines = [f"evalstop  {formatting.moment(now)}  {said}"]
     pools = sorted(pools, key=_key)
     lines += [_pool_line(pool, screen) for pool in pools[:most]]
     if most is not None and len(pools) > most:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.cli import complete, flags, past
+from controller.cli import complete, flags, history_input
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 
@@ -99,7 +99,7 @@ NoPlot = Annotated[bool, typer.Option("--no-plot", help="Draw nothing.")]
 @command
 @flags.connects
 def what_if(
-    files: past.Files = None,
+    files: history_input.Files = None,
     rule: Rule = "",
     policy: Policy = "",
     nodes: Nodes = "",
@@ -115,9 +115,9 @@ def what_if(
     json: Json = False,
     plot: Plot = None,
     no_plot: NoPlot = False,
-    cluster: past.WithCluster = False,
-    pool: past.PoolName = "",
-    no_rotated: past.NotRotated = False,
+    cluster: history_input.WithCluster = False,
+    pool: history_input.PoolName = "",
+    no_rotated: history_input.NotRotated = False,
     namespace: flags.Namespace = "",
     connection: Connection = USUAL,
 ) -> None:
@@ -131,7 +131,7 @@ def what_if(
             "nothing is other than it was",
             "give --rule, --policy, --nodes, --quota or --enforce, as in evalstop what-if LOG --nodes +2",
         )
-    trace = past.load(
+    trace = history_input.load(
         files or [],
         cluster=cluster,
         pool=pool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from controller.cli import flags, output, say
+from controller.cli import flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Document
@@ -13,8 +13,8 @@ from controller.cli.terminal import Terminal, clean, terminal
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
-    from controller.cli.explaining import Explanation
-    from controller.cli.reading import Reading
+    from controller.cli.explanation import Explanation
+    from controller.cli.job_view import Reading
 
 
 @command
@@ -27,14 +27,14 @@ def why(
     connection: Connection = USUAL,
 ) -> None:
     """Why JOB was stopped, waits, runs on or is refused: the decision, its numbers, the curve."""
-    from controller.cli import cluster, explaining, reading
+    from controller.cli import cluster, explanation, job_view
 
     async def work(api: CallerApi) -> Reading:
-        return reading.read(await cluster.job(api, job))
+        return job_view.read(await cluster.job(api, job))
 
     found = cluster.run(work, connection, namespace)
-    told = explaining.explain(found, time.time())
-    if output.document(explaining.document(found, told), form):
+    told = explanation.explain(found, time.time())
+    if output.document(explanation.document(found, told), form):
         return
     screen = terminal()
     if ascii_only:
@@ -54,7 +54,7 @@ def page(job: Reading, told: Explanation, screen: Terminal) -> list[str]:
         start = told.stages[0][0]
         lines += ["", screen.paint("What was done", "bold")]
         for at, what in told.stages:
-            when = say.moment(at) if at == start else say.since(start, at)
+            when = formatting.moment(at) if at == start else formatting.since(start, at)
             first, *rest = wrapped(what, screen, 24)
             lines += [f"  {when:>20}  {first}", *(" " * 24 + line for line in rest)]
     if told.next_steps:

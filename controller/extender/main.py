@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
-from controller import descriptors, log
+from controller import file_descriptors, log
 from controller.environ import help_text
 from controller.extender.process import Extender
 from controller.extender.scheduler_config import ConfigError, ignorable
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 
 async def run(settings: Settings, environ: Mapping[str, str]) -> int:
     """Run the extender until SIGTERM or SIGINT and return its exit code."""
-    descriptors.raise_limit()
+    file_descriptors.raise_limit()
     extender = Extender(settings, await connect(environ))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -16,8 +16,8 @@ from typing import Any
 
 from controller import log
 from controller.api.values import timestamp
-from controller.extender.callers import Callers
-from controller.extender.feed import WATCHED, Feed
+from controller.extender.client_certificates import Callers
+from controller.extender.ledger_sync import WATCHED, Feed
 from controller.extender.metrics import Metrics
 from controller.extender.requeueing import RefusedPods, Requeuer
 from controller.extender.scheduler_config import ConfigError, ignorable

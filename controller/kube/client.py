@@ -26,6 +26,7 @@ CallHook = Callable[[str, str, str], None]  # (verb, resource, outcome), after e
 Permit = Callable[[], None]  # raises NotLeading where no write may be sent now
 
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"  # lists by their keys; built-in kinds only
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 PAGE = 100  # objects a LIST asks for at a time: what a page takes as objects stays with the process
 # Bytes of one answer. An object has 1.5 MB in etcd, as text at most six times that; of a page that is larger
@@ -169,13 +170,19 @@ class Api:
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    async def create(self, resource: Resource, body: Object, *, dry_run: bool = False) -> Object:
-        namespace = body["metadata"].get("namespace")
+    async def create(
+        self, resource: Resource, body: Object, *, subresource: str = "", dry_run: bool = False
+    ) -> Object:
+        """Create an object; with ``subresource``, one of the object that ``body`` names (a token, say)."""
+        metadata = body["metadata"]
+        path = resource.path(
+            metadata.get("namespace"), metadata["name"] if subresource else None, subresource
+        )
         query = {"fieldManager": self._manager}
         if dry_run:
             query["dryRun"] = "All"
         verb = "dry-run" if dry_run else "create"
-        return await self._call(verb, "POST", resource, resource.path(namespace), query, body)
+        return await self._call(verb, "POST", resource, path, query, body)
 
     async def merge_patch(
         self,
@@ -189,10 +196,12 @@ class Api:
         uid: str | None = None,
         dry_run: bool = False,
         strict: bool = False,
+        by_keys: bool = False,
     ) -> Object:
         """Patch an object. With ``version``: only if it is still at that resourceVersion, else ``Conflict``;
         with ``uid``: only if it is still that object and not a namesake. ``strict``: refused if the patch has
-        a field that the server does not know."""
+        a field that the server does not know. ``by_keys``: lists such as conditions are merged by their keys
+        and not replaced (built-in kinds only)."""
         body = dict(patch)
         metadata = dict(body.get("metadata") or {})
         if version is not None:
@@ -208,7 +217,8 @@ class Api:
             query["fieldValidation"] = "Strict"
         path = resource.path(namespace, name, subresource)
         verb = f"patch-{subresource}" if subresource else "patch"
-        return await self._call(verb, "PATCH", resource, path, query, body, MERGE_PATCH)
+        how = STRATEGIC_PATCH if by_keys else MERGE_PATCH
+        return await self._call(verb, "PATCH", resource, path, query, body, how)
 
     async def apply(self, resource: Resource, body: Object) -> Object:
         """Apply on the server: make the object, or take over the fields that ``body`` names."""
@@ -218,13 +228,23 @@ class Api:
         return await self._call("apply", "PATCH", resource, path, query, body, APPLY_PATCH)
 
     async def delete(
-        self, resource: Resource, name: str, namespace: str | None, uid: str, version: str | None = None
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        uid: str,
+        version: str | None = None,
+        *,
+        grace: int | None = None,
     ) -> None:
         """Delete exactly the object of that uid, its dependents in the background; with ``version``: only if
-        it is still at that resourceVersion, else ``Conflict``."""
+        it is still at that resourceVersion, else ``Conflict``. ``grace``: seconds instead of the object's
+        own; 0 removes a pod at once."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
         conditions = {"uid": uid} | ({"resourceVersion": version} if version is not None else {})
         options: Object = {**body, "preconditions": conditions}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
         await self._call("delete", "DELETE", resource, resource.path(namespace, name), None, options)
 
     # -- the one call ----------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ class Recorder:
     An Event is identified by (object uid, type, reason, message); its name is a hash of these, so that the
     same fact told again, also after a restart of the operator, counts up one object. A repeat within
     ``quiet`` seconds is only counted. Each object may have ``burst`` distinct Events and earns another one
-    every ``refill`` seconds; what is over is dropped and told to ``dropped``.
+    every ``refill`` seconds; what is over is dropped and told to ``dropped``. ``component`` and ``host`` are
+    the source that each Event names.
     """
 
     def __init__(
@@ -42,6 +43,8 @@ class Recorder:
         instance: str,
         clock: Callable[[], float],
         *,
+        component: str = COMPONENT,
+        host: str = "",
         quiet: float = 300.0,
         burst: int = 25,
         refill: float = 60.0,
@@ -50,6 +53,8 @@ class Recorder:
     ) -> None:
         self._api = api
         self._instance = instance
+        self._component = component
+        self._source = {"component": component, **({"host": host} if host else {})}
         self._clock = clock
         self._quiet, self._burst, self._refill, self._remembered = quiet, burst, refill, remembered
         self._dropped = dropped
@@ -124,8 +129,8 @@ class Recorder:
                     "uid": metadata["uid"],
                     **({"namespace": metadata["namespace"]} if metadata.get("namespace") else {}),
                 },
-                "source": {"component": COMPONENT},
-                "reportingComponent": COMPONENT,
+                "source": self._source,
+                "reportingComponent": self._component,
                 "reportingInstance": self._instance,
                 "count": series.count,
                 "firstTimestamp": stamp,

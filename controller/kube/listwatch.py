@@ -40,6 +40,7 @@ class ListWatch:
 
     Args:
         namespace: only this one; None: all.
+        fields: a field selector: only objects that it selects.
         optional: that the API server does not serve the kind is nothing to complain of.
         keep: what ``replace`` is to get of each object; without it the object as the server sends it.
         relist: seconds after which all is listed anew even though nothing seems wrong.
@@ -54,6 +55,7 @@ class ListWatch:
         replace: Replace,
         relist: float = 3600.0,
         namespace: str | None = None,
+        fields: str = "",
         keep: Keep | None = None,
         optional: bool = False,
         watched: bool = False,
@@ -61,7 +63,8 @@ class ListWatch:
         self._api, self._resource, self._take, self._replace = api, resource, take, replace
         self._keep = keep or (lambda resource, obj: obj)
         self._relist = relist
-        self._namespace, self._optional, self.watched = namespace, optional, watched
+        self._namespace, self._fields = namespace, fields
+        self._optional, self.watched = optional, watched
         self._due = asyncio.Event()
         self.listed = False
         self.problem: ApiError | None = None
@@ -107,7 +110,9 @@ class ListWatch:
             await self._api.discover(self._resource)  # a LIST would be forbidden, not unknown, without rights
         objects: list[Any] = []
         version = ""
-        pages = self._api.pages(self._resource, self._namespace, labels=self._resource.selector)
+        pages = self._api.pages(
+            self._resource, self._namespace, labels=self._resource.selector, fields=self._fields
+        )
         async for page, at in pages:
             objects += self._kept(page)
             version = at
@@ -148,6 +153,7 @@ class ListWatch:
                     self._resource,
                     version,
                     labels=self._resource.selector,
+                    fields=self._fields,
                     seconds=seconds,
                     namespace=self._namespace,
                 )

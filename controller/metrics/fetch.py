@@ -17,7 +17,7 @@ import httptools
 
 from controller.metrics.samples import MetricsError
 from controller.policy.job import ScrapeOutcome
-from controller.strangers import printable
+from controller.untrusted_text import printable
 
 HEAD_BYTES = 16 << 10  # of status line and headers, those of interim (1xx) answers counted in
 _READ = frozenset(

@@ -30,7 +30,7 @@ from controller.metrics.samples import (
 )
 from controller.policy.job import MetricPoints, Page, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
-from controller.strangers import printable
+from controller.untrusted_text import printable
 
 __all__ = ["DEFAULT_LIMITS", "Limits", "MetricsError", "parse", "printable"]
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from controller import names
 from controller.metrics.samples import Sample, count, refuse, same
 from controller.policy.types import Attempt, EvalPoint, Paired
-from controller.strangers import printable
+from controller.untrusted_text import printable
 
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)  # 15 digits: exact as a float, too
 

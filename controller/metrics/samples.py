@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller import names
 from controller.policy.job import ScrapeOutcome
-from controller.strangers import printable
+from controller.untrusted_text import printable
 
 _TOTAL = "_total"
 _OF_EVALS = (

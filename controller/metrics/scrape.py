@@ -19,7 +19,7 @@ from controller.metrics.atrest import AtRest
 from controller.metrics.fetch import Caps, fetch
 from controller.metrics.parse import DEFAULT_LIMITS, Evals, Limits, MetricsError, read
 from controller.policy.job import ScrapeOutcome, ScrapeView
-from controller.strangers import printable
+from controller.untrusted_text import printable
 
 _REMEMBERED = 20_000  # targets whose evals are remembered, to parse only what is new
 

@@ -23,9 +23,9 @@ from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
+from controller.kube.namespaced_watch import follow
 from controller.kube.packed import Stored
 from controller.kube.resources import BY_KOPF, GPUPOOLS, RLHFJOBS, Resource
-from controller.kube.spread import follow
 from controller.kube.trim import Object
 from controller.kube.versioned import Stale
 from controller.kube.watch import WatchShell

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import uvloop
 
-from controller import descriptors, log
+from controller import file_descriptors, log
 from controller.environ import help_text
 from controller.kube.client import Api
 from controller.kube.connect import Connection, NoCredentials, connect
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 
 async def run(settings: Settings, environ: Mapping[str, str]) -> int:
     """Run the operator until SIGTERM or SIGINT and return its exit code."""
-    descriptors.raise_limit()
+    file_descriptors.raise_limit()
     connection = await connect(environ)
     clock = ServerClock()
     metrics = Metrics(clock)

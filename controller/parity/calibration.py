@@ -1,4 +1,4 @@
-"""What the cluster itself takes, measured by a run of its own, and given to the simulator as `Latencies`.
+"""Measure a cluster's own delays by a run of its own, for the simulator as `Latencies`.
 
 The run has nothing of the trace but the nodes and the number of arenas: gangs that fill them, and short ones,
 healthy and falling, that make srtf preempt the long ones. Each delay is the
@@ -14,9 +14,9 @@ from itertools import pairwise
 from math import fsum, sqrt
 from typing import Any
 
+from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.facts import Admitted, Facts
 from controller.parity.manifests import SCRAPE_SECONDS
-from controller.parity.trial import TraceOnCluster
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec

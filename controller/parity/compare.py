@@ -5,7 +5,7 @@ are taken out so that the rest is in the same order in both (what is left is a l
 subsequence, and of several the one that moved least); those taken out, and those that only one of them has,
 are the differences. Stays of a job that was preempted more often in one of them: `controller.parity.pairing`.
 
-Why each of them is there: `controller.parity.causes`.
+Why each of them is there: `controller.parity.attribution`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from math import inf, nan
 from typing import Any
 
+from controller.parity.attribution import alone, passed
 from controller.parity.calibration import Calibration
-from controller.parity.causes import alone, passed
 from controller.parity.facts import Facts
 from controller.parity.pairing import paired
+from controller.parity.run_pair import Both, Cause
 from controller.parity.scatter import Scatter
-from controller.parity.sides import Both, Cause
 from controller.parity.timeline import Event, Timeline
 
 

@@ -11,9 +11,9 @@ from pydantic.alias_generators import to_camel
 
 from controller import names
 from controller.api import values
-from controller.api.rules import DISABLED, ENABLED, Registered
+from controller.api.rule_unions import DISABLED, ENABLED, Registered
+from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.nodes import Taint
-from controller.parity.trial import TraceOnCluster
 from controller.policy.params import describe
 from controller.policy.queueing import MAX_WAIT, POLICIES
 from controller.policy.stopping import MODIFIERS, RULES

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from controller.parity.compare import Compared, Difference
 from controller.parity.report import Report
-from controller.parity.sides import KINDS
+from controller.parity.run_pair import KINDS
 from controller.parity.timeline import How, Timeline
 from sim.report.style import BASE, HEALTHY, ORACLE, OURS, WARN, drawing
 

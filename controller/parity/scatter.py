@@ -1,5 +1,4 @@
-"""How far a mean JCT goes astray because delays are not their means: a trial simulated again and again, each
-time with other ones.
+"""The scatter of a mean JCT by chance: one trial simulated again and again, each time with other delays.
 
 Which of two jobs ends first, and by that who gets which GPUs, is often a matter of less than the delays
 scatter by; in a queue of gangs one such moment moves what comes after it by minutes. A cluster's run is one
@@ -18,8 +17,8 @@ from typing import TypeVar
 import numpy as np
 
 from controller.parity.calibration import Calibration
+from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.simulated import simulated
-from controller.parity.trial import TraceOnCluster
 from controller.policy.types import PolicySpec
 from sim.workload import Evals, Workload
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
+from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.timeline import How, Lived, Stay, Timeline
-from controller.parity.trial import TraceOnCluster
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import PolicySpec, StopLimits
-from sim.engine import Journal, simulate
+from sim.engine import EventLog, simulate
 from sim.latencies import Latencies
 
 # A GPUPool learns the usual noise of its runs in any case, and nobody looks for falls that runs share: in a
@@ -30,7 +30,7 @@ def simulated(
     Raises:
         ParamError: policy or rule do not exist, or are out of bounds.
     """
-    journal = _Stays()
+    event_log = _Stays()
     workload = trial.workload
     simulate(
         workload,
@@ -40,18 +40,18 @@ def simulated(
         latencies=latencies,
         scatter=scatter,
         limits=LIMITS,
-        journal=journal,
+        event_log=event_log,
     )
     return Timeline(
         tuple(
-            Lived(key, workload.gpus[row], workload.submitted[row], tuple(journal.stays[key]))
+            Lived(key, workload.gpus[row], workload.submitted[row], tuple(event_log.stays[key]))
             for row, key in enumerate(map(workload.key, range(len(workload))))
         )
     )
 
 
-class _Stays(Journal):
-    """A journal that keeps each job's stays instead of lines, whatever its name has in it."""
+class _Stays(EventLog):
+    """A event_log that keeps each job's stays instead of lines, whatever its name has in it."""
 
     __slots__ = ("_admitted", "_decided", "stays")
 

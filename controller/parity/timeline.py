@@ -1,4 +1,4 @@
-"""What became of each job, in the same words for the simulator and a cluster: a row of stays on GPUs.
+"""Each job's stays on GPUs as a timeline, of one form for simulator and cluster.
 
 Times are seconds since the run's start.
 """

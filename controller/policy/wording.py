@@ -1,4 +1,4 @@
-"""Words that messages share."""
+"""Parts of sentences that several messages use."""
 
 from __future__ import annotations
 

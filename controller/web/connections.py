@@ -1,4 +1,4 @@
-"""Who is connected to this process's servers, and who has to leave when there are too many.
+"""Count the connections to this process's servers; where there are too many, one that waits is closed.
 
 A connection costs a file descriptor before anything is known of who opened it. So all servers of a process
 share one book: so many connections in all, so many of each server, so many of each peer there. Where a new
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from controller import descriptors
+from controller import file_descriptors
 
 MOST = 512  # connections to all servers of a process
 FEWEST = 16  # also where descriptors are short: fewer would shut out probes
@@ -62,7 +62,7 @@ class Connections:
     @staticmethod
     def of_process(reserve: int) -> Connections:
         """As many as descriptors allow, with ``reserve`` left for what the process itself opens."""
-        return Connections(max(FEWEST, min(MOST, descriptors.left(reserve))))
+        return Connections(max(FEWEST, min(MOST, file_descriptors.left(reserve))))
 
     def enter(self, server: str, peer: str, limits: Limits, close: Callable[[], None]) -> Connection | None:
         """Return a new connection; others may be closed for it. None: there is no room, close it."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.images import sublock
-from deploy.images.roles import ROLES, lines
+from deploy.images.roles import ROLES, importable, lines
 
 PREFIX = "opt/evalstop"  # in the image
 SITE = f"{PREFIX}/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
@@ -70,7 +70,7 @@ def code(out: Path, source: Path = Path()) -> None:
     for role, of in ROLES.items():
         site = out / f"code-{role}" / SITE
         for part in of.code:
-            target = site / part
+            target = site / importable(part)
             target.parent.mkdir(parents=True, exist_ok=True)
             if (source / part).is_dir():
                 shutil.copytree(source / part, target, ignore=shutil.ignore_patterns("__pycache__"))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+CLIENT = "clients/python/"  # a distribution of its own: its packages lie in this folder
+
 
 @dataclass(frozen=True)
 class Role:
@@ -59,7 +61,7 @@ ROLES: Mapping[str, Role] = {
     # The Jobs that reach checkpoints: clients of object stores.
     "access": Role(
         command=("python", "-m", "controller.checkpoints.access"),
-        programs=("controller.checkpoints.access", "controller.checkpoints.objects"),
+        programs=("controller.checkpoints.access", "controller.checkpoints.object_store"),
         requires=("fsspec", "minio", "obstore"),
         code=("controller",),
     ),
@@ -76,14 +78,16 @@ ROLES: Mapping[str, Role] = {
     "trainer": Role(
         command=("python", "-m", "examples.trainer"),
         programs=("examples.trainer.process", "examples.played"),
-        requires=("numpy", "prometheus-client"),
-        code=(
-            *("examples/__init__.py", "examples/evalstop_client.py", "examples/played.py"),
-            "examples/trainer",
-        ),
+        requires=("numpy",),
+        code=("examples/__init__.py", "examples/played.py", "examples/trainer", f"{CLIENT}evalstop_client"),
         shell=True,
     ),
 }
+
+
+def importable(part: str) -> str:
+    """Return where in the image's packages a part of the repository lies."""
+    return part.removeprefix(CLIENT)
 
 
 def lines(role: str) -> list[str]:

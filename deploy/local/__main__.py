@@ -1,3 +1,5 @@
+"""`python -m deploy.local`: see `cli`."""
+
 import sys
 
 from deploy.local.cli import main

@@ -1,4 +1,4 @@
-"""Lines for people: progress in place on a terminal, now and then elsewhere."""
+"""Print progress lines: rewritten in place on a terminal, now and then elsewhere."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""How a launcher talks to the keeper of a run folder."""
+"""How a launcher talks to the supervisor of a run folder."""
 
 import contextlib
 import dataclasses
@@ -13,20 +13,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.local.keeper import LOCK, SOCKET, STATE
 from deploy.local.processes import Process, end, wait_gone
+from deploy.local.supervisor import LOCK, SOCKET, STATE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_DOWN_TIMEOUT_S = 120.0  # more than all graces together: after it the keeper is taken for hung
+_DOWN_TIMEOUT_S = 120.0  # more than all graces together: after it the supervisor is taken for hung
 
 
 class ControlError(RuntimeError):
-    """The keeper is not there, or refused a request; the message says why."""
+    """The supervisor is not there, or refused a request; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A process for the keeper to start.
+    """A process for the supervisor to start.
 
     `env` is the whole environment; `grace` is the seconds between SIGTERM and SIGKILL; `needs` names
     the process without which this one cannot leave politely, so that it is not waited for in vain.
@@ -43,7 +43,7 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class ProcessReport:
-    """What the keeper last wrote about one process."""
+    """What the supervisor last wrote about one process."""
 
     name: str
     process: Process
@@ -58,33 +58,33 @@ class ProcessReport:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """The run folder's record: the keeper and its processes in the order in which they started."""
+    """The run folder's record: the supervisor and its processes in the order in which they started."""
 
-    keeper: Process
+    supervisor: Process
     processes: Mapping[str, ProcessReport]
 
     @property
     def kept_up(self) -> bool:
-        return self.keeper.alive
+        return self.supervisor.alive
 
 
 class Control:
-    """One run folder, seen from outside the keeper."""
+    """One run folder, seen from outside the supervisor."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
 
     def launch(self, pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-        """Start the keeper, which leaves when the returned object's `stdin` closes (until `detach`).
+        """Start the supervisor, which leaves when the returned object's `stdin` closes (until `detach`).
 
-        `pass_fds`: open files that the keeper holds as long as it lives (reserved ports).
-        Errors: ControlError if the folder has a keeper, or it does not come up within ten seconds.
+        `pass_fds`: open files that the supervisor holds as long as it lives (reserved ports).
+        Errors: ControlError if the folder has a supervisor, or it does not come up within ten seconds.
         """
         self.run.mkdir(parents=True, exist_ok=True, mode=0o700)
-        log = self.run / "keeper.log"
+        log = self.run / "supervisor.log"
         with open(log, "ab") as output:
-            keeper = subprocess.Popen(
-                [sys.executable, "-S", "-m", "deploy.local.keeper", str(self.run)],
+            supervisor = subprocess.Popen(
+                [sys.executable, "-S", "-m", "deploy.local.supervisor", str(self.run)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -97,32 +97,32 @@ class Control:
         try:
             while True:
                 state = self.state()
-                if state is not None and state.keeper.pid == keeper.pid:
-                    return keeper
-                if keeper.poll() is not None or time.monotonic() > deadline:
-                    raise ControlError(f"the keeper did not come up: {_tail(log)} ({log})")
+                if state is not None and state.supervisor.pid == supervisor.pid:
+                    return supervisor
+                if supervisor.poll() is not None or time.monotonic() > deadline:
+                    raise ControlError(f"the supervisor did not come up: {_tail(log)} ({log})")
                 time.sleep(0.01)
         except BaseException:  # Ctrl-C among them: it has started nothing yet, and nobody would wait for it
-            keeper.kill()
-            keeper.wait()
+            supervisor.kill()
+            supervisor.wait()
             raise
 
     def state(self) -> State | None:
-        """Return what the keeper wrote last; None if there never was one. Errors: ControlError if
+        """Return what the supervisor wrote last; None if there never was one. Errors: ControlError if
         unreadable."""
         path = self.run / STATE
         try:
             raw = json.loads(path.read_text())
-            keeper = Process(int(raw["keeper"]["pid"]), str(raw["keeper"]["started"]))
+            supervisor = Process(int(raw["supervisor"]["pid"]), str(raw["supervisor"]["started"]))
             kept = {name: _kept(name, written) for name, written in raw["processes"].items()}
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ControlError(f"{path} is not what the keeper writes ({error})") from error
-        return State(keeper, kept)
+            raise ControlError(f"{path} is not what the supervisor writes ({error})") from error
+        return State(supervisor, kept)
 
     def kept_up(self) -> bool:
-        """Return whether a keeper lives: it holds the lock as long as it does."""
+        """Return whether a supervisor lives: it holds the lock as long as it does."""
         try:
             with open(self.run / LOCK) as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -146,30 +146,30 @@ class Control:
                 connection.sendall(request)
                 answer = json.loads(connection.makefile("rb").readline() or b'{"ok": false}')
         except (OSError, ValueError) as error:
-            raise ControlError(f"no keeper answers in {self.run} ({error})") from error
+            raise ControlError(f"no supervisor answers in {self.run} ({error})") from error
         finally:
             if folder is not None:
                 os.close(folder)
         if not answer["ok"]:
-            raise ControlError(f"{do}: {answer.get('error', 'the keeper left without an answer')}")
+            raise ControlError(f"{do}: {answer.get('error', 'the supervisor left without an answer')}")
 
     def start(self, spec: Spec) -> None:
-        """Have the keeper start a process. Errors: ControlError if it runs already or cannot be started."""
+        """Have the supervisor start a process. Errors: ControlError if it runs already or cannot start."""
         self.ask("start", spec=dataclasses.asdict(spec))
 
     def down(self) -> list[str]:
-        """End everything that this folder's records name, in order; names of what a dead keeper had left.
+        """End everything that this folder's records name, in order; names of what a dead supervisor had left.
 
         Safe to call at any time, also twice and after crashes.
         """
         state = self.state()
         if state is None:
             return []
-        if state.keeper.alive:
+        if state.supervisor.alive:
             with contextlib.suppress(ControlError):
                 self.ask("down")
-            wait_gone(state.keeper, _DOWN_TIMEOUT_S)
-            end(state.keeper, grace_s=0.0, group=False)
+            wait_gone(state.supervisor, _DOWN_TIMEOUT_S)
+            end(state.supervisor, grace_s=0.0, group=False)
             state = self.state() or state
         left = [kept for kept in state.processes.values() if kept.running]
         for kept in reversed(left):

@@ -57,7 +57,7 @@ class Plane:
         self.kubeconfig = self.credentials.admin_kubeconfig
         self.ca = self.credentials.ca
         self._control = Control(self.folder.run)
-        self._keeper: subprocess.Popen[bytes] | None = None  # while it is ours: closing its stdin ends it
+        self._supervisor: subprocess.Popen[bytes] | None = None  # while it is ours: closing its stdin ends it
         self._started = False
 
     # Up and down
@@ -95,11 +95,13 @@ class Plane:
     def detach(self) -> None:
         """Let the plane outlive this process; only `down` ends it then."""
         self._ask("detach")
-        if self._keeper is not None:
-            assert self._keeper.stdin is not None
-            self._keeper.stdin.close()
-            self._keeper.returncode = 0  # not ours to wait for: without this Popen warns that it still runs
-        self._keeper, self._started = None, False
+        if self._supervisor is not None:
+            assert self._supervisor.stdin is not None
+            self._supervisor.stdin.close()
+            self._supervisor.returncode = (
+                0  # not ours to wait for: without this Popen warns that it still runs
+            )
+        self._supervisor, self._started = None, False
 
     def down(self) -> bool:
         """End every process of this folder, the API server before etcd; False if none ran.
@@ -282,7 +284,7 @@ class Plane:
             url = f"https://{HOST}:{ports[APISERVER]}"
             files = self.credentials.write(url, self.options)
             self.folder.write_record(url, self.options.described(), binaries)
-            self._keeper = self._control.launch(pass_fds=reserved.descriptors)
+            self._supervisor = self._control.launch(pass_fds=reserved.descriptors)
         for name in (ETCD_NAME, APISERVER):
             self._start_component(name, binaries[name], files, ports)
         self._wait_for_api()
@@ -359,7 +361,7 @@ class Plane:
         """With the folder held: end everything in it; whether anything ran."""
         try:
             state = self._control.state()
-        except ControlError:  # unreadable records: a keeper that lives can still be told
+        except ControlError:  # unreadable records: a supervisor that lives can still be told
             return self._down_without_records()
         ran = state is not None and (state.kept_up or any(kept.running for kept in state.processes.values()))
         if ran:
@@ -375,7 +377,7 @@ class Plane:
         while self._control.kept_up():
             if time.monotonic() > deadline:
                 raise PlaneError(
-                    f"the keeper in {self.folder.run} does not leave within {_STOP_TIMEOUT_S:g} s"
+                    f"the supervisor in {self.folder.run} does not leave within {_STOP_TIMEOUT_S:g} s"
                 )
             time.sleep(0.02)
         self._release()
@@ -391,13 +393,13 @@ class Plane:
                 self.report("stopping what was started; one moment")
 
     def _release(self) -> None:
-        """Close the lifeline of a keeper of ours and wait until it has ended everything."""
+        """Close the lifeline of a supervisor of ours and wait until it has ended everything."""
         self._started = False
-        if self._keeper is not None:
-            assert self._keeper.stdin is not None
-            self._keeper.stdin.close()
-            self._keeper.wait()
-            self._keeper = None
+        if self._supervisor is not None:
+            assert self._supervisor.stdin is not None
+            self._supervisor.stdin.close()
+            self._supervisor.wait()
+            self._supervisor = None
 
     def _begin(self, spec: Spec) -> None:
         try:

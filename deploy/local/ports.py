@@ -10,7 +10,7 @@ class Ports:
     never listen.
 
     The components bind the same ports with SO_REUSEPORT (`--permit-port-sharing`,
-    `--socket-reuse-port`); connections reach only sockets that listen. The keeper inherits the
+    `--socket-reuse-port`); connections reach only sockets that listen. The supervisor inherits the
     sockets, so a port also stays ours while its component restarts.
     """
 

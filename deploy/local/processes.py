@@ -1,4 +1,4 @@
-"""Processes that are named so exactly that the wrong one can never be ended.
+"""Processes known by pid and start time, so that the wrong one is never ended.
 
 A pid alone is not a name: the kernel reuses it. A pid with the time its process started is one, and
 that pair is what the records in a work folder hold.

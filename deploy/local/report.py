@@ -1,4 +1,4 @@
-"""How long-running steps tell what they do."""
+"""The callback by which long steps report progress, as a protocol."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""What a plane says of itself: its processes, and whether it is up."""
+"""The status of a local control plane: its processes, and whether it is up."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ class Status:
 
 
 def of_process(kept: ProcessReport, state: State) -> ProcessStatus:
-    """Return one process as the plane's keeper has it on record, and as the machine shows it."""
+    """Return one process as the plane's supervisor has it on record, and as the machine shows it."""
     running = kept.running
     word = "running" if running else "exited" if state.kept_up and not kept.stopped else "stopped"
     memory = processes.resident_bytes(kept.process.pid) if running else None

@@ -1,4 +1,4 @@
-"""What the local control plane is made of: the one place where its versions are pinned.
+"""The versions of the local control plane's parts, pinned in this one place.
 
 `gobuild/go.mod` says the same to Go (a test holds the two together).
 """

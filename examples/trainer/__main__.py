@@ -10,7 +10,7 @@ import sys
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from examples.evalstop_client import EvalStopClient
+from evalstop_client.client import EvalStopClient
 from examples.trainer.checkpoints import CheckpointError
 from examples.trainer.process import TrainerProcess
 from examples.trainer.settings import parse

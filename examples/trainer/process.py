@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from examples.evalstop_client import Differences, EvalStopClient
+from evalstop_client.client import Differences, EvalStopClient
 from examples.trainer.checkpoints import CheckpointError, CheckpointFolder, load, read
 from examples.trainer.policy import Parameters
 from examples.trainer.settings import RESUME_AUTO, RESUME_FRESH, Settings

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from examples.evalstop_client import DEFAULT_PORT
+from evalstop_client.client import DEFAULT_PORT
 from examples.trainer.training import Recipe
 
 RESUME_AUTO = "auto"

@@ -4,8 +4,8 @@ May import: what `sim` may; no other package of it.
 Tests: tests/sim.
 """
 
-from sim.engine.journal import Journal
+from sim.engine.event_log import EventLog
 from sim.engine.result import Result, Stop
 from sim.engine.run import simulate
 
-__all__ = ["Journal", "Result", "Stop", "simulate"]
+__all__ = ["EventLog", "Result", "Stop", "simulate"]

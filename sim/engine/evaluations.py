@@ -20,7 +20,7 @@ from controller.policy.types import (
 from sim.engine.fleet import Fleet
 from sim.engine.result import Stop
 from sim.engine.training import Training
-from sim.engine.view import DetailedJob, JudgedJob
+from sim.engine.virtual_job import DetailedJob, JudgedJob
 from sim.first_stops import foresee
 from sim.foresight import Foreseen, RuleSpec, point
 from sim.workload import Evals, Workload

@@ -39,7 +39,7 @@ from controller.policy.types import (
     StopLimits,
     namespace_of,
 )
-from sim.engine.view import JudgedJob
+from sim.engine.virtual_job import JudgedJob
 from sim.foresight import RuleSpec
 from sim.workload import Workload
 

@@ -1,4 +1,4 @@
-"""What a run has to remember of its jobs for the result, by row."""
+"""What a simulation counts of each job, by row, for its result."""
 
 from __future__ import annotations
 

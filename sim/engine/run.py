@@ -16,16 +16,16 @@ from controller.policy.pool import NodeRoom, Planner, SlotRoom
 from controller.policy.queueing.base import NOTHING, QueuePolicy
 from controller.policy.types import JobKey, JobState, StopLimits
 from sim.cluster import Cluster
-from sim.engine.bare import run_bare
-from sim.engine.crowd import Crowd
+from sim.engine.demotion import Demotions
 from sim.engine.evaluations import Evaluations
+from sim.engine.event_log import EventLog
+from sim.engine.fast_path import run_bare
 from sim.engine.gangs import gangs
-from sim.engine.journal import Journal
+from sim.engine.job_views import views
 from sim.engine.ledger import JobColumns
 from sim.engine.result import Result
-from sim.engine.showing import views
 from sim.engine.training import Training
-from sim.engine.view import DetailedJob, JudgedJob, VirtualJob
+from sim.engine.virtual_job import DetailedJob, JudgedJob, VirtualJob
 from sim.foresight import RuleSpec
 from sim.kernel import Kernel
 from sim.latencies import Latencies
@@ -45,7 +45,7 @@ def simulate(
     scatter: Callable[[str], float] | None = None,
     limits: StopLimits | None = None,
     foresight: bool = True,
-    journal: Journal | None = None,
+    event_log: EventLog | None = None,
 ) -> Result:
     """Run the workload to its end under a fresh policy.
 
@@ -62,7 +62,7 @@ def simulate(
         limits: what the pool asks before it stops a job that the rule says is past its best, and lets it
             learn the noise of its runs (`controller.policy.fleet.limits`). None: it asks nothing.
         foresight: whether each job's first STOP may be computed beforehand, where that gives the same run.
-        journal: receives every decision.
+        event_log: receives every decision.
 
     Raises:
         ValueError: a job is larger than the cluster; the message names its row.
@@ -86,10 +86,10 @@ def simulate(
             detailed=evals.streams or not simple,
             progresses=policy.watches,
         )
-        bare = simple and not evals.streams and journal is None
+        bare = simple and not evals.streams and event_log is None
         if bare and isinstance(room, SlotRoom):
             return run_bare(workload, policy, room, training, evals, shown)
-        return _Engine(workload, room, policy, training, evals, shown, journal, scatter).run()
+        return _Engine(workload, room, policy, training, evals, shown, event_log, scatter).run()
     finally:
         if collecting:
             gc.enable()
@@ -100,12 +100,12 @@ class _Engine:
         "_alarm",
         "_armed",
         "_at",
-        "_crowd",
+        "_demotions",
         "_evals",
+        "_event_log",
         "_fleet",
         "_fleet_wakes",
         "_held",
-        "_journal",
         "_kernel",
         "_latencies",
         "_ledger",
@@ -128,7 +128,7 @@ class _Engine:
         training: Training,
         evals: Evaluations,
         views: Iterator[VirtualJob],
-        journal: Journal | None,
+        event_log: EventLog | None,
         scatter: Callable[[str], float] | None,
     ) -> None:
         self._workload = workload
@@ -140,12 +140,12 @@ class _Engine:
         self._evals = evals
         self._fleet = evals.fleet
         # Who runs and who leaves, where runs can be demoted.
-        self._crowd: Crowd | None = Crowd(policy) if evals.grades else None
+        self._demotions: Demotions | None = Demotions(policy) if evals.grades else None
         self._starting: dict[int, VirtualJob] = {}  # admitted, their members not ready yet
         self._held: dict[JobKey, str] = {}  # whose stops are held back, and why
         self._fleet_wakes = inf  # when the pool's questions are asked again at the latest
         self._views = views
-        self._journal = journal
+        self._event_log = event_log
         self._kernel = Kernel()
         self._at = self._kernel.at
         self._ledger = JobColumns(workload)
@@ -156,7 +156,7 @@ class _Engine:
 
     def run(self) -> Result:
         kernel = self._kernel
-        settle = self._settle if self._crowd is None else self._settle_and_give_way
+        settle = self._settle if self._demotions is None else self._settle_and_give_way
         arrivals: Iterator[float] = iter(self._workload.submitted)
         if delay := self._latencies.queue_delay:
             arrivals = (time + delay for time in arrivals)
@@ -191,11 +191,11 @@ class _Engine:
 
         Each of them once in an instant: a policy that gave its GPUs back to it must not be asked for ever.
         """
-        assert self._crowd is not None
+        assert self._demotions is not None
         self._settle(now)
         gone: set[int] = set()
         policy = self._planner.policy
-        while go := self._crowd.give_way([*policy.queue(), *policy.barred()], self._room, now):
+        while go := self._demotions.give_way([*policy.queue(), *policy.barred()], self._room, now):
             freed = [self._suspend(j, now, _PREEMPTING, DEMOTED) for j in go if j.sequence not in gone]
             if not any(freed):
                 return
@@ -238,12 +238,12 @@ class _Engine:
         if isinstance(self._room, NodeRoom) and isinstance(job, DetailedJob):
             job.nodes = self._room.placed.pop(job.key)
         self._planner.admitted(job, now)
-        if self._crowd is not None:
-            self._crowd.running[row] = job
+        if self._demotions is not None:
+            self._demotions.running[row] = job
         if self._fleet is not None and isinstance(job, JudgedJob):
             self._fleet.started(job)
-        if self._journal is not None:
-            self._journal.write(now, "admit", job.key, ",".join(job.nodes))
+        if self._event_log is not None:
+            self._event_log.write(now, "admit", job.key, ",".join(job.nodes))
         evals = self._evals
         self._training.begin(row, now, again)
         if evals.streams:
@@ -280,15 +280,15 @@ class _Engine:
         now, row, ledger = self._kernel.now, job.sequence, self._ledger
         ledger.ended[row] = now
         quiet = self._hand_over(job)
-        if self._crowd is not None:
-            del self._crowd.running[row]
+        if self._demotions is not None:
+            del self._demotions.running[row]
         if self._fleet is not None and isinstance(job, JudgedJob):
             self._fleet.left(job, now, ended=True)
             quiet = not self._consult(now) and quiet
         ledger.service[row] += (now - ledger.held[row]) * job.gpus
         self._starting.pop(row, None)
-        if self._journal is not None:
-            self._journal.write(now, "end", job.key)
+        if self._event_log is not None:
+            self._event_log.write(now, "end", job.key)
         return quiet
 
     def _hand_over(self, job: VirtualJob) -> bool:
@@ -346,8 +346,8 @@ class _Engine:
             return False
         self._kernel.cancel(self._ticket[row])
         job.state = state
-        if self._crowd is not None:
-            self._crowd.leaving[row] = self._crowd.running.pop(row)
+        if self._demotions is not None:
+            self._demotions.leaving[row] = self._demotions.running.pop(row)
         if self._fleet is not None and isinstance(job, JudgedJob):
             self._fleet.left(job, now, stopped=stopping)
         self._planner.leaving(job, now)
@@ -362,8 +362,8 @@ class _Engine:
             delay += left
         elif graceful and not starting:
             delay += latencies.checkpoint_time
-        if self._journal is not None:
-            self._journal.write(now, "release" if stopping else "preempt", job.key, why)
+        if self._event_log is not None:
+            self._event_log.write(now, "release" if stopping else "preempt", job.key, why)
         if delay:
             self._at(now + delay, row, self._free, job)
             return False
@@ -382,10 +382,10 @@ class _Engine:
         now, row, ledger = self._kernel.now, job.sequence, self._ledger
         self._count(job, now)
         ledger.service[row] += (now - ledger.held[row]) * job.gpus
-        if self._crowd is not None:
-            del self._crowd.leaving[row]
-        if self._journal is not None:
-            self._journal.write(now, "free", job.key)
+        if self._demotions is not None:
+            del self._demotions.leaving[row]
+        if self._event_log is not None:
+            self._event_log.write(now, "free", job.key)
         if job.state is _STOPPING:
             ledger.ended[row] = now
             ledger.stopped.add(row)
@@ -430,8 +430,8 @@ class _Engine:
         if not news:
             return True
         self._refresh(job, now)
-        if self._journal is not None and job.proposal is not None and proposed is None:
-            self._journal.write(now, "propose", job.key, f"{job.proposal.reason} {job.proposal.step}")
+        if self._event_log is not None and job.proposal is not None and proposed is None:
+            self._event_log.write(now, "propose", job.key, f"{job.proposal.reason} {job.proposal.step}")
         self._planner.updated(job, now)
         return False
 
@@ -470,10 +470,10 @@ class _Engine:
             self._refresh(job, now)
             self._planner.updated(job, now)
             news = True
-        if self._journal is not None:
+        if self._event_log is not None:
             for held in sifted.held:
                 if self._held.get(held.key) != held.reason:
-                    self._journal.write(now, "hold", held.key, held.reason)
+                    self._event_log.write(now, "hold", held.key, held.reason)
         self._held = {held.key: held.reason for held in sifted.held}
         wake = sifted.wake_at
         if wake is not None and now < wake < self._fleet_wakes:

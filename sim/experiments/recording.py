@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sim import quotas
-from sim.engine import Journal, Result
+from sim.engine import EventLog, Result
 from sim.experiments.estimate import Estimate
 from sim.experiments.findings import Findings, Value
 from sim.experiments.replay import COLUMNS, Plan, Progress, quantile
@@ -22,9 +22,9 @@ _SHOWN = 10  # jobs that differ most
 def record(plan: Plan, file: Path, *, stops: bool, progress: Progress | None = None) -> tuple[Result, str]:
     """Run and write it down; returns what came of it, and the digest of every decision."""
     tell = progress or (lambda done, total: None)
-    journal = Journal()
+    event_log = EventLog()
     tell(0, 1)
-    result = plan.run(stops=stops, journal=journal)
+    result = plan.run(stops=stops, event_log=event_log)
     tell(1, 1)
     setting = plan.setting
     header = {
@@ -34,10 +34,10 @@ def record(plan: Plan, file: Path, *, stops: bool, progress: Progress | None = N
         "rule": spec_entry(setting.rule.rule),
         "modifiers": [spec_entry(modifier) for modifier in setting.rule.modifiers],
         **guardrails_entry(setting.rule),
-        "run": {"evalstop": stops, "decisions": journal.digest(), "setting": plan.as_dict()},
+        "run": {"evalstop": stops, "decisions": event_log.digest(), "setting": plan.as_dict()},
     }
     write_own(file, [_job(plan, result, row) for row in range(len(plan.workload))], header)
-    return result, journal.digest()
+    return result, event_log.digest()
 
 
 def _job(plan: Plan, result: Result, row: int) -> TraceJob:

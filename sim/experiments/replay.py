@@ -13,7 +13,7 @@ from typing import Any
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
-from sim.engine import Journal, Result, simulate
+from sim.engine import EventLog, Result, simulate
 from sim.experiments.figures import FIGURES
 from sim.experiments.findings import Column, Findings, Value
 from sim.experiments.measures import compare
@@ -65,7 +65,7 @@ class Plan:
         changes = {"cluster": cluster_entry(self.cluster), "seeds": 1}
         return {**found, **changes, "workload": {**(found["workload"] if self.drawn else {}), **sizes}}
 
-    def run(self, *, stops: bool, journal: Journal | None = None) -> Result:
+    def run(self, *, stops: bool, event_log: EventLog | None = None) -> Result:
         """Simulate the base policy, with or without EvalStop around it, and return the result."""
         policy = make_policy(self.setting.base, self.setting.quotas)
         return simulate(
@@ -74,7 +74,7 @@ class Plan:
             EvalStop(policy) if stops else policy,
             rule=self.setting.rule if stops else None,
             latencies=self.setting.latencies,
-            journal=journal,
+            event_log=event_log,
         )
 
 

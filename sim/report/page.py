@@ -11,7 +11,7 @@ from sim.experiments.findings import Column, Findings, Value
 from sim.experiments.replay import Plan
 from sim.experiments.setting import Setting
 from sim.report import plots, sweep_plots
-from sim.report.forms import format_cell
+from sim.report.formatting import format_cell
 from sim.report.runs import Example, example, first_run
 
 _CSS = """

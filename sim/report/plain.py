@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from sim.experiments.findings import NUMERIC_FORMS, Findings
-from sim.report.forms import format_row
+from sim.report.formatting import format_row
 
 
 def text(findings: Findings) -> str:

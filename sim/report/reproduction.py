@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from sim.experiments.estimate import Estimate
 from sim.experiments.findings import Column, Findings
-from sim.report.forms import format_cell
+from sim.report.formatting import format_cell
 
 _TABLE = re.compile(r"(<!-- table ([\w-]+): ([\w ]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sim.cluster import Cluster
-from sim.engine import Journal, Result
+from sim.engine import EventLog, Result
 from sim.experiments.replay import Plan
 from sim.experiments.setting import Setting
 from sim.experiments.trial import ORACLE, told
@@ -13,8 +13,8 @@ from sim.workload import Workload
 from sim.workloads import Population, Truth, generate
 
 
-class Occupancy(Journal):
-    """A journal that keeps (time, GPUs held from then on) instead of lines."""
+class Occupancy(EventLog):
+    """A event_log that keeps (time, GPUs held from then on) instead of lines."""
 
     __slots__ = ("_gpus", "_held", "steps")
 
@@ -84,6 +84,6 @@ def first_run(setting: Setting) -> Example:
 
 
 def _shown(name: str, plan: Plan, stops: bool) -> Shown:
-    journal = Occupancy(plan.workload)
-    result = plan.run(stops=stops, journal=journal)
-    return Shown(name, result, journal.steps)
+    event_log = Occupancy(plan.workload)
+    result = plan.run(stops=stops, event_log=event_log)
+    return Shown(name, result, event_log.steps)

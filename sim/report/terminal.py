@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Table
 
 from sim.experiments.findings import NUMERIC_FORMS, Findings
-from sim.report.forms import format_row
+from sim.report.formatting import format_row
 
 _PLAIN_WIDTH = 200  # of a table that goes into a file or a pipe
 

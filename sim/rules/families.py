@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.rules.history import Series
 from sim.workloads.curves import FAMILIES, rise
-from sim.workloads.differences import differences
+from sim.workloads.paired_differences import differences
 
 FLOOR, GAIN, CURVATURE = 0.4, 0.4, 3.0  # true score before training, rise to the best, rate of the rise
 PEAKS = (0.55, 0.75)  # share of the training (the paper's range)
@@ -48,8 +48,8 @@ def draw(
         depth: fall (score) over .35 of the training, where the family has a straight fall.
         reported: whether the series carry the true noise as standard errors.
         proxy: whether they carry the proxy reward.
-        prompts: on which each eval is compared with the best before it (`sim.workloads.differences`); 0: no
-            differences. Proxies and differences are drawn aside: the scores are the same with and without.
+        prompts: on which each eval is compared with the best before it (`sim.workloads.paired_differences`);
+            0: no differences. Proxies and differences are drawn aside: scores are the same with and without.
         discordant: share of the prompts on which two equally good policies differ.
     """
     chosen = FAMILIES[family]

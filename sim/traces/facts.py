@@ -1,4 +1,4 @@
-"""What is known of one job of a cluster's past, as its operator saw it."""
+"""The facts of one job in a cluster's past, as its operator saw it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from controller.policy.queueing import MAX_WAIT, EvalStop, make_policy
 from controller.policy.types import Mode, PolicySpec, Quota
 from sim import quotas, specs
 from sim.cluster import Cluster
-from sim.engine import Journal, Result, simulate
+from sim.engine import EventLog, Result, simulate
 from sim.first_stops import foresee
 from sim.foresight import RuleSpec, first_stop
 from sim.latencies import PREEMPTION, Latencies
@@ -269,7 +269,7 @@ def _until(evals: Evals, share: float) -> Evals | None:
 
 
 def run(
-    given: Setting, rows: Sequence[Row], other: Alternative | None = None, journal: Journal | None = None
+    given: Setting, rows: Sequence[Row], other: Alternative | None = None, event_log: EventLog | None = None
 ) -> Result:
     """Let the jobs run with these stops; ``other``: under what else the alternative changes.
 
@@ -290,7 +290,7 @@ def run(
         workload = replace(workload, estimate=_estimates(workload))
     rule = other.rule if streams else _AS_TOLD
     return simulate(
-        workload, cluster, EvalStop(policy), rule=rule, latencies=given.latencies, journal=journal
+        workload, cluster, EvalStop(policy), rule=rule, latencies=given.latencies, event_log=event_log
     )
 
 

@@ -96,9 +96,9 @@ def _occupancy(axes: Axes, made: Comparison) -> None:
 
 
 def _held(made: Comparison, rows: Sequence[Row], other: Alternative | None) -> list[tuple[float, int]]:
-    journal = Occupancy(made.given.workload)
-    run(made.given, rows, other, journal)
-    return journal.steps
+    event_log = Occupancy(made.given.workload)
+    run(made.given, rows, other, event_log)
+    return event_log.steps
 
 
 def _differences(axes: Axes, figures: Sequence[Compared]) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
-from sim.report.forms import NOTHING, number
+from sim.report.formatting import NOTHING, number
 from sim.what_if.compare import Compared, Comparison
 
 _HEAD = ("", "recorded", "replayed", "alternative", "difference", "95 % interval", "")

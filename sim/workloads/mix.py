@@ -15,8 +15,8 @@ from random import Random
 from controller.policy.types import Paired
 from sim.workload import Evals, Workload
 from sim.workloads.curves import AFTER_MEAN_PEAK, FAMILIES, rise
-from sim.workloads.differences import binomial, differences
 from sim.workloads.kinds import SIZES, Kind
+from sim.workloads.paired_differences import binomial, differences
 from sim.workloads.settings import CurveSettings, MixSettings
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.kube.resources import Resource
 from deploy.local.agent import atomic, quantity
 from deploy.local.agent.claims import Attachments, ClaimError
 from deploy.local.agent.config import ConfigProblem, load
@@ -327,7 +328,7 @@ def test_a_token_is_asked_for_again_at_four_fifths_of_its_life() -> None:
     class TokenServer:
         asked: list[Object] = []  # noqa: RUF012 - one per test
 
-        async def create(self, path: str, body: Object) -> Object:
+        async def create(self, resource: Resource, body: Object, *, subresource: str) -> Object:
             self.asked.append(body)
             expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1000))
             return {"status": {"token": f"t{len(self.asked)}", "expirationTimestamp": expires}}
@@ -343,6 +344,7 @@ def test_a_token_is_asked_for_again_at_four_fifths_of_its_life() -> None:
         assert await token.current() == "t2"
         bound = TokenServer.asked[0]["spec"]["boundObjectRef"]
         assert (bound["name"], bound["uid"]) == ("p", "u")
+        assert TokenServer.asked[0]["metadata"] == {"namespace": "n", "name": "default"}
 
     asyncio.run(go())
 

@@ -16,7 +16,7 @@ from controller.api import generate
 from controller.api.base import Spec
 from controller.api.crd import RESOURCES, crd, root_schema, structural
 from controller.api.rlhfjob import RLHFJob
-from controller.api.rules import union_of
+from controller.api.rule_unions import union_of
 from controller.policy.params import ParamError, describe, param
 from controller.policy.stopping import MODIFIERS, RULES, make_rule
 from controller.policy.types import PolicySpec

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives import serialization
 from installed import SPACE, Dashboard, may, meet_conflicts
 from rendering import NAMESPACE, Object, named, render, rules
 
-from controller.operator.state import runfile
+from controller.operator.state import run_configmap
 from controller.policy.job.record import RunFile
 from deploy.helm.cluster import RELEASE, ChartCluster, until
 from deploy.helm.local import LOCAL, POOL, POOL_LABEL
@@ -369,7 +369,7 @@ def test_without_its_rights_over_finalizers_the_operator_could_own_nothing(
     }
     cluster.apply([role, binding])
     owner = cluster.get("rlhfjobs", "-n", SPACE)["items"][0]
-    child = runfile.manifest({"metadata": {**owner["metadata"], "name": "owned"}}, RunFile())
+    child = run_configmap.manifest({"metadata": {**owner["metadata"], "name": "owned"}}, RunFile())
     operator = f"--as=system:serviceaccount:{NAMESPACE}:evalstop-operator"
     ask = ("create", "--dry-run=server", "-f", "-")
     cluster.kubectl(*ask, operator, stdin=json.dumps(child))

@@ -219,8 +219,10 @@ def test_the_code_of_a_role_is_compiled_for_good_and_names_its_version(
     for file in ("controller/a.py", "sim/b.py", "examples/trainer/c.py"):
         (tmp_path / file).parent.mkdir(parents=True)
         (tmp_path / file).write_text("X = {'a', 'b', 'c'}\n")
-    for file in ("__init__.py", "evalstop_client.py", "played.py"):
+    for file in ("__init__.py", "played.py"):
         (tmp_path / "examples" / file).touch()
+    (tmp_path / "clients/python/evalstop_client").mkdir(parents=True)
+    (tmp_path / "clients/python/evalstop_client/client.py").write_text("Y = 1\n")
     install.code(tmp_path / "out", tmp_path)
     site = tmp_path / "out" / "code-operator" / install.SITE
     assert sorted(p.name for p in site.iterdir()) == ["controller", "evalstop-7.1.dist-info"]
@@ -229,7 +231,9 @@ def test_the_code_of_a_role_is_compiled_for_good_and_names_its_version(
     assert flags == 0b01, "by hash, and never compared with the source"
     assert f"/{install.SITE}/controller/a.py".encode() in compiled.read_bytes()
     assert str(tmp_path).encode() not in compiled.read_bytes()
-    assert os.path.exists(tmp_path / "out" / "code-trainer" / install.SITE / "examples/trainer/c.py")
+    trainer = tmp_path / "out" / "code-trainer" / install.SITE
+    assert os.path.exists(trainer / "examples/trainer/c.py")
+    assert os.path.exists(trainer / "evalstop_client/client.py"), "importable, and not below clients/python"
 
 
 LOCK = f"numpy==2.4 \\\n    --hash=sha256:{'a' * 64}\nrich==15.0 \\\n    --hash=sha256:{'b' * 64}\n"

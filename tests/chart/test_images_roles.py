@@ -15,10 +15,10 @@ from packaging.requirements import Requirement
 
 from controller import names
 from deploy.images import build, sublock
-from deploy.images.roles import ROLES, lines
+from deploy.images.roles import ROLES, importable, lines
 
 # Not in the operator's image, though they can be reached: imported where a store is opened, in access Jobs.
-OPENS_STORES = {"controller.checkpoints.objects", "controller.checkpoints.s3"}
+OPENS_STORES = {"controller.checkpoints.object_store", "controller.checkpoints.s3"}
 BLOCK = """
 import importlib, importlib.metadata, sys
 allowed, programs = sys.argv[1].split(","), sys.argv[2].split(",")
@@ -56,7 +56,7 @@ def packages(role: str) -> set[str]:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_its_programs_start_with_what_it_holds(role: str, repository: Path) -> None:
-    allowed = ",".join(sorted(packages(role) | {"evalstop"}))
+    allowed = ",".join(sorted(packages(role) | {"evalstop", "evalstop-client"}))
     programs = ",".join(ROLES[role].programs)
     done = subprocess.run(
         [sys.executable, "-c", BLOCK, allowed, programs], cwd=repository, capture_output=True, text=True
@@ -66,7 +66,7 @@ def test_its_programs_start_with_what_it_holds(role: str, repository: Path) -> N
 
 def test_what_its_programs_may_import_later_is_in_it() -> None:
     """Imports within functions too."""
-    roots = ("controller", "sim", "examples")
+    roots = ("controller", "sim", "examples", "evalstop_client")
     graph = grimp.build_graph(*roots, include_external_packages=True)
     owners = metadata.packages_distributions()
     for role, about in ROLES.items():
@@ -82,7 +82,9 @@ def test_what_its_programs_may_import_later_is_in_it() -> None:
             seen.add(module)
             ahead += graph.find_modules_directly_imported_by(module)
         ours = {module for module in seen if module.split(".")[0] in roots}
-        assert {module.split(".")[0] for module in ours} <= {part.split("/")[0] for part in about.code}
+        assert {module.split(".")[0] for module in ours} <= {
+            importable(part).split("/")[0] for part in about.code
+        }
         others = {module for module in seen - ours if module in owners}
         absent = {m for m in others if not {sublock.canonical(o) for o in owners[m]} & packages(role)}
         assert not absent, f"image {role}: {absent}"

@@ -2,7 +2,7 @@
 
 import os
 
-from controller.checkpoints import endpoints, objects
+from controller.checkpoints import endpoints, object_store
 
-objects.LOCAL = ("file", "memory")
+object_store.LOCAL = ("file", "memory")
 os.environ[endpoints.ALLOWED_ENV] = ",".join(endpoints.KINDS)

@@ -7,7 +7,7 @@ import pytest
 from controller.checkpoints import endpoints
 from controller.checkpoints.endpoints import check, parse, problem
 from controller.checkpoints.errors import AccessError, Reason
-from controller.checkpoints.objects import ObjectStore
+from controller.checkpoints.object_store import ObjectStore
 from controller.checkpoints.stores import open_store
 
 DEFAULT = parse(endpoints.DEFAULT)
@@ -92,8 +92,8 @@ def test_the_access_program_asks_before_it_opens_a_store(monkeypatch: pytest.Mon
 def test_a_bucket_has_one_name_and_a_folder_of_the_pod_is_no_store(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from controller.checkpoints import objects
+    from controller.checkpoints import object_store
 
-    monkeypatch.setattr(objects, "LOCAL", ())
+    monkeypatch.setattr(object_store, "LOCAL", ())
     with pytest.raises(AccessError, match="expected one of s3, gs, az"):
         ObjectStore.at(uri)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from controller.checkpoints import digest, object_copy, objects, s3
+from controller.checkpoints import digest, object_copy, object_store, s3
 from controller.checkpoints.access import carry_out
 from controller.checkpoints.errors import AccessError, Reason
-from controller.checkpoints.objects import ObjectStore
+from controller.checkpoints.object_store import ObjectStore
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.s3 import Bucket, part_size
 from controller.checkpoints.staging import Writer
@@ -275,7 +275,7 @@ def test_a_damaged_part_of_a_former_try_is_found_and_replaced(
     secured = ask("secure", 100, 1)
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "discard", lambda *_: None)
-        patch.setattr(objects.ObjectStage, "publish", lambda *_: (_ for _ in ()).throw(SystemExit))
+        patch.setattr(object_store.ObjectStage, "publish", lambda *_: (_ for _ in ()).throw(SystemExit))
         with pytest.raises(SystemExit):
             ask("retain", 100, 2, secured)
     (rotten,) = (served / "best").rglob("optim.safe")

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_checkpoints_jobs import CLAIMS, RLHFJOB, SETTINGS, TEMPLATE, UID
+from test_checkpoints_access_jobs import CLAIMS, RLHFJOB, SETTINGS, TEMPLATE, UID
 
 from controller.checkpoints.access import answer
-from controller.checkpoints.jobs import access_job
+from controller.checkpoints.access_jobs import access_job
 from controller.checkpoints.request import REQUEST_ENV
 from controller.policy.job.record import Operation, ProtectedCheckpoint
 from controller.policy.job.types import StartAccess

@@ -10,7 +10,7 @@ import pytest
 
 from controller.checkpoints.judge import judge
 from controller.checkpoints.layouts import LAYOUTS
-from controller.checkpoints.objects import ObjectStore
+from controller.checkpoints.object_store import ObjectStore
 from controller.checkpoints.store import Store
 from controller.checkpoints.volume import Volume
 from tests.support.trainers_files import (

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_checkpoints_jobs import build, pod_of, request_of
+from test_checkpoints_access_jobs import build, pod_of, request_of
 
 from controller.checkpoints.access import carry_out
+from controller.checkpoints.access_jobs import parse_result
 from controller.checkpoints.errors import AccessError
-from controller.checkpoints.jobs import parse_result
 from controller.checkpoints.pins import parse_pin
 from controller.checkpoints.request import Request, Source
 from controller.policy.job.record import Operation

@@ -14,7 +14,7 @@ import pytest
 
 from controller.checkpoints.access import carry_out
 from controller.checkpoints.request import BranchLife, Request, Result
-from examples.evalstop_client import EvalStopClient
+from evalstop_client.client import EvalStopClient
 from tests.support.trainers_files import hugging_face, write
 
 ACCESS, TRAINER, NEXT = 12001, 12002, 12003  # users that own nothing else here

@@ -20,7 +20,7 @@ CODE = re.compile(r"(?:[A-Z]+[a-z0-9]+)+[A-Z]*")
 # Files whose pairs of a code and a message end in a condition of an RLHFJob.
 PAIRS = (
     "api/convert.py",
-    "checkpoints/jobs.py",
+    "checkpoints/access_jobs.py",
     "checkpoints/places.py",
     "delegates/kueue.py",
     "delegates/kueue_queues.py",

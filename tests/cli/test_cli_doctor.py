@@ -20,7 +20,7 @@ import yaml
 from typer.testing import CliRunner
 
 from controller.api.crd import RESOURCES, root_schema
-from controller.cli import cures, explaining, reading
+from controller.cli import explanation, job_view, remedies
 from controller.cli.doctor import command, installation
 from controller.cli.doctor import job as checks
 from controller.cli.doctor.findings import Finding, Level, gather, note, ok, unknown, wrong
@@ -54,7 +54,7 @@ def texts(found: list[Finding], level: Level) -> list[str]:
 def page_of(body: bytes, **spec: Any) -> list[Finding]:
     obj = w.whole("run", w.running())
     obj["spec"] |= spec
-    return list(checks.examined(reading.read(obj), body))
+    return list(checks.examined(job_view.read(obj), body))
 
 
 # -- trainers' pages ----------------------------------------------------------------------------------------
@@ -131,15 +131,17 @@ def test_a_guardrail_that_is_not_exported() -> None:
 
 
 def test_conditions_that_ask_for_something() -> None:
-    job = reading.read(w.whole("refused", w.refused()))
+    job = job_view.read(w.whole("refused", w.refused()))
     found = list(checks.conditions(job))
     assert [f.level for f in found] == [Level.WRONG]
     assert "kubectl edit rlhfjob refused -n team" in found[0].cure
     strange = replace(w.ACCEPTED, status=False, reason="SomethingNew", message="spec.x: no")
-    found = list(checks.conditions(reading.read(w.whole("odd", replace(w.refused(), conditions=(strange,))))))
+    found = list(
+        checks.conditions(job_view.read(w.whole("odd", replace(w.refused(), conditions=(strange,)))))
+    )
     assert found == [wrong("Accepted", "SomethingNew: spec.x: no", found[0].cure)]
     assert "kubectl edit rlhfjob odd" in found[0].cure, "a refusal is never passed over"
-    fine = list(checks.conditions(reading.read(w.whole("healthy", w.running()))))
+    fine = list(checks.conditions(job_view.read(w.whole("healthy", w.running()))))
     assert [f.level for f in fine] == [Level.OK]
 
 
@@ -158,35 +160,35 @@ def test_conditions_that_ask_for_something() -> None:
 def test_troubles_of_the_page_and_the_checkpoints_ask_for_something(kind: str, reason: str) -> None:
     others = tuple(known for known in w.running().conditions if known.type != kind)
     told = w.condition(kind, False, reason, "it is so")
-    job = reading.read(w.whole("run", replace(w.running(), conditions=(*others, told))))
+    job = job_view.read(w.whole("run", replace(w.running(), conditions=(*others, told))))
     (found,) = checks.conditions(job)
     assert found.level is Level.WRONG
     assert found.cure
     assert "gang" not in found.cure, "that is what TooLarge of a gang says"
-    assert list(explaining.troubles(job)) == [(reason, "it is so")]
+    assert list(explanation.troubles(job)) == [(reason, "it is so")]
 
 
-@pytest.mark.parametrize("reason", sorted(cures.CURES))
+@pytest.mark.parametrize("reason", sorted(remedies.CURES))
 def test_doctor_does_not_send_to_itself(reason: str) -> None:
-    job = reading.read(w.whole("run", w.running()))
-    assert "evalstop doctor run" not in cures.cure(job, reason, examining=True)
+    job = job_view.read(w.whole("run", w.running()))
+    assert "evalstop doctor run" not in remedies.cure(job, reason, examining=True)
 
 
 def test_what_names_doctor_elsewhere_has_another_word_in_it() -> None:
-    named = {reason for reason, text in cures.CURES.items() if "evalstop doctor{job}" in text}
-    assert named == set(cures.EXAMINING)
+    named = {reason for reason, text in remedies.CURES.items() if "evalstop doctor{job}" in text}
+    assert named == set(remedies.EXAMINING)
 
 
 @pytest.mark.parametrize("ended", [{"finished": "Completed"}, {"admission": None}])
 def test_a_run_without_a_trainer_is_asked_for_no_metrics(ended: dict[str, Any]) -> None:
     told = w.condition(c.METRICS, False, "NoPods", "no pod of completion index 0 has an address yet")
     conditions = (*(known for known in w.running().conditions if known.type != c.METRICS), told)
-    runs = reading.read(w.whole("run", replace(w.running(), conditions=conditions)))
+    runs = job_view.read(w.whole("run", replace(w.running(), conditions=conditions)))
     assert [found.level for found in checks.conditions(runs)] == [Level.WRONG]
-    assert list(explaining.troubles(runs)) == [("NoPods", told.message)]
-    over = reading.read(w.whole("run", replace(w.running(), conditions=conditions, **ended)))
+    assert list(explanation.troubles(runs)) == [("NoPods", told.message)]
+    over = job_view.read(w.whole("run", replace(w.running(), conditions=conditions, **ended)))
     assert [found.level for found in checks.conditions(over)] == [Level.OK]
-    assert list(explaining.troubles(over)) == []
+    assert list(explanation.troubles(over)) == []
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_a_page_that_the_api_server_does_not_ask_for_is_not_the_trainers_fault(
     metrics = w.condition(c.METRICS, reads, "Scraped" if reads else "Timeout", "so it is")
     record = replace(w.running(), conditions=(*others, metrics))
     pod = {"metadata": {"name": "run-0"}, "status": {"podIP": "127.1.2.3"}}
-    found = checks._unread(reading.read(w.whole("run", record)), pod, 9400, "/metrics", error)
+    found = checks._unread(job_view.read(w.whole("run", record)), pod, 9400, "/metrics", error)
     assert found.level is level
     assert said in found.text
     assert bool(found.cure) == (level is not Level.OK)
@@ -221,32 +223,32 @@ def test_each_reason_that_the_operator_writes_has_a_cure_or_needs_nobody() -> No
     reasons = reasons_written.written()
     assert {"ForeignPage", "AccessNameTaken", "BestCheckpointLost", "PageTooLarge"} <= set(reasons)
     assert len(reasons) > 100
-    known = set(cures.CURES) | cures.NEEDS_NOBODY
+    known = set(remedies.CURES) | remedies.NEEDS_NOBODY
     assert {code: where for code, where in reasons.items() if code not in known} == {}
-    assert not set(cures.CURES) & cures.NEEDS_NOBODY
-    assert not cures.NEEDS_NOBODY - set(reasons), "nobody writes these any more"
+    assert not set(remedies.CURES) & remedies.NEEDS_NOBODY
+    assert not remedies.NEEDS_NOBODY - set(reasons), "nobody writes these any more"
 
 
 def test_an_end_that_nobody_saw_and_a_gang_in_parts_ask_for_something() -> None:
     unknown = w.condition(c.FAILED, True, "EndUnknown", "its Job is gone, and was not seen to end")
     lost = replace(w.running(), admission=None, finished="Failed", conditions=(w.ACCEPTED, unknown))
-    (found,) = checks.conditions(job := reading.read(w.whole("lost", lost)))
+    (found,) = checks.conditions(job := job_view.read(w.whole("lost", lost)))
     assert found.level is Level.WRONG
     assert "evalstop resume lost -n team --from latest" in found.cure
-    assert list(explaining.troubles(job)) == [("EndUnknown", unknown.message)]
+    assert list(explanation.troubles(job)) == [("EndUnknown", unknown.message)]
     failed = w.condition(c.FAILED, True, "Failed", "BackoffLimitExceeded")
-    (found,) = checks.conditions(reading.read(w.whole("f", replace(lost, conditions=(w.ACCEPTED, failed)))))
+    (found,) = checks.conditions(job_view.read(w.whole("f", replace(lost, conditions=(w.ACCEPTED, failed)))))
     assert found.level is Level.OK
     parts = w.condition(c.RUNNING, False, "MembersEnded", "members 0 of 2 ended well")
     waits = replace(w.running(), admission=None, conditions=(w.ACCEPTED, parts))
-    (found,) = checks.conditions(job := reading.read(w.whole("parts", waits)))
+    (found,) = checks.conditions(job := job_view.read(w.whole("parts", waits)))
     assert found.level is Level.WRONG
-    assert list(explaining.troubles(job)) == [("MembersEnded", parts.message)]
+    assert list(explanation.troubles(job)) == [("MembersEnded", parts.message)]
 
 
 def test_a_time_to_live_is_named() -> None:
     noted = replace(w.ACCEPTED, message="the spec can be carried out; x.ttlSecondsAfterFinished is left out")
-    (found,) = checks.conditions(reading.read(w.whole("run", replace(w.running(), conditions=(noted,)))))
+    (found,) = checks.conditions(job_view.read(w.whole("run", replace(w.running(), conditions=(noted,)))))
     assert found.level is Level.NOTE
     assert "ttlSecondsAfterFinished" in found.text
 
@@ -256,7 +258,7 @@ def test_a_spec_that_the_operator_has_not_seen() -> None:
     obj["metadata"]["generation"] = 5
 
     async def look() -> list[Finding]:
-        return [f async for f in checks.spec(reading.read(obj))]
+        return [f async for f in checks.spec(job_view.read(obj))]
 
     assert "generation 1 of the spec, the newest is 5" in texts(asyncio.run(look()), Level.WRONG)[0]
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.crd import RESOURCES
-from controller.cli import explaining, get, history, jobs, pools, queue, reading, say, top, why
-from controller.cli.cures import CURES
+from controller.cli import explanation, formatting, get, history, job_view, jobs, pools, queue, top, why
 from controller.cli.failure import Exit, of_api
+from controller.cli.remedies import CURES
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, clean, length, terminal
 from controller.kube.errors import ApiError, from_response
@@ -25,8 +25,8 @@ NOW = w.START + 900.0
 ALL = [w.whole(name, record) for name, record in w.records().items()]
 
 
-def of(name: str) -> reading.Reading:
-    return reading.read(w.whole(name, w.records()[name]))
+def of(name: str) -> job_view.Reading:
+    return job_view.read(w.whole(name, w.records()[name]))
 
 
 def test_the_list() -> None:
@@ -50,7 +50,7 @@ def test_the_list_has_the_columns_that_kubectl_shows() -> None:
 
 
 def test_the_page_of_a_stopped_job() -> None:
-    page = "\n".join(why.page(of("over"), explaining.explain(of("over"), NOW), Terminal(unicode=False)))
+    page = "\n".join(why.page(of("over"), explanation.explain(of("over"), NOW), Terminal(unicode=False)))
     assert page.startswith("team/over: Stopped by kDeclines at step 240, 10m ago\n")
     for line in (
         "  rule      kDeclines(minDelta=0.01) + warmUp(minEvals=4)",
@@ -84,14 +84,14 @@ def test_the_page_of_a_stopped_job() -> None:
     ],
 )
 def test_why_in_one_sentence(name: str, headline: str) -> None:
-    assert explaining.explain(of(name), NOW).headline == headline
+    assert explanation.explain(of(name), NOW).headline == headline
 
 
 def test_a_stop_that_its_user_asked_for() -> None:
     record = w.stopped()
     assert record.decision is not None
-    job = reading.read(w.whole("mine", replace(record, decision=replace(record.decision, by="User"))))
-    told = explaining.explain(job, NOW)
+    job = job_view.read(w.whole("mine", replace(record, decision=replace(record.decision, by="User"))))
+    told = explanation.explain(job, NOW)
     assert told.headline == "team/mine: Stopped, by its user (runState: Stopped), 10m ago"
     assert "decision" not in dict(told.facts), "a user's wish has no statistic"
 
@@ -100,23 +100,23 @@ def test_the_eval_that_may_yet_be_the_best_is_named_with_its_pin() -> None:
     record = w.running()
     assert record.best is not None
     higher = replace(record.best, step=130, score=0.9)
-    job = reading.read(w.whole("healthy", replace(record, awaiting=higher)))
-    found = dict(explaining.explain(job, NOW).facts)["awaiting"]
+    job = job_view.read(w.whole("healthy", replace(record, awaiting=higher)))
+    found = dict(explanation.explain(job, NOW).facts)["awaiting"]
     assert found == (
         "0.9 at step 130: is the best if later evals bear it out; its checkpoint is not pinned yet"
     )
     pin = w.kept(20, "/checkpoints/pin-20")
     lower = replace(record.best, step=20, score=0.1, attempt=pin.attempt)
-    job = reading.read(w.whole("healthy", replace(record, awaiting=lower, beside=pin)))
-    found = dict(explaining.explain(job, NOW).facts)["awaiting"]
+    job = job_view.read(w.whole("healthy", replace(record, awaiting=lower, beside=pin)))
+    found = dict(explanation.explain(job, NOW).facts)["awaiting"]
     assert "if later evals show that the one above is none" in found
     assert found.endswith("its checkpoint is pinned beside, at /checkpoints/pin-20")
-    assert "awaiting" not in dict(explaining.explain(of("healthy"), NOW).facts)
+    assert "awaiting" not in dict(explanation.explain(of("healthy"), NOW).facts)
 
 
 @pytest.mark.parametrize("name", sorted(w.records()))
 def test_every_state_says_what_can_be_done_next(name: str) -> None:
-    steps = explaining.explain(of(name), NOW).next_steps
+    steps = explanation.explain(of(name), NOW).next_steps
     assert steps
     assert all(command.strip() for command, _ in steps)
 
@@ -124,8 +124,8 @@ def test_every_state_says_what_can_be_done_next(name: str) -> None:
 def test_a_status_that_cannot_be_read_is_told_and_not_raised() -> None:
     obj = w.whole("over", w.stopped())
     obj["status"]["decision"] = {"by": "kDeclines"}
-    job = reading.read(obj)
-    assert "cannot read its status" in explaining.explain(job, NOW).headline
+    job = job_view.read(obj)
+    assert "cannot read its status" in explanation.explain(job, NOW).headline
     assert any("cannot read" in line for line in get.page(job, NOW, FREE))
 
 
@@ -133,12 +133,12 @@ def test_scores_of_which_less_is_better() -> None:
     obj = w.whole("low", w.running((0.9, 0.5, 0.6)))
     obj["spec"]["metrics"] = [{"name": "loss", "direction": "Minimize"}]
     obj["status"]["best"] = {"step": 40, "score": "0.5"}
-    facts = dict(explaining.explain(reading.read(obj), NOW).facts)
+    facts = dict(explanation.explain(job_view.read(obj), NOW).facts)
     assert facts["newest"].endswith("0.1, 20.0% worse than the best")
 
 
 def test_the_page_of_one_job_shows_what_is_in_safety() -> None:
-    job = reading.read(w.whole("over", replace(w.stopped(), pinned=(w.kept(100, "/pins/100"),))))
+    job = job_view.read(w.whole("over", replace(w.stopped(), pinned=(w.kept(100, "/pins/100"),))))
     lines = get.page(job, NOW, FREE)
     kept = [line.split()[:2] for line in lines if line.startswith(("secured", "retained", "pinned"))]
     assert kept == [["secured", "160"], ["retained", "160"], ["pinned", "100"]]
@@ -200,7 +200,7 @@ def test_nothing_is_wider_than_the_screen(width: int, unicode: bool) -> None:
     pool = {**w.pool("a100"), "status": w.pool_status()}
     lines += top.heading(ALL, [pool], NOW, screen)
     for name in ("over", "shadow", "refused"):
-        told = explaining.explain(of(name), NOW)
+        told = explanation.explain(of(name), NOW)
         page = why.page(of(name), told, screen)
         lines += page[: page.index("What you can do")]  # commands are not cut: they are to be copied
         lines += get.page(of(name), NOW, screen)[len(list(get._facts(of(name), NOW))) + 1 :]
@@ -233,7 +233,7 @@ def test_where_only_ascii_can_be_shown_nothing_else_is() -> None:
     ascii_stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     screen = terminal(ascii_stream, {})
     assert not screen.unicode
-    page = why.page(of("shadow"), explaining.explain(of("shadow"), NOW), screen)
+    page = why.page(of("shadow"), explanation.explain(of("shadow"), NOW), screen)
     drawn = page[page.index("gold_reward by step") : page.index("What was done")]
     assert all(line.isascii() for line in drawn)
 
@@ -248,7 +248,7 @@ def test_colours_do_not_change_the_words() -> None:
 def test_what_comes_from_a_cluster_moves_no_cursor() -> None:
     obj = w.whole("over", w.stopped())
     obj["status"]["decision"]["message"] = "bad\x1b[2J\nworse"
-    page = why.page(reading.read(obj), explaining.explain(reading.read(obj), NOW), FREE)
+    page = why.page(job_view.read(obj), explanation.explain(job_view.read(obj), NOW), FREE)
     assert "\x1b" not in "\n".join(page)
     assert clean("a\tb\r\n") == "a b  "
 
@@ -288,7 +288,7 @@ def test_tables_of_any_text(rows: list[tuple[str, str]], width: int) -> None:
      (86400 * 2 + 7200, "2d2h"), (86400 * 30, "30d")],
 )  # fmt: skip
 def test_spans(seconds: float, text: str) -> None:
-    assert say.span(seconds) == text
+    assert formatting.span(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from controller.api import convert
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS
-from controller.extender.feed import WATCHED, Feed
+from controller.extender.ledger_sync import WATCHED, Feed
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
 from controller.policy.node.ledger import Bound, Gang, GpuLedger

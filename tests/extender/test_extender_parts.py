@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app
 from controller.extender import requeueing
-from controller.extender.callers import FORGET, Callers
+from controller.extender.client_certificates import FORGET, Callers
 from controller.extender.main import main
 from controller.extender.metrics import Metrics
 from controller.extender.process import DEAF, Extender

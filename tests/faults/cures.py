@@ -244,10 +244,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a copy has an hour",
         "5",
-        "controller/checkpoints/jobs.py",
+        "controller/checkpoints/access_jobs.py",
         '            "backoffLimit": 0,\n',
         '            "backoffLimit": 0,\n            "activeDeadlineSeconds": 3600,\n',
-        "tests/checkpoints/test_checkpoints_jobs.py",
+        "tests/checkpoints/test_checkpoints_access_jobs.py",
     ),
     Mutant(
         "a copy begins from zero",
@@ -344,7 +344,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "all evals of a page say its present evaluator",
         "8",
-        "examples/evalstop_client.py",
+        "clients/python/evalstop_client/client.py",
         "_Eval(step, attempt, value, spread, samples, reward, differences, self._evaluator)",
         '_Eval(step, attempt, value, spread, samples, reward, differences, "")',
         "tests/trainer/test_trainer_client.py::test_an_eval_keeps_the_evaluator_that_scored_it",
@@ -644,7 +644,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a process that starts again goes back to where its attempt began",
         "17",
-        "examples/evalstop_client.py",
+        "clients/python/evalstop_client/client.py",
         '        own = [r for r in found if r.uid == uid and r.attempt.partition("-")[0] == str(number)]\n',
         "        own = []\n",
         "tests/trainer/test_trainer_saves.py",
@@ -686,10 +686,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an access pod asks for CPU on a node that has none",
         "19",
-        "controller/checkpoints/jobs.py",
+        "controller/checkpoints/access_jobs.py",
         '{"cpu": settings.least_cpu, "memory": settings.least_memory}',
         '{"cpu": settings.cpu, "memory": settings.memory}',
-        "tests/checkpoints/test_checkpoints_jobs.py::test_on_the_trainers_node_it_asks_for_what_is_always_there",
+        "tests/checkpoints/test_checkpoints_access_jobs.py::test_on_the_trainers_node_it_asks_for_what_is_always_there",
     ),
     Mutant(
         "a best that is older than the evals kept is forgotten",

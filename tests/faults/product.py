@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.checkpoints import access as access_program
-from controller.checkpoints.jobs import AccessRefused, AccessSettings, access_job, parse_result
+from controller.checkpoints.access_jobs import AccessRefused, AccessSettings, access_job, parse_result
 from controller.checkpoints.request import REQUEST_ENV
 from controller.policy.job.types import (
     AccessView,

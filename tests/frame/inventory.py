@@ -25,6 +25,7 @@ import yaml
 import controller
 
 Json = dict[str, Any]
+KINDS = ("renamed", "gone", "added", "changed")  # of rows in words.toml
 Sections = dict[str, Json]
 
 ROOT = Path(str(controller.__file__)).resolve().parents[1]  # of the tree whose code this process runs
@@ -82,7 +83,7 @@ def differences(
     """
     lines = []
     for section in sorted({*old, *new}):
-        of = {kind: dict(words.get(kind, {}).get(section, {})) for kind in ("renamed", "gone", "added")}
+        of = {kind: dict(words.get(kind, {}).get(section, {})) for kind in KINDS}
         renames, used = of["renamed"], set[str]()
         before = {
             _renamed(n, renames, used): _in_words(v, renames, used) for n, v in old.get(section, {}).items()
@@ -97,7 +98,7 @@ def differences(
         for name in sorted(before.keys() & after.keys()):
             for part in sorted({*before[name], *after[name]}):
                 values = [side[name].get(part) for side in (before, after)]
-                if values[0] != values[1]:
+                if values[0] != values[1] and _row(name, of["changed"], used) is None:
                     lines.append(
                         f"{section}: {name}: {part}: was {_short(values[0])}, is {_short(values[1])}"
                     )

@@ -50,6 +50,15 @@ def test_nothing_differs_from_itself() -> None:
     assert _lines(copy.deepcopy(OLD)) == []
 
 
+def test_what_is_otherwise_on_purpose_needs_its_row() -> None:
+    new = copy.deepcopy(OLD)
+    new["fields"]["RLHFJob.status.scale.since[]"]["type"] = "integer"
+    assert _lines(new) == ['fields: RLHFJob.status.scale.since[]: type: was "string", is "integer"']
+    assert _lines(new, changed={"fields": {"RLHFJob.status.scale": "it counts now"}}) == []
+    (idle,) = _lines(OLD, changed={"fields": {"RLHFJob.status.scale": "it counts now"}})
+    assert "no such entry" in idle
+
+
 def test_what_is_gone_new_or_otherwise_is_named() -> None:
     new = copy.deepcopy(OLD)
     del new["metrics"]["evalstop_trouble_seconds"]

@@ -54,13 +54,13 @@ def _decisions(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inventory(path: Path, given: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
-    _known(path, "inventory", given, {"renamed", "gone", "added"})
+    _known(path, "inventory", given, {"renamed", "gone", "added", "changed"})
     return {
         kind: {
             section: _strings(path, f"inventory.{kind}.{section}", rows)
             for section, rows in given.get(kind, {}).items()
         }
-        for kind in ("renamed", "gone", "added")
+        for kind in ("renamed", "gone", "added", "changed")
     }
 
 

@@ -75,7 +75,7 @@ TAKERS = (
     "controller/objects.py",
     "controller/operator/state/nodes.py",
     "controller/operator/state/ownership.py",
-    "controller/operator/state/runfile.py",
+    "controller/operator/state/run_configmap.py",
     "controller/workloads/child.py",
     "controller/workloads/pods.py",
     "controller/workloads/running.py",

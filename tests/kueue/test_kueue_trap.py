@@ -13,7 +13,7 @@ from kueue_objects import (
 )
 
 from controller import workloads
-from controller.checkpoints.jobs import unsuspend_patch
+from controller.checkpoints.access_jobs import unsuspend_patch
 from controller.policy.job.record import Operation, ProtectedCheckpoint
 from controller.policy.job.types import StartAccess
 from deploy.local.client import Unreachable

@@ -186,7 +186,7 @@ def test_crashes_of_component_and_keeper_are_told_and_up_mends_them(work: Path) 
     assert plane.client().succeeds("/api/v1/namespaces/kept")
 
     state = json.loads((work / "run" / "state.json").read_text())
-    os.kill(state["keeper"]["pid"], signal.SIGKILL)
+    os.kill(state["supervisor"]["pid"], signal.SIGKILL)
     until(lambda: running_in(work) == [])
     assert not plane.status().up
     with plane:

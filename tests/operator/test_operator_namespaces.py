@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from controller.kube.cache import Cache
+from controller.kube.namespaced_watch import Spread
 from controller.kube.resources import JOBS, NODES, RLHFJOBS
-from controller.kube.spread import Spread
 from deploy.local.helm.client import Helm
 from deploy.local.plane import Plane
 from tests.support.fake_kubelet import FakeKubelet

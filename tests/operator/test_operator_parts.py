@@ -28,7 +28,7 @@ from controller.operator.process.decision_log import DecisionLog
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.settings import Settings, SettingsError, describe
 from controller.operator.reconcile.status_writer import saved_gpu_hours
-from controller.operator.state import nodes, runfile
+from controller.operator.state import nodes, run_configmap
 from controller.operator.state.cluster import JobSnapshot
 from controller.policy.job.record import AdmissionRecord, Decision, JobRecord, ProtectedCheckpoint, RunFile
 from controller.policy.job.types import Desired, Observed, ScrapeOutcome, ScrapeView
@@ -171,23 +171,24 @@ RUNS = st.builds(
     evaluate=st.booleans(),
     checkpoint=st.booleans(),
     stop=st.booleans(),
+    scrape_interval=st.sampled_from([5.0, 15.0, 0.5, 3600.0]),
 )
 
 
 @given(RUNS)
 def test_the_run_file_reads_back(run: RunFile) -> None:
     run = replace(run, resume_step=40 if run.resume_path else None)
-    assert runfile.read({"data": {names.RUN_KEY: runfile.render(run)}}) == run
+    assert run_configmap.read({"data": {names.RUN_KEY: run_configmap.render(run)}}) == run
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", '{"attempt": 1}', "null", '{"attempt":1, "resume":null,"request":7}']
 )
 def test_a_run_file_that_was_tampered_with_is_as_good_as_none(text: str) -> None:
-    assert runfile.read({"data": {names.RUN_KEY: text}}) is None
-    edited = runfile.render(RunFile(attempt=1)).replace(" ", "  ")
-    assert runfile.read({"data": {names.RUN_KEY: edited}}) is None
-    assert runfile.read(None) is None
+    assert run_configmap.read({"data": {names.RUN_KEY: text}}) is None
+    edited = run_configmap.render(RunFile(attempt=1)).replace(" ", "  ")
+    assert run_configmap.read({"data": {names.RUN_KEY: edited}}) is None
+    assert run_configmap.read(None) is None
 
 
 # -- logs ---------------------------------------------------------------------------------------------------

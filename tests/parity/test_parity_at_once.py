@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app
 from controller.parity import calibration
-from controller.parity.trial import TraceOnCluster
+from controller.parity.compressed_trace import TraceOnCluster
 from deploy.local.acquire import Found
 from sim.cluster import Cluster
 from sim.workload import Evals

@@ -10,9 +10,9 @@ from parity_world import calibration_facts
 from typer.testing import CliRunner
 
 from controller.cli.main import app
-from controller.parity import loan
+from controller.parity import local_cluster
 from controller.parity.calibration import measure
-from controller.parity.loan import NoLoan, borrow
+from controller.parity.local_cluster import NoLocalCluster, start_local_cluster
 from controller.parity.report import Report
 
 TRACE = {"format": "evalstop-trace", "version": 1, "cluster": {"nodes": [4]}}
@@ -96,8 +96,11 @@ def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path, trace: Path) ->
 def test_without_a_local_cluster_at_hand_it_says_what_would_do(
     tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loan, "_PROGRAM", "nowhere.at.all")
-    with pytest.raises(NoLoan, match="name one with --kubeconfig"), borrow(tmp_path, [4], 1, print):
+    monkeypatch.setattr(local_cluster, "_PROGRAM", "nowhere.at.all")
+    with (
+        pytest.raises(NoLocalCluster, match="name one with --kubeconfig"),
+        start_local_cluster(tmp_path, [4], 1, print),
+    ):
         pass
     code, _, err = run(trace, "--out", tmp_path / "out")
     assert code == 5

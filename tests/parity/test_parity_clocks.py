@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from controller.cli import cluster
 from controller.cli.main import app
-from controller.parity import conduct
+from controller.parity import parity_run
 from controller.parity.calibration import Skewed, measure, sampled
 from controller.parity.facts import Facts
 
@@ -101,7 +101,7 @@ def test_the_command_ends_with_what_to_do(tmp_path: Path, monkeypatch: pytest.Mo
     async def ran(work: Any) -> Any:
         return await work(None)
 
-    monkeypatch.setattr(conduct, "conduct", refuses)
+    monkeypatch.setattr(parity_run, "conduct", refuses)
     monkeypatch.setattr(cluster, "run", lambda work, *_: asyncio.run(ran(work)))
     trace = tmp_path / "trace.jsonl"
     trace.write_text(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from parity_world import known_overheads
 
-from controller.parity.loan import borrow
+from controller.parity.local_cluster import start_local_cluster
 from deploy.local.acquire import Found
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -30,13 +30,13 @@ def test_a_small_trace_on_a_cluster_that_is_named(tools: dict[str, Found], tmp_p
     trace, overheads, out = tmp_path / "trace.jsonl", tmp_path / "overheads.json", tmp_path / "out"
     trace.write_text("".join(json.dumps(entry) + "\n" for entry in [HEAD, *JOBS]))
     overheads.write_text(known_overheads())
-    with borrow(tmp_path / "cluster", [4], 1, print) as loan:
-        (key, value) = loan.selectors[0]
+    with start_local_cluster(tmp_path / "cluster", [4], 1, print) as cluster:
+        (key, value) = cluster.selectors[0]
         command = [
             *(sys.executable, "-m", "controller.cli", "parity", str(trace), "--json", "--out", str(out)),
             *("--nodes", "1x4", "--speed", "1", "--policy", "srtf", "--overheads", str(overheads)),
-            *("--kubeconfig", str(loan.kubeconfig), "--nodes-of", f"{key}={value}"),
-            *("--scheduler-name", loan.scheduler, "--decision-log", str(loan.decision_log)),
+            *("--kubeconfig", str(cluster.kubeconfig), "--nodes-of", f"{key}={value}"),
+            *("--scheduler-name", cluster.scheduler, "--decision-log", str(cluster.decision_log)),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

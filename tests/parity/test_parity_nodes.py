@@ -15,7 +15,7 @@ from controller.cli import parity as command
 from controller.kube.errors import NotFound
 from controller.kube.nodes import usable
 from controller.kube.resources import GPUPOOLS, NODES, Resource
-from controller.parity import calibration, manifests, playing
+from controller.parity import calibration, cluster_run, manifests
 from controller.parity.manifests import ClusterTarget
 from controller.parity.nodes import Taint, hidden_gpus, taints
 from controller.policy.types import PolicySpec
@@ -108,10 +108,10 @@ def test_the_api_takes_the_pods_and_the_copy_is_what_they_name() -> None:
     assert template(place)["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "pulls"}]
     copy = manifests.pull_secret(secret(), place)
     assert copy["metadata"] == {"name": "pulls", "namespace": "here"}
-    assert (copy["type"], copy["data"]) == (playing.PULL_SECRET_TYPE, {".dockerconfigjson": "e30="})
+    assert (copy["type"], copy["data"]) == (cluster_run.PULL_SECRET_TYPE, {".dockerconfigjson": "e30="})
 
 
-def secret(type_: str = playing.PULL_SECRET_TYPE) -> dict[str, Any]:
+def secret(type_: str = cluster_run.PULL_SECRET_TYPE) -> dict[str, Any]:
     metadata = {"name": "pulls", "namespace": "infra", "uid": "u", "resourceVersion": "7"}
     return {"metadata": metadata, "type": type_, "data": {".dockerconfigjson": "e30="}}
 
@@ -151,8 +151,8 @@ def test_a_secret_that_cannot_pull_is_told_before_anything_is_made(held: Any, wo
     server = TrialServer([node()], {}, held)
     place = replace(PLACE, pull_secret=("infra", "pulls"))
     own = calibration.run(Cluster.of_nodes([4]), 1)
-    with pytest.raises(playing.Failed, match=words) as caught:
-        asyncio.run(playing.play(server, own, PolicySpec("fifo"), place, print, 1.0))  # type: ignore[arg-type]
+    with pytest.raises(cluster_run.Failed, match=words) as caught:
+        asyncio.run(cluster_run.play(server, own, PolicySpec("fifo"), place, print, 1.0))  # type: ignore[arg-type]
     assert caught.value.next_step.startswith("kubectl get secrets -n infra --field-selector type=")
     assert server.made == []
 
@@ -183,14 +183,14 @@ def told(ready: bool, capacity: int, nobody: bool = True) -> dict[str, Any]:
 def test_a_pool_has_its_gpus_even_where_it_counts_them_with_the_first_job(
     monkeypatch: pytest.MonkeyPatch, nodes: list[dict[str, Any]], status: dict[str, Any], problem: str
 ) -> None:
-    monkeypatch.setattr(playing, "_READY_S", 0.2)
-    monkeypatch.setattr(playing, "_LOOK_S", 0.1)
+    monkeypatch.setattr(cluster_run, "_READY_S", 0.2)
+    monkeypatch.setattr(cluster_run, "_LOOK_S", 0.1)
     place = replace(PLACE, taints=taints(nodes))
-    ready = playing._pool_ready(TrialServer(nodes, status), place, 8)  # type: ignore[arg-type]
+    ready = cluster_run._pool_ready(TrialServer(nodes, status), place, 8)  # type: ignore[arg-type]
     if not problem:
         asyncio.run(ready)
         return
-    with pytest.raises(playing.Failed, match=problem):
+    with pytest.raises(cluster_run.Failed, match=problem):
         asyncio.run(ready)
 
 

@@ -19,7 +19,7 @@ from controller.checkpoints.volume import Volume
 from controller.metrics.parse import parse
 from controller.parity.facts import Words, words
 from deploy.local.ports import free_port
-from examples.evalstop_client import EvalStopClient
+from evalstop_client.client import EvalStopClient
 from examples.played import Folder, Play, Player
 from examples.trainer.termination import EXIT_TERMINATED, Termination
 from tests.support.waiting import wait_until

@@ -12,13 +12,13 @@ import pytest
 from parity_world import CALIBRATED, DELAYS, told
 
 from controller.parity.compare import Difference, compare
-from controller.parity.lives import SKEW
+from controller.parity.compressed_trace import compress_trace, compressed
 from controller.parity.pairing import paired
+from controller.parity.run_pair import KINDS
+from controller.parity.run_timeline import SKEW
 from controller.parity.scatter import drawn, shaken
-from controller.parity.sides import KINDS
 from controller.parity.simulated import simulated
 from controller.parity.timeline import Event, Stay, Timeline
-from controller.parity.trial import compressed, trial
 from sim import specs
 from sim.traces import read
 
@@ -355,7 +355,7 @@ def without_nodes(timeline: Timeline) -> Timeline:
 
 def played(policy: str, seed: int) -> tuple[Timeline, Timeline]:
     """The trial as simulated, and with other delays, as a cluster might have run it."""
-    sixty = trial(read([TRACE]), minutes=25.0)
+    sixty = compress_trace(read([TRACE]), minutes=25.0)
     spec = compressed(specs.policy(policy), sixty.speed)
     rng = random.Random(seed)
     other = shaken(sixty, CALIBRATED, rng)

@@ -14,10 +14,10 @@ from parity_world import CALIBRATED, timeline
 
 from controller.parity.calibration import Calibration, Measured
 from controller.parity.compare import compare
+from controller.parity.compressed_trace import TraceOnCluster, compress_trace, compressed
 from controller.parity.scatter import Scatter, drawn, moved, scatter, shaken
 from controller.parity.simulated import simulated
 from controller.parity.timeline import How
-from controller.parity.trial import TraceOnCluster, compressed, trial
 from controller.policy.types import PolicySpec
 from sim.traces import read
 from sim.workload import Evals
@@ -28,7 +28,7 @@ FIFO = PolicySpec("fifo")
 
 @pytest.fixture(scope="module")
 def sixty() -> TraceOnCluster:
-    return trial(read([TRACE]), minutes=20.0)
+    return compress_trace(read([TRACE]), minutes=20.0)
 
 
 def scattering(deviation: float, *names: str) -> Calibration:

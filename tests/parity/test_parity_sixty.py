@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.parity.compressed_trace import TraceOnCluster, compress_trace, compressed
 from controller.parity.simulated import simulated
-from controller.parity.trial import TraceOnCluster, compressed, trial
 from sim import specs
 from sim.latencies import Latencies
 from sim.traces import read
@@ -29,7 +29,7 @@ DELAYS = Latencies(
 
 @pytest.fixture(scope="module")
 def sixty() -> TraceOnCluster:
-    return trial(read([TRACE]), minutes=25.0)
+    return compress_trace(read([TRACE]), minutes=25.0)
 
 
 def test_it_has_sixty_jobs_that_want_more_than_there_is(sixty: TraceOnCluster) -> None:

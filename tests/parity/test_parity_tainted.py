@@ -16,7 +16,7 @@ import pytest
 from parity_world import known_overheads
 
 from controller import names
-from controller.parity.loan import borrow
+from controller.parity.local_cluster import start_local_cluster
 from deploy.local.acquire import Found
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -31,23 +31,23 @@ def test_tainted_nodes_and_a_pull_secret(tools: dict[str, Found], tmp_path: Path
     trace, overheads = tmp_path / "trace.jsonl", tmp_path / "overheads.json"
     trace.write_text("".join(json.dumps(entry) + "\n" for entry in [HEAD, *JOBS]))
     overheads.write_text(known_overheads())
-    with borrow(tmp_path / "cluster", [4], 1, print) as loan:
+    with start_local_cluster(tmp_path / "cluster", [4], 1, print) as cluster:
 
         def kubectl(*words: str) -> str:
-            command = [str(tools["kubectl"].path), "--kubeconfig", str(loan.kubeconfig), *words]
+            command = [str(tools["kubectl"].path), "--kubeconfig", str(cluster.kubeconfig), *words]
             return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
         def of_the_trial(kind: str, namespaced: str = "parity-") -> list[dict[str, Any]]:
             items = json.loads(kubectl("get", kind, "-A", "-o", "json"))["items"]
             return [one for one in items if one["metadata"].get("namespace", "").startswith(namespaced)]
 
-        (key, value) = loan.selectors[0]
+        (key, value) = cluster.selectors[0]
         kubectl("taint", "nodes", "-l", f"{key}={value}", "team=lent:NoSchedule")
         kubectl(*SECRET, "--docker-username=u", "--docker-password=p")
         command = [
             *(sys.executable, "-m", "controller.cli", "parity", str(trace), "--json"),
             *("--out", str(tmp_path / "out"), "--nodes", "1x4", "--speed", "1", "--policy", "fifo"),
-            *("--overheads", str(overheads), "--kubeconfig", str(loan.kubeconfig)),
+            *("--overheads", str(overheads), "--kubeconfig", str(cluster.kubeconfig)),
             *("--nodes-of", f"{key}={value}", "--image-pull-secret", "default/pulls"),
         ]
         pods: dict[str, dict[str, Any]] = {}

@@ -14,8 +14,8 @@ import yaml
 
 from controller import names, workloads
 from controller.api import admission
-from controller.checkpoints.jobs import AccessSettings, access_job
-from controller.operator.state import runfile
+from controller.checkpoints.access_jobs import AccessSettings, access_job
+from controller.operator.state import run_configmap
 from controller.policy.job.record import Operation, ProtectedCheckpoint, RunFile
 from controller.policy.job.types import StartAccess
 from deploy.local.plane import Plane
@@ -233,7 +233,7 @@ class Scene:
 
     def run_map(self, name: str = "run") -> Json:
         """The run ConfigMap, as the operator makes it."""
-        return runfile.manifest(
+        return run_configmap.manifest(
             {"metadata": {"name": name, "namespace": TEAM, "uid": self.uid}}, RunFile(attempt=1, uid=self.uid)
         )
 

@@ -84,6 +84,20 @@ def test_the_trainer_is_asked_once_for_an_eval_with_the_best_scored_beside_it() 
     assert record(world).decision.proposal.reason == "ConfirmedByFreshEvals"
 
 
+def test_the_trainer_is_told_how_often_it_is_read() -> None:
+    """It stays for its last eval to be read when it has ended, and must know how long that takes."""
+    world = running()
+    job = world.jobs["ns/a"]
+    assert written(world).scrape_interval == job.desired.scrape_interval == 15.0
+    evals(world, 0.5)
+    job.desired = replace(job.desired, scrape_interval=60.0)
+    evals(world, 0.5, 0.6)
+    assert written(world).scrape_interval == 60.0
+    writes = world.writes
+    look(world)
+    assert world.writes == writes
+
+
 @pytest.mark.parametrize(("mean", "stopped"), [(-0.3, True), (-0.1, False), (0.2, False)])
 def test_pairs_on_the_fresh_prompts_decide(mean: float, stopped: bool) -> None:
     world = running()

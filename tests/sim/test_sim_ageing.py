@@ -13,7 +13,7 @@ from controller.policy.queueing import MAX_WAIT, EvalStop, make_policy
 from controller.policy.types import PolicySpec
 from sim import specs as text
 from sim.cluster import Cluster
-from sim.engine import Journal, simulate
+from sim.engine import EventLog, simulate
 from sim.latencies import Latencies
 from sim.workload import Workload
 
@@ -22,9 +22,9 @@ def aged(spec: PolicySpec, most: float) -> PolicySpec:
     return replace(spec, params={**spec.params, MAX_WAIT: most})
 
 
-def journal(spec: PolicySpec, workload: Workload, cluster: Cluster, delays: Latencies) -> list[str]:
-    found = Journal()
-    simulate(workload, cluster, EvalStop(make_policy(spec)), rule=K3, latencies=delays, journal=found)
+def event_log(spec: PolicySpec, workload: Workload, cluster: Cluster, delays: Latencies) -> list[str]:
+    found = EventLog()
+    simulate(workload, cluster, EvalStop(make_policy(spec)), rule=K3, latencies=delays, event_log=found)
     return found.lines
 
 
@@ -33,7 +33,7 @@ def journal(spec: PolicySpec, workload: Workload, cluster: Cluster, delays: Late
 def test_where_nobody_waits_for_so_long_nothing_is_changed(
     spec: PolicySpec, workload: Workload, cluster: Cluster, delays: Latencies
 ) -> None:
-    assert journal(aged(spec, 1e9), workload, cluster, delays) == journal(spec, workload, cluster, delays)
+    assert event_log(aged(spec, 1e9), workload, cluster, delays) == event_log(spec, workload, cluster, delays)
 
 
 @settings(max_examples=150, deadline=None)
@@ -41,7 +41,7 @@ def test_where_nobody_waits_for_so_long_nothing_is_changed(
 def test_with_a_bound_that_bites_every_job_still_ends(
     spec: PolicySpec, workload: Workload, cluster: Cluster, delays: Latencies
 ) -> None:
-    lines = [line.split(" ") for line in journal(aged(spec, 15.0), workload, cluster, delays)]
+    lines = [line.split(" ") for line in event_log(aged(spec, 15.0), workload, cluster, delays)]
     over = {line[2] for line in lines if line[1] == "end"} | {
         line[2] for line in lines if line[1] == "release"
     }

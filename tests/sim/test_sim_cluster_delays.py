@@ -10,7 +10,7 @@ from virtual import stopping
 from controller.policy.queueing import make_policy
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
-from sim.engine import Journal, Result, simulate
+from sim.engine import EventLog, Result, simulate
 from sim.foresight import RuleSpec
 from sim.latencies import Latencies
 from sim.workload import Evals, Workload
@@ -41,9 +41,9 @@ def test_what_it_takes_to_be_heard_of_seen_to_end_and_replaced(
     assert two_in_a_row(**delays) == ended
 
 
-def preempted(evals: Evals | None = None, foresight: bool = True, **delays: Any) -> tuple[Result, Journal]:
+def preempted(evals: Evals | None = None, foresight: bool = True, **delays: Any) -> tuple[Result, EventLog]:
     """A job of 100 s on one GPU; at 55 s one of 10 s that goes first comes."""
-    journal = Journal()
+    event_log = EventLog()
     workload = Workload([0, 55], [1, 1], [100, 10], evals=[evals, None])
     policy = make_policy(PolicySpec("srtf")) if evals is None else stopping(PolicySpec("srtf"))
     rule = None if evals is None else K1
@@ -53,10 +53,10 @@ def preempted(evals: Evals | None = None, foresight: bool = True, **delays: Any)
         policy,
         rule=rule,
         latencies=Latencies(**delays),
-        journal=journal,
+        event_log=event_log,
         foresight=foresight,
     )
-    return result, journal
+    return result, event_log
 
 
 @pytest.mark.parametrize(
@@ -73,21 +73,21 @@ def preempted(evals: Evals | None = None, foresight: bool = True, **delays: Any)
 def test_a_preempted_run_trains_on_until_it_hears_of_it(
     delays: dict[str, float], ends: list[float], times: int
 ) -> None:
-    result, journal = preempted(**delays)
+    result, event_log = preempted(**delays)
     assert result.ended == ends
     assert result.preemptions == times
-    assert journal.text().count("preempt") == times
+    assert event_log.text().count("preempt") == times
 
 
 @pytest.mark.parametrize("foresight", [True, False])
 def test_an_eval_of_a_run_that_is_to_leave_counts_when_it_is_back(foresight: bool) -> None:
     """Decided at 55 s, told at 65 s; in between, at 60 s, comes the eval that the rule stops it for."""
     evals = Evals([0.25, 0.6, 1.0], [2.0, 1.0, 0.0])
-    result, journal = preempted(evals, foresight, preempt_delay=10)
+    result, event_log = preempted(evals, foresight, preempt_delay=10)
     # Back at 75 s, and stopped at once: the eval was known all the while.
     assert result.ended == [75, 75]
     assert result.stopped == {0}
-    assert [line.split()[1] for line in journal.lines if "sim/0" in line] == [
+    assert [line.split()[1] for line in event_log.lines if "sim/0" in line] == [
         "admit",
         "preempt",
         "free",

@@ -12,7 +12,7 @@ from controller.policy.types import Paired, PolicySpec, StopLimits
 from sim import specs
 from sim.cluster import Cluster
 from sim.engine import simulate
-from sim.engine.journal import Journal
+from sim.engine.event_log import EventLog
 from sim.engine.result import Result
 from sim.latencies import Latencies
 from sim.workload import Evals, Workload
@@ -47,7 +47,7 @@ def run(
     curves: list[list[float]],
     rule: str,
     limits: StopLimits | None,
-    journal: Journal | None = None,
+    event_log: EventLog | None = None,
     paired: list[list[Paired]] | None = None,
     latencies: Latencies | None = None,
 ) -> Result:
@@ -57,7 +57,7 @@ def run(
         EvalStop(make_policy(PolicySpec("fifo"))),
         rule=specs.rule(rule),
         limits=limits,
-        journal=journal,
+        event_log=event_log,
         latencies=latencies or Latencies(),
     )
 
@@ -65,9 +65,9 @@ def run(
 @pytest.mark.parametrize("rule", ["scan", "drawdown:max_drop=0.1", "cusum"])
 def test_another_evaluator_stops_none_and_a_decline_after_it_is_found(rule: str) -> None:
     curves = [curve(f"run {i}", fall_at=15, falling_from=24 if i == 7 else 0) for i in range(20)]
-    journal = Journal()
-    assert run(curves, rule, StopLimits(), journal).stopped == {7}
-    assert "FellTogether" in journal.text()
+    event_log = EventLog()
+    assert run(curves, rule, StopLimits(), event_log).stopped == {7}
+    assert "FellTogether" in event_log.text()
     assert run(curves, rule, None).stopped == set(range(20))
     assert len(run(curves, rule, StopLimits(shared_fall_percent=None)).stopped) == 20
 
@@ -97,10 +97,10 @@ def test_the_budget_of_an_hour_is_kept() -> None:
 def test_the_breaker_stops_none_while_many_ask() -> None:
     curves = [curve(f"crowd {i}", falling_from=10) for i in range(6)]
     limits = StopLimits(breaker_percent=50, shared_fall_percent=None)
-    journal = Journal()
-    found = run(curves, "drawdown:max_drop=0.1", limits, journal)
+    event_log = EventLog()
+    found = run(curves, "drawdown:max_drop=0.1", limits, event_log)
     assert len(found.stopped) < 6
-    assert "ManyAtOnce" in journal.text()
+    assert "ManyAtOnce" in event_log.text()
 
 
 def pairs(mean: float, prompts: int = 100) -> list[Paired]:
@@ -138,9 +138,9 @@ def test_the_same_run_twice_gives_the_same_journal_also_with_latencies() -> None
     curves = [curve(f"twice {i}", fall_at=15, falling_from=12 + i) for i in range(10)]
     texts = set()
     for _ in range(2):
-        journal = Journal()
+        event_log = EventLog()
         slow = Latencies(eval_delay=30.0, suspend_delay=5.0, retain_time=20.0)
-        run(curves, "scan", StopLimits(per_hour=3), journal, latencies=slow)
-        texts.add(journal.text())
+        run(curves, "scan", StopLimits(per_hour=3), event_log, latencies=slow)
+        texts.add(event_log.text())
     assert len(texts) == 1
     assert "hold" in texts.pop()

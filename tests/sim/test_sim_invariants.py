@@ -16,7 +16,7 @@ from virtual import K3, NEVER, clusters, latencies, specs, stopping, workloads
 from controller.policy.queueing import make_policy
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
-from sim.engine import Journal, Result, simulate
+from sim.engine import EventLog, Result, simulate
 from sim.foresight import RuleSpec
 from sim.latencies import Latencies
 from sim.workload import Evals, Workload
@@ -27,13 +27,13 @@ from sim.workload import Evals, Workload
 def test_gpus_jobs_and_gpu_seconds_are_accounted_for(
     spec: PolicySpec, workload: Workload, cluster: Cluster, delays: Latencies
 ) -> None:
-    journal = Journal()
-    result = simulate(workload, cluster, stopping(spec), rule=K3, latencies=delays, journal=journal)
-    lines = [line.split(" ") for line in journal.lines]
+    event_log = EventLog()
+    result = simulate(workload, cluster, stopping(spec), rule=K3, latencies=delays, event_log=event_log)
+    lines = [line.split(" ") for line in event_log.lines]
     rows = {workload.key(row): row for row in range(len(workload))}
     sizes = dict(cluster.nodes) or {"": cluster.gpus}
 
-    # Replay the journal: on no node more GPUs than it has, every job's GPUs for as long as they are held.
+    # Replay the event_log: on no node more GPUs than it has, every job's GPUs for as long as they are held.
     held: dict[str, tuple[float, list[str]]] = {}
     free = dict(sizes)
     service = dict.fromkeys(rows, 0.0)
@@ -83,9 +83,11 @@ def test_gpus_jobs_and_gpu_seconds_are_accounted_for(
 def test_stops_are_made_once_on_running_jobs_and_keep_the_best(
     spec: PolicySpec, workload: Workload, delays: Latencies
 ) -> None:
-    journal = Journal()
-    result = simulate(workload, Cluster.slots(8), stopping(spec), rule=K3, latencies=delays, journal=journal)
-    released = [line.split(" ")[2] for line in journal.lines if line.split(" ")[1] == "release"]
+    event_log = EventLog()
+    result = simulate(
+        workload, Cluster.slots(8), stopping(spec), rule=K3, latencies=delays, event_log=event_log
+    )
+    released = [line.split(" ")[2] for line in event_log.lines if line.split(" ")[1] == "release"]
     assert len(released) == len(set(released)) == len(result.stopped)
     for row in result.stopped:
         stop, evals = result.stops[row], workload.evals[row]
@@ -104,10 +106,12 @@ def test_stops_are_made_once_on_running_jobs_and_keep_the_best(
 def test_with_a_rule_that_never_stops_the_run_is_its_base_s(
     spec: PolicySpec, workload: Workload, cluster: Cluster, delays: Latencies
 ) -> None:
-    base, wrapped, shown = Journal(), Journal(), Journal()
-    simulate(workload, cluster, make_policy(spec), latencies=delays, journal=base)
-    simulate(workload, cluster, stopping(spec), rule=NEVER, latencies=delays, journal=wrapped)
-    simulate(workload, cluster, stopping(spec), rule=NEVER, latencies=delays, journal=shown, foresight=False)
+    base, wrapped, shown = EventLog(), EventLog(), EventLog()
+    simulate(workload, cluster, make_policy(spec), latencies=delays, event_log=base)
+    simulate(workload, cluster, stopping(spec), rule=NEVER, latencies=delays, event_log=wrapped)
+    simulate(
+        workload, cluster, stopping(spec), rule=NEVER, latencies=delays, event_log=shown, foresight=False
+    )
     assert wrapped.text() == base.text()
     assert shown.text() == base.text()
 
@@ -117,10 +121,10 @@ def test_with_a_rule_that_never_stops_the_run_is_its_base_s(
 def test_foreseen_stops_are_those_of_the_evals_as_they_come(
     spec: PolicySpec, workload: Workload, cluster: Cluster, delays: Latencies
 ) -> None:
-    foreseen, streamed = Journal(), Journal()
-    first = simulate(workload, cluster, stopping(spec), rule=K3, latencies=delays, journal=foreseen)
+    foreseen, streamed = EventLog(), EventLog()
+    first = simulate(workload, cluster, stopping(spec), rule=K3, latencies=delays, event_log=foreseen)
     second = simulate(
-        workload, cluster, stopping(spec), rule=K3, latencies=delays, journal=streamed, foresight=False
+        workload, cluster, stopping(spec), rule=K3, latencies=delays, event_log=streamed, foresight=False
     )
     assert foreseen.text() == streamed.text()
     assert replace(first, events=0) == replace(second, events=0)
@@ -129,28 +133,28 @@ def test_foreseen_stops_are_those_of_the_evals_as_they_come(
 @settings(max_examples=250, deadline=None)
 @given(specs, workloads, st.booleans())
 def test_the_bare_loop_is_the_engine(spec: PolicySpec, workload: Workload, wrapped: bool) -> None:
-    """Without delays, nodes and a journal there is a shorter way; it gives the same, to the last event."""
+    """Without delays, nodes and a event_log there is a shorter way; it gives the same, to the last event."""
 
-    def run(journal: Journal | None) -> Result:
+    def run(event_log: EventLog | None) -> Result:
         policy = stopping(spec) if wrapped else make_policy(spec)
-        return simulate(workload, Cluster.slots(8), policy, rule=K3, journal=journal)
+        return simulate(workload, Cluster.slots(8), policy, rule=K3, event_log=event_log)
 
-    assert run(None) == run(Journal())
+    assert run(None) == run(EventLog())
 
 
 @settings(max_examples=250, deadline=None)
 @given(specs, workloads)
 def test_work_is_conserved(spec: PolicySpec, workload: Workload) -> None:
-    """No GPUs idle while somebody who may start would fit on them: there is no such gap in the journal."""
-    journal = Journal()
-    simulate(workload, Cluster.slots(8), make_policy(spec), journal=journal)
+    """No GPUs idle while somebody who may start would fit on them: there is no such gap in the event_log."""
+    event_log = EventLog()
+    simulate(workload, Cluster.slots(8), make_policy(spec), event_log=event_log)
     rows = {workload.key(row): row for row in range(len(workload))}
     free, waiting = 8, set()
     times = sorted(
-        {float(line.split(" ")[0]) for line in journal.lines} | {float(t) for t in workload.submitted}
+        {float(line.split(" ")[0]) for line in event_log.lines} | {float(t) for t in workload.submitted}
     )
     by_time: dict[float, list[list[str]]] = {}
-    for line in journal.lines:
+    for line in event_log.lines:
         time, verb, key, *_ = line.split(" ")
         by_time.setdefault(float(time), []).append([verb, key])
     for time in times:
@@ -194,7 +198,7 @@ def test_same_seed_same_bytes_in_another_process_with_another_hash_seed() -> Non
         "from controller.policy.queueing import EvalStop, make_policy\n"
         "from controller.policy.types import PolicySpec\n"
         "from sim.cluster import Cluster\n"
-        "from sim.engine import Journal, simulate\n"
+        "from sim.engine import EventLog, simulate\n"
         "from sim.foresight import RuleSpec\n"
         "from sim.latencies import Latencies\n"
         "from sim.workload import Evals, Workload\n"
@@ -208,9 +212,9 @@ def test_same_seed_same_bytes_in_another_process_with_another_hash_seed() -> Non
         "    evals=[Evals(at, [r.random() for _ in at], [r.random() for _ in at]) for _ in range(n)])\n"
         "rule = RuleSpec(PolicySpec('kDeclines', {'k': 3}))\n"
         "for p in ('fifo', 'srtf', 'srtfEst', 'las', 'slaq', 'fairShare'):\n"
-        "    j = Journal()\n"
+        "    j = EventLog()\n"
         "    policy = EvalStop(make_policy(PolicySpec(p)))\n"
-        "    simulate(w, Cluster.of_nodes([8, 8]), policy, rule=rule, journal=j,\n"
+        "    simulate(w, Cluster.of_nodes([8, 8]), policy, rule=rule, event_log=j,\n"
         "        latencies=Latencies(restart_cost=120, suspend_delay=30, eval_cost=5))\n"
         "    print(p, len(j.lines), j.digest())\n"
     )

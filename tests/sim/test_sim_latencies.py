@@ -11,7 +11,7 @@ from controller.policy.params import ParamError
 from controller.policy.queueing import make_policy
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
-from sim.engine import Journal, Result, simulate
+from sim.engine import EventLog, Result, simulate
 from sim.foresight import RuleSpec
 from sim.latencies import Latencies
 from sim.workload import Evals, Workload
@@ -61,11 +61,11 @@ def test_one_job(
     assert result.stopped == ({0} if evals is FALLING and useful < 100 else set())
 
 
-def preempted(journal: Journal | None = None, work: int = 100, **delays: Any) -> Result:
+def preempted(event_log: EventLog | None = None, work: int = 100, **delays: Any) -> Result:
     """A job of 100 s on one GPU; at 55 s one of 10 s with a higher priority comes."""
     workload = Workload([0, 55], [1, 1], [work, 10], priority=[0, 1])
     policy = make_policy(PolicySpec("srtf"))
-    return simulate(workload, Cluster.slots(1), policy, latencies=Latencies(**delays), journal=journal)
+    return simulate(workload, Cluster.slots(1), policy, latencies=Latencies(**delays), event_log=event_log)
 
 
 @pytest.mark.parametrize(
@@ -117,17 +117,17 @@ def test_an_eval_cut_short_is_made_again_and_one_already_made_is_not() -> None:
 
 def test_a_score_that_comes_while_its_job_waits_is_heard_when_it_runs_again() -> None:
     workload = Workload([0, 52], [1, 1], [100, 10], priority=[0, 1], evals=[FALLING, None])
-    journal = Journal()
+    event_log = EventLog()
     result = simulate(
         workload,
         Cluster.slots(1),
         stopping(PolicySpec("srtf")),
         rule=K1,
         latencies=Latencies(eval_delay=5),
-        journal=journal,
+        event_log=event_log,
     )
     assert result.ended == [62, 62]  # known at 55, while it waits; heard, and stopped, at 62
-    assert [line for line in journal.lines if "sim/0" in line] == [
+    assert [line for line in event_log.lines if "sim/0" in line] == [
         "0.0 admit sim/0",
         "52.0 preempt sim/0 ShorterJobWaits",
         "52.0 free sim/0",

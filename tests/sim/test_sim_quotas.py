@@ -12,7 +12,7 @@ from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import PolicySpec, Quota
 from sim import quotas as text
 from sim.cluster import Cluster
-from sim.engine import Journal, simulate
+from sim.engine import EventLog, simulate
 from sim.latencies import Latencies
 from sim.workload import Workload
 
@@ -39,7 +39,9 @@ def workload(*jobs: tuple[str, float, int, float]) -> Workload:
 
 def run(jobs: Workload, cluster: Cluster, quotas: tuple[Quota, ...], policy: PolicySpec = FIFO) -> Any:
     lasts = Latencies(handover_delay=2.0, preempt_delay=3.0)
-    return simulate(jobs, cluster, EvalStop(make_policy(policy, quotas)), latencies=lasts, journal=Journal())
+    return simulate(
+        jobs, cluster, EvalStop(make_policy(policy, quotas)), latencies=lasts, event_log=EventLog()
+    )
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=["slots", "nodes"])

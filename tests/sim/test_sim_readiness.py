@@ -15,7 +15,7 @@ from controller.policy.queueing.las import Las, LasParams
 from controller.policy.queueing.srtf import Srtf, SrtfParams
 from controller.policy.types import JobState, PolicySpec
 from sim.cluster import Cluster
-from sim.engine import Journal, Result, simulate
+from sim.engine import EventLog, Result, simulate
 from sim.latencies import Latencies
 from sim.workload import Workload
 
@@ -25,10 +25,10 @@ START = 5.0
 def run(
     policy: QueuePolicy, workload: Workload, cluster: Cluster | None = None, **delays: Any
 ) -> tuple[Result, list[list[str]]]:
-    journal = Journal()
+    event_log = EventLog()
     latencies = Latencies(**{"start_delay": START, **delays})
-    result = simulate(workload, cluster or Cluster.slots(1), policy, latencies=latencies, journal=journal)
-    return result, [line.split(" ") for line in journal.lines]
+    result = simulate(workload, cluster or Cluster.slots(1), policy, latencies=latencies, event_log=event_log)
+    return result, [line.split(" ") for line in event_log.lines]
 
 
 def told(lines: list[list[str]], verb: str, key: str) -> list[float]:

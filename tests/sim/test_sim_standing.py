@@ -13,7 +13,7 @@ from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import PolicySpec
 from sim import specs
 from sim.cluster import Cluster
-from sim.engine.journal import Journal
+from sim.engine.event_log import EventLog
 from sim.engine.result import Result
 from sim.engine.run import simulate
 from sim.foresight import RuleSpec
@@ -40,16 +40,16 @@ def run(
         work=[work for _, work, _ in jobs],
         evals=[None if scores is None else Evals(TEN, scores) for _, _, scores in jobs],
     )
-    journal = Journal()
+    event_log = EventLog()
     found = simulate(
         workload,
         Cluster.slots(gpus),
         EvalStop(make_policy(PolicySpec(policy))),
         rule=specs.rule(rule),
-        journal=journal,
+        event_log=event_log,
         **more,
     )
-    return found, journal.lines
+    return found, event_log.lines
 
 
 FALL = [1.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]  # k = 2 says STOP at the fourth eval, 40 % done
@@ -106,16 +106,16 @@ def test_under_fifo_too_it_goes_for_whom_it_makes_room_and_for_nobody_else(nodes
         work=[30.0, 30.0, 10.0, 10.0],
         evals=[Evals(TEN, FALL), Evals(TEN, FALL), None, None],
     )
-    journal = Journal()
+    event_log = EventLog()
     found = simulate(
         workload,
         Cluster.of_nodes([2]) if nodes else Cluster.slots(2),
         EvalStop(make_policy(PolicySpec("fifo"))),
         rule=specs.rule("kDeclines:k=9+graded:warn_at=0,demote_at=0.33"),
         latencies=Latencies(suspend_delay=delay),
-        journal=journal,
+        event_log=event_log,
     )
-    preempted = [line for line in journal.lines if " preempt " in line]
+    preempted = [line for line in event_log.lines if " preempt " in line]
     # The last in the queue's order goes, and is back when the other is done.
     assert preempted == ["15.0 preempt sim/1 Demoted"]
     assert found.started[2] == 15.0 + delay

@@ -18,8 +18,8 @@ from sim.first_stops import foresee
 from sim.foresight import RuleSpec, point
 from sim.workload import Evals
 from sim.workloads import CurveSettings, MixSettings, curves_for, generate
-from sim.workloads.differences import binomial, differences
 from sim.workloads.kinds import Kind
+from sim.workloads.paired_differences import binomial, differences
 
 EVIDENCE = {"proxy": True, "paired_prompts": 200, "eval_interval": 0.02, "noise": 0.05}
 E_PROCESS = RuleSpec(PolicySpec("eProcess"))

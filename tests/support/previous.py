@@ -82,7 +82,7 @@ def running() -> dict[str, Any]:
     from api_examples import JOB, full_record
 
     from controller import names
-    from controller.operator.state import runfile
+    from controller.operator.state import run_configmap
     from controller.policy.stopping import RULES, rule_fingerprint
     from controller.policy.types import PolicySpec
     from controller.workloads import Scheduling, build_child, start_patch
@@ -116,7 +116,7 @@ def running() -> dict[str, Any]:
     return {
         "job": job,
         "child": child,
-        "run": runfile.manifest(accepted, dataclasses.replace(record.run, uid="UID")),
+        "run": run_configmap.manifest(accepted, dataclasses.replace(record.run, uid="UID")),
         "rule": {"version": RULES["kDeclines"].version, "paramsHash": rule_fingerprint(rule, ())},
     }
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from controller import names, workloads
-from controller.checkpoints.jobs import AccessSettings, access_job, parse_result, unsuspend_patch
+from controller.checkpoints.access_jobs import AccessSettings, access_job, parse_result, unsuspend_patch
 from controller.policy.job.types import AccessView, StartAccess
 from deploy.local.plane import Plane
 

@@ -15,8 +15,8 @@ from kubernetes.aio.client import Configuration
 
 from controller import log, names
 from controller.extender import views
-from controller.extender.feed import WATCHED as EXTENDERS
-from controller.extender.feed import Feed
+from controller.extender.ledger_sync import WATCHED as EXTENDERS
+from controller.extender.ledger_sync import Feed
 from controller.kube import wire
 from controller.kube.cache import Cache
 from controller.kube.connect import Connection

@@ -12,7 +12,7 @@ from controller.api import convert
 from controller.checkpoints.results import read_result
 from controller.kube.errors import from_response
 from controller.objects import completion_index
-from controller.operator.state import runfile
+from controller.operator.state import run_configmap
 from controller.workloads import pod_view, start_patch
 from controller.workloads.running import ANNOTATION_PLACEMENT, indexes
 
@@ -22,7 +22,7 @@ DIGITS = ["9" * 5000, "9" * 4300, "9" * 19]
 
 @pytest.mark.parametrize("text", [*DEEP, *DIGITS])
 def test_a_run_file_says_nothing(text: str) -> None:
-    assert runfile.read({"data": {names.RUN_KEY: text}}) is None
+    assert run_configmap.read({"data": {names.RUN_KEY: text}}) is None
 
 
 @pytest.mark.parametrize("text", [*DEEP[:1], *DIGITS[1:], '{"ok":true,"step":' + "1" * 3000 + "}"])

@@ -167,7 +167,7 @@ def _live(saver: Saver, rank: Rank, client: Callable[[Path], Any] | None) -> Non
 
 def recording(run: Path) -> Any:
     """A client as a trainer has it, of attempt 1 of the RLHFJob `OWNER`."""
-    from examples.evalstop_client import EvalStopClient
+    from evalstop_client.client import EvalStopClient
 
     run.mkdir(exist_ok=True)
     (run / "run.json").write_text(json.dumps({"uid": OWNER, "attempt": 1}))

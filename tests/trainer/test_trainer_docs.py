@@ -17,8 +17,8 @@ import pytest
 from controller import names
 from controller.metrics.parse import parse
 from controller.policy.types import Paired
-from examples import evalstop_client
-from examples.evalstop_client import EvalStopClient
+from evalstop_client import client as evalstop_client
+from evalstop_client.client import EvalStopClient
 from examples.trainer.checkpoints import CheckpointFolder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "trainer-contract.md").read_text()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from controller import names
 from controller.metrics.parse import parse
 from controller.policy.types import Paired
-from examples.evalstop_client import Differences, EvalStopClient
+from evalstop_client.client import Differences, EvalStopClient
 from examples.trainer.__main__ import main
 from examples.trainer.task import HELD_OUT
 from examples.trainer.training import Recipe, Training, _Stream

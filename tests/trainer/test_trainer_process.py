@@ -18,7 +18,7 @@ import pytest
 from controller import names
 from controller.metrics.parse import parse
 from controller.policy.job.types import ScrapeView
-from examples.evalstop_client import EvalStopClient
+from evalstop_client.client import EvalStopClient
 from examples.trainer.__main__ import main
 from examples.trainer.checkpoints import CheckpointFolder, load, read
 from examples.trainer.process import TrainerProcess

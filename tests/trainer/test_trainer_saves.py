@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from examples.evalstop_client import RECORDS_KEPT, EvalStopClient, Saved
+from evalstop_client.client import RECORDS_KEPT, EvalStopClient, Saved
 from examples.played import Folder, Play, Player
 from examples.trainer.termination import Termination
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.api import convert
-from controller.cli import past
+from controller.cli import history_input
 from controller.policy.job.record import AdmissionRecord, Best, JobRecord, RunProgress
 from controller.policy.types import Attempt, EvalPoint
 from sim.traces import TraceError
@@ -83,7 +83,7 @@ def history(
     jobs: list[dict[str, Any]], pools: list[dict[str, Any]] | None, name: str = ""
 ) -> tuple[Trace, list[str]]:
     notes: list[str] = []
-    trace = read_past([], more=past._adder(jobs, pools, name, notes))
+    trace = read_past([], more=history_input._adder(jobs, pools, name, notes))
     return trace, notes + trace.notes
 
 

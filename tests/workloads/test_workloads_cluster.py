@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from controller import names, workloads
-from controller.checkpoints.jobs import AccessSettings, access_job
+from controller.checkpoints.access_jobs import AccessSettings, access_job
 from controller.policy.job.record import Operation, ProtectedCheckpoint
 from controller.policy.job.types import StartAccess
 from deploy.local.client import Unreachable

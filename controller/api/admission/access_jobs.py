@@ -1,5 +1,5 @@
-"""The shape of the Jobs that reach checkpoints (`controller.checkpoints.jobs`), as far as it is the same for
-all: what they run, with which rights of the node, and that they ask for no GPU.
+"""The policy on access Jobs (`controller.checkpoints.access_jobs`), as far as it is the same for all: what
+they run, with which rights of the node, and that they ask for no GPU.
 
 They have no controlling RLHFJob, so their shape is all that tells them from any other Job.
 """

@@ -1,4 +1,4 @@
-"""What the operator's own account may write, however its token came away.
+"""Policies on what the operator's own account may write, even where its token is stolen.
 
 RBAC gives it the verbs on whole kinds; each policy here says which of their objects and fields. Every policy
 is bound to the operator's user name alone. What that account reads, admission does not see

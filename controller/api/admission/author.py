@@ -1,4 +1,4 @@
-"""The policy that keeps the operator from being a way around RBAC.
+"""The policy on who may write an RLHFJob, so that the operator is no way around RBAC.
 
 The operator creates, stops and starts workloads and reaches checkpoints with rights that its users need not
 have. So whoever makes an RLHFJob, or changes anything of its spec, must be allowed to do to the workload what

@@ -75,7 +75,7 @@ async def examine_job(api: CallerApi, name: str) -> list[Finding]:
     """Check one job and return the findings."""
     from controller.cli.cluster import job as find
     from controller.cli.doctor import job as checks
-    from controller.cli.reading import read
+    from controller.cli.job_view import read
 
     job = read(await find(api, name))
     return await _all(

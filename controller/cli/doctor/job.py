@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from controller import names
-from controller.api.rules import rule_and_modifiers
+from controller.api.rule_unions import rule_and_modifiers
 from controller.cli.cluster import CallerApi
-from controller.cli.cures import asks, cure, trains
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.cli.doctor.pods import trouble
-from controller.cli.reading import Reading
+from controller.cli.job_view import Reading
+from controller.cli.remedies import asks, cure, trains
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import CLAIMS, EVENTS, JOBS, PODS
 from controller.metrics import MetricsError, metrics_port, parse, pick_pod

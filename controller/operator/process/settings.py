@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from controller import names
 from controller.checkpoints import endpoints
-from controller.checkpoints.jobs import AccessSettings
+from controller.checkpoints.access_jobs import AccessSettings
 from controller.environ import (
     SettingsError,
     choice,

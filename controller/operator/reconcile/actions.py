@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from controller import delegates, log, names, workloads
-from controller.checkpoints.jobs import (
+from controller.checkpoints.access_jobs import (
     AccessRefused,
     AccessSettings,
     access_job,
@@ -22,7 +22,7 @@ from controller.checkpoints.jobs import (
     same_work,
     unsuspend_patch,
 )
-from controller.checkpoints.jobs import request_id as request_id_of
+from controller.checkpoints.access_jobs import request_id as request_id_of
 from controller.delegates import NotYet, Placement, Write
 from controller.kube.cache import Cache
 from controller.kube.client import Api
@@ -31,7 +31,7 @@ from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, Resource
 from controller.kube.versioned import Stale, delete_as_read, patch_as_read
 from controller.operator.process.settings import Settings
 from controller.operator.reconcile.validation import NO_LASTS, child_of
-from controller.operator.state import runfile
+from controller.operator.state import run_configmap
 from controller.operator.state.claims import claims_of
 from controller.operator.state.cluster import ClusterState, JobSnapshot
 from controller.operator.state.ownership import controlled_by, leftover
@@ -89,7 +89,7 @@ class Actions:
             case CreateWorkload():
                 await self._create_workload(loaded)
             case WriteRun(run):
-                await self._write_run(loaded, runfile.manifest(loaded.obj, run))
+                await self._write_run(loaded, run_configmap.manifest(loaded.obj, run))
             case StartWorkload(attempt, _):
                 await self._start_workload(loaded, attempt)
             case SuspendWorkload(reason, again):

@@ -26,11 +26,11 @@ from controller.kube.versioned import Stale
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks
 from controller.operator.reconcile import fleet, pool_status
+from controller.operator.reconcile.failing_jobs import PutAside
 from controller.operator.reconcile.passes import Partly, Result
 from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.reconcile.planned_job import FullPlan
 from controller.operator.reconcile.pool_loader import LoadedPool, PoolLoader
-from controller.operator.reconcile.put_aside import PutAside
 from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.taints import Taints

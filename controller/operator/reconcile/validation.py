@@ -12,7 +12,7 @@ from typing import Any
 
 from controller import delegates, names, workloads
 from controller.api.gpupool import GPUPool
-from controller.checkpoints.jobs import access_problem
+from controller.checkpoints.access_jobs import access_problem
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, NotFound, Unavailable

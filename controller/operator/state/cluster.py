@@ -13,15 +13,15 @@ from typing import Any, Protocol
 from controller import delegates, names, workloads
 from controller.api import convert, fleet, newer
 from controller.api.gpupool import GPUPool
-from controller.checkpoints.jobs import COMPONENT, is_unsuspended, parse_result
-from controller.checkpoints.jobs import request_id as access_request_id
+from controller.checkpoints.access_jobs import COMPONENT, is_unsuspended, parse_result
+from controller.checkpoints.access_jobs import request_id as access_request_id
 from controller.kube import wire
 from controller.kube.cache import Cache, job_key, key_of
 from controller.kube.packed import Stored
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
 from controller.metrics.atrest import AtRest
 from controller.objects import controller_uid
-from controller.operator.state import runfile
+from controller.operator.state import run_configmap
 from controller.operator.state.job_names import JobNames
 from controller.operator.state.locations import Locations
 from controller.operator.state.ownership import (
@@ -402,7 +402,7 @@ class ClusterState:
             scrape=self.last_scrape(key),
             access=(*access, *finished),
             made=self._made_of(obj, record),
-            run_written=runfile.read(self._run_configmap(obj)),
+            run_written=run_configmap.read(self._run_configmap(obj)),
             queue=self._queue(child.open()) if child is not None else None,
             queue_problem=self._queue_problem(desired, pool, child.open() if child is not None else None),
             fleet=self._fleet(desired, record, pool_of(obj)),

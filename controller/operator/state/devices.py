@@ -14,8 +14,8 @@ from controller import names
 from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
 from controller.kube.devices import Holding, Inventory
+from controller.kube.namespaced_watch import follow
 from controller.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
-from controller.kube.spread import follow
 from controller.operator.state.cluster import ClusterState
 
 Object = Mapping[str, Any]

@@ -17,8 +17,8 @@ from controller.kube import wire
 from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound, Unavailable
+from controller.kube.namespaced_watch import Follow, follow
 from controller.kube.resources import ADMISSION_CHECKS, GPUPOOLS, LOCAL_QUEUES, WORKLOADS, Resource
-from controller.kube.spread import Follow, follow
 from controller.operator.state.cluster import ClusterState
 
 Object = Mapping[str, Any]

@@ -12,8 +12,8 @@ from typing import Any
 
 from controller import names, workloads
 from controller.kube.client import Api
+from controller.kube.namespaced_watch import list_in
 from controller.kube.resources import PODS
-from controller.kube.spread import list_in
 from controller.kube.trim import Object, trim_or_bare
 
 FEW_NODES = 32  # up to here one indexed LIST per node, beyond it one LIST of all

@@ -102,8 +102,8 @@ def stays_off(context: PlanContext, reason: str) -> Plan | None:
 
     ``reason``: a CamelCase code, why it is off its GPUs.
     """
-    workload, told = context.observed.workload, context.conditions.get(c.RELEASED)
-    if workload is not None and not workload.suspended and workload.finished is None:
+    told = context.conditions.get(c.RELEASED)
+    if runs_again(context):
         _started_again(context, reason)
         return context.plan(JobState.STOPPING)
     if (told is None or told.status) and not context.pods_left:
@@ -112,6 +112,12 @@ def stays_off(context: PlanContext, reason: str) -> Plan | None:
         return context.plan(JobState.STOPPING)
     context.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")
     return None
+
+
+def runs_again(context: PlanContext) -> bool:
+    """Return whether the workload of a stopped or ended run has been started by somebody."""
+    workload = context.observed.workload
+    return workload is not None and not workload.suspended and workload.finished is None
 
 
 def _started_again(context: PlanContext, reason: str) -> None:

@@ -258,6 +258,7 @@ def _start(context: PlanContext) -> None:
         request_id=record.run.request_id,
         reference_step=record.run.reference_step,
         uid=context.desired.uid,
+        scrape_interval=context.desired.scrape_interval,
     )
     context.update(run=wanted)
     if location_claim.before_start(context):
@@ -441,6 +442,8 @@ def _finish(context: PlanContext, use: RuleInUse | None) -> Plan:
     copying = _stop_under_way(context) and after_suspend(context)
     if context.observed.finalizer and not copying:
         context.act(SetFinalizer(False))
+    if endings.runs_again(context) and not copying:
+        pins.keep(context)
     if (amiss := endings.stays_off(context, context.record.finished or "")) is not None:
         return amiss
     if context.record.admission is not None and endings.wait_for_pods(context):

@@ -407,6 +407,11 @@ class RunFile:
         Step | None, "Step to score beside each eval, on that eval's fresh prompts."
     ] = None
     uid: Annotated[Word, "uid of the RLHFJob."] = ""
+    scrape_interval: Annotated[
+        float,
+        "Seconds between two reads of the trainer's metrics; absent: 15. So long a trainer that has ended "
+        "stays for its last eval to be read.",
+    ] = 15.0
 
 
 @dataclass(frozen=True, slots=True)

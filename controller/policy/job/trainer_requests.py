@@ -54,11 +54,18 @@ def best_to_compare(context: PlanContext) -> int | None:
 def tell(context: PlanContext) -> None:
     """Write the run file if it does not say what the record says. Writing it twice does no harm.
 
-    A run file that asks for nothing is left as it is: where there is none, none is needed.
+    A run file that asks for nothing, and says nothing that changed, is left as it is: where there is none,
+    none is needed.
     """
     run, written = context.record.run, context.observed.run_written
+    interval = context.desired.scrape_interval
+    if run.scrape_interval != interval:
+        run = replace(run, scrape_interval=interval)
+        context.update(run=run)
     asks = run.reference_step is not None or context.record.confirming is not None
-    takes_back = written is not None and written.reference_step is not None
-    if written != run and (asks or takes_back):
+    outdated = written is not None and (
+        written.reference_step is not None or written.scrape_interval != interval
+    )
+    if written != run and (asks or outdated):
         context.act(WriteRun(run))
         context.wake_in(1.0)

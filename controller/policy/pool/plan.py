@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from controller.policy.fleet import Sifted, learn, sift
-from controller.policy.pool import unfit
 from controller.policy.pool.delegates import (
     DELEGATIONS,
     TOO_LARGE,
@@ -32,6 +31,7 @@ from controller.policy.pool.delegates import (
 from controller.policy.pool.demotion import REASON as DEMOTED
 from controller.policy.pool.demotion import give_way, lowered
 from controller.policy.pool.gpu_accounting import LEAVING, Books, books, free_gpus
+from controller.policy.pool.inadmissible import backing_off, inadmissible_jobs
 from controller.policy.pool.placement import AnyRoom, NodeRoom
 from controller.policy.pool.planner import Planner
 from controller.policy.pool.reservations import current, reserve, source_of
@@ -88,7 +88,7 @@ class _Case:
     accounts: Books
     quotas: tuple[Quota, ...]
     policy: PolicySpec
-    unfit: dict[JobKey, Waiting]
+    inadmissible: dict[JobKey, Waiting]
     paused: dict[JobKey, str]
     offered: dict[JobKey, JobView]  # jobs for which an external queue has quota
     room: NodeRoom | AnyRoom
@@ -103,7 +103,7 @@ class _Case:
         snapshot = current(snapshot, now)
         accounts = books(snapshot)
         snapshot = accounts.as_charged(snapshot)
-        paused = unfit.backing_off(snapshot, now)
+        paused = backing_off(snapshot, now)
         offered = offers(j for j in snapshot.jobs if j.key not in paused) if how.offers else {}
         racks = {n.name: n.rack for n in snapshot.nodes if n.rack}
         room: NodeRoom | AnyRoom = NodeRoom(accounts.free, racks)
@@ -118,7 +118,7 @@ class _Case:
             accounts,
             quotas=snapshot.quotas if how.orders else (),
             policy=snapshot.policy if how.offers or how.places else PolicySpec("fifo"),
-            unfit=unfit.unfit_jobs(snapshot),
+            inadmissible=inadmissible_jobs(snapshot),
             paused=paused,
             offered=offered,
             room=room,
@@ -130,7 +130,7 @@ class _Case:
 
     def competes(self, key: JobKey) -> bool:
         """Return whether a job is shown to the queue policy."""
-        return key not in self.unfit and key not in self.paused
+        return key not in self.inadmissible and key not in self.paused
 
 
 @dataclass
@@ -228,7 +228,7 @@ def _reserve(case: _Case, chosen: _Chosen) -> tuple[Reservation, ...]:
 def _report(case: _Case, stops: Sifted, chosen: _Chosen, reserved: tuple[Reservation, ...]) -> PoolPlan:
     snapshot, now = case.snapshot, case.now
     waiting = reasons(
-        chosen.rest, case.room.free, case.unfit, case.paused, case.offered if case.how.offers else None
+        chosen.rest, case.room.free, case.inadmissible, case.paused, case.offered if case.how.offers else None
     )
     taken = {a.key for a in chosen.admitted}
     if chosen.quota_ledger is not None:
@@ -241,7 +241,7 @@ def _report(case: _Case, stops: Sifted, chosen: _Chosen, reserved: tuple[Reserva
         admissions=chosen.admitted,
         preemptions=tuple(chosen.preemptions),
         refusals=refusals(case.offered, waiting, snapshot.offer_seconds, now),
-        lifted=tuple(j.key for j in snapshot.jobs if j.refused and _would_fit(case.unfit.get(j.key))),
+        lifted=tuple(j.key for j in snapshot.jobs if j.refused and _would_fit(case.inadmissible.get(j.key))),
         reservations=reserved,
         waiting=waiting,
         held_back=(*stops.held, *_uncontended(snapshot.jobs, settled)),

@@ -13,7 +13,7 @@ from controller.policy.wording import named
 def reasons(
     rest: list[JobView],
     free: Mapping[str, int],
-    unfit: Mapping[JobKey, Waiting],
+    inadmissible: Mapping[JobKey, Waiting],
     paused: Mapping[JobKey, str],
     offered: Mapping[JobKey, JobView] | None,
 ) -> tuple[Waiting, ...]:
@@ -39,6 +39,8 @@ def reasons(
                 f"at most {largest} on one node"
             )
             waiting.append(Waiting(job.key, position, "WaitingForGPUs", message))
-    waiting += [Waiting(key, 0, "BackingOff", why) for key, why in sorted(paused.items()) if key not in unfit]
-    waiting += unfit.values()
+    waiting += [
+        Waiting(key, 0, "BackingOff", why) for key, why in sorted(paused.items()) if key not in inadmissible
+    ]
+    waiting += inadmissible.values()
     return tuple(waiting)

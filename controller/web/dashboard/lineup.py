@@ -1,4 +1,4 @@
-"""Places in a queue worked out from the statuses, where the operator's own plan cannot be asked for."""
+"""Queue positions worked out from the jobs' statuses, where the operator's queue API cannot be asked."""
 
 from __future__ import annotations
 

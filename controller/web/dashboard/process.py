@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 
-from controller import descriptors, log
+from controller import file_descriptors, log
 from controller.environ import SettingsError, help_text
 from controller.kube.client import Api
 from controller.kube.connect import NoCredentials, connect
@@ -52,7 +52,7 @@ async def run(settings: Settings) -> int:
     except NoCredentials as error:
         _logger.error("no way to the API server", error=str(error))
         return 2
-    descriptors.raise_limit()
+    file_descriptors.raise_limit()
     connections = Connections.of_process(RESERVED)
     queues = Queues(Fixed(settings.queue_url))
     # Served from the first moment: /healthz answers while the first LIST is under way, /readyz says so.

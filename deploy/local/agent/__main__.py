@@ -11,8 +11,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
+from controller import log as logs
+from controller.kube.client import Api
+from controller.kube.connect import Connection
+from controller.kube.errors import ApiError
+from controller.kube.kubeconfig import as_caller
 from deploy.local.agent import provisioner
 from deploy.local.agent.agent import NodeAgent
 from deploy.local.agent.claims import Attachments
@@ -21,7 +24,6 @@ from deploy.local.agent.context import Node
 from deploy.local.agent.devices import Gpus
 from deploy.local.agent.events import Recorder
 from deploy.local.agent.grace import first_of
-from deploy.local.agent.kube import Api, ApiError
 from deploy.local.agent.labels import OwnLabels
 from deploy.local.agent.node import Presence, allocatable_of, labels_of
 from deploy.local.agent.process import probe_mounting
@@ -30,6 +32,7 @@ from deploy.local.agent.sources import Objects
 
 log = logging.getLogger("deploy.local.agent")
 
+_NAME = "evalstop-node-agent"
 _STOP_SECONDS = 5.0  # the containers' grace when the agent itself is told to leave
 _REGISTER_RETRY = 1.0
 
@@ -38,14 +41,20 @@ class Member:
     """One node of this process, with all that belongs to it."""
 
     def __init__(
-        self, config: AgentConfig, node: NodeConfig, mounting: str, attachments: Attachments
+        self,
+        config: AgentConfig,
+        node: NodeConfig,
+        connection: Connection,
+        mounting: str,
+        attachments: Attachments,
     ) -> None:
-        api = Api(node.kubeconfig)
+        api = Api(connection, user_agent=_NAME, manager=_NAME)
         self.node = Node(
             name=node.name,
             ip=node.ip,
             folder=config.work / node.name,
             api=api,
+            server=connection.configuration.host,
             objects=Objects(api),
             events=Recorder(api, "kubelet", node.name),
             gpus=Gpus(node.gpus),
@@ -70,7 +79,7 @@ class Member:
             try:
                 await self.presence.register()
                 break
-            except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+            except ApiError as error:
                 log.warning("node %s: not registered yet: %s", own.name, error)
                 await asyncio.sleep(_REGISTER_RETRY)
         log.info("node %s is ready at %s", own.name, own.ip)
@@ -86,7 +95,10 @@ async def serve(config: AgentConfig) -> None:
     mounting = await probe_mounting() if config.mounting == "auto" else config.mounting
     log.info("mounting: %s", mounting)
     attachments = Attachments()
-    members = [Member(config, node, mounting, attachments) for node in config.nodes]
+    members = []
+    for node in config.nodes:
+        caller = await as_caller(str(node.kubeconfig))
+        members.append(Member(config, node, caller.connection, mounting, attachments))
     leave = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leave.set)
@@ -120,7 +132,7 @@ def main() -> None:
         sys.exit(
             "python -m deploy.local.agent SETTINGS.json (deploy/local/agent/config.py names the settings)"
         )
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.configure(form="console")
     try:
         config = load(Path(sys.argv[1]))
     except ConfigProblem as error:

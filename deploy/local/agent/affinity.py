@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deploy.local.agent.kube import Object
+from controller.kube.client import Object
 
 
 def required(pod: Object) -> list[Object] | None:

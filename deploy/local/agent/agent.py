@@ -8,10 +8,12 @@ import logging
 import shutil
 from collections.abc import Iterator
 
+from controller.kube.client import Object
+from controller.kube.resources import PODS
 from deploy.local.agent.affinity import asks
 from deploy.local.agent.context import Node
 from deploy.local.agent.fit import Refusal, refusal
-from deploy.local.agent.kube import Object, core
+from deploy.local.agent.follow import follow
 from deploy.local.agent.pod import PodWorker
 from deploy.local.agent.process import kill_left_behind
 
@@ -37,7 +39,7 @@ class NodeAgent:
 
     async def run(self) -> None:
         """Follow the pods until cancelled."""
-        async for change in self.node.api.follow(core("pods"), f"spec.nodeName={self.node.name}"):
+        async for change in follow(self.node.api, PODS, fields=f"spec.nodeName={self.node.name}"):
             if self._leaving:
                 return
             if change.kind == "LISTED":

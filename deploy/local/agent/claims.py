@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deploy.local.agent.kube import Api, ApiError, Object, core
+from controller.kube.client import Api, Object
+from controller.kube.errors import ApiError
+from controller.kube.resources import CLAIMS
+from deploy.local.agent.resources import PERSISTENT_VOLUMES
 
 
 class ClaimError(Exception):
@@ -50,7 +53,7 @@ async def folder_of(api: Api, namespace: str, claim: str, owner_uid: str = "") -
     `owner_uid`: the pod that must own the claim (generic ephemeral volumes). Raises ClaimError.
     """
     try:
-        pvc = await api.get(core("persistentvolumeclaims", namespace, claim))
+        pvc = await api.get(CLAIMS, claim, namespace)
     except ApiError as error:
         raise ClaimError(f"persistentvolumeclaim {claim!r}: {error.message}") from error
     owners = pvc["metadata"].get("ownerReferences") or []
@@ -60,7 +63,7 @@ async def folder_of(api: Api, namespace: str, claim: str, owner_uid: str = "") -
     if not name or (pvc.get("status") or {}).get("phase") != "Bound":
         raise ClaimError(f"persistentvolumeclaim {claim!r} is not bound yet")
     try:
-        volume = await api.get(core("persistentvolumes", name=name))
+        volume = await api.get(PERSISTENT_VOLUMES, name)
     except ApiError as error:
         raise ClaimError(f"persistentvolume {name!r}: {error.message}") from error
     if (volume["spec"].get("claimRef") or {}).get("uid") != pvc["metadata"]["uid"]:

@@ -11,11 +11,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Protocol
 
+from controller.kube.client import Object
 from deploy.local.agent.context import Node
 from deploy.local.agent.env import ConfigError
 from deploy.local.agent.grace import Grace, first_of
 from deploy.local.agent.images import UnmappedImage
-from deploy.local.agent.kube import Object
 from deploy.local.agent.logs import LogFile, last_output
 from deploy.local.agent.prepare import prepare
 from deploy.local.agent.probes import HandlerFailed, Probe, carry_out

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
+from controller.kube.client import Api
 from deploy.local.agent.claims import Attachments
 from deploy.local.agent.devices import Gpus
 from deploy.local.agent.events import Recorder
 from deploy.local.agent.images import Environment
-from deploy.local.agent.kube import Api
 from deploy.local.agent.labels import OwnLabels
 from deploy.local.agent.sources import Objects
 
@@ -24,6 +24,7 @@ class Node:
     ip: str  # 127.x.y.1; its pods get 127.x.y.2 to 127.x.y.254
     folder: Path  # pods, their volumes and logs
     api: Api
+    server: str  # URL of the API server
     objects: Objects
     events: Recorder
     gpus: Gpus

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from controller.kube.client import Object
 from deploy.local.agent import quantity
-from deploy.local.agent.kube import Object
 
 #: Reads a ConfigMap or Secret of the pod's namespace: (resource, name) -> object, or None when there is none.
 Read = Callable[[str, str], Awaitable[Object | None]]

@@ -1,84 +1,42 @@
-"""Events about pods and nodes, as kubelet posts them: the same one again raises its count."""
+"""Events about pods and claims, posted in the background as kubelet does."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
+import time
 
-import aiohttp
-
-from deploy.local.agent.kube import MERGE, Api, ApiError, Object, core
+from controller.api.values import timestamp
+from controller.kube import events
+from controller.kube.client import Api, Object
 
 log = logging.getLogger(__name__)
 
-_REMEMBERED = 1000
+_WAITING = 1000
 
 
 def now_text() -> str:
     """Return the time as the API writes it, in seconds."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp(int(time.time()))
 
 
 class Recorder:
-    """Posts events in the background, in order; a refused or lost one is logged and forgotten."""
+    """Posts events in the background, in order; a refused or lost one is forgotten."""
 
     def __init__(self, api: Api, component: str, host: str = "") -> None:
-        self._api = api
-        self._source = {"component": component, **({"host": host} if host else {})}
-        self._queue: asyncio.Queue[tuple[Object, str, str, str]] = asyncio.Queue(_REMEMBERED)
-        self._posted: dict[tuple[str, str, str], tuple[str, int]] = {}  # what was said -> (event name, times)
+        # A repeat is told at once: tests and people watch a pod back off.
+        self._recorder = events.Recorder(api, host, time.time, component=component, host=host, quiet=0.0)
+        self._queue: asyncio.Queue[tuple[Object, str, str, bool]] = asyncio.Queue(_WAITING)
 
     def post(self, about: Object, reason: str, message: str, warning: bool = False) -> None:
         """Record an event about an object (kind, apiVersion and metadata are read)."""
         try:
-            self._queue.put_nowait((about, reason, message[:1000], "Warning" if warning else "Normal"))
+            self._queue.put_nowait((about, reason, message, warning))
         except asyncio.QueueFull:
             log.warning("event lost: %s %s", reason, message)
 
     async def run(self) -> None:
         """Post until cancelled."""
         while True:
-            about, reason, message, kind = await self._queue.get()
-            try:
-                await self._post(about, reason, message, kind)
-            except (ApiError, aiohttp.ClientError, TimeoutError) as error:
-                log.debug("event %s %s: %s", reason, message, error)
-
-    async def _post(self, about: Object, reason: str, message: str, kind: str) -> None:
-        metadata = about["metadata"]
-        namespace = metadata.get("namespace") or "default"
-        key = (metadata.get("uid", ""), reason, message)
-        name, count = self._posted.get(key, ("", 0))
-        if name:
-            try:
-                body = {"count": count + 1, "lastTimestamp": now_text()}
-                await self._api.patch(core("events", namespace, name), body, MERGE)
-                self._posted[key] = (name, count + 1)
-                return
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-        event = {
-            "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": namespace},
-            "involvedObject": {
-                "kind": about.get("kind") or "Pod",
-                "apiVersion": about.get("apiVersion") or "v1",
-                "name": metadata["name"],
-                "namespace": metadata.get("namespace", ""),
-                "uid": metadata.get("uid", ""),
-            },
-            "reason": reason,
-            "message": message,
-            "type": kind,
-            "count": 1,
-            "firstTimestamp": now_text(),
-            "lastTimestamp": now_text(),
-            "source": self._source,
-            "reportingComponent": self._source["component"],
-            "reportingInstance": self._source.get("host", ""),
-        }
-        posted = await self._api.create(core("events", namespace), event)
-        if len(self._posted) >= _REMEMBERED:
-            del self._posted[next(iter(self._posted))]
-        self._posted[key] = (posted["metadata"]["name"], 1)
+            about, reason, message, warning = await self._queue.get()
+            await self._recorder.post(about, reason, message, warning=warning)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
+from controller.kube.client import Object
 from controller.names import GPU_RESOURCE
 from deploy.local.agent import affinity, quantity
-from deploy.local.agent.kube import Object
 from deploy.local.agent.probes import HANDLERS
 from deploy.local.agent.projection import SOURCES
 from deploy.local.agent.volumes import KINDS

@@ -40,7 +40,7 @@ def python_environment(python: str = sys.executable, cmd: tuple[str, ...] = ("py
         cmd=cmd,
         env={
             "PATH": f"{folder}:{_SYSTEM_PATH}",
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'clients' / 'python'}",
             "PYTHONUNBUFFERED": "1",
             "LANG": "C.UTF-8",
             "HOME": "/root" if os.geteuid() == 0 else os.path.expanduser("~"),

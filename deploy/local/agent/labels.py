@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-import aiohttp
-
-from deploy.local.agent.kube import Api, ApiError, core
+from controller.kube.client import Api
+from controller.kube.errors import ApiError
+from controller.kube.resources import NODES
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ class OwnLabels:
         """
         try:
             async with asyncio.timeout(_PATIENCE):
-                node = await self._api.get(core("nodes", name=self._name))
+                node = await self._api.get(NODES, self._name)
             self._last = node["metadata"].get("labels") or {}
-        except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+        except (ApiError, TimeoutError) as error:
             log.warning("node %s: labels not read, the last known ones count: %s", self._name, error)
         return self._last

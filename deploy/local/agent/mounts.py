@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from controller.kube.client import Object
 from deploy.local.agent.env import expand
-from deploy.local.agent.kube import Object
 from deploy.local.agent.process import Mount
 from deploy.local.agent.volumes import PodVolumes
 

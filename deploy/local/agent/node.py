@@ -8,19 +8,19 @@ import os
 import platform
 from datetime import UTC, datetime
 
-import aiohttp
-
+from controller.kube.client import Api, Object
+from controller.kube.errors import AlreadyExists, ApiError, NotFound
+from controller.kube.resources import LEASES, NODES
 from controller.names import GPU_RESOURCE
 from deploy.local.agent import terminal
 from deploy.local.agent.config import NodeConfig
 from deploy.local.agent.events import now_text
-from deploy.local.agent.kube import STRATEGIC, Api, ApiError, Object, core, path
 from deploy.local.agent.quantity import Amounts, amounts
 from deploy.local.versions import KUBERNETES
 
 log = logging.getLogger(__name__)
 
-_LEASES = "/apis/coordination.k8s.io/v1"
+_LEASE_NAMESPACE = "kube-node-lease"
 _STATUS_EVERY = 300.0  # s without a change, as kubelet
 
 
@@ -72,12 +72,10 @@ class Presence:
             "spec": {},
         }
         try:
-            answer = await self._api.create(core("nodes"), node)
-        except ApiError as error:
-            if error.status != 409:
-                raise
+            answer = await self._api.create(NODES, node)
+        except AlreadyExists:
             changes = {"metadata": {"labels": labels_of(config)}}
-            answer = await self._api.patch(core("nodes", name=config.name), changes)
+            answer = await self._api.merge_patch(NODES, config.name, changes)
         self._uid = answer["metadata"]["uid"]
         await self._renew()
         await self._say_ready(True)
@@ -93,7 +91,7 @@ class Presence:
                 if loop.time() - told >= _STATUS_EVERY:
                     await self._say_ready(True)
                     told = loop.time()
-            except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+            except ApiError as error:
                 log.warning("node %s: heartbeat: %s", self._config.name, error)
 
     async def leave(self) -> None:
@@ -101,22 +99,22 @@ class Presence:
         try:
             async with asyncio.timeout(1.0):
                 await self._say_ready(False)
-        except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+        except (ApiError, TimeoutError) as error:
             log.info("node %s: not signed off: %s", self._config.name, error)
 
     async def _renew(self) -> None:
         name = self._config.name
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {"holderIdentity": name, "leaseDurationSeconds": self._lease_seconds, "renewTime": now}
-        where = path(_LEASES, "leases", "kube-node-lease", name)
         try:
-            await self._api.patch(where, {"spec": spec}, STRATEGIC)
-        except ApiError as error:
-            if error.status != 404:
-                raise
+            await self._api.merge_patch(LEASES, name, {"spec": spec}, _LEASE_NAMESPACE)
+        except NotFound:
             owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uid}
-            lease = {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}
-            await self._api.create(path(_LEASES, "leases", "kube-node-lease"), lease)
+            lease = {
+                "metadata": {"name": name, "namespace": _LEASE_NAMESPACE, "ownerReferences": [owner]},
+                "spec": spec,
+            }
+            await self._api.create(LEASES, lease)
 
     async def _say_ready(self, ready: bool) -> None:
         config = self._config
@@ -161,4 +159,6 @@ class Presence:
                 "architecture": labels_of(config)["kubernetes.io/arch"],
             },
         }
-        await self._api.patch(core("nodes", name=config.name, sub="status"), {"status": status}, STRATEGIC)
+        await self._api.merge_patch(
+            NODES, config.name, {"status": status}, subresource="status", by_keys=True
+        )

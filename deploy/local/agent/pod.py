@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
-import aiohttp
-
+from controller.kube.client import Object
+from controller.kube.errors import ApiError, Conflict, NotFound
+from controller.kube.resources import PODS
 from deploy.local.agent.container import Container
 from deploy.local.agent.context import Node
 from deploy.local.agent.events import now_text
 from deploy.local.agent.fit import Refusal, ignored_settings
 from deploy.local.agent.grace import Grace, first_of
-from deploy.local.agent.kube import ApiError, Object, core
 from deploy.local.agent.projection import VolumeError
 from deploy.local.agent.record import INIT, MAIN, SIDECAR, Record, kind_of
 from deploy.local.agent.status import phase_of, pod_status
@@ -314,18 +314,15 @@ class PodWorker:
     async def _delete(self) -> bool:
         """Remove the object (finalizers may still hold it); False when the API server did not answer."""
         metadata = self.pod["metadata"]
-        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
         for pause in (0.1, 0.3, 1.0, 3.0):
             if self._leaving.is_set():
                 break
             try:
-                await self.node.api.delete(core("pods", metadata["namespace"], metadata["name"]), body)
+                await self.node.api.delete(PODS, metadata["name"], metadata["namespace"], self.uid, grace=0)
+                return True
+            except (NotFound, Conflict):
                 return True
             except ApiError as error:
-                if error.status in (404, 409):
-                    return True
-                log.warning("delete pod %s: %s", metadata["name"], error)
-            except (aiohttp.ClientError, TimeoutError) as error:
                 log.warning("delete pod %s: %s", metadata["name"], error)
             await asyncio.sleep(pause)
         self._dirty.set()
@@ -360,8 +357,6 @@ class PodWorker:
                     log.info("status of pod %s: %s", self.pod["metadata"]["name"], error)
                     return
                 log.warning("status of pod %s: %s", self.pod["metadata"]["name"], error)
-            except (aiohttp.ClientError, TimeoutError) as error:
-                log.warning("status of pod %s: %s", self.pod["metadata"]["name"], error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 
@@ -370,9 +365,14 @@ class PodWorker:
         if status == self._sent:
             return
         metadata = self.pod["metadata"]
-        body = {"metadata": {"uid": self.uid}, "status": status}
-        answer = await self.node.api.patch(
-            core("pods", metadata["namespace"], metadata["name"], "status"), body
+        answer = await self.node.api.merge_patch(
+            PODS,
+            metadata["name"],
+            {"status": status},
+            metadata["namespace"],
+            subresource="status",
+            uid=self.uid,
+            by_keys=True,
         )
         self._sent = status
         self.pod["status"] = answer.get("status") or {}

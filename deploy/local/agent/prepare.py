@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from controller.kube.client import Object
+from controller.kube.errors import ApiError, NotFound
 from deploy.local.agent import devices, quantity
 from deploy.local.agent.context import Node
 from deploy.local.agent.env import ConfigError, command_line, environment
 from deploy.local.agent.fit import GPU_RESOURCE
 from deploy.local.agent.images import FOLDERS, environment_for
-from deploy.local.agent.kube import ApiError, Object, core
 from deploy.local.agent.mounts import Rewriter, container_mounts, missing_folder, uncovered
 from deploy.local.agent.process import Command
+from deploy.local.agent.sources import KINDS
 from deploy.local.agent.volumes import PodVolumes
 
 _FORBIDDEN_TRIES = 10  # the authorizer learns a moment later than we that the pod is ours
@@ -50,7 +53,8 @@ async def prepare(
 def _kubernetes(node: Node) -> Mapping[str, str]:
     """Return where programs find the API server: its loopback address, since there is no Service to reach it
     by."""
-    host, port = node.api.host, str(node.api.port)
+    server = urlsplit(node.server)
+    host, port = str(server.hostname), str(server.port or 443)
     return {
         "KUBERNETES_SERVICE_HOST": host,
         "KUBERNETES_SERVICE_PORT": port,
@@ -67,10 +71,10 @@ def _gpus(node: Node, pod: Object, container: Object) -> Mapping[str, str]:
 async def _read(node: Node, resource: str, namespace: str, name: str) -> Object | None:
     for remaining in reversed(range(_FORBIDDEN_TRIES)):
         try:
-            return await node.api.get(core(resource, namespace, name))
+            return await node.api.get(KINDS[resource], name, namespace)
+        except NotFound:
+            return None
         except ApiError as error:
-            if error.status == 404:
-                return None
             if error.status != 403 or not remaining:
                 raise ConfigError(str(error)) from error
             await asyncio.sleep(0.1)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import aiohttp
 
-from deploy.local.agent.kube import Object
+from controller.kube.client import Object
 from deploy.local.agent.process import ContainerProcess
 
 _UNVERIFIED = ssl.create_default_context()

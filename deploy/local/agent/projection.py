@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import aiohttp
-
+from controller.kube.client import Object
+from controller.kube.errors import ApiError
 from deploy.local.agent import atomic
 from deploy.local.agent.context import Node
 from deploy.local.agent.env import ConfigError, field_value, resource_value
-from deploy.local.agent.kube import ApiError, Object
 from deploy.local.agent.sources import Token
 
 log = logging.getLogger(__name__)
@@ -74,7 +73,7 @@ class Projection:
                 )
         try:
             self._write(await self._render())
-        except (ApiError, aiohttp.ClientError, TimeoutError, ConfigError) as error:
+        except (ApiError, TimeoutError, ConfigError) as error:
             raise VolumeError(str(error)) from error
         self._task = asyncio.create_task(self._keep_fresh(), name=f"volume {self._folder}")
 
@@ -99,7 +98,7 @@ class Projection:
             self._changed.clear()
             try:
                 self._write(await self._render())
-            except (VolumeError, ConfigError, ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            except (VolumeError, ConfigError, ApiError, TimeoutError, OSError) as error:
                 # As kubelet: what is there stays, also when its ConfigMap is deleted.
                 log.debug("volume %s stays as it is: %s", self._folder, error)
                 await asyncio.sleep(_RETRY)

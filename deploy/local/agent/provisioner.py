@@ -7,16 +7,21 @@ Runs beside the node agents (`AgentConfig.provisioner`) or alone:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import aiohttp
-
+from controller import log as logs
+from controller.kube.client import Api, Object
+from controller.kube.errors import AlreadyExists, ApiError, NotFound
+from controller.kube.kubeconfig import as_caller
+from controller.kube.resources import CLAIMS
 from deploy.local.agent.events import Recorder
-from deploy.local.agent.kube import Api, ApiError, Object, core
+from deploy.local.agent.follow import follow
+from deploy.local.agent.resources import PERSISTENT_VOLUMES, STORAGE_CLASSES
 
 log = logging.getLogger(__name__)
 
@@ -104,13 +109,13 @@ class Provisioner:
         await asyncio.gather(self._events.run(), self._follow_claims(), self._follow_volumes())
 
     async def _follow_claims(self) -> None:
-        async for change in self._api.follow(core("persistentvolumeclaims")):
+        async for change in follow(self._api, CLAIMS):
             if change.kind != "DELETED":
                 for claim in change.items:
                     self._begin(self._provision, claim)
 
     async def _follow_volumes(self) -> None:
-        async for change in self._api.follow(core("persistentvolumes")):
+        async for change in follow(self._api, PERSISTENT_VOLUMES):
             if change.kind != "DELETED":
                 for volume in change.items:
                     self._begin(self._reclaim, volume)
@@ -127,7 +132,7 @@ class Provisioner:
             try:
                 await work(item)
                 return
-            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            except (ApiError, OSError) as error:
                 log.warning("%s %s: %s", item.get("kind", ""), item["metadata"]["name"], error)
                 await asyncio.sleep(_RETRY * (attempt + 1))
 
@@ -144,7 +149,7 @@ class Provisioner:
         if spec.get("dataSource") or spec.get("dataSourceRef"):
             self._refuse(claim, "a folder cannot be made from a data source")
             return
-        kind = await self._api.get(f"{_STORAGE}/storageclasses/{spec['storageClassName']}")
+        kind = await self._api.get(STORAGE_CLASSES, spec["storageClassName"])
         namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
         folder = self._folder / f"{namespace}-{name}-{uid.rpartition('-')[2]}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -170,10 +175,9 @@ class Provisioner:
             },
         }
         try:
-            await self._api.create(core("persistentvolumes"), volume)
-        except ApiError as error:
-            if error.status != 409:
-                raise
+            await self._api.create(PERSISTENT_VOLUMES, volume)
+        except AlreadyExists:
+            pass
         else:
             self._events.post(
                 claim, "ProvisioningSucceeded", f"Successfully provisioned volume pvc-{uid} in {folder}"
@@ -183,8 +187,7 @@ class Provisioner:
         uid = claim["metadata"]["uid"]
         if uid not in self._refused:
             self._refused.add(uid)
-            about = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", **claim}
-            self._events.post(about, "ProvisioningFailed", why, warning=True)
+            self._events.post(claim, "ProvisioningFailed", why, warning=True)
 
     async def _reclaim(self, volume: Object) -> None:
         """Remove a released volume of ours whose class said Delete: the folder first, then the object."""
@@ -198,26 +201,21 @@ class Provisioner:
         folder = Path(spec["hostPath"]["path"])
         if folder.parent == self._folder:  # never what somebody else's hand wrote into the object
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        try:
-            await self._api.delete(core("persistentvolumes", name=metadata["name"]))
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        with contextlib.suppress(NotFound):
+            await self._api.delete(PERSISTENT_VOLUMES, metadata["name"], None, metadata["uid"])
 
 
 async def serve(kubeconfig: Path, folder: Path) -> None:
     """Run a provisioner until cancelled."""
-    api = Api(kubeconfig)
-    try:
+    caller = await as_caller(str(kubeconfig))
+    async with Api(caller.connection, user_agent=USER, manager=USER) as api:
         await Provisioner(api, folder).run()
-    finally:
-        await api.close()
 
 
 def main() -> None:
     if len(sys.argv) != 3:
         sys.exit("python -m deploy.local.agent.provisioner KUBECONFIG FOLDER")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logs.configure(form="console")
     asyncio.run(serve(Path(sys.argv[1]), Path(sys.argv[2]).absolute()))
 
 

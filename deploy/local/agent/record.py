@@ -1,12 +1,12 @@
-"""What a node remembers of one container, and what the API is told of it."""
+"""The record of one container: its runs, and its status as the API server is told of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.kube.client import Object
 from deploy.local.agent.events import now_text
-from deploy.local.agent.kube import Object
 
 INIT, SIDECAR, MAIN = "init", "sidecar", "main"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.local.agent.kube import Object
+from controller.kube.client import Object
 from deploy.local.agent.record import INIT, SIDECAR
 
 _LONGEST = 300.0  # s

@@ -8,8 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from deploy.local.agent.kube import Api, Object, core
+from controller.kube.client import Api, Object
+from controller.kube.resources import CONFIGMAPS, SECRETS
+from deploy.local.agent.follow import follow
+from deploy.local.agent.resources import SERVICE_ACCOUNTS
 
+KINDS = {kind.plural: kind for kind in (CONFIGMAPS, SECRETS)}
 _FIRST_ANSWER = 10.0  # s
 _RENEW_AT = 0.8  # of a token's life, as kubelet does
 _RENEW_LATEST = 24 * 3600.0  # s
@@ -56,7 +60,7 @@ class Objects:
 
     async def _follow(self, key: tuple[str, str, str], watched: _Watched) -> None:
         resource, namespace, name = key
-        async for change in self._api.follow(core(resource, namespace), f"metadata.name={name}"):
+        async for change in follow(self._api, KINDS[resource], namespace, f"metadata.name={name}"):
             watched.item = change.items[0] if change.items and change.kind != "DELETED" else None
             watched.listed.set()
             for callback in list(watched.callbacks):
@@ -85,16 +89,17 @@ class Token:
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
+            "metadata": {
+                "namespace": metadata["namespace"],
+                "name": spec.get("serviceAccountName") or "default",
+            },
             "spec": {
                 "audiences": [self._audience] if self._audience else [],
                 "expirationSeconds": self._seconds,
                 "boundObjectRef": bound,
             },
         }
-        account = spec.get("serviceAccountName") or "default"
-        answer = await self._api.create(
-            core("serviceaccounts", metadata["namespace"], account, "token"), request
-        )
+        answer = await self._api.create(SERVICE_ACCOUNTS, request, subresource="token")
         self._token = str(answer["status"]["token"])
         expires = datetime.fromisoformat(answer["status"]["expirationTimestamp"]).timestamp()
         self.renew_at = now + min(_RENEW_AT * (expires - now), _RENEW_LATEST)

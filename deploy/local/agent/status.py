@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from controller.kube.client import Object
 from deploy.local.agent.events import now_text
-from deploy.local.agent.kube import Object
 from deploy.local.agent.record import INIT, MAIN, SIDECAR, Record
 from deploy.local.agent.restarts import wants_restart
 

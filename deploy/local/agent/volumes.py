@@ -9,9 +9,9 @@ import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from controller.kube.client import Object
 from deploy.local.agent.claims import ClaimError, folder_of
 from deploy.local.agent.context import Node
-from deploy.local.agent.kube import Object
 from deploy.local.agent.projection import Projection, VolumeError, sources_of
 
 #: Volume kinds that this node can serve; a pod with any other is refused.

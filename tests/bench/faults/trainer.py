@@ -27,7 +27,7 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from examples.evalstop_client import Differences, EvalStopClient
+from evalstop_client.client import Differences, EvalStopClient
 from examples.trainer import process
 from examples.trainer.checkpoints import CheckpointError, CheckpointFolder, load
 from examples.trainer.settings import RESUME_AUTO, parse

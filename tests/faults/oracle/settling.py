@@ -100,7 +100,8 @@ class Settling(Safety):
         admits = touched and not refused and self.world.pool is not None
         if running and record.admission is None and record.finished is None and admits:
             self.fail("S3", job, "it runs, but nobody has admitted it")
-        if job.trained and record.finished is None and record.condition("Failed") is None:
+        goes_on = self.case(job).asked_to_go_on and record.admission is None  # and waits for GPUs again
+        if job.trained and record.finished is None and record.condition("Failed") is None and not goes_on:
             said = sorted((c.type, c.reason) for c in record.conditions if not c.status)
             if not any("End" in reason or "Lost" in reason or "Gone" in reason for _, reason in said):
                 self.fail("S3", job, f"its training ended ({job.trained}), and nothing says so: {said}")

@@ -10,13 +10,13 @@ from typing import Any
 
 from controller import bounded, names, workloads
 from controller.api import convert, fleet, newer
-from controller.checkpoints import jobs as access
+from controller.checkpoints import access_jobs as access
 from controller.checkpoints.places import PlaceProblem
-from controller.cli import explaining, reading
+from controller.cli import explanation, job_view
 from controller.extender import views
 from controller.extender import wire as extender
-from controller.extender.feed import WATCHED as EXTENDERS
-from controller.extender.feed import Feed
+from controller.extender.ledger_sync import WATCHED as EXTENDERS
+from controller.extender.ledger_sync import Feed
 from controller.kube import wire
 from controller.kube.cache import Cache
 from controller.kube.devices import Inventory
@@ -35,7 +35,7 @@ from controller.kube.resources import (
 from controller.kube.trim import trim_or_bare
 from controller.metrics.pods import metrics_port, pick_pod
 from controller.objects import completion_index, controller_uid
-from controller.operator.state import nodes, ownership, runfile
+from controller.operator.state import nodes, ownership, run_configmap
 from controller.operator.state.cluster import ClusterState, Unreadable
 from controller.policy.job.record import Operation
 from controller.policy.job.types import StartAccess
@@ -211,14 +211,14 @@ def _status(data: bytes) -> None:
     newer.refuse_newer_job(status)
     record = convert.record(status)
     convert.status(record, convert.desired(obj, None), NOW)
-    explaining.explain(reading.read(obj), NOW)
+    explanation.explain(job_view.read(obj), NOW)
     row(read_job(obj, {}))
 
 
 def _configmap(data: bytes) -> None:
     found = kept(CONFIGMAPS, data)
     if found is not None and not wire.problem(found):
-        runfile.read(found)
+        run_configmap.read(found)
 
 
 def _claim(data: bytes) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from controller import bounded, names, strangers
+from controller import bounded, names, untrusted_text
 from controller.api import convert
 from controller.checkpoints import endpoints
 from controller.checkpoints.errors import AccessError
@@ -17,7 +17,7 @@ from controller.checkpoints.results import read_result
 from controller.kube.errors import from_response
 from controller.metrics.address import AddressPolicy
 from controller.objects import amount, completion_index, parse_time
-from controller.operator.state import runfile
+from controller.operator.state import run_configmap
 from controller.policy.job.record import RunFile
 from controller.policy.types import Attempt
 from controller.web.reviews import _may_be_for
@@ -37,8 +37,8 @@ def as_text(read: Callable[[str], object]) -> Callable[[bytes], object]:
 
 
 def _run_file(text: str) -> None:
-    found = runfile.read({"data": {names.RUN_KEY: text}})
-    assert found is None or runfile.render(found) == text
+    found = run_configmap.read({"data": {names.RUN_KEY: text}})
+    assert found is None or run_configmap.render(found) == text
 
 
 def _answer(text: str) -> None:
@@ -105,8 +105,8 @@ def _token(data: bytes) -> None:
 def _shown(text: str) -> None:
     for most in (1, 60, 1024):
         for shown in (
-            strangers.printable(text, most),
-            strangers.one_line(text, most),
+            untrusted_text.printable(text, most),
+            untrusted_text.one_line(text, most),
             bounded.shown(text, most),
         ):
             assert len(shown) <= most
@@ -165,7 +165,9 @@ CLAIMS = {"aud": ["evalstop"], "exp": 1795413600, "sub": "system:serviceaccount:
 STATE = {"base": [1, 0.5, [None, {"double": "nan"}], "x"], "state": [2, [True, -1.5e-9]]}
 
 TARGETS = (
-    Target("run-file", as_text(_run_file), lambda: (runfile.render(RUN).encode(),), most=(1 << 16) + 100),
+    Target(
+        "run-file", as_text(_run_file), lambda: (run_configmap.render(RUN).encode(),), most=(1 << 16) + 100
+    ),
     Target(
         "access-answer",
         as_text(_answer),

@@ -1,0 +1,12 @@
+"""EvalStop's client for trainers. `EvalStopClient` is the trainer contract itself."""
+
+from evalstop_client.client import (
+    Differences,
+    EvalStopClient,
+    Requests,
+    Resume,
+    Saved,
+    speaks_for_the_job,
+)
+
+__all__ = ["Differences", "EvalStopClient", "Requests", "Resume", "Saved", "speaks_for_the_job"]

@@ -1,0 +1,909 @@
+"""The trainer's side of the trainer contract (docs/use/trainer-contract.md), in one file.
+
+Standard library only, Python 3.9 or newer. A trainer says what it measured; the operator scrapes it:
+
+    client = EvalStopClient()                       # $EVALSTOP_RUN_DIR and $POD_IP are set in the pod
+    start = client.resume_path("/checkpoints/a")    # where this process goes on; None: afresh
+    client.serve()                                  # /metrics on port 9400, in a daemon thread
+    client.checkpoint_saved(400, "/checkpoints/a/checkpoint-400")  # once all ranks have saved
+    client.report_eval("gold_reward", step=400, score=1.83, stderr=0.03, samples=1024)
+
+Thread-safe. Everything a scrape shows is copied under one lock, so a sample is never half of one report and
+half of the next. In processes that do not speak for the job (`speaks_for_the_job`) all reports are no-ops.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import secrets
+import socket
+import stat
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NamedTuple, Union
+
+EVAL_SCORE = "rlhf_eval_score"
+EVAL_STDERR = "rlhf_eval_score_stderr"
+EVAL_SAMPLES = "rlhf_eval_samples"
+EVAL_PROXY = "rlhf_eval_proxy_reward"
+PAIRED_PROMPTS = "rlhf_paired_prompts"
+PAIRED_MEAN = "rlhf_paired_mean"
+PAIRED_VARIANCE = "rlhf_paired_variance"
+EVALS_TOTAL = "rlhf_evals_total"
+PROXY_REWARD = "rlhf_proxy_reward"
+KL = "rlhf_kl"
+LOSS = "rlhf_loss"
+STEP = "rlhf_step"
+TOTAL_STEPS = "rlhf_total_steps"
+CHECKPOINT_STEP = "rlhf_checkpoint_step"
+RESUMED_STEP = "rlhf_resumed_step"
+REQUEST_SERVED = "rlhf_request_served"
+EVALUATOR_INFO = "rlhf_evaluator_info"
+RUN_INFO = "rlhf_run_info"
+
+EVALS_KEPT = 32  # evals per metric that stay exposed, so that missed scrapes lose none
+METRICS_KEPT = 32  # metrics with evals: the operator reads no more names
+EVAL_BYTES = 128 * 1024  # of the page, in evals: with more the oldest go. The operator reads twice as much
+DEFAULT_PORT = 9400
+RUN_DIR_ENV = "EVALSTOP_RUN_DIR"
+RUN_KEY = "run.json"
+_RUN_FILE_LIMIT = 64 * 1024  # bytes; the operator's file has about 200
+SAVES_FOLDER = ".evalstop/saves"  # in the checkpoint location: one save record for each finished save
+RECORDS_KEPT = 16  # save records whose checkpoint is gone that stay: an access Job may be reading one
+_RECORD_LIMIT = 64 << 20  # bytes; one line of about 100 for each file of a checkpoint
+SCRAPER = "evalstop"  # User-Agent of the operator's scrapes
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_LIFE = re.compile(r"[0-9a-z]{1,16}")
+_WORD = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")  # what a label's value may be
+_MOST = 10**15  # steps, samples, ids: exact as a float, and more than any run has
+_RECORD = re.compile(r"(?P<attempt>\d{1,12}-[0-9a-z]{1,16})-(?P<step>\d{1,12})\.json")
+
+log = logging.getLogger("evalstop")
+
+Location = Union[str, "os.PathLike[str]"]
+Folders = Union[Location, Sequence[Location]]
+
+
+class _Process:
+    """This process's own id. It says nothing but "another process", so no clock and no pid is in it."""
+
+    life = secrets.token_hex(4)
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.life = secrets.token_hex(4)
+
+
+os.register_at_fork(after_in_child=_Process.renew)
+
+
+class Resume(NamedTuple):
+    """Where the operator wants this run to go on: a checkpoint's path and, if it is known, its step."""
+
+    path: str
+    step: int | None
+
+
+class Requests(NamedTuple):
+    """What the operator asks for now. A flag is True until `EvalStopClient.served` names this id."""
+
+    id: int
+    evaluate: bool = False
+    checkpoint: bool = False
+    stop: bool = False
+
+
+class Differences(NamedTuple):
+    """This eval's policy less that of an earlier step, prompt by prompt, on the same fresh prompts."""
+
+    reference: int  # that earlier step: `EvalStopClient.reference`
+    prompts: int
+    mean: float
+    variance: float  # of one difference, with n - 1 in the denominator
+
+    @staticmethod
+    def of(reference: int, now: Sequence[float], before: Sequence[float]) -> Differences:
+        """From the scores of both policies, in the order of the prompts.
+
+        Raises:
+            ValueError: not as many of each, or fewer than two.
+        """
+        if len(now) != len(before) or len(now) < 2:
+            raise ValueError(
+                f"differences: {len(now)} and {len(before)} scores, expected as many of each, at least 2"
+            )
+        found = [float(a) - float(b) for a, b in zip(now, before)]
+        mean = math.fsum(found) / len(found)
+        variance = math.fsum((d - mean) ** 2 for d in found) / (len(found) - 1)
+        return Differences(reference, len(found), mean, variance)
+
+
+class Saved(NamedTuple):
+    """A save record: what lay in a checkpoint when all ranks had saved it."""
+
+    uid: str  # of the RLHFJob; "" without an operator
+    attempt: str  # text form, "<number>-<life>"
+    step: int
+    sequence: int  # counts the saves of the location, over all processes: the newest has the highest
+    name: str  # of the checkpoint's folder
+    files: Mapping[str, int]  # name -> bytes; inside the folder, or inside the location (several folders)
+
+    @property
+    def spread(self) -> bool:
+        """Whether the checkpoint lies in folders of folders, so that `files` are named from the location."""
+        return bool(self.files) and all(f"/{self.name}/" in name for name in self.files)
+
+    def folder(self, location: Path) -> Path:
+        """Return the checkpoint's folder; of several the first."""
+        if not self.spread:
+            return location / self.name
+        before, _, _ = min(self.files).partition(f"/{self.name}/")
+        return location / before / self.name
+
+    def whole(self, location: Path) -> bool:
+        """Return whether every file is there, with its size."""
+        top = location if self.spread else location / self.name
+        try:
+            return bool(self.files) and all(
+                (top / name).stat().st_size == size for name, size in self.files.items()
+            )
+        except OSError:
+            return False
+
+    def gone(self, location: Path) -> bool:
+        """Return whether rotation took the checkpoint away: none of its folders is there."""
+        if not self.spread:
+            return not (location / self.name).exists()
+        tops = {name.partition(f"/{self.name}/")[0] for name in self.files}
+        return not any((location / top / self.name).exists() for top in tops)
+
+
+class _Run(NamedTuple):
+    """Content of run.json."""
+
+    uid: str
+    attempt: int
+    resume: Resume | None
+    request: Requests
+    reference: int | None = None
+    scrape_interval: float = 0.0  # s; 0: not said
+
+
+_NO_RUN = _Run("", 0, None, Requests(0))
+
+
+class _Eval(NamedTuple):
+    step: int
+    attempt: str
+    score: float
+    stderr: float | None
+    samples: int | None
+    proxy: float | None
+    differences: Differences | None
+    evaluator: str
+
+
+def speaks_for_the_job(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process is the one of its job that is scraped and writes save records.
+
+    In an Indexed Job it is local rank 0 of the pod with completion index 0, the pod that the operator asks,
+    wherever the launcher has put global rank 0; elsewhere it is global rank 0.
+    """
+    index = environ.get("JOB_COMPLETION_INDEX")
+    if index is None:
+        return environ.get("RANK", "0") == "0"
+    return index == "0" and environ.get("LOCAL_RANK", "0") == "0"
+
+
+def _integer(value: object, field: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{field}: expected an integer >= 0, got {value!r}")
+    if value >= _MOST:
+        raise ValueError(f"{field}: expected an integer below {_MOST}, got one of {len(str(value))} digits")
+    return value
+
+
+def _word(value: object, field: str, most: int) -> str:
+    """Return a label's value. What the operator would refuse, the whole page with it, is refused here."""
+    if not isinstance(value, str) or not 0 < len(value) <= most or not _WORD.fullmatch(value):
+        raise ValueError(
+            f"{field}: expected a name of 1 to {most} characters without control characters, got {value!r}"
+        )
+    return value
+
+
+def _parse_run(text: str) -> _Run:
+    """Return the run file's content. Raises ValueError that names the field, its value and what would be
+    right."""
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise ValueError(f"expected a JSON object, got {type(document).__name__}")
+    attempt = _integer(document.get("attempt"), "attempt")
+    uid = document.get("uid")
+    if not isinstance(uid, str) or not 0 < len(uid) <= 64 or not _WORD.fullmatch(uid):
+        raise ValueError(f"uid: expected the uid of the RLHFJob, 1 to 64 characters, got {uid!r}")
+    raw, resume = document.get("resume"), None
+    if raw is not None:
+        if not isinstance(raw, dict) or not isinstance(raw.get("path"), str) or not raw["path"]:
+            raise ValueError(f'resume: expected null or {{"path": "…", "step": N}}, got {raw!r}')
+        step = raw.get("step")
+        resume = Resume(raw["path"], None if step is None else _integer(step, "resume.step"))
+    named = document.get("reference")
+    reference = None if named is None else _integer(named, "reference")
+    interval = document.get("scrapeIntervalSeconds", 0)
+    if isinstance(interval, bool) or not isinstance(interval, (int, float)) or not 0 <= interval <= 86400:
+        raise ValueError(f"scrapeIntervalSeconds: expected a number of 0 to 86400, got {interval!r}")
+    wanted = document.get("request")
+    if wanted is None:
+        return _Run(uid, attempt, resume, Requests(0), reference, float(interval))
+    if not isinstance(wanted, dict):
+        raise ValueError(f'request: expected {{"id": N, "evaluate": …}}, got {wanted!r}')
+    flags: dict[str, bool] = {}
+    for name in ("evaluate", "checkpoint", "stop"):
+        flags[name] = wanted.get(name, False)
+        if not isinstance(flags[name], bool):
+            raise ValueError(f"request.{name}: expected true or false, got {flags[name]!r}")
+    request = Requests(_integer(wanted.get("id"), "request.id"), **flags)
+    return _Run(uid, attempt, resume, request, reference, float(interval))
+
+
+class EvalStopClient:
+    """A trainer's side of the trainer contract.
+
+    Args:
+        run_dir: folder of ``run.json``; default ``$EVALSTOP_RUN_DIR``. None: a run without an operator.
+        port: where `serve` listens; 0 takes a free port.
+        host: address `serve` binds; default ``$POD_IP``, else 127.0.0.1.
+        evaluator: version of what computes the scores (prompt set, judge, code). It is published with each
+            score; scores of two versions are not comparable.
+        speaks: whether this process reports for the job; default: `speaks_for_the_job`.
+        serves: whether this trainer carries out requests. False: the page names no served request, so the
+            operator asks for nothing.
+        life: id of this trainer process, 1 to 16 of ``0-9a-z``; default: one made at random. Every process
+            needs one of its own: launchers restart processes inside one container.
+    """
+
+    def __init__(
+        self,
+        run_dir: Location | None = None,
+        port: int = DEFAULT_PORT,
+        host: str | None = None,
+        *,
+        evaluator: str = "1",
+        speaks: bool | None = None,
+        serves: bool = True,
+        life: str | None = None,
+    ) -> None:
+        if life is not None and not _LIFE.fullmatch(life):
+            raise ValueError(f"life: expected 1 to 16 of 0-9a-z, got {life!r}")
+        folder = run_dir if run_dir is not None else os.environ.get(RUN_DIR_ENV) or None
+        self._run_file = Path(folder) / RUN_KEY if folder is not None else None
+        self._host = host or os.environ.get("POD_IP") or "127.0.0.1"
+        self._port = port
+        self.speaks = speaks_for_the_job() if speaks is None else speaks
+        self.serves = serves
+        self._life = life
+        self._server: _Server | None = None
+
+        self._lock = threading.Lock()  # guards everything below; held for dictionary work only
+        self._run = _NO_RUN
+        self._run_seen = False
+        self._warned = ""
+        self._evals: dict[str, deque[_Eval]] = {}
+        self._totals: dict[tuple[str, str], int] = {}
+        self._spoken = False  # an eval or a save record carries this attempt
+        self._gauges: dict[str, float] = {}
+        self._evaluator = _word(evaluator, "evaluator", 128)
+        self._served = 0
+        self._news = 0  # counts what the operator must not miss: evals and served requests
+        self._read = 0  # of these, how many were on a page that it has read
+        self._first = _NO_RUN  # what this process was started with; a later file is for the next one
+        self._read_run()
+        self._first = self._run
+        if self._first.resume is None:
+            self._gauges[RESUMED_STEP] = 0
+        elif self._first.resume.step is not None:
+            self._gauges[RESUMED_STEP] = self._first.resume.step
+
+    # what the operator wants
+
+    @property
+    def attempt(self) -> str:
+        """Value of the ``attempt`` label: ``<operator's number>-<life>``; constant once used."""
+        return f"{self._first.attempt}-{self._life or _Process.life}"
+
+    @property
+    def uid(self) -> str:
+        """The uid of the RLHFJob this process belongs to; empty without an operator."""
+        return self._first.uid
+
+    @property
+    def attempt_number(self) -> int:
+        """The operator's number alone; 0 without an operator."""
+        return self._first.attempt
+
+    @property
+    def resume(self) -> Resume | None:
+        """The checkpoint the operator wants this process to start from, if it names one."""
+        return self._first.resume
+
+    @property
+    def reference(self) -> int | None:
+        """The step whose policy is to be scored beside each eval, on the same fresh prompts, if any.
+
+        It changes while the run goes on (a new best): look before each eval, after `poll`.
+        """
+        with self._lock:
+            return self._run.reference
+
+    def poll(self) -> Requests:
+        """Read ``run.json`` again; cheap enough for every step.
+
+        A missing, half-written or malformed file changes nothing: the last good content stays in force and
+        the fault is logged once.
+        """
+        self._read_run()
+        with self._lock:
+            request = self._run.request
+            return request if request.id > self._served else Requests(request.id)
+
+    def served(self, request_id: int) -> None:
+        """Publish that every request up to this id has been carried out."""
+        with self._lock:
+            if request_id > self._served:
+                self._served = request_id
+                self._news += 1
+
+    @property
+    def scrape_interval(self) -> float:
+        """Seconds between two scrapes, as the operator says; 0: it says nothing, or there is none."""
+        with self._lock:
+            return self._run.scrape_interval
+
+    @property
+    def all_read(self) -> bool:
+        """Whether the operator has read every eval and served request that was reported."""
+        with self._lock:
+            return self._read >= self._news
+
+    def _read_run(self) -> None:
+        if self._run_file is None:
+            return
+        try:
+            with self._run_file.open("rb") as file:
+                raw = file.read(_RUN_FILE_LIMIT + 1)
+            if len(raw) > _RUN_FILE_LIMIT:
+                raise ValueError(f"larger than {_RUN_FILE_LIMIT} bytes")
+            run = _parse_run(raw.decode())
+        except (OSError, ValueError, RecursionError) as fault:  # JSON and UTF-8 faults are ValueErrors
+            with self._lock:
+                told = self._warned == str(fault)
+                self._warned = str(fault)
+            if not told:
+                log.warning("%s cannot be used, the last good content stays: %s", self._run_file, fault)
+            return
+        with self._lock:
+            self._warned = ""
+            self._run = run
+            # A file that came late still names this run, as long as nothing was said under another name.
+            if not self._run_seen and not self._spoken:
+                self._first = self._first._replace(uid=run.uid, attempt=run.attempt)
+            self._run_seen = True
+
+    # what the trainer says
+
+    def resumed(self, step: int) -> None:
+        """Say at which step this process really starts (0: afresh). Call it before `serve`.
+
+        Not needed if the process obeys `resume`, or starts afresh without one.
+        """
+        _integer(step, "step")
+        if self._server is not None:
+            raise RuntimeError("resumed() after serve(): a scrape may have seen another resumed step")
+        with self._lock:
+            self._gauges[RESUMED_STEP] = step
+
+    def report_eval(
+        self,
+        metric: str,
+        step: int,
+        score: float,
+        stderr: float | None = None,
+        samples: int | None = None,
+        *,
+        proxy: float | None = None,
+        differences: Differences | None = None,
+    ) -> bool:
+        """Report one evaluation on held-out data. Returns False if it was ignored: not new, or of no sample.
+
+        Args:
+            metric: its name, as ``spec.metrics[].name`` has it.
+            step: training step of the policy that was evaluated, >= 0, rising within one process life.
+            score: mean over the samples. NaN is allowed and is never taken for a decline.
+            stderr: standard error of the score, in the score's unit.
+            samples: how many samples it is the mean of. 0 is no evaluation: ignored.
+            proxy: reward-model score of the very policy that was evaluated.
+            differences: to the policy of step `reference`, on the prompts of this eval.
+
+        Raises:
+            ValueError: a field is not of the type or range above.
+        """
+        _word(metric, "metric", 200)
+        _integer(step, "step")
+        if samples is not None:
+            _integer(samples, "samples")
+        if differences is not None and not 0 <= differences.reference < step:
+            raise ValueError(
+                f"differences.reference: expected a step before {step}, got {differences.reference}"
+            )
+        value = float(score)
+        spread = None if stderr is None else float(stderr)
+        reward = None if proxy is None else float(proxy)
+        if not self.speaks:
+            return True
+        if samples == 0:
+            log.warning("eval of %s at step %d ignored: it is the mean of 0 samples", metric, step)
+            return False
+        with self._lock:
+            kept = self._evals.get(metric, deque(maxlen=EVALS_KEPT))
+            last = kept[-1].step if kept else -1
+            full = not kept and len(self._evals) >= METRICS_KEPT
+            if step > last and not full:
+                self._evals[metric] = kept
+                attempt = self.attempt
+                kept.append(
+                    _Eval(step, attempt, value, spread, samples, reward, differences, self._evaluator)
+                )
+                self._totals[metric, attempt] = self._totals.get((metric, attempt), 0) + 1
+                self._spoken = True
+                self._news += 1
+                return True
+        if full:
+            log.warning("evals of %s ignored: %d other metrics are reported already", metric, METRICS_KEPT)
+        else:
+            log.warning("eval of %s at step %d ignored: step %d was reported already", metric, step, last)
+        return False
+
+    def set_progress(
+        self,
+        step: int,
+        total_steps: int | None = None,
+        *,
+        proxy: float | None = None,
+        kl: float | None = None,
+        loss: float | None = None,
+    ) -> None:
+        """Set the step now reached, of how many, and reward-model score, KL and loss if known."""
+        gauges: dict[str, float] = {STEP: _integer(step, "step")}
+        if total_steps is not None:
+            gauges[TOTAL_STEPS] = _integer(total_steps, "total_steps")
+        if loss is not None:
+            gauges[LOSS] = float(loss)
+        self._set(gauges, proxy, kl)
+
+    def set_proxy(self, reward: float, kl: float | None = None) -> None:
+        """Set the current reward-model score, and the KL to the initial policy in nats per response."""
+        self._set({}, reward, kl)
+
+    def _set(self, gauges: dict[str, float], proxy: float | None, kl: float | None) -> None:
+        if proxy is not None:
+            gauges[PROXY_REWARD] = float(proxy)
+        if kl is not None:
+            gauges[KL] = float(kl)
+        with self._lock:
+            self._gauges.update(gauges)
+
+    def checkpoint_saved(
+        self,
+        step: int,
+        path: Folders | None = None,
+        *,
+        location: Location | None = None,
+        files: Mapping[str, int] | None = None,
+        barrier: Callable[[], object] | None = None,
+    ) -> None:
+        """Record that the checkpoint of this step is complete: ALL ranks have saved, every file is closed.
+
+        With ``path`` a save record is written: names and sizes of all files, the proof by which the operator
+        tells this checkpoint from a torn one. A record that cannot be written is logged, and costs this
+        checkpoint: it does not count as whole where the process has recorded others.
+
+        Args:
+            step: the step of the policy that was saved.
+            path: the checkpoint's folder, or its folders where each role has one of its own. One that is no
+                direct part of ``location`` is recorded with names from the location on.
+            location: the checkpoint location; default: the folder that ``path`` lies in. Say it for folders
+                that lie deeper, or at several places.
+            files: names and bytes, if they are not to be listed here.
+            barrier: waits until every rank has come here, for example ``torch.distributed.barrier``. Then
+                call this on every rank: the others wait, and the one that speaks records.
+
+        Raises:
+            ValueError: a field is not of the type above, or ``path`` lies outside of ``location``.
+        """
+        _integer(step, "step")
+        if barrier is not None:
+            barrier()
+        if not self.speaks:
+            return
+        if path is not None:
+            self._record(step, _folders(path), location, files)
+        with self._lock:
+            self._gauges[CHECKPOINT_STEP] = step
+
+    def checkpoint_begins(self, path: Folders, location: Location | None = None) -> None:
+        """Forget the records of this folder before it is written, perhaps over an earlier save.
+
+        Needed by writers that write in place, when a step is saved again after a resume: files of the same
+        sizes cannot tell half of the new checkpoint beside half of the old one.
+        """
+        if not self.speaks:
+            return
+        folders = _folders(path)
+        place, name = _place(folders, location), folders[0].name
+        for record in _records(place):
+            if record.name == name:
+                (place / SAVES_FOLDER / f"{record.attempt}-{record.step}.json").unlink(missing_ok=True)
+
+    def _record(
+        self,
+        step: int,
+        folders: Sequence[Path],
+        location: Location | None,
+        files: Mapping[str, int] | None,
+    ) -> None:
+        place = _place(folders, location)
+        try:
+            listed = _listed(folders, place) if files is None else dict(files)
+            if not listed:
+                log.warning("no save record of step %d: there are no files in %s", step, folders[0])
+                return
+            with self._lock:
+                self._spoken = True
+            others = _records(place)
+            sequence = max((record.sequence for record in others), default=0) + 1
+            record = Saved(self.uid, self.attempt, step, sequence, folders[0].name, listed)
+            _write_record(place, record)
+            _clear_records(place, record, others)
+        except OSError as fault:
+            log.warning("no save record of step %d, the checkpoint may not count as whole: %s", step, fault)
+
+    def resume_path(self, location: Location, usable: Callable[[str], bool] | None = None) -> str | None:
+        """Return where this process starts; None: afresh. Asked before the first step, by every rank.
+
+        The newest whole checkpoint of this attempt, since a restarted process must not go back to where its
+        attempt began; else what ``run.json`` names; else the newest whole one of any attempt (a preempted
+        run). Whole means: by its save record, every file is there with its size.
+
+        Args:
+            location: the folder the checkpoints are written to.
+            usable: a further look at a folder that is whole by its record; False passes it over.
+        """
+        place = Path(location)
+        uid, number, named = self.uid, self.attempt_number, self.resume
+
+        def newest(records: Iterable[Saved]) -> str | None:
+            for record in records:
+                folder = str(record.folder(place))
+                if record.whole(place) and (usable is None or usable(folder)):
+                    return folder
+            return None
+
+        found = sorted(_records(place), key=lambda record: -record.sequence)
+        own = [r for r in found if r.uid == uid and r.attempt.partition("-")[0] == str(number)]
+        if named is not None:
+            return newest(own) or str(place / named.path)
+        return newest(own) or newest(found)
+
+    def set_evaluator(self, version: str) -> None:
+        """Set the version of what computes the scores from now on (judge, prompts)."""
+        with self._lock:
+            self._evaluator = _word(version, "version", 128)
+
+    # what a scrape sees
+
+    def exposition(self) -> bytes:
+        """Return the body of a scrape, all of one moment: Prometheus text format 0.0.4."""
+        return self._page()[0]
+
+    def _page(self) -> tuple[bytes, int]:
+        """Return the body, and how much of what the operator must not miss is on it."""
+        if not self.speaks:
+            return b"", 0
+        with self._lock:
+            evals = [(metric, tuple(kept)) for metric, kept in self._evals.items()]
+            totals = dict(self._totals)
+            gauges = dict(self._gauges)
+            served, evaluator, news = self._served, self._evaluator, self._news
+            run, attempt = self._first, self.attempt
+
+        page = _eval_families(evals, EVALS_KEPT)
+        most = EVALS_KEPT
+        while most > 1 and sum(map(len, page)) > EVAL_BYTES:
+            most //= 2
+            page = _eval_families(evals, most)
+        counts = [({"metric": metric, "attempt": of}, count) for (metric, of), count in totals.items()]
+        page += _family(EVALS_TOTAL, "Evaluations reported by this process.", counts, "counter")
+        for name, text in _GAUGES.items():
+            if name in gauges:
+                page += _family(name, text, [({}, gauges[name])])
+        if self.serves:
+            page += _family(REQUEST_SERVED, "Id of the last request carried out.", [({}, served)])
+        page += _family(EVALUATOR_INFO, "What computes the scores.", [({"version": evaluator}, 1)])
+        if run.uid:
+            whose = {"uid": run.uid, "attempt": attempt}
+            page += _family(RUN_INFO, "Whose page this is.", [(whose, 1)])
+        return "".join(page).encode(), news
+
+    def _was_read(self, news: int) -> None:
+        """Note that the operator has read a page with so much on it."""
+        with self._lock:
+            self._read = max(self._read, news)
+
+    def serve(self) -> int:
+        """Answer scrapes on ``/metrics`` from a daemon thread; returns the port. A silent pod binds nothing.
+
+        Raises:
+            OSError: the address cannot be bound; the message names it.
+        """
+        if not self.speaks:
+            return 0
+        if self._server is None:
+            try:
+                self._server = _Server(self._host, self._port, self)
+            except OSError as fault:
+                raise OSError(
+                    fault.errno,
+                    f"metrics cannot be served on {self._host}:{self._port} ({fault.strerror}); "
+                    "expected the pod's own address ($POD_IP) and a free port",
+                ) from fault
+            threading.Thread(
+                target=self._server.serve_forever, args=(0.2,), name="evalstop-metrics", daemon=True
+            ).start()
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+    def __enter__(self) -> EvalStopClient:
+        self.serve()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_Samples = Sequence["tuple[Mapping[str, str], float]"]  # labels and value of each
+
+
+def _family(name: str, text: str, samples: _Samples, kind: str = "gauge") -> list[str]:
+    """Return the lines of one metric; none if it has no sample."""
+    if not samples:
+        return []
+    lines = [f"# HELP {name} {text}\n# TYPE {name} {kind}\n"]
+    for labels, value in samples:
+        inner = ",".join(f'{key}="{_escaped(word)}"' for key, word in labels.items())
+        lines.append(f"{name}{{{inner}}} {_number(value)}\n" if inner else f"{name} {_number(value)}\n")
+    return lines
+
+
+def _escaped(word: str) -> str:
+    return word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    number = float(value)
+    if math.isnan(number):
+        return "NaN"
+    return repr(number) if math.isfinite(number) else ("+Inf" if number > 0 else "-Inf")
+
+
+def _eval_families(evals: Sequence[tuple[str, Sequence[_Eval]]], most: int) -> list[str]:
+    """Return what is known of the newest ``most`` evals of each metric, all of it under step and attempt."""
+    found: dict[str, list[tuple[Mapping[str, str], float]]] = {name: [] for name in _OF_AN_EVAL}
+    for metric, kept in evals:
+        for point in kept[-most:]:
+            key = {"metric": metric, "step": str(point.step), "attempt": point.attempt}
+            found[EVAL_SCORE].append(({**key, "evaluator": point.evaluator}, point.score))
+            beside = ((EVAL_STDERR, point.stderr), (EVAL_SAMPLES, point.samples), (EVAL_PROXY, point.proxy))
+            for name, value in beside:
+                if value is not None:
+                    found[name].append((key, value))
+            if point.differences is not None:
+                reference, *numbers = point.differences
+                for name, number in zip((PAIRED_PROMPTS, PAIRED_MEAN, PAIRED_VARIANCE), numbers):
+                    found[name].append(({**key, "reference": str(reference)}, number))
+    return [line for name, text in _OF_AN_EVAL.items() for line in _family(name, text, found[name])]
+
+
+_OF_AN_EVAL = {
+    EVAL_SCORE: "Score of one evaluation on held-out data.",
+    EVAL_STDERR: "Standard error of that score.",
+    EVAL_SAMPLES: "Samples that score is the mean of.",
+    EVAL_PROXY: "Reward-model score of the policy of that eval.",
+    PAIRED_PROMPTS: "Prompts scored for the reference step too.",
+    PAIRED_MEAN: "Mean difference to the reference step.",
+    PAIRED_VARIANCE: "Variance of one such difference.",
+}
+_GAUGES = {
+    STEP: "Training step reached.",
+    TOTAL_STEPS: "Training steps planned.",
+    PROXY_REWARD: "Reward-model score of the current policy.",
+    KL: "KL divergence from the initial policy, nats per response.",
+    LOSS: "Training loss of the step, falling as training gets on.",
+    CHECKPOINT_STEP: "Step of the last complete checkpoint.",
+    RESUMED_STEP: "Step this process resumed from; 0: started afresh.",
+}
+
+
+# save records
+
+
+def _folders(path: Folders) -> list[Path]:
+    """Return the folders of a checkpoint, absolute. Raises ValueError if they are none, or of several
+    names."""
+    given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    if not given or any("://" in os.fspath(one) for one in given):
+        raise ValueError(f"path: expected the folder of a checkpoint on a volume, got {path!r}")
+    folders = [Path(os.path.abspath(one)) for one in given]
+    if len({folder.name for folder in folders}) > 1:
+        raise ValueError(f"path: expected folders of one name, one for each role, got {path!r}")
+    return folders
+
+
+def _place(folders: Sequence[Path], location: Location | None) -> Path:
+    """Return the checkpoint location: as it was said, else the folder that holds the checkpoint's."""
+    if location is not None:
+        place = Path(os.path.abspath(location))
+    elif len(folders) == 1:
+        place = folders[0].parent
+    else:
+        place = Path(os.path.commonpath(folders))
+    for folder in folders:
+        if place not in folder.parents:
+            raise ValueError(f"path: expected a folder inside of the location {place}, got {folder}")
+    return place
+
+
+def _listed(folders: Sequence[Path], place: Path) -> dict[str, int]:
+    """Return names and bytes of all files: inside the folder, or inside the location for deeper ones.
+
+    Raises:
+        OSError: one of the folders is not there, or a file went while it was looked at.
+    """
+    top = folders[0] if len(folders) == 1 and folders[0].parent == place else place
+
+    def fail(fault: OSError) -> None:
+        raise fault
+
+    found: dict[str, int] = {}
+    for folder in folders:
+        for here, _, names in os.walk(folder, onerror=fail):
+            for name in names:
+                path = Path(here, name)
+                found[path.relative_to(top).as_posix()] = path.stat().st_size
+    return found
+
+
+def _records(place: Path) -> list[Saved]:
+    """Return the location's save records; what is none is passed over."""
+    try:
+        names = [entry.name for entry in os.scandir(place / SAVES_FOLDER)]
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        match = _RECORD.fullmatch(name)
+        if match is None:
+            continue
+        try:
+            with open(place / SAVES_FOLDER / name, "rb") as file:
+                document = json.loads(file.read(_RECORD_LIMIT))
+            files = {str(key): _integer(size, "size") for key, size in document["files"].items()}
+            uid, sequence = str(document.get("uid", "")), _integer(document.get("sequence", 0), "sequence")
+            folder = str(document["name"])
+            found.append(Saved(uid, match["attempt"], int(match["step"]), sequence, folder, files))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue  # written by nobody we know, or going just now
+    return found
+
+
+def _write_record(place: Path, record: Saved) -> None:
+    """Publish a record: whole or not at all, and durable."""
+    saves = place / SAVES_FOLDER
+    _make_shared(saves)
+    final = saves / f"{record.attempt}-{record.step}.json"
+    draft = saves / f".tmp-{record.attempt}"  # of one process, which writes one at a time
+    with draft.open("w") as file:
+        json.dump(record._asdict(), file, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(final)
+    folder = os.open(saves, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _make_shared(saves: Path) -> None:
+    """Make the folder so that access Jobs can write beside it: they may run under another user."""
+    saves.parent.parent.mkdir(parents=True, exist_ok=True)
+    for folder, mode in ((saves.parent, 0o1777), (saves, 0o777)):
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        try:
+            folder.chmod(mode | (folder.stat().st_mode & stat.S_ISGID))
+        except OSError as fault:  # a file system without modes
+            log.info("%s keeps its mode: %s", folder, fault)
+
+
+def _clear_records(place: Path, newest: Saved, others: Sequence[Saved]) -> None:
+    """Drop the records that this save made false, and most of those whose checkpoint is gone."""
+    saves = place / SAVES_FOLDER
+    gone = 0
+    for record in sorted(others, key=lambda record: -record.sequence):
+        if (record.attempt, record.step) == (newest.attempt, newest.step):
+            continue
+        overwritten = record.name == newest.name
+        gone += record.gone(place)
+        if overwritten or (gone > RECORDS_KEPT and record.gone(place)):
+            (saves / f"{record.attempt}-{record.step}.json").unlink(missing_ok=True)
+    for draft in saves.glob(".tmp-*"):  # of processes that were killed
+        draft.unlink(missing_ok=True)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64  # peers that connect and say nothing must not hold up a scrape
+
+    def __init__(self, host: str, port: int, client: EvalStopClient) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.client = client
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer.server_bind asks DNS for the host's name, which can take seconds in a pod.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = 10  # s, for a peer that connects and says nothing
+    server_version = "evalstop-client"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != "/metrics":
+            self.send_error(404, "only /metrics is here")
+            return
+        body, news = self.server.client._page()
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+            if self.headers.get("User-Agent") == SCRAPER:
+                self.server.client._was_read(news)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        log.debug(format, *args)

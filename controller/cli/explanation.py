@@ -1,0 +1,279 @@
+"""Why a job is where it is, in sentences: pure, from the RLHFJob alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from controller.cli import formatting
+from controller.cli.job_view import Reading, rule
+from controller.cli.remedies import asks, cure
+from controller.policy.job import MEMBERS_ENDED, Best, Decision
+from controller.policy.job import conditions as c
+from controller.policy.types import Mode, Verdict
+from controller.policy.wording import ELSEWHERE, UID, whole_by
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What `evalstop explain` says about a job.
+
+    Attributes:
+        headline: one sentence.
+        facts: (label, text).
+        next_steps: commands with what they do.
+    """
+
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    stages: tuple[tuple[float, str], ...]
+    next_steps: tuple[tuple[str, str], ...]
+
+
+def explain(job: Reading, now: float) -> Explanation:
+    """Return why it was stopped, waits, runs on, or is refused. ``now``: s since the epoch."""
+    return Explanation(
+        _headline(job, now),
+        tuple(_facts(job)),
+        tuple(stages(job.record.decision)),
+        tuple(_next_steps(job)),
+    )
+
+
+def _headline(job: Reading, now: float) -> str:
+    if job.problem:
+        return f"{job.key}: this evalstop cannot read its status ({job.problem})"
+    state, decision = job.state, job.record.decision
+    if state == "New":
+        return f"{job.key}: the operator has not looked at it yet"
+    if decision is not None and decision.mode is Mode.ENFORCE:
+        ago = formatting.span(max(0.0, now - decision.at))
+        if decision.by == "User":
+            return f"{job.key}: {state}, by its user (runState: Stopped), {ago} ago"
+        of = f" (guardrail {decision.proposal.metric!r})" if decision.proposal.metric else ""
+        return f"{job.key}: {state} by {decision.by}{of} at step {decision.proposal.step}, {ago} ago"
+    if decision is not None:
+        return (
+            f"{job.key}: {state}; {decision.by} would have stopped it at step {decision.proposal.step} "
+            "(mode Shadow: nothing is touched)"
+        )
+    said = _telling(job)
+    return f"{job.key}: {state}" + (f" ({said})" if said else "")
+
+
+def _telling(job: Reading) -> str:
+    """Return the message of the condition that its state rests on."""
+    state = job.state
+    type_ = {
+        "Refused": c.ACCEPTED,
+        "Failed": c.FAILED,
+        "Completed": c.COMPLETED,
+        "Starting": c.RUNNING,
+        "Queued": c.ADMITTED,
+        "Unfit": c.ADMITTED,
+        "Preempting": c.ADMITTED,
+        "Declining": c.DECLINING,
+        "Demoted": c.DEMOTED,
+    }.get(state)
+    found = job.condition(type_) if type_ else None
+    if found is None:
+        verdict = job.record.rule.verdict if job.record.rule is not None else None
+        return _said(verdict) if verdict is not None and state == "Running" else ""
+    return f"{found.reason}: {found.message}"
+
+
+def _said(verdict: Verdict) -> str:
+    return f"the rule says {verdict.verb}: {verdict.reason}"
+
+
+def _facts(job: Reading) -> Iterator[tuple[str, str]]:
+    record, decision = job.record, job.record.decision
+    yield "rule", rule(job.spec)
+    direction = "higher is better" if job.maximize else "lower is better"
+    yield "metric", f"{job.metric.get('name', '-')} ({direction}), mode {job.mode}"
+    verdict = record.rule.verdict if record.rule is not None else None
+    if decision is not None and decision.by != "User":
+        p = decision.proposal
+        yield (
+            "decision",
+            f"{p.reason}: {formatting.number(p.statistic)} against {formatting.number(p.threshold)}",
+        )
+        if p.e_value is not None:
+            yield "e-value", formatting.number(p.e_value)
+        yield "said", decision.message
+    elif verdict is not None:
+        grade = f", {verdict.grade}" if verdict.grade is not None else ""
+        yield (
+            "verdict",
+            f"{verdict.verb}{grade}, {verdict.reason}: {formatting.number(verdict.statistic)} "
+            f"against {formatting.number(verdict.threshold)}",
+        )
+        if verdict.e_value is not None:
+            yield "e-value", formatting.number(verdict.e_value)
+    yield from _scores(job)
+    for kept, label in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
+        if kept is not None:
+            known = ", ".join(filter(None, (f"{kept.digest[:19]}...", whole_by(kept.evidence))))
+            yield label, f"step {kept.step} at {kept.path} ({formatting.size(kept.bytes)}, {known})"
+    for guard in record.guards:
+        if guard.verdict is not None:
+            v = guard.verdict
+            numbers = f"{formatting.number(v.statistic)} against {formatting.number(v.threshold)}"
+            yield "guardrail", f"{guard.metric}: {v.verb}, {v.reason}, {numbers} at step {guard.step}"
+    if record.past_grades is not None:
+        past = record.past_grades
+        for spent, what in ((past.warned, "warned of"), (past.demoted, "demoted"), (past.stopped, "stopped")):
+            if spent > 0:
+                yield (
+                    "in Shadow" if job.mode == "Shadow" else "meanwhile",
+                    (f"{formatting.gpu_hours(spent)} of service while it was, or would be, {what}"),
+                )
+    for found in troubles(job):
+        yield "trouble", f"{found[0]}: {found[1]}"
+
+
+def _scores(job: Reading) -> Iterator[tuple[str, str]]:
+    record = job.record
+    if record.best is not None:
+        yield "best", f"{formatting.number(record.best.score)} at step {record.best.step}"
+        if record.awaiting is not None:
+            yield "awaiting", _awaiting(job, record.best, record.awaiting)
+    if record.evals:
+        newest = record.evals[-1]
+        text = f"{formatting.number(newest.score)} at step {newest.step}"
+        if newest.stderr is not None:
+            text += f" (standard error {formatting.number(newest.stderr)})"
+        if record.best is not None and newest.step != record.best.step:
+            gap = abs(newest.score - record.best.score)
+            worse = (newest.score < record.best.score) is job.maximize
+            share = f", {gap / abs(record.best.score):.1%}" if record.best.score else ""
+            text += f": {formatting.number(gap)}{share} {'worse' if worse else 'better'} than the best"
+        yield "newest", text
+    if record.evals_seen or record.evals_missed:
+        missed = f", {record.evals_missed} gone before they were read" if record.evals_missed else ""
+        yield "evals", f"{record.evals_seen} seen by the rule{missed}"
+
+
+def _awaiting(job: Reading, best: Best, awaiting: Best) -> str:
+    """Return the eval whose checkpoint is kept beside the best's, and what for."""
+    beside = job.record.beside
+    pinned = beside is not None and beside.stands_for(awaiting)
+    if awaiting.score != best.score and (awaiting.score > best.score) is job.maximize:
+        why = "is the best if later evals bear it out"
+    else:
+        why = "is the best if later evals show that the one above is none"
+    where = f"pinned beside, at {beside.path}" if pinned and beside is not None else "not pinned yet"
+    return f"{formatting.number(awaiting.score)} at step {awaiting.step}: {why}; its checkpoint is {where}"
+
+
+def troubles(job: Reading) -> Iterator[tuple[str, str]]:
+    """(reason, message) of conditions that somebody could do something about; of those that Running repeats
+    from another one, the other."""
+    for condition in job.record.conditions:
+        if asks(job, condition) and (condition.type != c.RUNNING or condition.reason == MEMBERS_ENDED):
+            yield condition.reason, condition.message
+
+
+def stages(decision: Decision | None) -> Iterator[tuple[float, str]]:
+    """Yield what was done about a stop, in its order: (when (s), what)."""
+    if decision is None:
+        return
+    yield decision.at, "decided" if decision.mode is Mode.ENFORCE else "decided, in Shadow: nothing is done"
+    known = (
+        (decision.deferred_at, "copy of the best checkpoint put off until it is suspended"),
+        (decision.retained_at, "best checkpoint retained and verified"),
+        (decision.suspended_at, "workload suspended"),
+        (decision.pods_gone_at, "pods gone: GPUs free"),
+        (decision.handed_at, f"GPUs handed to {_handed_to(decision)}"),
+    )
+    done = [(when, what) for when, what in known if when is not None and math.isfinite(when)]
+    yield from sorted(done, key=lambda stage: stage[0])
+
+
+def _handed_to(decision: Decision) -> str:
+    to = decision.handed_to or ""
+    return ELSEWHERE if to.startswith(UID) else to
+
+
+def _next_steps(job: Reading) -> Iterator[tuple[str, str]]:
+    name = f"{job.name}{job.flags()}"
+    seen: set[str] = set()
+    for reason, _ in troubles(job):
+        text = cure(job, reason)
+        if text not in seen:
+            seen.add(text)
+            yield text, ""
+    state = job.state
+    if state == "New":
+        yield "evalstop doctor", "is the operator there, and may it work?"
+    if state in ("Queued", "Unfit", "Preempting"):
+        yield f"evalstop queue {job.spec.get('pool', 'POOL')} --job {job.key}", "its place in the queue"
+    if state == "Stopped":
+        if job.record.retained:
+            step = job.record.retained[-1].step
+            yield f"evalstop resume {name} --from best", f"goes on from step {step}"
+        yield f"evalstop resume {name} --from latest", "goes on from the trainer's latest checkpoint"
+    if job.record.evals and state not in ("Queued", "Refused"):
+        yield f"evalstop simulate {name} --rule glr", "what another rule would have done"
+    if state in ("Failed", "Starting") or (state == "Running" and not job.record.evals):
+        yield f"evalstop doctor {name}", "looks at its pods, metrics and checkpoints"
+
+
+def document(job: Reading, found: Explanation) -> dict[str, Any]:
+    """Return all of it as JSON."""
+    from controller.cli.job_view import kept, point
+
+    record, decision = job.record, job.record.decision
+    verdict = record.rule.verdict if record.rule is not None else None
+    out: dict[str, Any] = {
+        "job": job.key,
+        "state": job.state,
+        "why": found.headline.partition(": ")[2],
+        "mode": job.mode,
+        "metric": job.metric.get("name"),
+        "direction": "Maximize" if job.maximize else "Minimize",
+        "rule": rule(job.spec),
+        "decision": None,
+        "verdict": None,
+        "best": None if record.best is None else {"step": record.best.step, "score": record.best.score},
+        "evals": [point(p) for p in record.evals],
+        "secured": None if record.secured is None else kept(record.secured),
+        "retained": [kept(k) for k in record.retained],
+        "conditions": [
+            {"type": x.type, "status": x.status, "reason": x.reason, "message": x.message}
+            for x in record.conditions
+        ],
+        "stages": [{"time": formatting.moment(at), "what": what} for at, what in found.stages],
+        "next": [command for command, _ in found.next_steps],
+    }
+    if decision is not None:
+        p = decision.proposal
+        out["decision"] = {
+            "by": decision.by,
+            "mode": str(decision.mode),
+            "reason": p.reason,
+            "message": decision.message,
+            "step": p.step,
+            "bestStep": p.best_step,
+            "metric": p.metric or None,
+            "statistic": _finite(p.statistic),
+            "threshold": _finite(p.threshold),
+            "eValue": p.e_value,
+            "handedTo": decision.handed_to,
+        }
+    if verdict is not None:
+        out["verdict"] = {
+            "verb": str(verdict.verb),
+            "reason": verdict.reason,
+            "statistic": _finite(verdict.statistic),
+            "threshold": _finite(verdict.threshold),
+            "eValue": verdict.e_value,
+            "grade": None if verdict.grade is None else str(verdict.grade),
+        }
+    return out
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

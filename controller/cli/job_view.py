@@ -1,0 +1,149 @@
+"""An RLHFJob as commands look at it: the object, its record in the brain's words, and texts about both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from controller.api import record as stored
+from controller.api.rule_unions import rule_and_modifiers
+from controller.policy.job import Condition, JobRecord, ProtectedCheckpoint
+from controller.policy.queueing import POLICIES
+from controller.policy.stopping import MODIFIERS, RULES
+from controller.policy.types import EvalPoint
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One RLHFJob. ``problem``: why its status cannot be read; the record is empty then."""
+
+    obj: Object
+    record: JobRecord
+    problem: str = ""
+
+    @property
+    def namespace(self) -> str:
+        return str(self.obj["metadata"].get("namespace", ""))
+
+    @property
+    def name(self) -> str:
+        return str(self.obj["metadata"]["name"])
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.obj.get("spec") or {}
+        return found
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.obj.get("status") or {}
+        return found
+
+    @property
+    def state(self) -> str:
+        """The one word of the STATE column; "New" until the operator has looked at it."""
+        return str(self.status.get("summary") or "New")
+
+    @property
+    def mode(self) -> str:
+        return str(self.spec.get("mode") or "Enforce")
+
+    @property
+    def metric(self) -> Mapping[str, Any]:
+        """The Primary metric of the spec."""
+        metrics = self.spec.get("metrics") or [{}]
+        found: Mapping[str, Any] = next(
+            (m for m in metrics if m.get("role", "Primary") == "Primary"), metrics[0]
+        )
+        return found
+
+    @property
+    def maximize(self) -> bool:
+        return str(self.metric.get("direction", "Maximize")) == "Maximize"
+
+    def condition(self, type_: str) -> Condition | None:
+        return self.record.condition(type_)
+
+    def flags(self) -> str:
+        """`` -n namespace``, for commands that are printed for the user to run."""
+        return f" -n {self.namespace}"
+
+
+def read(obj: Object) -> Reading:
+    """Return the reading of an object; a status that this version cannot read is told, not raised."""
+    try:
+        return Reading(obj, stored.record(obj.get("status")))
+    except stored.StatusError as error:
+        return Reading(obj, JobRecord(), str(error))
+
+
+def union(value: Mapping[str, Any] | None) -> str:
+    """``{"kDeclines": {"k": 3, "minDelta": "0.02"}}`` as ``kDeclines(k=3, minDelta=0.02)``, without
+    the parameters that are at their defaults."""
+    if not value:
+        return "-"
+    name, given = next(iter(value.items()))
+    usual = _defaults(name)
+    inside = ", ".join(
+        f"{key}={text}" for key, text in (given or {}).items() if not _same(text, usual.get(key))
+    )
+    return f"{name}({inside})" if inside else str(name)
+
+
+@cache
+def _defaults(name: str) -> Mapping[str, Any]:
+    """Return the defaults of a rule's, modifier's or queue policy's parameters, by their names in a spec."""
+    known: Mapping[str, Any] = {**POLICIES, **RULES, **MODIFIERS}
+    if name not in known:
+        return {}
+    return {to_camel(f.name): f.default for f in fields(known[name].params)}
+
+
+def _same(given: Any, usual: Any) -> bool:
+    """Return whether a spec's value is the default: ``"0.0"`` is 0, ``Enabled`` is True."""
+    if isinstance(usual, bool):
+        return bool(given == ("Enabled" if usual else "Disabled"))
+    try:
+        return float(given) == float(usual)
+    except (TypeError, ValueError):
+        return bool(given == usual)
+
+
+def rule(spec: Mapping[str, Any]) -> str:
+    """Rule and modifiers of a spec in one line."""
+    return " + ".join(map(union, rule_and_modifiers(spec)))
+
+
+def point(found: EvalPoint) -> dict[str, Any]:
+    """Return an eval as JSON; what the trainer did not publish is null."""
+    return {
+        "step": found.step,
+        "score": found.score,
+        "stderr": found.stderr,
+        "samples": found.samples,
+        "attempt": str(found.attempt),
+        "proxy": found.proxy,
+    }
+
+
+def kept(found: ProtectedCheckpoint) -> dict[str, Any]:
+    """Return a checkpoint in safety as JSON."""
+    return {
+        "step": found.step,
+        "bestStep": found.best_step,
+        "score": found.score,
+        "path": found.path,
+        "digest": found.digest,
+        "bytes": found.bytes,
+        "evidence": found.evidence or None,
+    }

@@ -1,0 +1,105 @@
+"""Keep the ledger of reserved GPUs in step with the watch cache, change by change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from controller.api import convert
+from controller.extender import views
+from controller.kube.cache import Cache, key_of
+from controller.kube.nodes import node_gpus
+from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
+from controller.kube.trim import Object
+from controller.policy.node import GpuLedger
+
+WATCHED: tuple[Resource, ...] = (NODES, PODS, GPUPOOLS, RLHFJOBS)
+
+
+class Feed:
+    """Keeps a ledger equal to what the cache shows.
+
+    Args:
+        rack_label: label of a node that names its rack.
+        changed: called after each change that may let somebody pass who was refused.
+        gone: called with the uid of a pod that no longer looks for a node.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        ledger: GpuLedger,
+        rack_label: str,
+        changed: Callable[[], None],
+        gone: Callable[[str], None],
+    ) -> None:
+        self._cache, self._ledger, self._rack_label = cache, ledger, rack_label
+        self._changed, self._gone = changed, gone
+        self._takers = {NODES: self._node, PODS: self._pod, GPUPOOLS: self._pool, RLHFJOBS: self._job}
+        cache.subscribe(self._take)
+
+    def _take(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        self._takers[resource](old, new)
+
+    def _node(self, old: Object | None, new: Object | None) -> None:
+        if new is not None:
+            rack = (new["metadata"].get("labels") or {}).get(self._rack_label, "")
+            self._ledger.put_node(new["metadata"]["name"], node_gpus(new), rack)
+        elif old is not None:
+            self._ledger.drop_node(old["metadata"]["name"])
+        self._changed()
+
+    def _pod(self, old: Object | None, new: Object | None) -> None:
+        pod = new or old
+        assert pod is not None
+        uid, found = pod["metadata"]["uid"], views.bound(new) if new is not None else None
+        if old is not None and old["metadata"]["uid"] != uid:
+            self._ledger.drop_bound(old["metadata"]["uid"])  # a namesake took its place between two LISTs
+        if found is None:
+            self._ledger.drop_bound(uid)
+        elif self._ledger.pod(uid) != found:
+            self._ledger.put_bound(uid, found)
+        if new is None or found is not None:
+            self._gone(uid)
+        self._changed()
+
+    def _pool(self, old: Object | None, new: Object | None) -> None:
+        pool = new or old
+        assert pool is not None
+        name = pool["metadata"]["name"]
+        if new is None:
+            self._ledger.drop_reservations(name)
+        else:
+            self._ledger.put_reservations(name, convert.reservations(new.get("status")))
+        if old is None or new is None or views.gang_timeout(old) != views.gang_timeout(new):
+            for job in self._cache.values(RLHFJOBS):
+                if (job.get("spec") or {}).get("pool") == name:
+                    self._put_job(job)
+        self._changed()
+
+    def _job(self, old: Object | None, new: Object | None) -> None:
+        if new is not None:
+            # Evals change often, and are nothing to the ledger.
+            if (old is None or _judged(old) != _judged(new)) and self._put_job(new):
+                self._changed()
+        elif old is not None:
+            self._ledger.drop_job(key_of(old))
+            self._changed()
+
+    def _put_job(self, job: Object) -> bool:
+        """Return whether anything that the ledger knows of it changed."""
+        pool = self._cache.get(GPUPOOLS, str((job.get("spec") or {}).get("pool")))
+        key, (size, gang) = key_of(job), views.job(job, views.gang_timeout(pool))
+        if self._ledger.gang(key) == gang and self._ledger.size(key) == size:
+            return False
+        if size is None:
+            self._ledger.drop_job(key)
+        else:
+            self._ledger.put_job(key, size, gang)
+        return True
+
+
+def _judged(job: Object) -> tuple[Any, ...]:
+    """Return the parts of an RLHFJob that the ledger goes by, as they are."""
+    status = job.get("status") or {}
+    return job.get("spec"), status.get("admission"), status.get("finished")

@@ -1,0 +1,77 @@
+"""ConfigMap ``<name>-run``, which carries requests to the trainer (docs/understand/contracts.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from controller import bounded, names
+from controller.policy.job import RunFile
+from controller.workloads import owner_reference, run_configmap
+
+
+def render(run: RunFile) -> str:
+    """Return the text of ``run.json``; the same text for the same value."""
+    resume = {"path": run.resume_path, "step": run.resume_step} if run.resume_path else None
+    request = {
+        "id": run.request_id,
+        "evaluate": run.evaluate,
+        "checkpoint": run.checkpoint,
+        "stop": run.stop,
+    }
+    document = {
+        "uid": run.uid,
+        "attempt": run.attempt,
+        "resume": resume,
+        "request": request,
+        "reference": run.reference_step,
+        "scrapeIntervalSeconds": run.scrape_interval,
+    }
+    return json.dumps(document, sort_keys=True)
+
+
+def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
+    """Return what the ConfigMap says now; None if it is not there or says nothing that could have been
+    rendered."""
+    text = ((configmap or {}).get("data") or {}).get(names.RUN_KEY)
+    if text is None:
+        return None
+    try:
+        value = bounded.load(text, f"data[{names.RUN_KEY}]")
+        resume, request = value["resume"] or {}, value["request"]
+        run = RunFile(
+            attempt=value["attempt"],
+            resume_path=resume.get("path", ""),
+            resume_step=resume.get("step"),
+            request_id=request["id"],
+            evaluate=request["evaluate"],
+            checkpoint=request["checkpoint"],
+            stop=request["stop"],
+            reference_step=value["reference"],
+            uid=value["uid"],
+            scrape_interval=value["scrapeIntervalSeconds"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return run if render(run) == text else None  # edited by hand: to be written again
+
+
+def manifest(obj: Mapping[str, Any], run: RunFile) -> dict[str, Any]:
+    """Return the ConfigMap of an RLHFJob; it goes with its owner."""
+    metadata = obj["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": run_configmap(metadata["name"]),
+            "namespace": metadata["namespace"],
+            "labels": {
+                names.LABEL_JOB: metadata["name"],
+                names.LABEL_COMPONENT: "run",
+                names.LABEL_MANAGED_BY: names.MANAGED_BY,
+            },
+            "ownerReferences": [owner_reference(metadata)],
+        },
+        "data": {names.RUN_KEY: render(run)},
+    }
