@@ -28,6 +28,9 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 
+_UNREADABLE = (BaseValidationError, KeyError, TypeError, ValueError, AttributeError)
+
+
 class StatusError(ValueError):
     """A stored status does not read back; the message names the field."""
 
@@ -55,7 +58,7 @@ def decode(cls: type[T], stored: Mapping[str, Any], path: str = "status") -> T:
     """
     try:
         return _CONVERTER.structure(stored, cls)
-    except (BaseValidationError, TypeError, AttributeError) as error:
+    except _UNREADABLE as error:
         raise StatusError(_told(error, path)) from None  # it would print a page for each level
 
 
@@ -68,7 +71,7 @@ def decode_field(cls: Any, stored: Mapping[str, Any] | None, name: str, path: st
     key, read = _field_reader(cls, name)
     try:
         return read(stored)
-    except (BaseValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except _UNREADABLE as error:
         raise StatusError(_told(error, f"{path}.{key}")) from None
 
 
@@ -139,17 +142,21 @@ def _overrides(cls: Any, converter: Converter) -> dict[str, Any]:
     names = cls._fields if issubclass(cls, tuple) else [f.name for f in dataclasses.fields(cls)]
     found = dict.fromkeys(names, override(omit=True))
     for f in declared(cls):
-        write = converter.get_unstructure_hook(f.kind.hint)
+        write: Any = converter.get_unstructure_hook(f.kind.hint)
+        read: Any = converter.get_structure_hook(f.kind.hint)
+        if Absent(None) in f.kind.said:
+            write, read = partial(_unless_none, write), partial(_unless_none, read)
         found[f.name] = override(
             rename=f.name if f.key in ("", STATE) else f.key,
-            unstruct_hook=partial(_unless_none, write) if Absent(None) in f.kind.said else write,
-            struct_hook=converter.get_structure_hook(f.kind.hint),
+            omit_if_default=False if Form.PACKED in f.kind.said else None,
+            unstruct_hook=write,
+            struct_hook=read,
         )
     return found
 
 
-def _unless_none(write: Callable[[Any], Any], value: Any) -> Any:
-    return None if value is None else write(value)
+def _unless_none(hook: Callable[..., Any], value: Any, *of: Any) -> Any:
+    return None if value is None else hook(value, *of)
 
 
 def _writer(cls: Any, converter: Converter) -> Callable[[Any], Json]:

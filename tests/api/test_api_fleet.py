@@ -21,6 +21,7 @@ from controller.policy.types import (
     FleetScope,
     FleetView,
     MetricNoise,
+    PastStop,
     PolicySpec,
     ScoredBy,
     SharedFall,
@@ -151,9 +152,12 @@ FALLS = st.builds(
     st.lists(FALLS, max_size=8).map(tuple),
     st.none() | st.floats(1, 4e9),
     st.integers(0, 99),
+    st.none() | st.floats(0, 1e9),
 )
-def test_what_is_remembered_reads_back_exactly(noise, falls, since, today) -> None:
-    stored = pool_memory.stored(StopCount(today, today, since), noise, falls)
+def test_what_is_remembered_reads_back_exactly(noise, falls, since, today, e_value) -> None:
+    past = PastStop(5.0, e_value, "ns/a")
+    stored = pool_memory.stored(StopCount(today, today, since), noise, falls, [past])
+    assert fleet.stops(stored).granted == (past,)
     assert fleet.noise(stored) == noise
     assert fleet.shared_falls(stored) == falls
     assert fleet.stops(stored).breaker_since == since
