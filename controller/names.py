@@ -88,6 +88,7 @@ PROGRESS_PORT = 9401
 PROGRESS_PORT_NAME = "progress"
 PROGRESS_PREFIX = "evalstop_access_"
 
+AUTO_LAYOUT = "Auto"  # of checkpoints: found by what lies in their location
 # The folder, inside a job's checkpoint location, in which the operator's hard links live.
 PINS_FOLDER = ".evalstop"
 

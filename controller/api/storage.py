@@ -22,6 +22,8 @@ class Layout(StrEnum):
     VERL = "Verl"
     OPEN_RLHF = "OpenRLHF"
     NEMO_RL = "NeMoRL"
+    SLIME = "Slime"
+    TORCH_DCP = "TorchDCP"
 
 
 class Keep(StrEnum):

@@ -60,11 +60,18 @@ class Writer:
 
 def signatures_of(store: Store, candidate: Candidate) -> dict[str, str]:
     """Signatures of a candidate's files by their name inside it. Raises: Vanished, Damaged."""
-    return {
+    found = {
         f"{prefix}/{name}" if prefix else name: signature
         for prefix, folder in candidate.parts
         for name, signature in store.signatures(folder).items()
     }
+    for inside, name in candidate.files:
+        folder, _, last = name.rpartition("/")
+        beside = store.signatures(folder)
+        if last not in beside:
+            raise Vanished(f"{store.path(name)} is not there")
+        found[inside] = beside[last]
+    return found
 
 
 def read_inventories(store: Store, owner: str) -> list[Inventory]:

@@ -183,7 +183,7 @@ class Survey:
         records = [
             record
             for record in (read_record(self.store, file) for file in self._records.get(candidate.step, ()))
-            if record is not None and record.name == candidate.name
+            if record is not None and record.name in _names(candidate)
         ]
         differences = {
             record.attempt: self._difference(_inside(record, candidate, self.layout), content, times)
@@ -241,28 +241,32 @@ class Survey:
 
 def times_of(store: Store, candidate: Candidate, signatures: Mapping[str, str]) -> Times | None:
     """Return when a candidate's files were written, and whether its folders were altered afterwards."""
-    folders: list[int] = []
-    for _, folder in candidate.parts:
+    folders: dict[str, int] = {}
+    for prefix, folder in candidate.parts:
         found = store.folder_times(folder)
         if found is None:
             return None
-        folders.extend(found.values())
+        folders |= {
+            ("/".join(p for p in (prefix, n) if p not in ("", ".")) or "."): at for n, at in found.items()
+        }
     files = {name: int(signature.split(":")[1]) for name, signature in signatures.items()}
-    if not files or not folders:
-        return None
-    newest, oldest = max(files.values()), min(files.values())
-    # A store that makes folders' times up (0, or now) says nothing by them.
-    plausible = max(folders) >= oldest
-    return Times(files, plausible and max(folders) <= newest)
+    return Times(files, folders) if files and folders else None
+
+
+def _names(candidate: Candidate) -> set[str]:
+    """Return the names that a save record may have for a candidate: its own, and those of its folders."""
+    return {candidate.name, *(folder.rpartition("/")[2] for _, folder in candidate.parts)}
 
 
 def _inside(record: SaveRecord, candidate: Candidate, layout: Layout) -> SaveRecord:
     """Return a record in the names that the candidate's content shows."""
-    own = layout.own_name(candidate.step)
-    if own == candidate.name:
-        return record
-    renamed = re.compile(rf"(^|/){re.escape(candidate.name)}(?=/|_hf/)")
-    files = {renamed.sub(rf"\g<1>{own}", name): size for name, size in record.files.items()}
+    files, own, prefix = dict(record.files), layout.own_name(candidate.step), candidate.parts[0][0]
+    if own != candidate.name:
+        renamed = re.compile(rf"(^|/){re.escape(candidate.name)}(?=/|_hf/)")
+        files = {renamed.sub(rf"\g<1>{own}", name): size for name, size in files.items()}
+    # One folder that lies in the location itself is recorded with names from that folder on.
+    if prefix and not any(name.partition("/")[0] == prefix.partition("/")[0] for name in files):
+        files = {f"{prefix}/{name}": size for name, size in files.items()}
     return replace(record, files=files)
 
 

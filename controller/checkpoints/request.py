@@ -161,7 +161,7 @@ class Result:
     source_digest: str = ""
     bytes: int = 0
     files: int = 0
-    method: str = ""  # "link", "copy", or "" where it was there already
+    method: str = ""  # "clone", "link", "copy", or "" where it was there already
     note: str = ""  # what a person should know, such as a fallback taken
     latest: Mapping[str, Any] = field(default_factory=dict)  # retain with keepLatest: step, path, digest
     attempt: str = ""

@@ -74,7 +74,9 @@ class CopyTarget:
     def write_extra(self, folder: str, content: Folder) -> None:
         tops = {name.partition("/")[0] for name in content.files()}
         for name, data in self.extra.items():
-            if name.partition("/")[0] in tops:  # a job without critic gets no _critic/latest
+            if (
+                "/" not in name or name.partition("/")[0] in tops
+            ):  # a job without critic gets no _critic/latest
                 self.store.write(f"{self.within(folder)}/{name}", data)
 
     def clear(self) -> None:

@@ -153,7 +153,8 @@ class Store(Readable, Protocol):
         ...
 
     def duplicate(self, source: str, target: str) -> str:
-        """Give a file a second name the cheapest safe way; returns ``"link"`` or ``"copy"``."""
+        """Give a file's content a second name the cheapest safe way; returns ``"clone"``, ``"link"`` or
+        ``"copy"``. A link is overwritten with the file, when that is written in place."""
         ...
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:

@@ -17,6 +17,7 @@ import typer
 
 from controller.cli import (
     change,
+    checkpoints,
     dashboard,
     export,
     extender,
@@ -67,6 +68,7 @@ app.command("parity", rich_help_panel=STUDY)(parity.parity)
 app.add_typer(rules.app, rich_help_panel=STUDY)
 app.add_typer(sim.app, rich_help_panel=STUDY)
 app.add_typer(extender.app, rich_help_panel=RUN)
+app.command("checkpoints", rich_help_panel=LOOK)(checkpoints.checkpoints)
 app.command("doctor", rich_help_panel=RUN)(doctor.doctor)
 app.command("version", rich_help_panel=RUN)(version.version)
 

@@ -2,7 +2,15 @@
 
 import os
 
-from controller.checkpoints import endpoints, object_store
+import pytest
+
+from controller.checkpoints import endpoints, object_store, volume
 
 object_store.LOCAL = ("file", "memory")
 os.environ[endpoints.ALLOWED_ENV] = ",".join(endpoints.KINDS)
+
+
+@pytest.fixture(autouse=True)
+def no_clones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no file be cloned, whatever the file system here can: pins are links, as where it cannot."""
+    monkeypatch.setattr(volume, "FICLONE", 0)

@@ -17,6 +17,7 @@ from tests.support.trainers_files import (
     MAKERS,
     age,
     hugging_face,
+    megatron,
     openrlhf,
     plain,
     safetensors_file,
@@ -63,7 +64,7 @@ def test_object_stores_see_the_same(layout: str, tmp_path: Path) -> None:
         save(tmp_path, layout, step)
     broken = save(tmp_path, layout, 200)
     first = sorted(
-        p for p in broken.rglob("*") if p.is_file() and p.suffix in (".pt", ".safetensors", ".npz")
+        p for p in broken.rglob("*") if p.is_file() and p.suffix in (".pt", ".safetensors", ".npz", ".distcp")
     )[0]
     first.write_bytes(first.read_bytes()[:-9])
     store = ObjectStore.at(f"file://{tmp_path}")
@@ -246,12 +247,11 @@ def test_verl_megatron_v1_needs_both_ends_of_its_distributed_checkpoint(tmp_path
         assert "no actor/dist_ckpt/" in str(problems(tmp_path / gone[0], "Verl")[100])
 
 
-def megatron_v2(role: str = "actor") -> dict[str, bytes]:
+def megatron_v2(role: str = "actor", common: bool = True) -> dict[str, bytes]:
     """As verl 0.9.1 writes a role: three distributed checkpoints, the HF model, the list of contents last."""
     files: dict[str, bytes] = {}
     for part in ("model", "optimizer", "extra"):
-        at = f"{role}/{part}/dist_ckpt"
-        files |= {f"{at}/common.pt": torch_file(), **sharded(at), f"{at}/metadata.json": b"{}"}
+        files |= megatron(f"{role}/{part}/dist_ckpt", common)
     files[f"{role}/model/huggingface/config.json"] = b"{}"
     files[f"{role}/transformer_config.json"] = b"{}"
     contents = {

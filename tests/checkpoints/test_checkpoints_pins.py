@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import random
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_checkpoints_access_jobs import build, pod_of, request_of
 
+from controller.checkpoints import volume
 from controller.checkpoints.access import carry_out
 from controller.checkpoints.access_jobs import parse_result
-from controller.checkpoints.errors import AccessError
+from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.pins import parse_pin
 from controller.checkpoints.request import Request, Source
 from controller.policy.job.record import Operation
 from controller.policy.job.types import StartAccess
-from tests.support.trainers_files import plain, save
+from tests.support.trainers_files import hugging_face, plain, save
 
 OWNER = "0f2a1bb7-uid"
 
 
-def ask(location: Path, operation: str, step: int, **more: Any) -> Any:
-    return carry_out(Request(operation, "Plain", OWNER, str(location), step, **more))
+def ask(location: Path, operation: str, step: int, layout: str = "Plain", **more: Any) -> Any:
+    return carry_out(Request(operation, layout, OWNER, str(location), step, **more))
 
 
 def pins(location: Path) -> set[str]:
@@ -78,3 +83,80 @@ def test_a_step_written_anew_in_place_spoils_its_pin_and_one_removed_before_does
     with pytest.raises(AccessError, match="was written, added or removed"):
         ask(tmp_path, "check", 100, source=sources[100])
     assert ask(tmp_path, "check", 200, source=sources[200]).digest == pinned[200].digest
+
+
+def cloning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that clones: the new file has the content, and shares nothing that is written."""
+
+    def ioctl(target: int, request: int, source: int) -> int:
+        assert request == volume.FICLONE
+        os.write(target, os.pread(source, os.fstat(source).st_size, 0))
+        return 0
+
+    monkeypatch.setattr(volume.fcntl, "ioctl", ioctl)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.*"))}
+
+
+def test_a_file_system_that_clones_gives_pins_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloning(monkeypatch)
+    folder = save(tmp_path, "Plain", 100)
+    pinned = ask(tmp_path, "secure", 100)
+    assert (pinned.method, pinned.note) == ("clone", "")
+    inodes = {path.stat().st_ino for path in folder.rglob("*")}
+    assert not inodes & {path.stat().st_ino for path in Path(pinned.path).rglob("*")}
+
+
+def test_one_that_does_not_is_asked_once_and_nothing_is_left_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def ioctl(*arguments: int) -> int:
+        asked.append(arguments)
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    monkeypatch.setattr(volume.fcntl, "ioctl", ioctl)
+    folder = save(tmp_path, "HuggingFace", 100)
+    pinned = carry_out(Request("secure", "HuggingFace", OWNER, str(tmp_path), 100))
+    assert (pinned.method, len(asked)) == ("link", 1)
+    assert content(Path(pinned.path)) == content(folder)
+
+
+# row 7
+@pytest.mark.parametrize("clones", [False, True], ids=["links", "clones"])
+def test_a_step_saved_again_in_place_50_times_leaves_the_old_bytes_or_is_told_as_lost(
+    clones: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Hugging Face's Trainer does after going back: the same inodes, killed anywhere in between."""
+    if clones:
+        cloning(monkeypatch)
+    dice, told = random.Random(7), Counter[Reason]()
+    for number in range(50):
+        location, retention = tmp_path / f"l{number}", tmp_path / f"r{number}"
+        files = hugging_face(20)
+        folder = save(location, "HuggingFace", 20, files)
+        secured = ask(location, "secure", 20, layout="HuggingFace")
+        before = content(Path(secured.path))
+        written = 0
+        for name in dice.sample(sorted(files), dice.randint(1, len(files))):
+            data = bytes(byte ^ 1 for byte in files[name])
+            part = data[: dice.randint(1, len(data))]
+            with (folder / name).open("r+b") as file:  # in place, killed after so many bytes
+                file.write(part)
+            written += len(part)
+        assert written
+        source = Source(secured.path, secured.digest, 20)
+        for operation, destination in (("check", ""), ("retain", str(retention))):  # what a stop rests on
+            more = {"layout": "HuggingFace", "source": source, "destination": destination}
+            try:
+                ask(location, operation, 20, **more)
+            except AccessError as error:
+                told[error.reason] += 1
+            else:
+                assert content(Path(secured.path)) == before, operation
+    assert told == ({} if clones else {Reason.DIGEST_MISMATCH: 100})

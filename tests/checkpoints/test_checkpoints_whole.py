@@ -18,15 +18,19 @@ from test_checkpoints_layouts import megatron_v1, megatron_v2, problems
 from controller.checkpoints.completeness import dcp, pickles
 from tests.support.trainers_files import (
     FOLDERS,
+    WAIT_FOR_ANOTHER,
     age,
     hugging_face,
+    megatron,
     nemo,
     openrlhf,
     plain,
     safetensors_file,
     save,
     sharded,
+    slime,
     states,
+    torch_dcp,
     torch_file,
     verl,
     write,
@@ -45,6 +49,16 @@ ZERO3 = {
     "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt": torch_file(),
     "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt": torch_file(),
 }
+FULL = {  # FULL_STATE_DICT: as any other model, and the states to resume from
+    "config.json": b"{}",
+    "model.safetensors": safetensors_file(),
+    "pytorch_model_fsdp.bin": torch_file(),
+}
+LOCAL = {  # LOCAL_STATE_DICT: the weights of each rank by themselves, the optimizer's by DCP
+    "pytorch_model_fsdp_rank0.bin": torch_file(),
+    "pytorch_model_fsdp_rank1.bin": torch_file(),
+    **{name: data for name, data in FSDP.items() if not name.startswith("pytorch_model_fsdp_0/")},
+}
 PEFT = {"adapter_model.safetensors": safetensors_file(), "adapter_config.json": b"{}", "README.md": b"peft"}
 
 
@@ -60,6 +74,9 @@ def saves(step: int) -> dict[str, tuple[str, dict[str, bytes]]]:
     ranks = {"rng_state_0.pth": torch_file(), "trainer_state.json": ddp.pop("trainer_state.json")}
     late = {"rng_state_1.pth": torch_file()}  # the other rank is not waited for
     zero3 = {f"global_step{step}/{name}": data for name, data in ZERO3.items()}
+    full = dict(hugging_face(step, weights=FULL))
+    full["optimizer.bin"] = full.pop("optimizer.pt")
+    del full["trainer_state.json"]
     return {
         "plain": ("Plain", dict(plain(step))),
         "hf": ("HuggingFace", dict(hugging_face(step))),
@@ -72,7 +89,14 @@ def saves(step: int) -> dict[str, tuple[str, dict[str, bytes]]]:
         "verl-megatron-v1": ("Verl", {**megatron_v1(), "data.pt": torch_file()}),
         "verl-megatron": ("Verl", {**megatron_v2(), "data.pt": torch_file()}),
         "openrlhf": ("OpenRLHF", dict(openrlhf(step))),
+        "verl-megatron-common-state": ("Verl", {**megatron_v2(common=False), "data.pt": torch_file()}),
         "nemo": ("NeMoRL", {**nemo(step), **sharded("policy/optimizer")}),
+        "nemo-megatron": ("NeMoRL", {**nemo(step), **megatron("policy/weights/iter_0000000", common=False)}),
+        "hf-fsdp-full": ("HuggingFace", {**full, "trainer_state.json": trainer_state(step)}),
+        "hf-fsdp-local": ("HuggingFace", {**LOCAL, "trainer_state.json": trainer_state(step)}),
+        "slime": ("Slime", dict(slime(step))),
+        "slime-fsdp": ("Slime", {**sharded(""), "rng.pt": torch_file(), "meta.json": b"{}"}),
+        "torch-dcp": ("TorchDCP", dict(torch_dcp(step))),
     }
 
 
@@ -88,7 +112,7 @@ def put(root: Path, form: str, step: int) -> Path:
 @pytest.mark.parametrize("form", FORMS)
 def test_whole_ones_are_found(form: str, beside: bool, tmp_path: Path) -> None:
     layout = saves(100)[form][0]
-    if beside or layout == "OpenRLHF":
+    if beside or layout in WAIT_FOR_ANOTHER:
         put(tmp_path, form, 50)
     put(tmp_path, form, 100)
     assert problems(tmp_path, layout)[100] is None
@@ -149,7 +173,7 @@ def test_any_file_taken_away_it_is_torn(form: str, tmp_path: Path) -> None:
     layout, files = saves(100)[form]
     for beside in (False, True):
         root = tmp_path / str(beside)
-        if beside or layout == "OpenRLHF":
+        if beside or layout in WAIT_FOR_ANOTHER:
             put(root, form, 50)
         for name in files:
             folder = put(root, form, 100)

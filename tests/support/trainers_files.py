@@ -30,8 +30,10 @@ def states(**numbers: int) -> bytes:
     return torch_file(pickle.dumps({"module": {"w": [0.5]}, **numbers, "ds_version": "0.19.8"}, protocol=2))
 
 
-def dcp_metadata(shards: Mapping[str, int]) -> bytes:
+def dcp_metadata(shards: Mapping[str, int], first: str = "model") -> bytes:
     """A ``.metadata`` as torch.distributed.checkpoint writes it: two pieces in each shard, of so many bytes.
+
+    ``first``: how the names of what is in them begin.
 
     The pickle names torch's classes; ours stand in for them while it is made, so that no torch is needed.
     """
@@ -52,7 +54,7 @@ def dcp_metadata(shards: Mapping[str, int]) -> bytes:
     storage = {}
     for shard, size in shards.items():
         for at, (offset, length) in enumerate(((0, size // 2), (size // 2, size - size // 2))):
-            index = make("MetadataIndex", fqn=f"model.{shard}.{at}", offset=None, index=at)
+            index = make("MetadataIndex", fqn=f"{first}.{shard}.{at}", offset=None, index=at)
             storage[index] = make("_StorageInfo", relative_path=shard, offset=offset, length=length)
     metadata = make("Metadata", state_dict_metadata={}, storage_data=storage, version="1.0")
     with mock.patch.dict(sys.modules, modules):
@@ -126,14 +128,46 @@ def nemo(step: int) -> Files:
     }
 
 
+def megatron(folder: str = "", common: bool = True) -> dict[str, bytes]:
+    """What Megatron's dist_checkpointing leaves; ``common``: with a file of what all ranks share."""
+    at = f"{folder}/" if folder else ""
+    shards = sharded(folder)
+    if common:
+        return {f"{at}common.pt": torch_file(), **shards, f"{at}metadata.json": b"{}"}
+    sizes = {name.rpartition("/")[2]: len(data) for name, data in shards.items() if "distcp" in name}
+    shards[f"{at}.metadata"] = dcp_metadata(sizes, "common_state/shard_0_1")
+    return {**shards, f"{at}metadata.json": b"{}"}
+
+
+def slime(step: int) -> Files:
+    """Below ``iter_<NNNNNNN>``; the state of the data lies beside it."""
+    return megatron(common=False)
+
+
+def torch_dcp(step: int) -> Files:
+    return {**sharded(""), "train_state.json": json.dumps({"step": step}).encode()}
+
+
 FOLDERS = {
     "Plain": "step-{}",
     "HuggingFace": "checkpoint-{}",
     "Verl": "global_step_{}",
     "OpenRLHF": "_actor/global_step{}",
     "NeMoRL": "step_{}",
+    "Slime": "iter_{:07}",
+    "TorchDCP": "step-{}",
 }
-MAKERS = {"Plain": plain, "HuggingFace": hugging_face, "Verl": verl, "OpenRLHF": openrlhf, "NeMoRL": nemo}
+MAKERS = {
+    "Plain": plain,
+    "HuggingFace": hugging_face,
+    "Verl": verl,
+    "OpenRLHF": openrlhf,
+    "NeMoRL": nemo,
+    "Slime": slime,
+    "TorchDCP": torch_dcp,
+}
+# Their newest checkpoint alone tells nothing of what is still to come beside it.
+WAIT_FOR_ANOTHER = ("OpenRLHF", "TorchDCP")
 
 
 def write(folder: Path, files: Files) -> Path:
@@ -147,6 +181,9 @@ def write(folder: Path, files: Files) -> Path:
 def save(root: Path, layout: str, step: int, files: Files | None = None) -> Path:
     """A whole checkpoint of a step, as its trainer leaves it; returns its folder."""
     folder = write(root / FOLDERS[layout].format(step), MAKERS[layout](step) if files is None else files)
+    if layout == "Slime":
+        write(root, {f"rollout/global_dataset_state_dict_{step}.pt": torch_file()})
+        (root / "latest_checkpointed_iteration.txt").write_text(str(step))
     if layout == "OpenRLHF":
         (root / "_actor" / "latest").write_text(f"global_step{step}")
     if layout == "Verl":

@@ -24,8 +24,9 @@ def archive(size: int = 3000, seed: int = 0) -> bytes:
     return buffer.getvalue()
 
 
-def states(size: int, **numbers: int) -> bytes:
-    """What torch.save writes of a dictionary with numbers in it, as DeepSpeed's model states have them."""
+def states(size: int, **numbers: int | bool) -> bytes:
+    """What torch.save writes of a dictionary with numbers in it, as DeepSpeed's model states have them, and
+    the Trainer's arguments."""
     buffer = io.BytesIO()
     said = pickle.dumps({"module": {}, **numbers}, protocol=2)  # torch.save's protocol
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as out:
@@ -71,12 +72,15 @@ def _classes(*names: str) -> Iterator[list[type]]:
         sys.modules.update(before)
 
 
-def distributed(world: int, step: int, per_rank: int = 2) -> tuple[dict[int, dict[str, bytes]], bytes]:
+def distributed(
+    world: int, step: int, per_rank: int = 2, first: str = "layer"
+) -> tuple[dict[int, dict[str, bytes]], bytes]:
     """What torch.distributed.checkpoint.save writes: each rank's ``__<r>_0.distcp``, and ``.metadata``.
 
     Follows torch 2.15.0, torch/distributed/checkpoint/filesystem.py: `_FileSystemWriter.write_data` (files
     ``__<rank>_<n>.distcp``, one item behind the other) and `finish` (a pickled `Metadata` with
-    `storage_data`: index -> `_StorageInfo(relative_path, offset, length)`).
+    `storage_data`: index -> `_StorageInfo(relative_path, offset, length)`). ``first``: how the names of what
+    is saved begin.
     """
     prefix = "torch.distributed.checkpoint"
     wanted = (
@@ -91,7 +95,7 @@ def distributed(world: int, step: int, per_rank: int = 2) -> tuple[dict[int, dic
             name, content = f"__{rank}_0.distcp", b""
             for item in range(per_rank):
                 piece = archive(900 + 40 * item, seed=step)
-                key = index(fqn=f"layer.{rank}.{item}", offset=None, index=None)
+                key = index(fqn=f"{first}.{rank}.{item}", offset=None, index=None)
                 storage[key] = info(relative_path=name, offset=len(content), length=len(piece))
                 content += piece
             files[rank] = {name: content}

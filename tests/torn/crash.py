@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,15 +47,17 @@ class Rank:
         if self.leads:
             os.write(self.began, b"x")
 
-    def saved(self, step: int, *folders: Path) -> None:
-        """The save call has returned on this rank. Once it has on all: what is there is the truth."""
+    def saved(self, step: int, *folders: Path, beside: Sequence[Path] = ()) -> None:
+        """The save call has returned on this rank. Once it has on all: what is there is the truth.
+
+        ``beside``: single files that are part of it.
+        """
         self.wait()
         if not self.leads:
             return
         found = {
             path.relative_to(self.folder).as_posix(): path.stat().st_size
-            for folder in folders
-            for path in folder.rglob("*")
+            for path in (*(path for folder in folders for path in folder.rglob("*")), *beside)
             if path.is_file()
         }
         if self.client is not None:  # which is part of the save: what it has not been told yet is not over

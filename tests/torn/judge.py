@@ -14,7 +14,7 @@ from controller.checkpoints.errors import AccessError
 from controller.checkpoints.request import Request
 from tests.torn.crash import OWNER, Crash, files_below
 
-_STEP = re.compile(r"(?:checkpoint-|global_step_?|step[_-])(\d+)$")
+_STEP = re.compile(r"(?:checkpoint-|global_step_?|step[_-]|iter_)(\d+)(?:_hf)?$")
 
 
 Files = dict[str, tuple[int, bool]]  # name without its step -> bytes, and whether it is whole JSON
@@ -136,11 +136,15 @@ def files_of(folder: Path, step: int) -> dict[str, int]:
         if match and int(match[1]) == step and "tmp" not in one.name:
             top = one.relative_to(folder).as_posix()
             found |= {f"{top}/{name}": size for name, size in files_below(one).items()}
+    for one in folder.glob(f"rollout/*_{step}.pt"):  # of slime
+        found[one.relative_to(folder).as_posix()] = one.stat().st_size
     return found
 
 
 def _inside(layout: str, name: str) -> str:
-    return name if layout == "OpenRLHF" else name.partition("/")[2]
+    if layout in ("OpenRLHF", "Slime"):
+        return name.replace("best_global_step", "global_step")
+    return name.partition("/")[2]
 
 
 def _finished(there: Files, models: Iterable[Mapping[str, int]]) -> bool:
@@ -156,7 +160,7 @@ def _finished(there: Files, models: Iterable[Mapping[str, int]]) -> bool:
 
 
 def _bare(name: str) -> str:
-    return re.sub(r"(checkpoint-|global_step_?|step[_-])\d+", r"\1N", name)
+    return re.sub(r"(checkpoint-|global_step_?|step[_-]|iter_|state_dict_)\d+", r"\1N", name)
 
 
 def _is_json(path: Path) -> bool:

@@ -50,14 +50,14 @@ def remove(folder: Path, rank: Rank) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _distributed(folder: Path, rank: Rank, step: int) -> None:
+def _distributed(folder: Path, rank: Rank, step: int, first: str = "layer") -> None:
     """torch.distributed.checkpoint.save: all ranks write, then the first one writes the metadata.
 
     torch 2.15.0, distributed/checkpoint/state_dict_saver.py `_save_state_dict`: `all_reduce("write",
     write_data, finish_checkpoint)`: the metadata is written when every rank has reported.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    files, metadata = content.distributed(rank.world, step)
+    files, metadata = content.distributed(rank.world, step, first=first)
     for name, data in files[rank.rank].items():
         write(folder / name, data)
     rank.wait()
@@ -69,12 +69,18 @@ def _distributed(folder: Path, rank: Rank, step: int) -> None:
 # -- Hugging Face Trainer
 
 
-def hugging_face(weights: Callable[[Path, Rank, int], None], optimizer: bool = True) -> Saver:
+def hugging_face(
+    weights: Callable[[Path, Rank, int], None],
+    optimizer: bool = True,
+    only_model: bool = False,
+    last: Callable[[Path, Rank], None] = lambda folder, rank: None,
+) -> Saver:
     """transformers 5.23.0, trainer.py `Trainer._save_checkpoint` (lines 3355-3422) and trainer_utils.py
     `rotate_checkpoints` (342-387), which comes before the callbacks hear of the save.
 
     Model, config, tokenizer and training_args.bin, optimizer, scheduler, every rank's random state with no
-    barrier behind it, trainer_state.json; then rotation by age (save_total_limit=3).
+    barrier behind it, trainer_state.json; then rotation by age (save_total_limit=3). ``only_model``:
+    save_only_model. ``last``: what a trainer derived from it writes afterwards.
     """
 
     def save(rank: Rank) -> None:
@@ -84,21 +90,38 @@ def hugging_face(weights: Callable[[Path, Rank, int], None], optimizer: bool = T
             folder.mkdir(exist_ok=True)
             rank.wait()
             weights(folder, rank, step)
-            if rank.leads and optimizer:
+            if rank.leads and optimizer and not only_model:
                 write(folder / "optimizer.pt", content.archive(6000))
-            if rank.leads:
+            if rank.leads and not only_model:
                 write(folder / "scheduler.pt", content.archive(800))
             name = f"rng_state_{rank.rank}.pth" if rank.world > 1 else "rng_state.pth"
-            write(folder / name, content.archive(1200))
+            if not only_model:
+                write(folder / name, content.archive(1200))
             if rank.leads:
                 log = [{"loss": 0.5, "step": s} for s in range(10, step + 1, 10)]
                 write(folder / "trainer_state.json", content.text({"global_step": step, "log_history": log}))
                 kept = sorted(rank.folder.glob("checkpoint-*"), key=lambda p: p.stat().st_mtime)
                 for old in kept[:-3]:
                     remove(old, rank)
+            last(folder, rank)
             rank.saved(step, folder)
 
     return save
+
+
+def _entropy(folder: Path, rank: Rank) -> None:
+    """trl 1.16.0, trainer/grpo_trainer.py `_save_checkpoint` (3385-3395), use_adaptive_entropy."""
+    if rank.leads:
+        state = {"entropy_coef": 0.1, "last_world_entropy": 0.5}
+        write(folder / "entropy_ctrl_state.json", content.text(state))
+
+
+def _with_entropy(folder: Path, rank: Rank, step: int) -> None:
+    """The arguments say that the entropy's state will follow (grpo_config.py:886)."""
+    _plain_weights(folder, rank, step)
+    if rank.leads:
+        arguments = content.states(5000, num_processes=rank.world, use_adaptive_entropy=True)
+        write(folder / "training_args.bin", arguments)
 
 
 def _beside(folder: Path, step: int) -> None:
@@ -147,6 +170,30 @@ def _fsdp_weights(folder: Path, rank: Rank, step: int) -> None:
     _distributed(folder / "optimizer_0", rank, step)
 
 
+def _fsdp_full_weights(folder: Path, rank: Rank, step: int) -> None:
+    """The same, FULL_STATE_DICT: transformers' `save_model` as for any model, then one file each of the model
+    and the optimizer by the first rank (fsdp_utils.py:154-160, 330-338)."""
+    _plain_weights(folder, rank, step)
+    rank.wait()  # the optimizer's state is gathered
+    if rank.leads:
+        write(folder / "pytorch_model_fsdp.bin", content.archive(4000))
+        write(folder / "optimizer.bin", content.archive(6000))
+
+
+def _fsdp_local_weights(folder: Path, rank: Rank, step: int) -> None:
+    """The same, LOCAL_STATE_DICT: a file of the model by each rank (fsdp_utils.py:162-171), the optimizer by
+    torch.distributed.checkpoint (339-352)."""
+    write(folder / f"pytorch_model_fsdp_rank{rank.rank}.bin", content.archive(4000))
+    _distributed(folder / "optimizer_0", rank, step)
+
+
+def _fsdp_rank_weights(folder: Path, rank: Rank, step: int) -> None:
+    """The same, SHARDED_STATE_DICT with use_dcp=False: a file of each rank, of model and optimizer, with no
+    barrier (fsdp_utils.py:186-191, 353-358)."""
+    write(folder / f"pytorch_model_fsdp_0_rank{rank.rank}.bin", content.archive(4000))
+    write(folder / f"optimizer_0_rank{rank.rank}.bin", content.archive(6000))
+
+
 def _zero_weights(stage: int) -> Callable[[Path, Rank, int], None]:
     """deepspeed 0.19.8, runtime/engine.py `DeepSpeedEngine.save_checkpoint` (4869-4964): model states by the
     first rank (ZeRO-3: by every rank), optimizer states by every rank, the recovery script and ``latest`` by
@@ -187,10 +234,11 @@ def _deepspeed(folder: Path, rank: Rank, tag: str, stage: int) -> None:
 # -- verl
 
 
-def verl(role: Callable[[Path, Rank, int], None]) -> Saver:
-    """verl 0.9.1, trainer/ppo/ray_trainer.py `RayPPOTrainer._save_checkpoint` (983-1050): actor, then critic,
-    data.pt, the tracker file; rotation of utils/checkpoint/checkpoint_manager.py takes roles' folders:
-    `ensure_checkpoint_capacity` before, `register_checkpoint` after each role's save, three are kept.
+def verl(role: Callable[[Path, Rank, int], None], queue: bool = False) -> Saver:
+    """verl 0.9.1, trainer/ppo/v1/trainer_base.py `_save_checkpoint` (948-1030): actor, then critic, data.pt,
+    the transfer queue (``queue``: modes other than sync), the tracker file; rotation of
+    utils/checkpoint/checkpoint_manager.py takes roles' folders: `ensure_checkpoint_capacity` before,
+    `register_checkpoint` after each role's save, three are kept.
     """
 
     def save(rank: Rank) -> None:
@@ -214,10 +262,31 @@ def verl(role: Callable[[Path, Rank, int], None]) -> Saver:
                 del paths[:-3]
             if rank.leads:
                 write(folder / "data.pt", content.archive(900))
+                if queue:
+                    _transfer_queue(folder)
                 write(rank.folder / "latest_checkpointed_iteration.txt", str(step).encode())
             rank.saved(step, folder)
 
     return save
+
+
+def _transfer_queue(folder: Path) -> None:
+    """TransferQueue 0.1.11, interface.py `save_checkpoint` (1004-1083): all into a folder of another name,
+    metadata.json last, then a rename."""
+    draft = folder / "transfer_queue.tmp"
+    (draft / "storage_units").mkdir(parents=True)
+    write(draft / "controller_state.pkl", b"\x80\x05}q\x00." * 80)
+    write(draft / "storage_units" / "su_0_a1.pkl", b"\x80\x05}q\x00." * 200)
+    write(draft / "storage_units" / "storage_unit_info.json", content.text({"units": 1}))
+    write(draft / "metadata.json", content.text({"storage_saved": True}))
+    draft.rename(folder / "transfer_queue")
+
+
+def _verl_lora(folder: Path, rank: Rank, step: int) -> None:
+    """The same manager with LoRA: lora_train_meta.json after fsdp_config.json (417), then a barrier."""
+    _verl_fsdp(folder, rank, step)
+    if rank.leads:
+        write(folder / "lora_train_meta.json", content.text({"r": 8, "lora_alpha": 16}))
 
 
 def _verl_fsdp(folder: Path, rank: Rank, step: int) -> None:
@@ -236,14 +305,15 @@ def _hugging_face_config(folder: Path) -> None:
     write(folder / "tokenizer.json", content.text({"version": "1.0"}))
 
 
-def _megatron(folder: Path, rank: Rank, step: int) -> None:
-    """megatron-core 0.14, dist_checkpointing/serialization.py `save` with the torch_dist strategy: common.pt,
-    shards, .metadata, and metadata.json last, by the first rank."""
+def _megatron(folder: Path, rank: Rank, step: int, common: bool = True) -> None:
+    """megatron-core 0.14, dist_checkpointing/serialization.py `save` with the torch_dist strategy: common.pt
+    (in versions of 2026 an object in the shards instead), shards, .metadata, and metadata.json last, by the
+    first rank."""
     folder.mkdir(parents=True, exist_ok=True)
     rank.wait()
-    if rank.leads:
+    if rank.leads and common:
         write(folder / "common.pt", content.archive(900))
-    _distributed(folder, rank, step)
+    _distributed(folder, rank, step, "layer" if common else "common_state/shard_0_1")
     if rank.leads:
         backend = {"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch"}
         write(folder / "metadata.json", content.text(backend))
@@ -335,6 +405,51 @@ def open_rlhf(critic: bool) -> Saver:
     return save
 
 
+def open_rlhf_best(critic: bool) -> Saver:
+    """openrlhf 0.11.2, trainer/ppo_trainer.py `save_best_checkpoint` (337-372) and `save_ckpt` as above: the
+    former best is taken away, the new one saved under ``best_global_step<N>``; every other save is a regular
+    one."""
+
+    def save(rank: Rank) -> None:
+        rank.begin()
+        for step in itertools.count(1):
+            tag = f"best_global_step{step}" if step % 2 else f"global_step{step}"
+            roles = [rank.folder / "_actor", *([rank.folder / "_critic"] if critic else [])]
+            for role in roles:
+                if rank.leads:
+                    role.mkdir(exist_ok=True)
+                    kept = sorted((p for p in role.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
+                    best = [p for p in kept if p.name.startswith("best")]
+                    for old in best if step % 2 else [p for p in kept if p not in best][:-2]:
+                        remove(old, rank)
+                rank.wait()
+                _deepspeed_of_openrlhf(role, rank, tag)
+                if rank.leads:
+                    write(role / tag / "metric.json", content.text({"metric_value": 0.5, "metric_key": "x"}))
+                rank.wait()
+            rank.saved(step, *(role / tag for role in roles))
+
+    return save
+
+
+def open_rlhf_exported(rank: Rank) -> None:
+    """openrlhf 0.11.2, trainer/ray/ppo_actor.py `save_checkpoint` (661-683) with save_hf and disable_ds:
+    utils/deepspeed/deepspeed.py `save_model` (533-597): config, weights, the config again, tokenizer. Nothing
+    rotates them."""
+    rank.begin()
+    for step in itertools.count(1):
+        folder = rank.folder / f"global_step{step}_hf"
+        if rank.leads:
+            folder.mkdir()
+            write(folder / "config.json", content.text({"model_type": "llama"}))
+            write(folder / "generation_config.json", content.text({"eos_token_id": 2}))
+            replace(folder / "model.safetensors", content.safetensors(seed=step), ".abc123")
+            write(folder / "config.json", content.text({"model_type": "llama"}))
+            write(folder / "tokenizer_config.json", content.text({"tokenizer_class": "LlamaTokenizer"}))
+            write(folder / "tokenizer.json", content.text({"version": "1.0"}))
+        rank.saved(step, folder)
+
+
 def _deepspeed_of_openrlhf(role: Path, rank: Rank, tag: str) -> None:
     """deepspeed 0.19.8 as above, ZeRO-2; the script and ``latest`` lie beside the tags."""
     _deepspeed(role, rank, tag, stage=2)
@@ -343,10 +458,27 @@ def _deepspeed_of_openrlhf(role: Path, rank: Rank, tag: str) -> None:
 # -- NeMo-RL
 
 
-def nemo_rl(rank: Rank) -> None:
+def nemo_rl(policy: Callable[[Path, Rank, int], None]) -> Saver:
     """NeMo-RL (snapshot of 22 Aug 2026), utils/checkpoint.py `CheckpointManager`: `init_tmp_checkpoint`, the
     policy's distributed checkpoint, `finalize_checkpoint`: rename (an old one of the step is moved aside),
     then `remove_old_checkpoints` (keep_top_k=2)."""
+    return lambda rank: _nemo_rl(rank, policy)
+
+
+def _nemo_dcp(folder: Path, rank: Rank, step: int) -> None:
+    _distributed(folder / "weights", rank, step)
+    _distributed(folder / "optimizer", rank, step)
+
+
+def _nemo_megatron(folder: Path, rank: Rank, step: int) -> None:
+    """megatron-bridge: one iteration, 0, with its own settings beside the shards."""
+    _megatron(folder / "weights" / "iter_0000000", rank, step, common=False)
+    if rank.leads:
+        write(folder / "weights" / "iter_0000000" / "run_config.yaml", b"model: {}\n" * 20)
+        write(folder / "weights" / "latest_checkpointed_iteration.txt", b"0")
+
+
+def _nemo_rl(rank: Rank, policy: Callable[[Path, Rank, int], None]) -> None:
     rank.begin()
     for step in itertools.count(1):
         draft = rank.folder / f"tmp_step_{step}"
@@ -355,8 +487,7 @@ def nemo_rl(rank: Rank) -> None:
             write(draft / "training_info.json", content.text({"step": step, "val_reward": 0.5}))
             write(draft / "config.yaml", b"policy: {}\n" * 30)
         rank.wait()
-        _distributed(draft / "policy" / "weights", rank, step)
-        _distributed(draft / "policy" / "optimizer", rank, step)
+        policy(draft / "policy", rank, step)
         if rank.leads:
             write(draft / "train_dataloader.pt", content.archive(900))
             draft.rename(rank.folder / f"step_{step}")
@@ -364,6 +495,61 @@ def nemo_rl(rank: Rank) -> None:
             for old in kept[:-2]:
                 remove(old, rank)
         rank.saved(step, rank.folder / f"step_{step}")
+
+
+# -- slime
+
+
+def slime(fsdp: bool) -> Saver:
+    """slime (snapshot of 2026), train.py: the actor's `save_model`, then the data's state
+    (rollout/data_source.py `save`); of Megatron's save the tracker comes last, of that of FSDP
+    (backends/fsdp_utils/checkpoint.py `save`) rng.pt, meta.json by a rename, the tracker. Then
+    `cleanup_old_checkpoints` (backends/megatron_utils/checkpoint.py), three kept."""
+
+    def save(rank: Rank) -> None:
+        rank.begin()
+        for step in itertools.count(1):
+            folder = rank.folder / f"iter_{step:07}"
+            state = rank.folder / "rollout" / f"global_dataset_state_dict_{step}.pt"
+            if fsdp:
+                _distributed(folder, rank, step)
+            else:
+                _megatron(folder, rank, step, common=False)
+            if rank.leads:
+                if fsdp:
+                    write(folder / "rng.pt", content.archive(900))
+                    replace(folder / "meta.json", content.text({"iteration": step}))
+                write(rank.folder / "latest_checkpointed_iteration.txt", str(step).encode())
+                for old in sorted(rank.folder.glob("iter_*"))[:-3]:
+                    remove(old, rank)
+                state.parent.mkdir(exist_ok=True)
+                write(state, content.archive(700))
+            rank.saved(step, folder, beside=[state])
+
+    return save
+
+
+# -- torch.distributed.checkpoint alone
+
+
+def torch_dcp(more: bool) -> Saver:
+    """torchtitan 0.3.0, components/checkpointer: `dcp.save` into step-<N>, then the oldest are purged
+    (keep_latest_k=3). ``more``: a plain loop, that writes a file of its own beside the shards, afterwards."""
+
+    def save(rank: Rank) -> None:
+        rank.begin()
+        for step in itertools.count(1):
+            folder = rank.folder / f"step-{step}"
+            _distributed(folder, rank, step)
+            if rank.leads:
+                if more:
+                    write(folder / "train_state.json", content.text({"step": step}))
+                kept = sorted(rank.folder.glob("step-*"), key=lambda p: int(p.name.rpartition("-")[2]))
+                for old in kept[:-3]:
+                    remove(old, rank)
+            rank.saved(step, folder)
+
+    return save
 
 
 # -- Plain
@@ -401,13 +587,30 @@ def _variants() -> Mapping[str, Variant]:
         Variant(hf, "fsdp", hugging_face(_fsdp_weights, optimizer=False), world=3),
         Variant(hf, "zero2", hugging_face(_zero_weights(2), optimizer=False), world=3),
         Variant(hf, "zero3", hugging_face(_zero_weights(3), optimizer=False), world=3),
+        Variant(hf, "model-only", hugging_face(_plain_weights, only_model=True)),
+        Variant(hf, "fsdp-full", hugging_face(_fsdp_full_weights, optimizer=False), world=3),
+        Variant(hf, "fsdp-local", hugging_face(_fsdp_local_weights, optimizer=False), world=3),
+        Variant(hf, "fsdp-no-dcp", hugging_face(_fsdp_rank_weights, optimizer=False), world=3),
+        Variant(hf, "entropy", hugging_face(_with_entropy, last=_entropy)),
         Variant(verls, "fsdp", verl(_verl_fsdp), world=3, horizon=0.7),
         Variant(verls, "megatron-v1", verl(_verl_megatron_1), world=2, horizon=0.7),
         Variant(verls, "megatron-v2", verl(_verl_megatron_2(bridge=False)), world=2, horizon=0.7),
         Variant(verls, "megatron-v2-bridge", verl(_verl_megatron_2(bridge=True)), world=2, horizon=0.7),
+        Variant(verls, "lora", verl(_verl_lora), world=3, horizon=0.7),
+        Variant(verls, "queue", verl(_verl_fsdp, queue=True), world=3, horizon=0.7),
+        Variant(
+            verls, "megatron-v2-queue", verl(_verl_megatron_2(bridge=False), queue=True), world=2, horizon=0.7
+        ),
         Variant("OpenRLHF", "actor-critic", open_rlhf(critic=True), world=3),
         Variant("OpenRLHF", "actor", open_rlhf(critic=False), world=3),
-        Variant("NeMoRL", "dcp", nemo_rl, world=3),
+        Variant("OpenRLHF", "best", open_rlhf_best(critic=True), world=3, horizon=0.4),
+        Variant("OpenRLHF", "exported", open_rlhf_exported),
+        Variant("NeMoRL", "dcp", nemo_rl(_nemo_dcp), world=3),
+        Variant("NeMoRL", "megatron", nemo_rl(_nemo_megatron), world=3),
+        Variant("Slime", "megatron", slime(fsdp=False), world=3),
+        Variant("Slime", "fsdp", slime(fsdp=True), world=3),
+        Variant("TorchDCP", "shards", torch_dcp(more=False), world=3),
+        Variant("TorchDCP", "more", torch_dcp(more=True), world=3),
         Variant("Plain", "example", plain),
     ]
     return {f"{one.layout}/{one.name}": one for one in found}

@@ -19,7 +19,7 @@ from tests.torn.halves import files
 from tests.torn.real_names import REAL
 from tests.torn.savers import VARIANTS
 
-KILLS = 2  # of each way of writing; the command has 200
+KILLS = 1  # of each way of writing; the command has 200
 
 
 # row 3

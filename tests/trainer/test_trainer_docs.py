@@ -6,10 +6,8 @@ import json
 import re
 import signal
 import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace as Namespace
 from typing import Any
 
 import pytest
@@ -22,16 +20,12 @@ from evalstop_client.client import EvalStopClient
 from examples.trainer.checkpoints import CheckpointFolder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "trainer-contract.md").read_text()
-LOOP, PAIRED, CALLBACK, VERL = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+LOOP, PAIRED = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
 def _world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """The module as a user has it, a stand-in for transformers, a run file, the handlers afterwards."""
-    monkeypatch.setitem(sys.modules, "evalstop_client", evalstop_client)
-    transformers = types.ModuleType("transformers")
-    transformers.TrainerCallback = object  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    """A run file, and the handlers afterwards."""
     monkeypatch.setenv("EVALSTOP_RUN_DIR", str(tmp_path))
     monkeypatch.delenv("JOB_COMPLETION_INDEX", raising=False)
     ask(tmp_path)
@@ -144,90 +138,6 @@ def test_the_paired_example_keeps_the_contract(tmp_path: Path) -> None:
     assert loaded == [50, 60]
     assert [p.score for p in points] == [0.375, 0.875, 1.375, 1.875]
     assert [p.paired for p in points] == [None, Paired(50, 2, -0.875, 0.03125), None, None]
-
-
-class HuggingFaceLoop:
-    """The order in which the Hugging Face Trainer calls its callbacks: evaluate comes before save."""
-
-    def __init__(self, callback: Any, every: int, steps: int) -> None:
-        self.callback, self.every = callback, every
-        self.state = Namespace(global_step=0, max_steps=steps, is_world_process_zero=True)
-        self.control = Namespace(should_evaluate=False, should_save=False, should_training_stop=False)
-        self.args = Namespace(distributed_state=Namespace(wait_for_everyone=lambda: None))
-
-    def call(self, event: str, **more: object) -> None:
-        getattr(self.callback, event)(self.args, self.state, self.control, **more)
-
-    def train(self, run_dir: Path) -> None:
-        self.args.output_dir = str(run_dir / "out")
-        self.call("on_train_begin")
-        while self.state.global_step < self.state.max_steps and not self.control.should_training_stop:
-            self.call("on_step_begin")
-            self.state.global_step += 1
-            if self.state.global_step == 23:
-                ask(run_dir, id=7, evaluate=True)
-            if self.state.global_step == 35:
-                ask(run_dir, id=8, stop=True)
-            due = self.state.global_step % self.every == 0
-            self.control.should_evaluate = self.control.should_save = due
-            self.call("on_step_end")
-            if self.control.should_evaluate:
-                self.call("on_evaluate", metrics={"eval_reward": self.state.global_step / 10})
-            if self.control.should_save:
-                folder = run_dir / "out" / f"checkpoint-{self.state.global_step}"
-                folder.mkdir(parents=True)
-                (folder / "trainer_state.json").write_text("{}")
-                self.call("on_save")
-        self.call("on_train_end")
-
-
-def test_the_hugging_face_callback_keeps_the_contract(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    namespace: dict[str, Any] = {}
-    exec(CALLBACK, namespace)
-    with client() as c:
-        c.close()
-        unsaved: list[int] = []
-        report = c.report_eval
-
-        def spy(metric: str, step: int, *rest: Any) -> bool:
-            if parse(c.exposition(), metric).checkpoint_step != step:
-                unsaved.append(step)
-            return report(metric, step, *rest)
-
-        monkeypatch.setattr(c, "report_eval", spy)
-        callback = namespace["EvalStopCallback"]("eval_reward", c)
-        HuggingFaceLoop(callback, every=10, steps=100).train(tmp_path)
-        view = parse(c.exposition(), "eval_reward")
-        assert [(p.step, p.score) for p in view.points] == [(10, 1.0), (20, 2.0), (23, 2.3), (30, 3.0)]
-        assert unsaved == [23]  # asked for between two saves
-        assert (view.checkpoint_step, view.step, view.total_steps) == (35, 35, 100)
-        assert view.request_served == 7
-        monkeypatch.setattr(namespace["time"], "sleep", lambda seconds: None)
-        with pytest.raises(SystemExit) as left:
-            callback.exit_if_stopped()
-        assert left.value.code == 143
-        assert c.resume_path(tmp_path / "out") == str(tmp_path / "out" / "checkpoint-35")
-        assert parse(c.exposition(), "eval_reward").request_served == 8
-
-
-def test_the_verl_wrapper_keeps_the_contract() -> None:
-    namespace: dict[str, Any] = {}
-    exec(VERL, namespace)
-    logged = []
-    tracking = Namespace(log=lambda data, step: logged.append((step, data)))
-    metric = "val-core/gsm8k/acc/mean@8"
-    with client() as c:
-        c.close()
-        namespace["instrument"](tracking, [metric], 100, c)
-        tracking.log(data={"critic/score/mean": 0.5}, step=1)
-        tracking.log({"critic/score/mean": 0.75, metric: 0.625}, 2)
-        view = parse(c.exposition(), metric)
-        c.close()
-    assert [step for step, _ in logged] == [1, 2]
-    assert [(p.step, p.score) for p in view.points] == [(2, 0.625)]
-    assert (view.step, view.total_steps, view.proxy) == (2, 100, 0.75)
 
 
 def test_the_table_names_every_sample() -> None:

@@ -819,6 +819,11 @@ def _records(place: Path) -> list[Saved]:
     return found
 
 
+def saved_names(location: Location) -> frozenset[str]:
+    """Return the names of the checkpoints that the location has save records of."""
+    return frozenset(record.name for record in _records(Path(location)))
+
+
 def _write_record(place: Path, record: Saved) -> None:
     """Publish a record: whole or not at all, and durable."""
     saves = place / SAVES_FOLDER

@@ -2,10 +2,10 @@
 
 ``FileSystemWriter.finish`` (torch/distributed/checkpoint/filesystem.py, 2.15) writes ``.metadata`` after
 every rank has written, as a pickle of ``Metadata``: ``storage_data`` maps each piece to a ``_StorageInfo``
-with
-``relative_path``, ``offset`` and ``length`` in bytes. Megatron's ``dist_checkpointing`` writes the same,
-beside
-``common.pt`` before and ``metadata.json`` after it.
+with ``relative_path``, ``offset`` and ``length`` in bytes. Megatron's ``dist_checkpointing`` writes the same,
+and ``metadata.json`` after it. What all ranks share it writes to ``common.pt`` before the shards, or, in
+versions of 2026, into them, as an object ``common_state`` (NeMo-RL, nemo_rl/utils/checkpoint.py
+`get_resume_paths`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from controller.bounded import shown
+from controller.checkpoints.completeness import streams
 from controller.checkpoints.completeness.pickles import Inert, PickleProblem, load
 from controller.checkpoints.completeness.ranks import DIGITS
 from controller.checkpoints.weights import Content
@@ -24,6 +25,7 @@ EXACT_LIMIT = 4 << 20  # bytes of metadata that are built as objects, about 25 t
 _BYTES_MOST = 1 << 62  # of a file; a number in a pickle may have any length
 PIECE = 1 << 20  # bytes scanned at a time where it is larger
 SHARD = re.compile(rf"__(?P<rank>{DIGITS})_{DIGITS}\.distcp")
+_COMMON = re.compile(rb"(common_state)/")  # Megatron's name of the object, with that of its part
 _SHARD_BYTES = re.compile(rb"__\d{1,9}_\d{1,9}\.distcp")
 
 
@@ -54,11 +56,20 @@ def problem(content: Content, folder: str) -> str | None:
             return f"{at}{name} is missing ({at}{METADATA} lists it)"
         if sizes[at + name] < length:
             return f"{at}{name} has {sizes[at + name]} of {length} bytes"
-    if f"{at}metadata.json" not in sizes and f"{at}common.pt" in sizes:
+    ended, common = f"{at}metadata.json" in sizes, f"{at}common.pt" in sizes
+    if ended and common:
+        return None
+    inside = any(streams.matches(content, at + METADATA, _COMMON))
+    if not ended and (common or inside):
         return f"no {at}metadata.json: Megatron writes it last, so the save is not finished"
-    if f"{at}metadata.json" in sizes and f"{at}common.pt" not in sizes:
+    if ended and not inside:
         return f"{at}common.pt is missing: Megatron writes it before the shards"
     return None
+
+
+def megatron(content: Content, folder: str) -> bool:
+    """Return whether the shards in a folder are Megatron's, which ends a save with ``metadata.json``."""
+    return (f"{folder}/metadata.json" if folder else "metadata.json") in content.files()
 
 
 def world_size(content: Content, folder: str) -> int | None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from controller.checkpoints.completeness.pickles import small_number
+from controller.checkpoints.completeness.pickles import flag, small_number
 from controller.checkpoints.completeness.ranks import DIGITS, first_missing
 from controller.checkpoints.weights import Content
 
@@ -89,6 +89,11 @@ def number_in(content: Content, name: str, key: str) -> int | None:
     """Return a whole number of 1 and more that a file of torch.save has under a key; None: not found."""
     found = small_number(_pieces(content, name), key)
     return found if found is not None and 1 <= found <= 1_000_000 else None
+
+
+def flag_in(content: Content, name: str, key: str) -> bool | None:
+    """Return the truth value that a file of torch.save has under a key; None: not found."""
+    return flag(_pieces(content, name), key)
 
 
 def _pieces(content: Content, name: str) -> Iterator[bytes]:

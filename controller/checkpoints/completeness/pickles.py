@@ -118,7 +118,9 @@ def _check_memo(data: bytes) -> None:
 
 _PUTS = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
 
-_NUMBER = rb"(?:q.|r.{4}|\x94)?(?:K(?P<byte>.)|M(?P<short>..)|J(?P<long>.{4}))"
+_MEMO = rb"(?:q.|r.{4}|\x94)?"  # what a pickler puts between a text and what follows it
+_NUMBER = _MEMO + rb"(?:K(?P<byte>.)|M(?P<short>..)|J(?P<long>.{4}))"
+_FLAG = _MEMO + rb"(?P<flag>[\x88\x89])"
 
 
 def small_number(pieces: Iterator[bytes], key: str) -> int | None:
@@ -126,6 +128,21 @@ def small_number(pieces: Iterator[bytes], key: str) -> int | None:
 
     Looks at the opcodes right after the key's text, for pickles too large to be built. None: not found.
     """
+    found = _after(pieces, key, _NUMBER)
+    if found is None:
+        return None
+    raw = found["byte"] or found["short"] or found["long"]
+    return int.from_bytes(raw, "little", signed=found["long"] is not None)
+
+
+def flag(pieces: Iterator[bytes], key: str) -> bool | None:
+    """Return the truth value that a dict in a pickle has under a key, found as `small_number` finds a
+    number."""
+    found = _after(pieces, key, _FLAG)
+    return None if found is None else found["flag"] == pickle.NEWTRUE
+
+
+def _after(pieces: Iterator[bytes], key: str, value: bytes) -> re.Match[bytes] | None:
     name = key.encode()
     sized = (
         rb"(?:X"
@@ -134,13 +151,12 @@ def small_number(pieces: Iterator[bytes], key: str) -> int | None:
         + re.escape(bytes([len(name)]))
         + rb")"
     )
-    pattern = re.compile(sized + re.escape(name) + _NUMBER, re.DOTALL)
+    pattern = re.compile(sized + re.escape(name) + value, re.DOTALL)
     rest = b""
     for piece in pieces:
         data = rest + piece
         found = pattern.search(data)
         if found:
-            raw = found["byte"] or found["short"] or found["long"]
-            return int.from_bytes(raw, "little", signed=found["long"] is not None)
+            return found
         rest = data[-(len(name) + 32) :]
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,22 +16,29 @@ from controller.checkpoints.weights import Content, truncation
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A checkpoint as its names promise it. ``parts``: (prefix inside it, folder in the store)."""
+    """A checkpoint as its names promise it.
+
+    ``parts``: (prefix inside it, folder in the store). ``files``: single files beside those folders, as (name
+    inside it, name in the store).
+    """
 
     step: int
     name: str  # the trainer's own name for it
     parts: tuple[tuple[str, str], ...]
     problem: str | None = None  # known from the names alone
     alone: str | None = None  # why the location, as it is now, does not tell that nothing is to come
+    files: tuple[tuple[str, str], ...] = ()
 
     def content(self, store: Store) -> Folder:
-        return Folder(store, self.parts)
+        return Folder(store, self.parts, self.files)
 
 
 class Folder:
     """A checkpoint's files as one tree, wherever its parts lie. Implements `weights.Content`."""
 
-    def __init__(self, store: Store, parts: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self, store: Store, parts: Sequence[tuple[str, str]], files: Sequence[tuple[str, str]] = ()
+    ) -> None:
         self._store = store
         self._where: dict[str, str] = {}
         self._sizes: dict[str, int] = {}
@@ -40,6 +47,12 @@ class Folder:
                 inside = f"{prefix}/{name}" if prefix else name
                 self._where[inside] = f"{folder}/{name}"
                 self._sizes[inside] = size
+        for inside, name in files:
+            folder, _, last = name.rpartition("/")
+            sizes = store.files(folder)
+            if last not in sizes:
+                raise Vanished(f"{store.path(name)} is not there")
+            self._where[inside], self._sizes[inside] = name, sizes[last]
 
     def files(self) -> Mapping[str, int]:
         return self._sizes
@@ -57,14 +70,27 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When a candidate's files were last written (ns), where the store tells it.
-
-    ``unaltered``: no entry of its folders was added or removed after its newest file was written. A trainer
-    writes what ends a save last, a rotation takes entries away long after that; both times are the store's.
+    """When a candidate's files were last written, and entries of its folders added or removed (ns), where
+    the store tells it. A trainer writes what ends a save last, a rotation takes entries away long after that;
+    both times are the store's.
     """
 
     files: Mapping[str, int]
-    unaltered: bool
+    folders: Mapping[str, int]  # by name inside the checkpoint; "." is its own
+
+    def unaltered(self, *below: str) -> bool:
+        """Return whether no entry of its folders was added or removed after its newest file was written.
+
+        ``below``: of these folders and what lies in them alone; none: of all.
+        """
+        asked = [
+            at
+            for name, at in self.folders.items()
+            if not below or any(f"{name}/".startswith(f"{one}/") for one in below)
+        ]
+        # A store that makes folders' times up (0, or now) says nothing by them.
+        plausible = max(self.folders.values()) >= min(self.files.values())
+        return plausible and max(asked, default=0) <= max(self.files.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +139,14 @@ class Layout(Protocol):
         """Small files beside the content without which the trainer does not find it when resuming."""
         ...
 
+    def fits(self, names: Collection[str]) -> str | None:
+        """Return the file by which a checkpoint's content is known to be of this layout; None: it is not."""
+        ...
+
+    def loads(self, content: Content) -> str:
+        """Return what loads the weights of a whole checkpoint: a call, or the merge that comes before it."""
+        ...
+
 
 class Numbered:
     """Layouts whose checkpoint is one folder named by its step."""
@@ -139,11 +173,14 @@ class Numbered:
         return {}
 
 
-def by_times(times: Times | None) -> str | None:
-    """Return why the folder's own times do not prove that nothing was taken away since the save."""
+def by_times(times: Times | None, *below: str) -> str | None:
+    """Return why the folders' own times do not prove that nothing was taken away since the save.
+
+    ``below``: of these folders and what lies in them alone; none: of all.
+    """
     if times is None:
         return "the store does not tell when something was last removed from a folder"
-    if not times.unaltered:
+    if not times.unaltered(*below):
         return "entries of its folder were added or removed after its last file was written"
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from controller.checkpoints.completeness import dcp, deepspeed, streams
 from controller.checkpoints.completeness.ranks import DIGITS, first_missing
@@ -19,8 +19,9 @@ class HuggingFace(Numbered):
 
     ``Trainer._save_checkpoint`` (transformers 5.23, trainer.py:3355) writes, in this order: the model with
     ``training_args.bin`` (`_save`; not with FSDP's sharded states), optimizer, scheduler, scaler and
-    ``rng_state*.pth`` unless ``save_only_model``, then rank 0 ``trainer_state.json``. Only
-    ``rng_state_<r>.pth`` of the other ranks may come after it. Rotation is ``shutil.rmtree``, in the folder's
+    ``rng_state*.pth`` unless ``save_only_model``, then rank 0 ``trainer_state.json``. After it may come
+    ``rng_state_<r>.pth`` of the other ranks, and FSDP's states of single ranks (LOCAL_STATE_DICT, or
+    accelerate's ``use_dcp=False``), for which no rank waits. Rotation is ``shutil.rmtree``, in the folder's
     own order.
     """
 
@@ -79,10 +80,38 @@ class HuggingFace(Numbered):
         # `_save` writes both, beside weights of every kind but FSDP's own states.
         if (top or deepspeed.folders(content)) and self.arguments not in names:
             return Told(f"{self.arguments} is missing: it is written with every model")
+        # TRL 1.16, trainer/grpo_trainer.py:3391 `_save_checkpoint`: written after all the rest
+        entropy = "entropy_ctrl_state.json"
+        if self.arguments in names and entropy not in names and self._adaptive_entropy(content):
+            return Told(f"{entropy} is missing: TRL writes it last with use_adaptive_entropy")
         if overwritten := self._later(times):
             return Told(f"{overwritten} was written after {self.state}: another save is on its way")
         unproven = self._ranks(content, step) or by_times(times)
         return Told(unproven=unproven)
+
+    def _adaptive_entropy(self, content: Content) -> bool:
+        return bool(deepspeed.flag_in(content, self.arguments, "use_adaptive_entropy"))
+
+    def fits(self, names: Collection[str]) -> str | None:
+        return self.state if self.state in names else None
+
+    def loads(self, content: Content) -> str:
+        names = content.files()
+        if any(adapter in names for adapter in self.weights[2:]):
+            return "PeftModel.from_pretrained, onto its base model"
+        if any(name in names for name in (*self.weights[:2], *self.indexes)):
+            return "from_pretrained"
+        merged = "from_pretrained beside the base model's config.json and tokenizer, after"
+        states = [folder for folder in dcp.folders(content) if folder.startswith("pytorch_model_fsdp")]
+        if states:
+            return f"{merged} accelerate merge-weights {states[0]} OUT"
+        if deepspeed.folders(content):
+            return "from_pretrained, after python zero_to_fp32.py . OUT"
+        if any(self.fsdp_ranks.fullmatch(name) for name in names):
+            return (
+                "FSDP on as many ranks, by accelerate's load_fsdp_model: nothing merges files of single ranks"
+            )
+        return "torch.load of pytorch_model_fsdp.bin"
 
     def _later(self, times: Times | None) -> str | None:
         """Return a file of rank 0 that is newer than the one rank 0 writes last."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from controller.checkpoints.completeness import deepspeed
 from controller.checkpoints.digest import Manifest
@@ -113,6 +113,20 @@ class OpenRLHF:
             if isinstance(broken := json_object(content, metric), str):
                 return Told(broken)
         return Told(unproven=by_times(times))
+
+    def fits(self, names: Collection[str]) -> str | None:
+        marks = (*(f"{role}/" for role in self.roles[:1]), "global_step")
+        return min((name for name in names if name.startswith(marks)), default=None)
+
+    def loads(self, content: Content) -> str:
+        exported = sorted(
+            {n.partition("/")[0] for n in content.files() if n.partition("/")[0].endswith("_hf")}
+        )
+        if exported:
+            adapter = any(n.rpartition("/")[2].startswith("adapter_model.") for n in content.files())
+            call = "PeftModel.from_pretrained(base," if adapter else "from_pretrained("
+            return f"{call} {exported[0]})" if adapter else f"{call}{exported[0]})"
+        return "from_pretrained, after python _actor/zero_to_fp32.py _actor OUT"
 
     def mismatch(self, content: Content, manifest: Manifest) -> str | None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from controller.checkpoints.completeness import dcp
 from controller.checkpoints.completeness.ranks import DIGITS, first_missing
@@ -27,10 +27,11 @@ ROLES = ("actor", "critic")
 class Verl(Numbered):
     """``global_step_<N>/{actor,critic,data.pt}`` of verl (0.9.1 and before).
 
-    ``RayPPOTrainer._save_checkpoint`` writes the roles, then ``data.pt``, in modes other than ``sync`` then
-    ``transfer_queue/`` (trainer/ppo/v1/trainer_base.py:1005), then, unless saves are asynchronous,
-    ``latest_checkpointed_iteration.txt``. Megatron's layout v2 has ``ckpt_contents.json`` in each role,
-    written last of all, asynchronous saves included (utils/checkpoint/megatron_checkpoint_manager.py:615).
+    ``_save_checkpoint`` (trainer/ppo/v1/trainer_base.py:948) writes the roles, then ``data.pt``, in modes
+    other than ``sync`` then ``transfer_queue/``, by a rename from ``transfer_queue.tmp``, then, unless saves
+    are asynchronous, ``latest_checkpointed_iteration.txt``. Megatron's layout v2 has ``ckpt_contents.json``
+    in each role, written last of all, asynchronous saves included
+    (utils/checkpoint/megatron_checkpoint_manager.py:615).
     Layout v1 (verl 0.7 and before, the same file) has one ``dist_ckpt`` in each role, which Megatron ends
     with ``metadata.json``, and no list of the rest: HF's files and ``transformer_config.json``, written after
     it and before ``data.pt``. A rotated checkpoint keeps its folder and ``data.pt``, only the roles' folders
@@ -45,6 +46,8 @@ class Verl(Numbered):
     _rank = re.compile(
         rf"(?P<what>model|optim|extra_state)_world_size_(?P<size>{DIGITS})_rank_(?P<rank>{DIGITS})\.pt"
     )
+    queue = "transfer_queue/"
+    queues_moved = ("transfer_queue.tmp/", "transfer_queue.old/")
     _megatron2 = ("model/", "optimizer/", "extra/")
 
     def candidates(self, store: Store) -> list[Candidate]:
@@ -89,7 +92,12 @@ class Verl(Numbered):
         names = content.files()
         if "data.pt" not in names:
             return Told("no data.pt: verl writes it after the roles' folders, so the save is not finished")
-        unproven: list[str] = []
+        moved = [n for n in names if n.startswith(self.queues_moved)]
+        if moved and not any(n.startswith(self.queue) for n in names):
+            return Told(
+                f"{moved[0].partition('/')[0]} is there and no transfer_queue: it is still being written"
+            )
+        unlisted: list[str] = []
         for role in ROLES:
             of_role = [n.removeprefix(f"{role}/") for n in names if n.startswith(f"{role}/")]
             if not of_role:
@@ -99,16 +107,34 @@ class Verl(Numbered):
             if self.contents in of_role:
                 if missing := self._manifest(content, role):
                     return Told(missing)
+                if any(n.startswith("model/huggingface/") for n in of_role):
+                    unlisted.append(role)  # the list names that folder, not its files
                 continue
+            unlisted.append(role)
             if unfinished := self._megatron(role, of_role):
                 return Told(unfinished)
             if not self._model(of_role):
                 return Told(
                     f"{role} has no model: neither model_world_size_*_rank_*.pt nor dist_ckpt/.metadata"
                 )
-        if (why := by_times(times)) is not None:
-            unproven.append(why)
-        return Told(unproven="; ".join(unproven) or None)
+        # Rotation takes the roles' folders; beside them the queue is moved in after the last file is written.
+        return Told(unproven=by_times(times, *unlisted) if unlisted else None)
+
+    def fits(self, names: Collection[str]) -> str | None:
+        return min((n for n in names if n.startswith(f"{ROLES[0]}/")), default=None)
+
+    def loads(self, content: Content) -> str:
+        # verl 0.9.1, model_merger/__main__.py
+        names = content.files()
+        weights = (".safetensors", ".bin")
+        for at in ("actor/huggingface/", "actor/model/huggingface/"):
+            if any(n.startswith(f"{at}adapter/") for n in names):
+                return f"PeftModel.from_pretrained of {at}adapter, onto its base model"
+            if any(n.startswith(at) and n.endswith(weights) for n in names):
+                return f"from_pretrained of {at.rstrip('/')}"
+        backend = "fsdp" if any(n.startswith("actor/model_world_size_") for n in names) else "megatron"
+        merge = f"python -m verl.model_merger merge --backend {backend} --local_dir actor --target_dir OUT"
+        return f"from_pretrained, after {merge}"
 
     def _megatron(self, role: str, names: list[str]) -> str | None:
         """Return why a role without ``ckpt_contents.json`` is not one of Megatron's layout v1 that is

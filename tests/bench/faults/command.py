@@ -1,4 +1,7 @@
-"""``python -m tests.bench faults``: many runs, several at a time, and a table."""
+"""``python -m tests.bench faults``: many runs, several at a time, and a table.
+
+After a SIGTERM no further run is begun.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import asyncio
 import contextlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -110,6 +114,8 @@ async def bench(
             raise RuntimeError(f"no operator leads; see {replicas[0].log}")
         tell(f"the operator leads after {time.monotonic() - began:.0f} s")
         waiting = list(reversed(plans))
+        # The table is then of the runs that were made, and the next seeds can be run another time.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, waiting.clear)
 
         async def slot_work(slot: int) -> None:
             while waiting and time.monotonic() < until:

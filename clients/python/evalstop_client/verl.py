@@ -1,0 +1,178 @@
+"""verl's PPO trainer (GRPO and the others of ``verl.trainer.main_ppo``), by two settings and without code:
+
+    trainer.checkpoint_callback_class=evalstop_client.verl.EvalStop
+    +trainer.evalstop_metric=val-core/openai/gsm8k/acc/mean@8
+
+Written against verl 0.9.1, verl/trainer/ppo/v1/trainer_base.py: one driver process saves (485), validates
+(496) and then logs (514) each step, so a checkpoint is there before its score. The trainer makes the callback
+from its config (122) and calls it after each save (1014, 1027). What is logged passes through `Tracking.log`.
+
+A request is carried out with the next step, by the trainer itself: ``save_freq`` and ``test_freq`` of its
+config are 1 for that step. A stop makes that step the last (468: ``global_steps >= total_training_steps``).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evalstop_client.client import Requests, saved_names
+from evalstop_client.logs import first, kl_per_response, numbers
+from evalstop_client.run import Run
+
+SETTING = "evalstop_metric"  # of config.trainer: the name of the metric
+# verl/trainer/ppo/metric_utils.py 556, 573; verl/workers/utils/losses.py 119, 141.
+PROXY = ("critic/score/mean", "critic/rewards/mean")
+KL, LENGTH = ("actor/kl_loss", "kl_loss"), "response_length/mean"
+LOSS = ("actor/pg_loss",)
+LATEST = "latest_checkpointed_iteration.txt"
+_HOOKED = "_evalstop"
+
+
+class EvalStop:
+    """verl's `CheckpointCallback`, and what is logged beside it."""
+
+    def __init__(self, config: Any = None, run: Run | None = None) -> None:
+        self._config = config
+        metric = _setting(config, SETTING)
+        # Ray sends its workers no SIGTERM of the pod's: the pod's own process gets it.
+        self.run = run if run is not None else Run(metric or "unnamed", signals=False)
+        self._trainer: Any = None
+        self._begun = False
+        self._usual: dict[str, Any] = {}  # settings that are changed for one step
+        self._writing: dict[int, str] = {}  # asynchronous saves under way: step, folder
+        with self.run.guarded("following what verl logs"):
+            if not metric:
+                raise ValueError(f"trainer.{SETTING}: expected the name of the metric, got nothing")
+            self._hook()
+        with self.run.guarded("resuming"):
+            self._resume()
+
+    def on_save(
+        self, trainer: Any, global_step: int, checkpoint_dir: str, async_save: bool = False, **_: Any
+    ) -> None:
+        """Record a checkpoint; an asynchronous one when it is through."""
+        self._trainer = trainer
+        if async_save:
+            self._writing[int(global_step)] = str(checkpoint_dir)
+        else:
+            self.run.saved(int(global_step), str(checkpoint_dir))
+
+    def logged(self, data: Mapping[str, Any], step: int) -> None:
+        """Take what verl logs after a step, and ask for what the operator asks for."""
+        self._restore()
+        with self.run.guarded("recording an asynchronous checkpoint"):
+            self._record_written()
+        found = numbers(data)
+        last = self._last_step()
+        if not self._begun:
+            self._begun = True
+            self.run.begin(step if _is_validation(found) else max(0, step - 1), last)
+        if not _is_validation(found):
+            wanted = self.run.step(
+                step,
+                last,
+                proxy=first(found, PROXY),
+                kl=kl_per_response(found, KL, LENGTH),
+                loss=first(found, LOSS),
+            )
+            with self.run.guarded("asking verl for what the operator asks for"):
+                self._ask(wanted, step)
+        scores = {name: value for name, value in found.items() if name.startswith("val-")}
+        if scores:
+            self.run.evaluated(step, scores)
+            self.run.flush()
+
+    def ended(self) -> None:
+        """Stay until the last eval was read; after a request to stop until the pod is taken down."""
+        self._restore()
+        self.run.flush()
+        with self.run.guarded("recording an asynchronous checkpoint"):
+            self._record_written()
+        with self.run.guarded("waiting for the operator"):
+            self.run.client.served(self.run.asked)
+            self.run.linger()
+            self.run.client.close()
+
+    def _hook(self) -> None:
+        """Follow `Tracking.log` and `Tracking.finish`; a second callback takes the first's place."""
+        from verl.utils.tracking import Tracking
+
+        log, finish = Tracking.log, Tracking.finish
+        if hasattr(Tracking, _HOOKED):
+            setattr(Tracking, _HOOKED, self)
+            return
+        setattr(Tracking, _HOOKED, self)
+
+        @functools.wraps(log)
+        def log_and_report(tracking: Any, data: Any, step: Any, *args: Any, **more: Any) -> Any:
+            done = log(tracking, data, step, *args, **more)
+            watcher = getattr(Tracking, _HOOKED)
+            with watcher.run.guarded("reading what verl logs"):
+                watcher.logged(data, int(step))
+            return done
+
+        @functools.wraps(finish)
+        def finish_and_wait(tracking: Any, *args: Any, **more: Any) -> Any:
+            if not getattr(tracking, "_finished", False):
+                getattr(Tracking, _HOOKED).ended()
+            return finish(tracking, *args, **more)
+
+        Tracking.log, Tracking.finish = log_and_report, finish_and_wait
+
+    def _resume(self) -> None:
+        """Have verl load the newest whole checkpoint, where it would take the newest folder (858, auto)."""
+        trainer = self._config.trainer
+        if trainer.resume_mode != "auto":
+            return
+        folder = Path(os.path.abspath(trainer.default_local_dir))
+        found = self.run.resume_path(folder)
+        if found is not None:
+            trainer.resume_mode, trainer.resume_from_path = "resume_path", found
+        elif saved_names(folder):
+            trainer.resume_mode = "disable"  # what is there is torn, or another run's
+
+    def _ask(self, wanted: Requests, step: int) -> None:
+        if wanted.checkpoint:
+            self._change("save_freq")
+        if wanted.evaluate:
+            self._change("test_freq")
+        if wanted.stop and self._trainer is not None:
+            self._trainer.total_training_steps = step + 1
+        # Before the first save there is no trainer to tell: the next step saves, which brings it.
+
+    def _change(self, name: str) -> None:
+        self._usual.setdefault(name, self._config.trainer[name])
+        self._config.trainer[name] = 1
+
+    def _restore(self) -> None:
+        for name, value in self._usual.items():
+            self._config.trainer[name] = value
+        self._usual.clear()
+
+    def _record_written(self) -> None:
+        """Record asynchronous saves that are through: verl writes their step into a file when they are."""
+        for step, folder in sorted(self._writing.items()):
+            latest = Path(folder).parent / LATEST
+            if latest.is_file() and int(latest.read_text().strip() or -1) >= step:
+                self.run.saved(step, folder)
+                del self._writing[step]
+
+    def _last_step(self) -> int | None:
+        if self._trainer is not None:
+            return int(self._trainer.total_training_steps)
+        planned = _setting(self._config, "total_training_steps")
+        return int(planned) if planned else None
+
+
+def _setting(config: Any, name: str) -> Any:
+    trainer = getattr(config, "trainer", None)
+    return trainer.get(name, None) if trainer is not None else None
+
+
+def _is_validation(found: Mapping[str, float]) -> bool:
+    """Return whether a log is that of the validation before the training: nothing of a step is in it."""
+    return "training/global_step" not in found and all(name.startswith("val-") for name in found)

@@ -1,0 +1,61 @@
+"""Which layout the checkpoints of a location have, by what lies there (`spec.checkpoints.layout: Auto`).
+
+Names alone do not tell: Plain and TorchDCP both call a folder ``step-<N>``. So a layout is found by a file
+that only its trainer writes, in one of its newest checkpoints. Where two are found, none is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from controller.checkpoints.errors import Damaged, Vanished, suppress_unreadable
+from controller.checkpoints.layouts import LAYOUTS, Layout
+from controller.checkpoints.store import Store
+
+LOOKED_AT = 8  # of each layout's newest checkpoints
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """A layout, and the file that only its trainer writes, by its name in the store."""
+
+    layout: Layout
+    by: str
+
+
+def recognised(store: Store) -> list[Recognised]:
+    """Return each layout of which there is a checkpoint, begun or whole, in the order of `LAYOUTS`.
+
+    Raises:
+        AccessError: STORE_UNREACHABLE, the location itself cannot be read.
+    """
+    found = (_in_location(store, layout) for layout in LAYOUTS.values()) if store.exists() else ()
+    return [one for one in found if one is not None]
+
+
+def by_content(store: Store, folder: str) -> list[Recognised]:
+    """Return each layout that the content of a pin or a retained copy fits.
+
+    Raises:
+        Vanished, Damaged.
+    """
+    names = store.files(folder)
+    marks = ((layout, layout.fits(names)) for layout in LAYOUTS.values())
+    return [Recognised(layout, f"{folder}/{mark}") for layout, mark in marks if mark is not None]
+
+
+def several(found: Sequence[Recognised]) -> str:
+    """Say which layouts fit, and by which files."""
+    return " and ".join(f"{one.layout.name} (by {one.by})" for one in found)
+
+
+def _in_location(store: Store, layout: Layout) -> Recognised | None:
+    for candidate in layout.candidates(store)[:LOOKED_AT]:
+        with suppress_unreadable(), suppress(Vanished, Damaged):
+            content = candidate.content(store)
+            mark = layout.fits(content.files())
+            if mark is not None:
+                return Recognised(layout, content.where(mark))
+    return None
