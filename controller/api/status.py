@@ -22,6 +22,7 @@ GUARDS_MAX = 3
 TO_RELEASE_MAX = 8  # what is beyond stays on the trainer's volume
 LIVES_MAX = 8
 LOST_MAX = 34  # the best, each eval that is kept, and one that waits
+LAYOUT_BY_MAX = 256
 MESSAGE_MAX = 512
 
 EPOCH = (
@@ -186,6 +187,15 @@ class Life(Status):
         default=None, description="Step it started from, 0: afresh; absent: it has not said so."
     )
     time: Timestamp = Field(description="When it was first seen.")
+
+
+class FoundLayout(Status):
+    """The layout of the checkpoint folder, found because spec.checkpoints.layout is Auto."""
+
+    name: Word = Field(description="Which one.")
+    by: Annotated[str, Field(max_length=LAYOUT_BY_MAX)] = Field(
+        description="The file that only its trainer writes, from the location on."
+    )
 
 
 class Claim(Status):
@@ -523,6 +533,9 @@ class RLHFJobStatus(Status):
         default=(), description="The trainer's processes whose pages were read, in that order, newest last."
     )
     claim: Claim | None = Field(default=None, description="For which attempt the checkpoint folder is taken.")
+    layout: FoundLayout | None = Field(
+        default=None, description="Whose habits the folder follows, where spec.checkpoints.layout is Auto."
+    )
     lost_bests: Annotated[tuple[Best, ...], Field(max_length=LOST_MAX, json_schema_extra=markers.ATOMIC)] = (
         Field(default=(), description="Evals whose checkpoint is gone, newest last.")
     )

@@ -44,7 +44,7 @@ SHOWS = {
     "transfer": "STALL",
     "types": (
         "READINGS_KEPT AccessView Action AdmissionRecord Answer Best Condition CreateWorkload Decision "
-        "Desired Direction Event ForgetAccess Guard Guardrail JobRecord MetricPoints Observed "
+        "Desired Direction Event ForgetAccess FoundLayout Guard Guardrail JobRecord MetricPoints Observed "
         "Operation Page PastGrades Plan PodView Progress ProtectedCheckpoint ProxyMetric QueueView "
         "ReadMetrics RefusalRecord RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload "
         "Retain RuleRecord RunFile RunState ScrapeOutcome ScrapeView SetFinalizer StartAccess "

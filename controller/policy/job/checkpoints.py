@@ -177,6 +177,8 @@ def take_answer(context: PlanContext, answered: AccessView) -> None:
     waited = context.record.access
     assert waited is not None
     context.act(ForgetAccess(answered.request_id))
+    if answered.layout is not None:
+        context.update(layout=answered.layout)
     if waited.operation is Operation.PIN:
         pins.take_answer(context, waited, answered)
     elif waited.operation is Operation.CLAIM:

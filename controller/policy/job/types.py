@@ -237,6 +237,14 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class FoundLayout:
+    """The layout that was found where the spec says Auto, and the file that only its trainer writes."""
+
+    name: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class AccessView:
     """An access Job of this RLHFJob. ``result`` fields are those of its termination message.
 
@@ -264,6 +272,7 @@ class AccessView:
     holder: tuple[str, str] | None = None
     holder_gone: bool = False  # that RLHFJob was of the same namespace, and is deleted
     unplaced: bool = False  # its pod finds no node; the message says why, and what helps
+    layout: FoundLayout | None = None  # None: it was asked for a layout by name, or found none
 
 
 @dataclass(frozen=True, slots=True)
@@ -650,6 +659,7 @@ class JobRecord:
     to_release: tuple[str, ...] = ()  # paths of pins that nothing wants any more, still to be let go
     lives: tuple[LifeRecord, ...] = ()  # processes whose pages were read, in that order, newest last
     claim: Claim | None = None
+    layout: FoundLayout | None = None  # None: the spec names one, or none was found yet
     lost_bests: tuple[Best, ...] = ()  # evals whose checkpoint is gone, newest last
     lost_tried: float | None = None  # s, when the best of them was last looked for again
     # Those of them whose checkpoint was changed after it had been pinned: what lies there is not looked for.
@@ -746,6 +756,7 @@ class StartAccess:
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
     job_uid: str = ""
+    layout: str = ""  # that was found before, where the spec names none
 
 
 @dataclass(frozen=True, slots=True)
