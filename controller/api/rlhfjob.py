@@ -341,7 +341,11 @@ ROOT_RULES = (
         _ACCEPTED,
         "cannot change once the job is accepted: what is secured lies there",
     ),
-    _fixed("checkpoints.layout", _ACCEPTED, "cannot change once the job is accepted: what is secured has it"),
+    _fixed(
+        "checkpoints.layout",
+        f"{_ACCEPTED} && (oldSelf.spec.checkpoints.layout != 'Auto' || has(oldSelf.status.layout))",
+        "cannot change once the job is accepted, or once it was found: what is secured has it",
+    ),
     _fixed(
         "checkpoints.retention",
         _ACCEPTED,

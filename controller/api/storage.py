@@ -17,6 +17,7 @@ ONE_NAME = "expected a scheme of s3, gs or az, so that a bucket has one name (s3
 class Layout(StrEnum):
     """Whose habits the checkpoint folder follows."""
 
+    AUTO = "Auto"
     PLAIN = "Plain"
     HUGGING_FACE = "HuggingFace"
     VERL = "Verl"
@@ -131,7 +132,10 @@ class Checkpoints(Spec):
     )
 
     location: StorageLocation = Field(description="Where the trainer writes its checkpoints.")
-    layout: Layout = Field(description="Whose habits the checkpoint folder follows.")
+    layout: Layout = Field(
+        description="Whose habits the checkpoint folder follows. Auto: found by what lies there, as "
+        "status.layout says; where two fit, nothing is secured until one is named."
+    )
     retention: StorageLocation = Field(
         description="Where the operator keeps the best checkpoint; no trainer pod mounts it or writes there."
     )

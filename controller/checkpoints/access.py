@@ -11,17 +11,20 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 
+from controller import names
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, interrupt
 from controller.checkpoints.layouts import LAYOUTS, Layout
 from controller.checkpoints.ownership import check_owner, claim
 from controller.checkpoints.progress import served
+from controller.checkpoints.recognition import EVERY, Recognised, by_content, recognised, several
 from controller.checkpoints.request import REQUEST_ENV, Request, Result, failure
 from controller.checkpoints.retaining import restore, retain
 from controller.checkpoints.saves import SHARED
-from controller.checkpoints.securing import check, release, secure
+from controller.checkpoints.securing import check, pins_by_step, release, secure
 from controller.checkpoints.staging import Writer
-from controller.checkpoints.store import Store, away
+from controller.checkpoints.store import Store, away, relative
 from controller.checkpoints.stores import open_store
 
 MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
@@ -34,17 +37,16 @@ def carry_out(request: Request) -> Result:
     Raises:
         AccessError: with the reason and a message for people.
     """
-    layout = LAYOUTS.get(request.layout)
-    if layout is None:
-        known = ", ".join(LAYOUTS)
-        raise AccessError(Reason.BAD_REQUEST, f"layout: {request.layout!r}, expected one of {known}")
     writer = Writer.of(request.id)
     location = open_store(request.location, writer, request.location_within)
     retention = None
     if request.destination:
         retention = open_store(request.destination, writer, request.destination_within)
     try:
+        layout, found = _layout(location, retention, request)
         result = _work(location, retention, layout, request)
+        if found is not None:
+            result = replace(result, layout=(layout.name, found.by))
         # Only now: what is let go is let go for something that has just been verified.
         release(location, request, result.path)
         return result
@@ -60,6 +62,39 @@ def carry_out(request: Request) -> Result:
             if store is not None and not store.exists():
                 failed = away(store)
     raise failed
+
+
+def _layout(location: Store, retention: Store | None, request: Request) -> tuple[Layout, Recognised | None]:
+    """Return the layout that the request names; where it names none, the one that what it is about has.
+
+    Raises:
+        AccessError: BAD_REQUEST, MISSING: none is found, LAYOUT_AMBIGUOUS: several are.
+    """
+    if request.layout in LAYOUTS:
+        return LAYOUTS[request.layout], None
+    if request.layout != names.AUTO_LAYOUT:
+        known = ", ".join((names.AUTO_LAYOUT, *LAYOUTS))
+        raise AccessError(Reason.BAD_REQUEST, f"layout: {request.layout!r}, expected one of {known}")
+    if request.operation in ("claim", "check"):
+        return EVERY, None
+    found = _recognised(location, retention, request)
+    if len(found) == 1:
+        return found[0].layout, found[0]
+    if not found:
+        raise AccessError(Reason.MISSING, f"no checkpoint of any known layout in {location.root}")
+    raise AccessError(
+        Reason.LAYOUT_AMBIGUOUS,
+        f"{location.root}: {several(found)} fit; name one of them in spec.checkpoints.layout, or move away "
+        "what is not this run's",
+    )
+
+
+def _recognised(location: Store, retention: Store | None, request: Request) -> list[Recognised]:
+    if request.source is not None:
+        store = retention if request.operation == "restore" and retention is not None else location
+        return by_content(store, relative(store.root, request.source.path))
+    pins = [folder for of_step in pins_by_step(location, request).values() for folder in of_step]
+    return recognised(location) or (by_content(location, pins[-1]) if pins else [])
 
 
 def _work(location: Store, retention: Store | None, layout: Layout, request: Request) -> Result:

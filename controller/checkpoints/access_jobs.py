@@ -285,10 +285,10 @@ def _request(
     metadata = rlhfjob["metadata"]
     checkpoints = rlhfjob["spec"]["checkpoints"]
     folder = retained_folder(metadata["namespace"], metadata["name"], metadata["uid"])
-    source = action.source
+    source, named = action.source, checkpoints["layout"]
     return Request(
         operation=str(Operation.SECURE if action.operation is Operation.PIN else action.operation),
-        layout=checkpoints["layout"],
+        layout=action.layout if action.layout and named == names.AUTO_LAYOUT else named,
         owner=metadata["uid"],
         location=location.root,
         step=action.step,

@@ -19,6 +19,7 @@ class Reason(StrEnum):
     STORE_UNREACHABLE = "StoreUnreachable"
     OUT_OF_SPACE = "OutOfSpace"
     BAD_REQUEST = "BadRequest"
+    LAYOUT_AMBIGUOUS = "LayoutAmbiguous"  # Auto, and the files of more than one layout are there
     LOCATION_TAKEN = "LocationTaken"  # another RLHFJob has the folder, or one around or inside it
     INTERRUPTED = "Interrupted"  # told to leave (SIGTERM) before the end; nothing half-done was published
     FAILED = "AccessFailed"  # the access Job ended without a readable result

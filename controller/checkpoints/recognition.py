@@ -6,13 +6,16 @@ that only its trainer writes, in one of its newest checkpoints. Where two are fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from controller import names
 from controller.checkpoints.errors import Damaged, Vanished, suppress_unreadable
-from controller.checkpoints.layouts import LAYOUTS, Layout
+from controller.checkpoints.layouts import LAYOUTS, Candidate, Layout
+from controller.checkpoints.layouts.base import Numbered, Times, Told
 from controller.checkpoints.store import Store
+from controller.checkpoints.weights import Content
 
 LOOKED_AT = 8  # of each layout's newest checkpoints
 
@@ -23,6 +26,33 @@ class Recognised:
 
     layout: Layout
     by: str
+
+
+class _Every(Numbered):
+    """All layouts at once, for what only asks which checkpoints lie somewhere, or nothing at all."""
+
+    name = names.AUTO_LAYOUT
+
+    def candidates(self, store: Store) -> list[Candidate]:
+        found = [candidate for layout in LAYOUTS.values() for candidate in layout.candidates(store)]
+        return list({candidate.name: candidate for candidate in found}.values())
+
+    def problem(self, content: Content, step: int) -> str | None:
+        return self._unknown
+
+    def told(self, content: Content, step: int, times: Times | None) -> Told:
+        return Told(self._unknown)
+
+    def fits(self, names: Collection[str]) -> str | None:
+        return None
+
+    def loads(self, content: Content) -> str:
+        return ""
+
+    _unknown = "its layout is not known"
+
+
+EVERY: Layout = _Every()
 
 
 def recognised(store: Store) -> list[Recognised]:

@@ -16,6 +16,7 @@ from controller.names import STEP_MAX
 
 REQUEST_ENV = "EVALSTOP_REQUEST"
 OPERATIONS = ("claim", "secure", "retain", "restore", "check")
+LAYOUT_BY_MAX = 256  # characters of a file's name in an answer
 MESSAGE_LIMIT = 4096  # bytes of a termination message
 REQUEST_LIMIT = 1 << 20  # bytes, of a thousand lives and as many pins
 AVAILABLE_LIMIT = 50  # steps an answer lists
@@ -166,6 +167,7 @@ class Result:
     latest: Mapping[str, Any] = field(default_factory=dict)  # retain with keepLatest: step, path, digest
     attempt: str = ""
     evidence: str = ""
+    layout: tuple[str, str] | None = None  # found, where Auto was asked for: its name, and by which file
 
     def to_json(self) -> str:
         """Return the termination message, within its limit."""
@@ -185,6 +187,8 @@ class Result:
         ):
             if text:
                 document[key] = text
+        if self.layout is not None:
+            document["layout"] = {"name": self.layout[0], "by": self.layout[1][:LAYOUT_BY_MAX]}
         if self.latest:
             document["latest"] = dict(self.latest)
         return _fit(document, "note", self.note)

@@ -10,9 +10,10 @@ from typing import Any
 from controller import bounded, names
 from controller.checkpoints.digest import DIGEST_PATTERN
 from controller.checkpoints.errors import Reason
+from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.pins import ATTEMPT_PATTERN
-from controller.checkpoints.request import MESSAGE_LIMIT
-from controller.policy.job import AccessView, Operation
+from controller.checkpoints.request import LAYOUT_BY_MAX, MESSAGE_LIMIT
+from controller.policy.job import AccessView, FoundLayout, Operation
 from controller.policy.wording import some
 from controller.untrusted_text import one_line, printable
 
@@ -108,7 +109,15 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         bytes=int(size or 0),
         attempt=_matching(answer.get("attempt"), ATTEMPT_PATTERN),
         evidence=_matching(answer.get("evidence"), _WORD),
+        layout=_layout(answer.get("layout")),
     )
+
+
+def _layout(raw: object) -> FoundLayout | None:
+    name = raw.get("name") if isinstance(raw, Mapping) else None
+    if not isinstance(raw, Mapping) or not isinstance(name, str) or name not in LAYOUTS:
+        return None
+    return FoundLayout(name, printable(str(raw.get("by") or ""), LAYOUT_BY_MAX))
 
 
 def _matching(value: object, pattern: re.Pattern[str]) -> str:

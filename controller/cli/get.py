@@ -123,6 +123,8 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
     yield "metric", f"{job.metric.get('name')}, {job.metric.get('direction', 'Maximize')}"
     yield "mode", job.mode + (", runState Stopped" if spec.get("runState") == "Stopped" else "")
     yield "attempt", str(record.attempt)
+    if record.layout is not None:
+        yield "layout", f"{record.layout.name}, by {record.layout.by}"
     if record.evals:
         newest = record.evals[-1]
         yield "newest", f"{formatting.number(newest.score)} at step {newest.step}"

@@ -61,6 +61,7 @@ CURES = {
     "PageWithoutIdentity": "have the trainer's client export rlhf_run_info (docs/use/trainer-contract.md)",
     "BestCheckpointLost": "save a checkpoint with each eval, and have rotation keep it for minutes",
     "LocationShared": "give each RLHFJob a location of its own: kubectl edit rlhfjob{job}",
+    "LayoutAmbiguous": "name the layout in spec.checkpoints.layout: kubectl edit rlhfjob{job}",
     "LocationTaken": "give each RLHFJob a location of its own: kubectl edit rlhfjob{job}",
     "LocationNotMounted": "mount the claim in the trainer's template, or correct spec.checkpoints",
     "RetentionGivenUp": "the pin that the message names stays: copy it by hand before its volume goes",

@@ -36,14 +36,23 @@ __all__ = ["DEFAULT_LIMITS", "Limits", "MetricsError", "parse", "printable"]
 
 
 class Evals(NamedTuple):
-    """What the evals' lines of a page say, and a digest of those lines: most scrapes find the same ones."""
+    """What the evals' lines of a page say; the other fields are those of `ScrapeView` that follow from them.
+
+    ``digest`` is of those lines and of the evaluator's version: most scrapes find the same ones. ``notes``
+    say what of the evals could not be used.
+    """
 
     digest: bytes
-    seen: tuple[str, ...]  # names of metrics
+    notes: tuple[str, ...]
+    metrics_seen: tuple[str, ...]
     points: tuple[EvalPoint, ...]
     others: tuple[MetricPoints, ...]
-    notes: tuple[str, ...]
-    evaluators: Mapping[str, Mapping[tuple[Attempt, int], str]]  # metric -> eval -> version that scored it
+    evals_labelled: bool
+
+    @classmethod
+    def of(cls, digest: bytes, notes: tuple[str, ...], view: ScrapeView) -> Evals:
+        """Return what a page said from the view that was made of it."""
+        return cls(digest, notes, view.metrics_seen, view.points, view.others, view.evals_labelled)
 
 
 def parse(
@@ -72,32 +81,41 @@ def read(
     """`parse`, with what the last page of the same target said about its evals; the same lines are not
     parsed again. ``known`` is of the same ``metric``, ``others`` and ``limits``."""
     of_evals, rest = divided(wanted_lines(body, limits))
-    digest = blake2b("\n".join(of_evals).encode(), digest_size=16).digest()
+    samples = samples_of(rest, limits)
+    versions = _evaluators(samples)
+    digest = blake2b("\n".join((repr(versions), *of_evals)).encode(), digest_size=16).digest()
     if known is None or known.digest != digest:
-        known = _evals(digest, of_evals, metric, limits, others)
-    return _view(known, samples_of(rest, limits), metric), known
+        known = _evals(digest, of_evals, metric, limits, others, versions)
+    return _view(known, samples, versions, metric), known
 
 
-def _evals(digest: bytes, lines: list[str], metric: str, limits: Limits, others: Sequence[str]) -> Evals:
+def _evals(
+    digest: bytes, lines: list[str], metric: str, limits: Limits, others: Sequence[str], versions: list[str]
+) -> Evals:
     samples = samples_of(lines, limits)
     notes: list[str] = []
+
+    def found(name: str) -> list[EvalPoint]:
+        return points_of(samples, name, notes)[-limits.points :]
+
     seen = sorted({s.labels.get("metric", "") for s in samples if s.name == names.METRIC_EVAL_SCORE} - {""})
-    points = points_of(samples, metric, notes)[-limits.points :]
-    beside = [(name, points_of(samples, name, notes)[-limits.points :]) for name in others]
+    points, scored_by = found(metric), evaluators_of(samples, metric)
+    beside = [
+        MetricPoints(name, _comparable(found(name), evaluators_of(samples, name), versions))
+        for name in others
+    ]
     return Evals(
         digest,
-        tuple(printable(name, 128) for name in seen[: limits.names]),
-        tuple(points),
-        tuple(MetricPoints(name, tuple(found)) for name, found in beside if found),
         tuple(notes),
-        {name: evaluators_of(samples, name) for name in (metric, *others)},
+        tuple(printable(name, 128) for name in seen[: limits.names]),
+        _comparable(points, scored_by, versions),
+        tuple(other for other in beside if other.points),
+        len(versions) == 1 and all((p.attempt, p.step) in scored_by for p in points),
     )
 
 
-def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
+def _view(evals: Evals, samples: list[Sample], versions: list[str], metric: str) -> ScrapeView:
     notes = list(evals.notes)
-
-    versions = _evaluators(samples)
     page = _page(samples)
     totals = (
         s for s in samples if s.name == names.METRIC_EVALS_TOTAL and s.labels.get("metric", metric) == metric
@@ -108,8 +126,8 @@ def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
 
     view = ScrapeView(
         outcome=ScrapeOutcome.OK,
-        metrics_seen=evals.seen,
-        points=_comparable(evals, metric, evals.points, versions),
+        metrics_seen=evals.metrics_seen,
+        points=evals.points,
         evals_total=count(_single(totals, names.METRIC_EVALS_TOTAL, notes, page)),
         proxy=gauge(names.METRIC_PROXY_REWARD),
         kl=gauge(names.METRIC_KL),
@@ -120,16 +138,11 @@ def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
         resumed_step=count(gauge(names.METRIC_RESUMED_STEP)),
         request_served=count(gauge(names.METRIC_REQUEST_SERVED)),
         evaluator=printable(",".join(versions), 128) or None,
-        evals_labelled=len(versions) == 1
-        and all((p.attempt, p.step) in evals.evaluators[metric] for p in evals.points),
-        others=tuple(
-            MetricPoints(o.metric, found)
-            for o in evals.others
-            if (found := _comparable(evals, o.metric, o.points, versions))
-        ),
+        evals_labelled=evals.evals_labelled,
+        others=evals.others,
         page=page,
     )
-    return replace(view, message="; ".join(notes[:4]))
+    return replace(view, message="; ".join(notes[:4])) if notes else view
 
 
 def _page(samples: list[Sample]) -> Page | None:
@@ -180,10 +193,9 @@ def _evaluators(samples: list[Sample]) -> list[str]:
 
 
 def _comparable(
-    evals: Evals, metric: str, points: tuple[EvalPoint, ...], versions: list[str]
+    points: Sequence[EvalPoint], scored_by: Mapping[tuple[Attempt, int], str], versions: list[str]
 ) -> tuple[EvalPoint, ...]:
-    """Without evals that say of themselves that another evaluator than the page's present one scored them."""
-    said = evals.evaluators[metric]
-    if len(versions) != 1 or all(version == versions[0] for version in said.values()):
-        return points
-    return tuple(p for p in points if said.get((p.attempt, p.step), versions[0]) == versions[0])
+    """Return evals without those that another evaluator than the page's one scored, as they say."""
+    if len(versions) != 1:
+        return tuple(points)
+    return tuple(p for p in points if scored_by.get((p.attempt, p.step), versions[0]) == versions[0])

@@ -11,17 +11,18 @@ import functools
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 from yarl import URL
 
 from controller.metrics.address import AddressPolicy
-from controller.metrics.atrest import AtRest
 from controller.metrics.fetch import Caps, fetch
 from controller.metrics.parse import DEFAULT_LIMITS, Evals, Limits, MetricsError, read
 from controller.policy.job import ScrapeOutcome, ScrapeView
+from controller.policy.types import JobKey
 from controller.untrusted_text import printable
 
-_REMEMBERED = 20_000  # targets whose evals are remembered, to parse only what is new
+_REMEMBERED = 20_000  # targets whose evals are known by their digest, to parse only what is new
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Target:
 
     ``others`` are the spec's further metrics whose evals are wanted. ``path`` may carry a query.
     ``pod`` is the pod's uid, ``pod_created`` (s) when it was made: a page is known by the pod that was asked.
+    ``job`` is the job that the pod speaks for.
 
     Raises:
         ValueError: port or path cannot be part of an address.
@@ -43,6 +45,7 @@ class Target:
     others: tuple[str, ...] = ()
     pod: str = ""
     pod_created: float = 0.0
+    job: JobKey = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.port < 65536:
@@ -67,6 +70,14 @@ def _encoded(path: str) -> str:
     return _url("0.0.0.0", 80, path).raw_path_qs
 
 
+class _LastRead(NamedTuple):
+    """By what a target's last page is known again. What it said is remembered by whoever got the view."""
+
+    digest: bytes
+    notes: tuple[str, ...]
+    at: float  # s, of its view
+
+
 class Scraper:
     """Scrapes targets, each by a connection of its own: a kept one could meet the next owner of a pod's IP.
 
@@ -75,6 +86,7 @@ class Scraper:
         timeout: s, from connecting to the last byte.
         connect_timeout: s, for the connection alone.
         wall: the time stamped on a view, s since the epoch.
+        last: the last view of a job as it is remembered; of a page with the same evals it saves parsing them.
     """
 
     def __init__(
@@ -85,12 +97,14 @@ class Scraper:
         connect_timeout: float = 2.0,
         limits: Limits = DEFAULT_LIMITS,
         wall: Callable[[], float] = time.time,
+        last: Callable[[JobKey], ScrapeView | None] = lambda job: None,
     ) -> None:
         self._addresses = addresses or AddressPolicy()
         self._caps = Caps(timeout, min(connect_timeout, timeout), limits.body_bytes)
         self._limits = limits
         self._wall = wall
-        self._known: OrderedDict[Target, tuple[bytes, AtRest[Evals]]] = OrderedDict()  # by their digest
+        self._last = last
+        self._known: OrderedDict[Target, _LastRead] = OrderedDict()
 
     async def scrape(self, target: Target) -> ScrapeView:
         """Read a target once. Never raises for anything the target or the network does."""
@@ -98,23 +112,23 @@ class Scraper:
         if message is None:
             try:
                 body = await fetch(target.ip, target.port, _encoded(target.path), self._caps)
-                view = self._read(target, body)
-                return dataclasses.replace(
-                    view, at=self._wall(), pod=target.pod, pod_created=target.pod_created
-                )
+                return self._read(target, body)
             except MetricsError as error:
                 outcome, message = error.outcome, f"{target.url}: {error.message}"
         return ScrapeView(outcome, printable(message, 400), at=self._wall())
 
     def _read(self, target: Target, body: bytes) -> ScrapeView:
-        """Return what the page says; its evals are parsed again only if their lines are not those of last
-        time."""
-        known = self._known.get(target)
-        before = known[1].open() if known is not None else None
+        """Return what the page says; its evals are parsed again only if their lines are not those of the view
+        that is remembered."""
+        known, before = self._known.get(target), None
+        if known is not None:
+            last = self._last(target.job)
+            if last is not None and last.at == known.at:
+                before = Evals.of(known.digest, known.notes, last)
         view, evals = read(body, target.metric, self._limits, target.others, before)
-        if known is None or known[0] != evals.digest:
-            self._known[target] = evals.digest, AtRest(evals)
+        at = self._wall()
+        self._known[target] = _LastRead(evals.digest, evals.notes, at)
         self._known.move_to_end(target)
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        return view
+        return dataclasses.replace(view, at=at, pod=target.pod, pod_created=target.pod_created)

@@ -273,7 +273,8 @@ class Engine:
         scrape = self._scrape
         if scrape is None:
             addresses = AddressPolicy.parse(self._settings.scrape_addresses)
-            scrape = Scraper(addresses, timeout=self._settings.scrape_timeout, wall=self._clock).scrape
+            timeout, last = self._settings.scrape_timeout, self.cluster.last_scrape
+            scrape = Scraper(addresses, timeout=timeout, wall=self._clock, last=last).scrape
         loop = ScrapeLoop(
             scrape,
             self.targets.deliver,

@@ -27,6 +27,7 @@ from controller.policy.job.record import (
     EvalBaseline,
     EvalsDue,
     Expected,
+    FoundLayout,
     GangBackoff,
     Guard,
     JobRecord,
@@ -179,7 +180,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, pinned=full.retained, to_release=("/data/.evalstop/u/1-a-20",))
     life = LifeRecord(Attempt(1, "a"), "pod-uid", 1e9, 1e9, 20)
     full = dataclasses.replace(full, lives=(life,), claim=Claim(1, 1e9), lost_bests=(Best(20, 0.5),))
-    full = dataclasses.replace(full, changed_bests=(Best(20, 0.5),))
+    full = dataclasses.replace(full, changed_bests=(Best(20, 0.5),), layout=FoundLayout("Verl", "a/b"))
     full = dataclasses.replace(full, beside=full.secured, lost_tried=1e9)
     full = dataclasses.replace(full, taken_back=TakenBack(1e9, 1e9, "R"))
     full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", baseline=EvalBaseline(1e9))

@@ -322,6 +322,19 @@ def test_what_can_work_can_be_changed_at_any_time(installed: Plane, namespace: s
         assert refusal(client, "PUT", jobs(namespace, "run"), changed(now, path, value)) == "", path
 
 
+def test_a_layout_that_is_to_be_found_may_be_named_until_it_was(installed: Plane, namespace: str) -> None:
+    client = installed.client()
+    client.post(jobs(namespace), changed(job(namespace), "spec.checkpoints.layout", "Auto"))
+    dry, found = jobs(namespace, "run", "dryRun=All"), {"name": "Verl", "by": "global_step_1/actor/x"}
+    for held, said in ((accepted(), ""), (accepted(layout=found), "spec.checkpoints.layout cannot change")):
+        put_status(installed, namespace, held)
+        now = client.get(jobs(namespace, "run"))
+        assert said in refusal(client, "PUT", dry, changed(now, "spec.checkpoints.layout", "Plain"))
+        assert bool(said) == bool(
+            refusal(client, "PUT", dry, changed(now, "spec.checkpoints.layout", "Plain"))
+        )
+
+
 def test_a_full_status_is_stored_as_it_is(installed: Plane, namespace: str) -> None:
     installed.client().post(jobs(namespace), job(namespace))
     full = full_record(condition_count=12, retained=4, message="m")

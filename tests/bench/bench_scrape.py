@@ -60,14 +60,17 @@ async def _loop(jobs: int, interval: float, seconds: float) -> Iterator[Row]:
     port = server.sockets[0].getsockname()[1]
     outcomes: list[ScrapeOutcome] = []
 
+    remembered: dict[str, ScrapeView] = {}
+
     def deliver(key: str, view: ScrapeView) -> None:
         outcomes.append(view.outcome)
+        remembered[key] = view
 
-    scraper = Scraper(AddressPolicy.parse("Loopback"))
+    scraper = Scraper(AddressPolicy.parse("Loopback"), last=remembered.get)
     loop = ScrapeLoop(scraper.scrape, deliver, per_host=64)
     task = asyncio.create_task(loop.run())
     for i in range(jobs):
-        loop.put(f"ns/{i}", Target("127.0.0.1", port, "gold_reward", interval=interval))
+        loop.put(f"ns/{i}", Target("127.0.0.1", port, "gold_reward", interval=interval, job=f"ns/{i}"))
     await asyncio.sleep(interval)  # every phase has come once
     outcomes.clear()
     began = time.process_time()

@@ -85,7 +85,7 @@ def test_it_starts_light() -> None:
             {"operation": "delete"},
             "operation: 'delete', expected one of claim, secure, retain, restore, check",
         ),
-        ({"layout": "Tar"}, "layout: 'Tar', expected one of Plain"),
+        ({"layout": "Tar"}, "layout: 'Tar', expected one of Auto, Plain"),
         ({"layout": ""}, "layout: '', expected a text"),
         ({"owner": "../x"}, "owner: '../x', expected the uid"),
         ({"location": "relative/path"}, "expected an absolute path"),

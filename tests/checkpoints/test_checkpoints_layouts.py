@@ -43,8 +43,9 @@ def survey(layout: str, store: Store) -> dict[int, str | None]:
 
 def test_the_api_offers_exactly_these_layouts() -> None:
     from controller.api.storage import Layout
+    from controller.names import AUTO_LAYOUT
 
-    assert {str(layout) for layout in Layout} == set(LAYOUTS)
+    assert {str(layout) for layout in Layout} == {*LAYOUTS, AUTO_LAYOUT}
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import dataclasses
+import importlib
 import re
 import socket
 import struct
@@ -16,7 +18,7 @@ from bad_trainers import BOMB, CHUNKED, ENDLESS, MILLION_SAMPLES, PAGE, Manner, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.metrics import AddressPolicy, Scraper, Target
+from controller.metrics import AddressPolicy, Scraper, Target, parse
 from controller.metrics.fetch import HEAD_BYTES
 from controller.metrics.fetch import _request as request_of
 from controller.metrics.scrape import _encoded as encoded
@@ -349,6 +351,31 @@ def test_the_request_offers_no_compression_and_no_secret() -> None:
     assert head == "get /a%20b?c=d http/1.1"
     assert "accept-encoding: identity" in headers
     assert not [h for h in headers if h.startswith(("cookie", "authorization"))]
+
+
+def test_evals_that_are_remembered_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gets the views remembers them: that is used as long as it is this target's last page."""
+    module = importlib.import_module("controller.metrics.parse")  # of the same name: its function
+    parsing, parsed = module._evals, []
+    monkeypatch.setattr(module, "_evals", lambda *given: parsed.append(given) or parsing(*given))
+    odd = PAGE + b'rlhf_eval_score{metric="gold",step="20",attempt="1-1"} NaN\n'
+    pages = [odd, odd + b"rlhf_kl 1\n", odd, odd, PAGE, PAGE]
+    times = iter(range(100))
+    remembered: list[ScrapeView] = []
+    scraper = Scraper(
+        OPEN, wall=lambda: float(next(times)), last=lambda job: remembered[-1] if remembered else None
+    )
+    target = Target("127.0.0.1", 80, "gold", job="ns/run")
+    for number, page in enumerate(pages):
+        if number == 3:  # something else was noted of the job: a scrape that failed
+            remembered.append(ScrapeView(ScrapeOutcome.TIMEOUT, at=99.5))
+        view = scraper._read(target, page)
+        remembered.append(view)
+        again = len(parsed)
+        assert repr(dataclasses.replace(view, at=0.0)) == repr(parse(page, "gold"))  # a NaN is unequal
+        del parsed[again:]  # what `parse` itself took
+        assert ("must be finite" in view.message) == (page is not PAGE)
+    assert len(parsed) == 3  # the first page, the one after the failure, and the one that is another
 
 
 @both_loops

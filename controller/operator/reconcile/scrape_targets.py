@@ -85,4 +85,5 @@ class ScrapeTargets:
             others=tuple(m.name for m in job.spec.metrics if m.name != job.spec.primary.name),
             pod=str(pod["metadata"].get("uid", "")),
             pod_created=workloads.pod_view(pod).created,
+            job=loaded.key,
         )

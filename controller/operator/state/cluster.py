@@ -19,9 +19,9 @@ from controller.kube import wire
 from controller.kube.cache import Cache, job_key, key_of
 from controller.kube.packed import Stored
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
-from controller.metrics.atrest import AtRest
 from controller.objects import controller_uid
 from controller.operator.state import run_configmap
+from controller.operator.state.compressed import Compressed
 from controller.operator.state.job_names import JobNames
 from controller.operator.state.locations import Locations
 from controller.operator.state.ownership import (
@@ -156,7 +156,7 @@ class ClusterState:
     def __init__(self, cache: Cache, monotonic: Callable[[], float]) -> None:
         self.cache = cache
         self._now = monotonic
-        self._scrapes: dict[JobKey, tuple[float, AtRest[ScrapeView]]] = {}  # when (s), what besides
+        self._scrapes: dict[JobKey, tuple[float, Compressed[ScrapeView]]] = {}  # when (s), what besides
         self._unread: set[JobKey] = set()  # of whose page no pass has written yet what it brought
         self._refusals: dict[JobKey, _Refusal] = {}
         self._former: dict[JobKey, tuple[str, ...]] = {}  # uids of earlier workloads of this job's
@@ -284,7 +284,7 @@ class ClusterState:
             self._unread.add(key)
         elif key in self._unread:
             return False
-        self._scrapes[key] = view.at, AtRest(said)
+        self._scrapes[key] = view.at, Compressed(said)
         self.touch(key)
         return True
 

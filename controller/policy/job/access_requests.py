@@ -87,7 +87,8 @@ def start(context: PlanContext, waited: InFlight, request: StartAccess) -> None:
     if context.record.access == waited:
         started = waited.started if waited.started is not None else context.now
         context.update(access=replace(waited, started=started, job_uid=made or waited.job_uid))
-    context.act(replace(request, job_uid=made))
+    found = context.record.layout
+    context.act(replace(request, job_uid=made, layout=found.name if found is not None else ""))
 
 
 def running(context: PlanContext, waited: InFlight) -> bool:

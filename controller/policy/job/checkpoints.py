@@ -169,6 +169,8 @@ def take_answer(context: PlanContext, answered: AccessView) -> None:
     waited = context.record.access
     assert waited is not None
     context.act(ForgetAccess(answered.request_id))
+    if answered.layout is not None:
+        context.update(layout=answered.layout)
     if waited.operation is Operation.PIN:
         pins.take_answer(context, waited, answered)
     elif waited.operation is Operation.CLAIM:
@@ -422,7 +424,7 @@ def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> Non
             return
     elif waited.operation in (Operation.RETAIN, Operation.CHECK):
         if reason in lost_bests.DAMAGED:
-            # An automatic stop that rested on it is taken back (`taking_back`).
+            # An automatic stop that rested on it is taken back (`withdrawal`).
             lost_bests.drop_pin(context, waited, reason, answered.message)
             return
         context.conditions.set(c.RETAINED, False, reason, message, warning=True)

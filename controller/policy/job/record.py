@@ -155,6 +155,14 @@ class InFlight:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundLayout:
+    """The layout of the checkpoint folder, found because spec.checkpoints.layout is Auto."""
+
+    name: Annotated[Word, "Which one."]
+    by: Annotated[str, AtMost(256), "The file that only its trainer writes, from the location on."]
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """The claim on the checkpoint folder for an attempt, made before it started.
 
@@ -504,6 +512,10 @@ class JobRecord:
         "The trainer's processes whose pages were read, in that order, newest last.",
     ] = ()
     claim: Annotated[Claim | None, "For which attempt the checkpoint folder is taken."] = None
+    layout: Annotated[
+        FoundLayout | None,
+        "Whose habits the folder follows, where spec.checkpoints.layout is Auto; absent: not found yet.",
+    ] = None
     lost_bests: Annotated[
         tuple[Best, ...], AtMost(LOST_MAX), "Evals whose checkpoint is gone, newest last."
     ] = ()

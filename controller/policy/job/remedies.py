@@ -19,6 +19,7 @@ REMEDIES: Mapping[str, str] = {
     "spec.checkpoints.layout",
     "DigestMismatch": "have the trainer never write into a finished checkpoint",
     "CopyDamaged": "see whether the volume or object store that the message names is sound",
+    "LayoutAmbiguous": "name the layout in spec.checkpoints.layout",
     "LocationTaken": "give each RLHFJob a location of its own",
     "Interrupted": "nothing: it goes on where it was",
     "BadRequest": "correct the store, path or layout in spec.checkpoints; if they are right, "

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from controller.policy.job.record import UNKNOWN, JobRecord, Operation, ProtectedCheckpoint, RunFile
+from controller.policy.job.record import (
+    UNKNOWN,
+    FoundLayout,
+    JobRecord,
+    Operation,
+    ProtectedCheckpoint,
+    RunFile,
+)
 from controller.policy.types import (
     Attempt,
     EvalPoint,
@@ -245,6 +252,7 @@ class AccessView:
     holder: tuple[str, str] | None = None
     holder_gone: bool = False  # that RLHFJob was of the same namespace, and is deleted
     unplaced: bool = False  # its pod finds no node; the message says why, and what helps
+    layout: FoundLayout | None = None  # None: it was asked for a layout by name, or found none
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +342,7 @@ class StartAccess:
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
     job_uid: str = ""
+    layout: str = ""  # that was found before, where the spec names none
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from deploy.local import processes
-from tests.bench.faults.operators import Operator
+from tests.bench.faults.operators import LEASE, Operator
 from tests.bench.faults.plan import ANSWERS, Fault
 from tests.bench.faults.proxy import FaultyProxy
 from tests.bench.faults.stage import Slot
@@ -59,8 +59,13 @@ class Mischief:
         return [(t.begin, now if t.over is None else t.over) for t in self.troubles if not t.run]
 
     def ended(self, operator: Operator) -> None:
-        """A process of the operator has ended, for whatever reason: there may be none until one leads."""
+        """A process of the operator has ended, for whatever reason: there may be none until one leads.
+
+        One that ended by itself could not renew its Lease for a while before, nor write what it scraped.
+        """
         trouble = self._begin(f"{operator.name} ended")
+        if operator.exit_code is None or operator.exit_code >= 0:
+            trouble.begin -= float(LEASE["EVALSTOP_LEASE_RENEW_SECONDS"])
 
         async def wait() -> None:
             await self.until_led()

@@ -1,4 +1,4 @@
-"""What trainers said last, small until it is looked at again: twenty evals take 5 kB as objects, 0.5 packed.
+"""Values kept compressed until they are looked at: twenty evals take 5 kB as objects, 0.5 compressed.
 
 Of a run that trains for hours between two evals, nothing of it is looked at in the meantime.
 """
@@ -15,8 +15,8 @@ T = TypeVar("T")
 _FAST = 1  # zlib's level: more is not worth its time on a few hundred bytes
 
 
-class AtRest(Generic[T]):
-    """A value of plain data, packed; it never leaves the process."""
+class Compressed(Generic[T]):
+    """A value of plain data, compressed; it never leaves the process."""
 
     __slots__ = ("_digest", "_packed")
 
