@@ -517,7 +517,7 @@ class RLHFJobStatus(Status):
     )
     secured: Checkpoint | None = Field(
         default=None,
-        description="Kept from rotation by a hard link (object store: a copy) while the run goes on.",
+        description="Kept from rotation by a clone or link (object store: a copy) while the run goes on.",
     )
     retained: Annotated[tuple[Checkpoint, ...], Field(max_length=4, json_schema_extra=markers.ATOMIC)] = (
         Field(default=(), description="Copied out of the trainer's reach and verified, newest last.")

@@ -46,7 +46,7 @@ class ResumeFrom(StrEnum):
 class Operation(StrEnum):
     """What an access Job does in the checkpoint store (controller/checkpoints/access.py)."""
 
-    SECURE = "secure"  # hard-link (object store: copy) the best checkpoint out of rotation's reach
+    SECURE = "secure"  # clone or hard-link (object store: copy) the best checkpoint out of rotation's reach
     RETAIN = "retain"  # copy the secured one to where trainers cannot reach, verify its digest
     RESTORE = "restore"  # copy a retained one back to the workload's volume, verify it
     PIN = "pin"  # secure a step that the user named
