@@ -214,7 +214,7 @@ class ScriptedApi:
         self.asked: list[str] = []
         self.over = asyncio.Event()
 
-    async def pages(self, resource: Any, namespace: str | None = None, *, labels: str = "") -> Any:
+    async def pages(self, resource: Any, namespace: str | None = None, **_: str) -> Any:
         self.asked.append("list")
         found = self._lists.pop(0)
         if isinstance(found, Exception):

@@ -21,7 +21,6 @@ from controller.kube import wire
 from controller.kube.cache import Cache
 from controller.kube.connect import Connection
 from controller.kube.errors import NotFound
-from controller.kube.merge import merge_apply
 from controller.kube.resources import (
     ADMISSION_CHECKS,
     GPUPOOLS,
@@ -40,6 +39,7 @@ from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
 from controller.operator.state.unmanaged_pods import ForeignPods
 from controller.policy.node.ledger import GpuLedger
+from tests.support.merge_patch import merge_apply
 from tests.support.pills import NAMESPACE, pills
 
 Object = dict[str, Any]

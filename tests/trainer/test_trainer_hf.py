@@ -27,7 +27,7 @@ from evalstop_client.client import EvalStopClient
 from evalstop_client.run import EXIT_STOPPED, Run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "trainers.md").read_text()
-TRL, PLAIN = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TRL, NEMO, LIGHTNING, PLAIN = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 GOLD = "eval_rewards/gold/mean"
 PROMPTS = 16
 
@@ -142,6 +142,7 @@ def added(block: str) -> list[str]:
 def test_lines_to_add() -> None:
     assert (len(added(TRL)), TRL.count("import")) == (3, 1)
     assert (len(added(PLAIN)), PLAIN.count("import")) == (8, 1)
+    assert (len(added(NEMO)), len(added(LIGHTNING))) == (3, 4)
 
 
 def test_the_block_for_trl_makes_a_watched_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,6 +298,7 @@ class EvalStopClient:
         self._warned = ""
         self._evals: dict[str, deque[_Eval]] = {}
         self._totals: dict[tuple[str, str], int] = {}
+        self._full_told = False
         self._spoken = False  # an eval or a save record carries this attempt
         self._gauges: dict[str, float] = {}
         self._evaluator = _word(evaluator, "evaluator", 128)
@@ -466,7 +467,11 @@ class EvalStopClient:
                 self._news += 1
                 return True
         if full:
-            log.warning("evals of %s ignored: %d other metrics are reported already", metric, METRICS_KEPT)
+            if not self._full_told:
+                self._full_told = True
+                log.warning(
+                    "evals of %s ignored: %d other metrics are reported already", metric, METRICS_KEPT
+                )
         else:
             log.warning("eval of %s at step %d ignored: step %d was reported already", metric, step, last)
         return False
@@ -626,7 +631,7 @@ class EvalStopClient:
 
         page = _eval_families(evals, EVALS_KEPT)
         most = EVALS_KEPT
-        while most > 1 and sum(map(len, page)) > EVAL_BYTES:
+        while most > 1 and sum(len(line.encode()) for line in page) > EVAL_BYTES:
             most //= 2
             page = _eval_families(evals, most)
         counts = [({"metric": metric, "attempt": of}, count) for (metric, of), count in totals.items()]

@@ -432,7 +432,7 @@ def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> Non
             return
     elif waited.operation in (Operation.RETAIN, Operation.CHECK):
         if reason in lost_bests.DAMAGED:
-            # An automatic stop that rested on it is taken back (`taking_back`).
+            # An automatic stop that rested on it is taken back (`withdrawal`).
             lost_bests.drop_pin(context, waited, reason, answered.message)
             return
         context.conditions.set(c.RETAINED, False, reason, message, warning=True)

@@ -142,10 +142,6 @@ class RuleInUse:
         (`stopping.gate`)."""
         return gate.waiting(state) if self.gated and state else ()
 
-    def pending(self, state: tuple[Any, ...]) -> int | None:
-        """Step of the eval that waits, and on which it depends whether those after it count; None: none."""
-        return next(iter(self.waiting(state)), None)
-
     def dropped(self, state: tuple[Any, ...]) -> tuple[int, ...]:
         """Return steps of the evals that the newest one made drop, or showed to be no best."""
         return (*gate.dropped(state), *gate.refuted(state)) if self.gated and state else ()

@@ -8,7 +8,7 @@ act, effect observed, completion in the record. So this function may be called a
 that remembers nothing, and goes on where things are.
 
 A stop: granted -> best checkpoint retained and verified -> looked once more -> suspended -> pods gone ->
-released. Until the suspend it may be taken back (`taking_back`).
+released. Until the suspend it may be taken back (`withdrawal`).
 """
 
 from __future__ import annotations
