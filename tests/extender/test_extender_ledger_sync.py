@@ -8,7 +8,7 @@ import pytest
 
 from controller.api import convert
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS
-from controller.extender.ledger_sync import WATCHED, Feed
+from controller.extender.ledger_sync import WATCHED, LedgerSync
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
 from controller.policy.node.ledger import Bound, Gang, GpuLedger
@@ -24,7 +24,7 @@ class LedgerWorld:
         self.cache, self.ledger = Cache(WATCHED), GpuLedger()
         self.changes, self.version = 0, 0
         self.gone: list[str] = []
-        Feed(self.cache, self.ledger, "rack", self._count, self.gone.append)
+        LedgerSync(self.cache, self.ledger, "rack", self._count, self.gone.append)
 
     def _count(self) -> None:
         self.changes += 1

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy.job import conditions as c
 from controller.policy.job import access_requests, endings, external_queue, retention, withdrawal
+from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, settle_agreeing
 from controller.policy.job.service import attained
