@@ -47,7 +47,7 @@ Baseline = Annotated[Count, "Number of the eval baseline that score belongs to; 
 class Operation(StrEnum):
     """What an access Job does in the checkpoint store (controller/checkpoints/access.py)."""
 
-    SECURE = "secure"  # hard-link (object store: copy) the best checkpoint out of rotation's reach
+    SECURE = "secure"  # clone or hard-link (object store: copy) the best checkpoint out of rotation's reach
     RETAIN = "retain"  # copy the secured one to where trainers cannot reach, verify its digest
     RESTORE = "restore"  # copy a retained one back to the workload's volume, verify it
     PIN = "pin"  # secure a step that the user named
@@ -491,7 +491,7 @@ class JobRecord:
     access_serial: Annotated[Count, "Number of the newest access Job."] = 0
     secured: Annotated[
         ProtectedCheckpoint | None,
-        "Kept from rotation by a hard link (object store: a copy) while the run goes on.",
+        "Kept from rotation by a clone or link (object store: a copy) while the run goes on.",
     ] = None
     retained: Annotated[
         tuple[ProtectedCheckpoint, ...],
