@@ -7,7 +7,7 @@ and what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from controller import names
-from controller.api import values
+from controller.api.codec import StatusError, decode_field
 from controller.api.fleet import precision_problem, stop_limits
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, GPUPool
-from controller.api.record import StatusError, field, record, size, status
+from controller.api.record import field, record, size, status
 from controller.api.rlhfjob import RLHFJob, RLHFJobSpec, Role
+from controller.api.status import PoolStatus
 from controller.policy.job import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState
 from controller.policy.params import ParamError
 from controller.policy.pool import Handover
@@ -44,8 +45,6 @@ __all__ = [
     "size",
     "status",
     "stop_limits",
-    "stored_handovers",
-    "stored_reservations",
 ]
 
 Problem = tuple[str, str]
@@ -192,81 +191,20 @@ def _share_budget(spec: RLHFJobSpec, rule: PolicySpec) -> tuple[PolicySpec, tupl
     )
 
 
-def reservations(pool_status: Mapping[str, Any] | None) -> tuple[Reservation, ...]:
+def reservations(status: Mapping[str, Any] | None) -> tuple[Reservation, ...]:
     """Return the reservations in a GPUPool's status.
 
     Raises:
         StatusError: one does not read back.
     """
-    try:
-        return tuple(
-            Reservation(
-                h["source"],
-                h["target"],
-                tuple(h["nodes"]),
-                values.seconds(h["expires"]),
-                h.get("admission", 0),
-            )
-            for h in (pool_status or {}).get("reservations") or ()
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise StatusError(f"status.reservations: {error}") from error
+    found: tuple[Reservation, ...] = decode_field(PoolStatus, status, "reservations")
+    return found
 
 
-def stored_reservations(found: tuple[Reservation, ...]) -> list[dict[str, Any]]:
-    """Return the inverse of `reservations`."""
-    return [
-        {
-            "source": h.source,
-            "target": h.target,
-            "nodes": list(h.nodes),
-            "expires": values.timestamp(h.expires),
-            "admission": h.admission,
-        }
-        for h in found
-    ]
-
-
-_HANDOVER_TIMES = {
-    "decided": "decidedTime",
-    "secured": "securedTime",
-    "suspended": "suspendedTime",
-    "pods_gone": "podsGoneTime",
-    "running": "runningTime",
-}
-
-
-def handovers(pool_status: Mapping[str, Any] | None) -> tuple[Handover, ...]:
-    """Return the handovers in a GPUPool's status.
-
-    Raises:
-        StatusError: one does not read back.
-    """
-    try:
-        return tuple(_handover(h) for h in (pool_status or {}).get("lastHandovers") or ())
-    except (KeyError, TypeError, ValueError) as error:
-        raise StatusError(f"status.lastHandovers: {error}") from error
-
-
-def _handover(stored: Mapping[str, Any]) -> Handover:
-    at = {name: values.seconds(stored[key]) for name, key in _HANDOVER_TIMES.items() if key in stored}
-    decided = at.pop("decided")
-    return Handover(
-        stored["source"], stored["by"], stored["gpus"], decided, target=stored.get("target"), **at
-    )
-
-
-def stored_handovers(found: Iterable[Handover]) -> list[dict[str, Any]]:
-    """Return the inverse of `handovers`."""
-    stored = []
-    for h in found:
-        times = {key: getattr(h, name) for name, key in _HANDOVER_TIMES.items()}
-        one: dict[str, Any] = {"source": h.source, "by": h.by, "gpus": h.gpus}
-        one.update({key: values.timestamp(at) for key, at in times.items() if at is not None})
-        if h.target is not None:
-            one["target"] = h.target
-        stored.append(one)
-    return stored
+def handovers(status: Mapping[str, Any] | None) -> tuple[Handover, ...]:
+    """Return the handovers in a GPUPool's status, like `reservations`."""
+    found: tuple[Handover, ...] = decode_field(PoolStatus, status, "last_handovers")
+    return found
 
 
 def _pool_problem(job: RLHFJob, pool: GPUPool | Problem | None) -> Problem | None:

@@ -190,12 +190,12 @@ def _convert(node: Json, defs: Mapping[str, Json], where: str, open_refs: tuple[
             raise TypeError(f"{where}: {name} contains itself, a structural schema cannot")
         # What stands beside the reference (a field's own description or default) wins over the type's.
         return _convert({**defs[name], **node}, defs, where, (*open_refs, name))
+    if node.get("default", ...) is None:
+        del node["default"]
     if "anyOf" in node:
         branches = [b for b in node.pop("anyOf") if b.get("type") != "null"]
         if len(branches) != 1:
             raise TypeError(f"{where}: a union of types has no structural form, make it a union of members")
-        if node.get("default", ...) is None:
-            del node["default"]
         return _convert({**branches[0], **node}, defs, where, open_refs)
     if "const" in node:
         node["enum"] = [node.pop("const")]

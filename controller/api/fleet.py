@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.api import values
+from controller.api.codec import StatusError, decode_field
 from controller.api.gpupool import GPUPool
-from controller.api.record import StatusError
+from controller.api.status import PoolStatus, Stops
 from controller.policy.fleet import kept_stops, rules_with_e_values, usual, without_e_value
 from controller.policy.job import Desired
 from controller.policy.types import (
-    FleetNoise,
     FleetScope,
     FleetView,
     MetricNoise,
@@ -24,8 +23,6 @@ from controller.policy.types import (
     StopCount,
     StopLimits,
 )
-
-Json = dict[str, Any]
 
 
 def stop_limits(pool: GPUPool) -> StopLimits:
@@ -65,64 +62,19 @@ def noise(status: Mapping[str, Any] | None) -> tuple[MetricNoise, ...]:
     Raises:
         StatusError: an entry does not read back.
     """
-    try:
-        return tuple(
-            MetricNoise(
-                n["namespace"],
-                n["metric"],
-                n.get("evaluator", ""),
-                FleetNoise(float(n["sigma"]), float(n["freedom"])),
-                int(n["jobs"]),
-            )
-            for n in (status or {}).get("noise") or ()
-            if "namespace" in n  # else an earlier version wrote it, of the whole pool
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise StatusError(f"status.noise: {error}") from error
+    found: tuple[MetricNoise, ...] = decode_field(PoolStatus, status, "noise")
+    return found
 
 
 def shared_falls(status: Mapping[str, Any] | None) -> tuple[SharedFall, ...]:
     """Return the shared falls in a GPUPool's status, like `noise`."""
-    try:
-        return tuple(
-            SharedFall(
-                f["namespace"],
-                f.get("metric", ""),
-                f.get("evaluator", ""),
-                values.seconds(f["after"]),
-                values.seconds(f["before"]),
-                int(f["fell"]),
-                int(f["of"]),
-            )
-            for f in (status or {}).get("sharedFalls") or ()
-            if "namespace" in f
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StatusError(f"status.sharedFalls: {error}") from error
+    found: tuple[SharedFall, ...] = decode_field(PoolStatus, status, "shared_falls")
+    return found
 
 
-def breaker_since(status: Mapping[str, Any] | None) -> float | None:
-    """Return since when (s) the breaker has been open; None: it is closed. Like `noise`."""
-    try:
-        since = ((status or {}).get("stops") or {}).get("breakerSince")
-        return None if since is None else values.seconds(since)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise StatusError(f"status.stops: {error}") from error
-
-
-def granted(status: Mapping[str, Any] | None) -> tuple[PastStop, ...]:
+def stops(status: Mapping[str, Any] | None) -> Stops:
     """Return the stops that a GPUPool's status remembers, oldest first, like `noise`."""
-    try:
-        return tuple(
-            PastStop(
-                values.seconds(s["time"]),
-                float(s["eValue"]) if "eValue" in s else None,
-                s["job"],
-            )
-            for s in ((status or {}).get("stops") or {}).get("granted") or ()
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StatusError(f"status.stops.granted: {error}") from error
+    return decode_field(PoolStatus, status, "stops") or Stops()
 
 
 def told(
@@ -147,51 +99,13 @@ def taught(status: Mapping[str, Any] | None) -> dict[str, list[Any]]:
     return found
 
 
-def stored(
-    stops: StopCount,
-    known: tuple[MetricNoise, ...],
-    falls: tuple[SharedFall, ...],
-    past: Sequence[PastStop] = (),
-) -> Json:
-    """Return the fields of a GPUPool's status for these."""
-    counts: Json = {}
-    if stops.today or stops.last_hour:
-        counts = {"lastHour": stops.last_hour, "today": stops.today}
-    if stops.breaker_since is not None:
-        counts["breakerSince"] = values.timestamp(stops.breaker_since)
-    if past:
-        counts["granted"] = [_granted(stop) for stop in kept_stops(past)]
-    out: Json = {"stops": counts} if counts else {}
-    if known:
-        out["noise"] = [_noise(n) for n in known]
-    if falls:
-        out["sharedFalls"] = [_fall(f) for f in falls]
-    return out
-
-
-def _granted(stop: PastStop) -> Json:
-    out: Json = {"job": stop.job, "time": values.timestamp(stop.at)}
-    e_value = None if stop.e_value is None else values.number(stop.e_value)
-    return out if e_value is None else out | {"eValue": e_value}
-
-
-def _noise(entry: MetricNoise) -> Json:
-    out: Json = {"namespace": entry.namespace, "metric": entry.metric}
-    out |= {"evaluator": entry.evaluator} if entry.evaluator else {}
-    return out | {
-        "sigma": values.number(entry.noise.sigma),
-        "freedom": values.number(entry.noise.freedom),
-        "jobs": entry.jobs,
-    }
-
-
-def _fall(fall: SharedFall) -> Json:
-    out: Json = {"namespace": fall.namespace}
-    out |= {"metric": fall.metric} if fall.metric else {}
-    out |= {"evaluator": fall.evaluator} if fall.evaluator else {}
-    return out | {
-        "after": values.timestamp(fall.after),
-        "before": values.timestamp(fall.before),
-        "fell": fall.fell,
-        "of": fall.of,
-    }
+def stored_stops(count: StopCount, past: Sequence[PastStop] = ()) -> Stops | None:
+    """Return what a GPUPool's status says of its stops; None: there is nothing to say."""
+    some = bool(count.today or count.last_hour)
+    found = Stops(
+        count.last_hour if some else None,
+        count.today if some else None,
+        count.breaker_since,
+        tuple(kept_stops(past)),
+    )
+    return None if found == Stops() else found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -11,26 +11,16 @@ from controller.api import markers, rule_unions
 from controller.api.base import (
     Count,
     DnsLabel,
-    JobKeyText,
-    NumberText,
     Spec,
-    Status,
-    Timestamp,
-    Word,
     extra,
 )
-from controller.api.status import CONDITIONS, EPOCH
-from controller.policy.fleet import ALL_KEPT as FALLS_KEPT
-from controller.policy.fleet import NOISE_KEPT, STOPS_KEPT
-from controller.policy.pool import HANDOVERS_KEPT, RESERVATIONS_MAX
+from controller.api.schema import status_of
+from controller.api.status import QUOTA_NAMESPACES_MAX, QUOTAS_MAX, PoolStatus
 from controller.policy.queueing import POLICIES
 from controller.policy.types import Delegate, FleetScope, Mode
 
 EVERY_NAMESPACE = "*"
 RESERVATION_SECONDS = 300
-NODE_SIZES_MAX = 32
-QUOTAS_MAX = 32
-QUOTA_NAMESPACES_MAX = 8
 SHARED_FALL_PERCENT = 50
 SHARED_FALL_WAIT_SECONDS = 1800
 PRECISION_JOBS = 100
@@ -360,158 +350,6 @@ class GPUPoolSpec(Spec):
         return self
 
 
-class ReservationStatus(Status):
-    """GPUs on their way from one job to another."""
-
-    source: JobKeyText = Field(description="Whose they were (namespace/name).")
-    target: JobKeyText = Field(description="Whose they will be (namespace/name).")
-    nodes: Annotated[
-        tuple[Annotated[str, Field(max_length=253)], ...],
-        Field(max_length=1024, json_schema_extra=markers.ATOMIC),
-    ] = Field(description="Planned node of each pod.")
-    expires: Timestamp = Field(description="Until when.")
-    admission: Count | None = Field(
-        default=None, description="Number of the target's admission that they are held for."
-    )
-
-
-class NodeSizeStatus(Status):
-    """Nodes with the same number of GPUs."""
-
-    gpus: Count = Field(description="GPUs of each, as found.")
-    nodes: Count = Field(description="Number of such nodes.")
-
-
-class HandoverStatus(Status):
-    """A stop, from its decision to the run of the job that got the GPUs."""
-
-    source: JobKeyText = Field(description="Who was stopped (namespace/name).")
-    by: Word = Field(description="Name of the rule, or User.")
-    gpus: Count = Field(description="GPUs handed back.")
-    decided_time: Timestamp = Field(description="When the stop was decided.")
-    secured_time: Timestamp | None = Field(
-        default=None, description="When its best checkpoint was in safety; mostly before the decision."
-    )
-    suspended_time: Timestamp | None = Field(default=None, description="When it was suspended.")
-    pods_gone_time: Timestamp | None = Field(default=None, description="When its pods were gone or terminal.")
-    target: JobKeyText | None = Field(default=None, description="Who got the GPUs (namespace/name).")
-    running_time: Timestamp | None = Field(default=None, description="When all pods of that job were ready.")
-
-
-class GrantedStopStatus(Status):
-    """A stop that counts against spec.stopLimits, whatever became of its RLHFJob since."""
-
-    job: JobKeyText = Field(description="Who was stopped (namespace/name).")
-    time: Timestamp = Field(description="When it was granted.")
-    e_value: NumberText | None = Field(
-        default=None, description="Its rule's e-value then; absent: the rule yields none."
-    )
-
-
-class StopsStatus(Status):
-    """How the stops of its rules stand against spec.stopLimits."""
-
-    last_hour: Count | None = Field(default=None, description="Stops granted in the last hour.")
-    today: Count | None = Field(default=None, description="Stops granted on this day (UTC).")
-    breaker_since: Timestamp | None = Field(
-        default=None,
-        description="Since when some namespace's breaker has been open; absent: none is.",
-    )
-    granted: Annotated[
-        tuple[GrantedStopStatus, ...], Field(max_length=STOPS_KEPT, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description="Stops of the last hour and of this day (UTC), newest last.")
-
-
-class NoiseStatus(Status):
-    """The usual noise of a metric in a namespace, learned from its runs in the pool and told to them."""
-
-    namespace: Annotated[str, Field(max_length=63)] | None = Field(
-        default=None, description="Whose runs they are; absent: an earlier version wrote it, it is forgotten."
-    )
-    metric: Annotated[str, Field(max_length=256)] = Field(description="Name of the metric.")
-    evaluator: Annotated[str, Field(max_length=128)] | None = Field(
-        default=None, description="Version of the evaluator that scored them; absent: they name none."
-    )
-    sigma: NumberText = Field(description="Standard deviation of one eval, in the metric's unit.")
-    freedom: NumberText = Field(
-        description="How much that counts beside what a run shows: as many evals. 0: of too few runs; it "
-        "is a vote for others only."
-    )
-    jobs: Count = Field(description="Runs it was learned from.")
-
-
-class SharedFallStatus(Status):
-    """A sudden fall that many jobs of a namespace share; scores before and after it are not compared."""
-
-    namespace: Annotated[str, Field(max_length=63)] | None = Field(
-        default=None, description="Whose jobs they are; absent: an earlier version wrote it, it is forgotten."
-    )
-    metric: Annotated[str, Field(max_length=256)] | None = Field(
-        default=None, description="Metric of the jobs it concerns; absent: all of the namespace."
-    )
-    evaluator: Annotated[str, Field(max_length=128)] | None = Field(
-        default=None, description="Version of the evaluator that scored them; absent: they name none."
-    )
-    after: Timestamp = Field(description="When the last evals before it were read.")
-    before: Timestamp = Field(description="When the first evals after it were read.")
-    fell: Count = Field(description="Jobs that fell.")
-    of: Count = Field(description="Jobs that had an eval after it.")
-
-
-class QuotaStatus(Status):
-    """How an entry of spec.quotas stands, in GPUs."""
-
-    namespaces: Annotated[
-        tuple[Annotated[str, Field(max_length=63)], ...],
-        Field(max_length=QUOTA_NAMESPACES_MAX, json_schema_extra=markers.ATOMIC),
-    ] = Field(description="Its namespaces.")
-    guaranteed: Count = Field(description="What they are guaranteed.")
-    limit: Count | None = Field(default=None, description="What they may have at most; absent: no limit.")
-    used: Count = Field(description="What their gangs have, from admission until they are off their GPUs.")
-    borrowed: Count = Field(description="What of that is more than guaranteed.")
-    waiting: Count = Field(description="What their waiting gangs ask for.")
-
-
-class GPUPoolStatus(Status):
-    """What the pool has and who has it."""
-
-    conditions: CONDITIONS = Field(default=(), description="Aspects of the pool's state.")
-    observed_generation: Count | None = Field(
-        default=None, description="Generation of the spec last looked at."
-    )
-    epoch: Count | None = Field(default=None, description=EPOCH)
-    node_sizes: Annotated[
-        tuple[NodeSizeStatus, ...], Field(max_length=NODE_SIZES_MAX, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description="GPUs per usable node as found, and on how many; the largest first.")
-    capacity: Count | None = Field(default=None, description="GPUs of its usable nodes.")
-    free: Count | None = Field(default=None, description="GPUs that nobody has requested and nobody is kept.")
-    held: Count | None = Field(
-        default=None,
-        description="GPUs kept for admitted gangs whose pods have no node yet, or reserved for a job.",
-    )
-    foreign: Count | None = Field(
-        default=None, description="GPUs that pods of no RLHFJob of the pool have requested."
-    )
-    running: Count | None = Field(default=None, description="Jobs that hold GPUs.")
-    queued: Count | None = Field(default=None, description="Jobs that wait.")
-    reservations: Annotated[
-        tuple[ReservationStatus, ...], Field(max_length=RESERVATIONS_MAX, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description="GPUs on their way from one job to another.")
-    quotas: Annotated[
-        tuple[QuotaStatus, ...], Field(max_length=QUOTAS_MAX, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description="How each entry of spec.quotas stands.")
-    last_handovers: Annotated[
-        tuple[HandoverStatus, ...], Field(max_length=HANDOVERS_KEPT, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description="The newest stops and who got their GPUs, newest last.")
-    stops: StopsStatus | None = Field(default=None, description="Stops against their limits.")
-    noise: Annotated[
-        tuple[NoiseStatus, ...], Field(max_length=NOISE_KEPT, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description="The usual noise of each namespace's metrics.")
-    shared_falls: Annotated[
-        tuple[SharedFallStatus, ...], Field(max_length=FALLS_KEPT, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description="Sudden falls that jobs share, the newest of each namespace's metrics.")
-
-
 class PoolMetadata(BaseModel):
     """The parts of metadata the operator reads."""
 
@@ -542,7 +380,7 @@ class GPUPool(BaseModel):
     kind: Literal["GPUPool"]
     metadata: PoolMetadata
     spec: GPUPoolSpec
-    status: GPUPoolStatus | None = None
+    status: Annotated[Any, status_of(PoolStatus)] = None
 
     def ceiling(self, namespace: str) -> int | None:
         """Return the highest priority allowed to a namespace; None: it may not use the pool."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from controller.api.codec import StatusError
 from controller.api.crd import root_schema
 from controller.api.gpupool import GPUPool
-from controller.api.record import StatusError
 from controller.api.rlhfjob import RLHFJob
 
 Known = Mapping[str, Any]  # field -> the fields inside it; empty: a plain value

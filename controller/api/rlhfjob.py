@@ -23,9 +23,10 @@ from controller.api.base import (
     Step,
     extra,
 )
-from controller.api.status import GUARDS_MAX, RLHFJobStatus
+from controller.api.schema import status_of
+from controller.api.status import JobStatus
 from controller.api.storage import Checkpoints
-from controller.policy.job import Direction, ResumeFrom, RunState
+from controller.policy.job import GUARDS_MAX, Direction, ResumeFrom, RunState
 from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, MODIFIERS, RULES
 from controller.policy.types import Mode
 
@@ -371,4 +372,4 @@ class RLHFJob(BaseModel):
     kind: Literal["RLHFJob"]
     metadata: JobMetadata
     spec: RLHFJobSpec
-    status: RLHFJobStatus | None = None
+    status: Annotated[Any, status_of(JobStatus)] = None

@@ -9,10 +9,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from controller.api import markers
 from controller.api.base import CLAIM_PATH_PATTERN, URI_PATTERN, DnsSubdomain, Spec, Step, extra
-from controller.policy.job import Retain
+from controller.policy.job import PINS_MAX, Retain
 
 ONE_NAME = "expected a scheme of s3, gs or az, so that a bucket has one name (s3a is s3, gcs gs, abfs az)"
-PINS_MAX = 4  # each is a checkpoint on the trainer's volume, and a line in the status
 
 
 class Layout(StrEnum):

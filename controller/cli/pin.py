@@ -111,7 +111,7 @@ def _step(text: str, job: Reading) -> int:
 
 
 def _check(job: Reading, after: list[int]) -> None:
-    from controller.api.storage import PINS_MAX
+    from controller.policy.job import PINS_MAX
 
     if len(after) > PINS_MAX:
         raise Failure(

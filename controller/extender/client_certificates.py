@@ -16,7 +16,7 @@ from typing import Any
 FORGET = 86400.0
 
 
-class Callers:
+class LastCertificate:
     """The client certificate that last asked this process."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -16,7 +16,7 @@ from controller.policy.node import GpuLedger
 WATCHED: tuple[Resource, ...] = (NODES, PODS, GPUPOOLS, RLHFJOBS)
 
 
-class Feed:
+class LedgerSync:
     """Keeps a ledger equal to what the cache shows.
 
     Args:

@@ -16,8 +16,8 @@ from typing import Any
 
 from controller import log
 from controller.api.values import timestamp
-from controller.extender.client_certificates import Callers
-from controller.extender.ledger_sync import WATCHED, Feed
+from controller.extender.client_certificates import LastCertificate
+from controller.extender.ledger_sync import WATCHED, LedgerSync
 from controller.extender.metrics import Metrics
 from controller.extender.requeueing import RefusedPods, Requeuer
 from controller.extender.scheduler_config import ConfigError, ignorable
@@ -72,7 +72,7 @@ class Extender:
         self.refused = RefusedPods()
         self.requeuer = Requeuer(self.api, self.ledger, self.refused, self.metrics, clock, settings)
         self.service = Service(self.ledger, self.refused, self.metrics, clock)
-        Feed(self.cache, self.ledger, settings.rack_label, self.requeuer.changed, self.refused.forget)
+        LedgerSync(self.cache, self.ledger, settings.rack_label, self.requeuer.changed, self.refused.forget)
         self._watches = [
             ListWatch(
                 self.api,
@@ -84,7 +84,7 @@ class Extender:
             )
             for resource in WATCHED
         ]
-        self.callers = Callers()
+        self.client_certificate = LastCertificate()
         self.connections = Connections.of_process(RESERVED)
         self.verbs = WebServer(
             verbs_app(self.service, self.metrics),
@@ -94,7 +94,7 @@ class Extender:
             limits=Limits(keep_alive=KEEP_ALIVE),
             connections=self.connections,
             name="verbs",
-            heard=self.callers.heard,
+            heard=self.client_certificate.heard,
         )
         self.health = self._health()
         self.status = health_server(self.health, settings.status_host, settings.status_port, self.connections)
@@ -225,7 +225,9 @@ class Extender:
         """Read when asked: the files are renewed. Of an unreadable one nothing is said, nor of clients when
         nobody has asked."""
         files = {"serving": self._settings.certificate, "client-ca": self._settings.client_ca}
-        ends = {name: expiry(Path(path)) for name, path in files.items()} | {"client": self.callers.ends}
+        ends = {name: expiry(Path(path)) for name, path in files.items()} | {
+            "client": self.client_certificate.ends
+        }
         return [((name,), at) for name, at in ends.items() if at is not None]
 
     def _ignorable(self) -> list[tuple[tuple[str, ...], float]]:

@@ -1,4 +1,4 @@
-"""JSON merge patches (RFC 7386), computed and applied."""
+"""JSON merge patches (RFC 7386), computed."""
 
 from __future__ import annotations
 
@@ -21,16 +21,3 @@ def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]
         elif type(old[key]) is not type(value) or old[key] != value:
             patch[key] = value
     return patch
-
-
-def merge_apply(old: Any, patch: Any) -> Any:
-    """Return what the API server makes of ``old`` under ``patch``."""
-    if not isinstance(patch, Mapping):
-        return patch
-    result = dict(old) if isinstance(old, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge_apply(result.get(key), value)
-    return result

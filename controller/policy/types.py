@@ -6,13 +6,23 @@ are in the metric's own unit and already oriented so that higher is better where
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-JobKey = str  # "namespace/name"
+from controller.policy.stored import Absent, AtMost, Count, Form, NodeName, Step, Time, Word
+
+JobKey = Annotated[str, AtMost(317)]  # "namespace/name"
+Metric = Annotated[str, AtMost(256)]
+Evaluator = Annotated[
+    str,
+    AtMost(128),
+    Absent(""),
+    "Version of the evaluator that scored them; absent: they name none.",
+]
 
 
 def namespace_of(key: JobKey) -> str:
@@ -91,9 +101,13 @@ class FleetNoise(NamedTuple):
     raise what a run's own evals and its namespace come to, and does nothing else. 0: nothing is known of it.
     """
 
-    sigma: float  # score units; 0: not known
-    freedom: float  # degrees of freedom
-    floor: float = 0.0  # score units
+    sigma: Annotated[float, "Standard deviation of one eval, in the metric's unit; 0: not known."]
+    freedom: Annotated[
+        float,
+        "Degrees of freedom: how much that counts beside what a run shows, as many evals. 0: of too few "
+        "runs; it is a vote for others only.",
+    ]
+    floor: Annotated[float, Form.NOT_STORED] = 0.0  # score units
 
 
 class ScoredBy(NamedTuple):
@@ -109,16 +123,13 @@ class ScoredBy(NamedTuple):
 
 
 class MetricNoise(NamedTuple):
-    """The usual noise of one metric in a namespace, as learned from its running jobs in the pool.
+    """The usual noise of a metric in a namespace, learned from its runs in the pool and told to them."""
 
-    ``noise.freedom`` 0: of too few jobs to tell their own namespace anything; it is a vote for others.
-    """
-
-    namespace: str
-    metric: str
-    evaluator: str
-    noise: FleetNoise
-    jobs: int  # that it was learned from
+    namespace: Annotated[Word, "Whose runs they are."]
+    metric: Annotated[Metric, "Name of the metric."]
+    evaluator: Evaluator
+    noise: Annotated[FleetNoise, Form.INLINE]
+    jobs: Annotated[Count, "Runs it was learned from."]
 
     @property
     def scored_by(self) -> ScoredBy:
@@ -133,18 +144,15 @@ class Reading(NamedTuple):
 
 
 class SharedFall(NamedTuple):
-    """A sudden fall that many jobs of a namespace share: scores before and after it are not compared.
+    """A sudden fall that many jobs of a namespace share; scores before and after it are not compared."""
 
-    Their last evals before it were scraped by ``after`` (s), their first ones below at ``before``.
-    """
-
-    namespace: str
-    metric: str  # of the jobs it concerns; "": all of the namespace, whatever their metric
-    evaluator: str  # its version, of those of one metric; "": none is named
-    after: float
-    before: float
-    fell: int  # jobs that fell
-    of: int  # jobs that had an eval after it
+    namespace: Annotated[Word, "Whose jobs they are."]
+    metric: Annotated[Metric, Absent(""), "Metric of the jobs it concerns; absent: all of the namespace."]
+    evaluator: Evaluator
+    after: Annotated[Time, "When the last evals before it were read."]
+    before: Annotated[Time, "When the first evals after it were read."]
+    fell: Annotated[Count, "Jobs that fell."]
+    of: Annotated[Count, "Jobs that had an eval after it."]
 
     def concerns(self, scored_by: ScoredBy) -> bool:
         """Return whether runs so scored are not compared across it."""
@@ -272,26 +280,29 @@ class Grade(StrEnum):
     DEMOTED = "Demoted"
 
 
+NOT_A_NUMBER = Absent(math.nan)
+Statistic = Annotated[float, NOT_A_NUMBER, "What was compared, in the rule's unit; absent: not a number."]
+Threshold = Annotated[float, NOT_A_NUMBER, "With what; absent: not a number."]
+EValue = Annotated[float | None, "Evidence that the run is past its best, of rules that yield an e-value."]
+WhenContended = Annotated[bool, "Only to be let through while somebody waits for GPUs."]
+
+
 class Verdict(NamedTuple):
     """A stop rule's answer to one eval, with the numbers it saw.
 
-    ``reason`` is a CamelCase code, ``statistic`` and ``threshold`` are what was compared (unit: the rule's).
-
     Attributes:
-        e_value: evidence against "this run is not past its best", for rules that yield one: its mean is at
-            most 1 if that is so, whenever one looks; None: the rule gives none.
-        when_contended: a STOP that is to be let through only while somebody waits for GPUs; the pool sees to
-            it.
-        grade: what is asked for short of a stop.
+        e_value: evidence against "this run is not past its best": its mean is at most 1 if that is so,
+            whenever one looks; None: the rule gives none.
+        when_contended: the pool sees to it.
     """
 
-    verb: Verb
-    reason: str
-    statistic: float
-    threshold: float
-    e_value: float | None = None
-    when_contended: bool = False
-    grade: Grade | None = None
+    verb: Annotated[Verb, "Continue, Confirm or Stop."]
+    reason: Annotated[Word, "Why, as a CamelCase code."]
+    statistic: Statistic
+    threshold: Threshold
+    e_value: EValue = None
+    when_contended: WhenContended = False
+    grade: Annotated[Grade | None, "What it asks for short of a stop: Warned or Demoted."] = None
 
 
 class Mode(StrEnum):
@@ -347,14 +358,14 @@ class JobState(StrEnum):
 class Proposal:
     """A proposal to stop, for the pool: which eval asked for it, and on what evidence."""
 
-    step: int
-    best_step: int
-    reason: str
-    statistic: float
-    threshold: float
-    e_value: float | None = None  # as in `Verdict`
-    when_contended: bool = False  # as in `Verdict`
-    metric: str = ""  # of the guardrail that failed; "": the Primary metric
+    step: Annotated[Step, "Step of the eval that asked for it."]
+    best_step: Annotated[Step, "Step of the best eval at that time."]
+    reason: Annotated[Word, "Why, as a CamelCase code."]
+    statistic: Statistic
+    threshold: Threshold
+    e_value: EValue = None  # as in `Verdict`
+    when_contended: WhenContended = False  # as in `Verdict`
+    metric: Annotated[str, AtMost(200), "The guardrail that failed; absent: the Primary metric."] = ""
 
     @staticmethod
     def of(verdict: Verdict, step: int, best_step: int, metric: str = "") -> Proposal:
@@ -476,13 +487,13 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """GPUs reserved on their way from one job to another, until ``expires`` (s)."""
+    """GPUs on their way from one job to another."""
 
-    source: JobKey
-    target: JobKey
-    nodes: tuple[str, ...]  # one entry per member of the target's gang, by member index
-    expires: float
-    admission: int = 0  # number of the target's admission that it is for
+    source: Annotated[JobKey, "Whose they were (namespace/name)."]
+    target: Annotated[JobKey, "Whose they will be (namespace/name)."]
+    nodes: Annotated[tuple[NodeName, ...], AtMost(1024), "Planned node of each pod, by member index."]
+    expires: Annotated[Time, "Until when."]
+    admission: Annotated[Count, "Number of the target's admission that they are held for."] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,11 +527,11 @@ class StopLimits:
 
 
 class PastStop(NamedTuple):
-    """A granted stop that a rule had asked for: when (s), its rule's e-value if any, and of which job."""
+    """A stop that counts against spec.stopLimits, whatever became of its RLHFJob since."""
 
-    at: float
-    e_value: float | None = None
-    job: JobKey = ""
+    at: Annotated[Time, "When it was granted."]
+    e_value: Annotated[float | None, Absent(None), "Its rule's e-value then; absent: the rule yields none."]
+    job: Annotated[JobKey, "Who was stopped (namespace/name)."]
 
     @property
     def namespace(self) -> str:

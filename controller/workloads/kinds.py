@@ -17,7 +17,6 @@ class Kind:
     api_version: str
     kind: str
     plural: str
-    pod_label: str  # on its pods, its value is the workload's name
     suspend: Path = ("spec", "suspend")
     pod_template: Path = ("spec", "template")
     replicas: tuple[Path, ...] = ()  # fields that must each equal the gang's replicas
@@ -39,7 +38,6 @@ JOB = Kind(
     api_version="batch/v1",
     kind="Job",
     plural="jobs",
-    pod_label="batch.kubernetes.io/job-name",
     replicas=(("spec", "completions"), ("spec", "parallelism")),
     required=((("spec", "completionMode"), "Indexed"),),
     # SuccessCriteriaMet and FailureTarget come first, while pods are still ending: not finished yet.

@@ -44,7 +44,16 @@ ROLES: Mapping[str, Role] = {
             *("controller.install.check", "controller.install.pools"),
         ),
         requires=(
-            *("aiohttp", "cryptography", "fastapi", "httptools", "kopf", "kubernetes", "prometheus-client"),
+            *(
+                "aiohttp",
+                "cattrs",
+                "cryptography",
+                "fastapi",
+                "httptools",
+                "kopf",
+                "kubernetes",
+                "prometheus-client",
+            ),
             *("pydantic", "pyyaml", "structlog", "uvicorn", "uvloop"),
         ),
         code=("controller",),

@@ -27,9 +27,6 @@ from sim.traces.history import History
 from sim.traces.json_text import parse
 from sim.traces.trace import Trace
 
-OLDEST = (
-    2  # lines from this version on tell what happened in words of today, though not what would be decided
-)
 _GZIP = b"\x1f\x8b"
 _LOST = b"{"  # stands for what cannot be unpacked, so that it is counted
 # Why a line was left out.

@@ -26,15 +26,8 @@ from controller.operator.process.job_gauges import STATES, TROUBLES, troubles
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.settings import Settings
 from controller.policy.job import conditions as c
-from controller.policy.job.types import (
-    Condition,
-    Decision,
-    InFlight,
-    JobRecord,
-    Operation,
-    RuleRecord,
-    ScrapeOutcome,
-)
+from controller.policy.job.record import Condition, Decision, InFlight, JobRecord, Operation, RuleRecord
+from controller.policy.job.types import ScrapeOutcome
 from controller.policy.types import Mode, Proposal, Verb, Verdict
 from controller.web.certificates import issue_server, make_authority
 from deploy.grafana import dashboards

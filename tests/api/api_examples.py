@@ -7,12 +7,11 @@ from typing import Any
 
 from controller.api.gpupool import GPUPool
 from controller.policy.job import conditions
-from controller.policy.job.types import (
+from controller.policy.job.record import (
     AdmissionRecord,
     Best,
     Condition,
     Decision,
-    Desired,
     InFlight,
     JobRecord,
     Operation,
@@ -20,6 +19,7 @@ from controller.policy.job.types import (
     RuleRecord,
     RunFile,
 )
+from controller.policy.job.types import Desired
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Proposal, Verb, Verdict
 
 Json = dict[str, Any]

@@ -11,11 +11,13 @@ from api_examples import DELETE, JOB, POOL, TEMPLATE, changed, pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.convert import StatusError, desired, parse_pool, policy, reservations, stored_reservations
+from controller.api.codec import encode
+from controller.api.convert import StatusError, desired, parse_pool, policy, reservations
+from controller.api.status import PoolStatus
 from controller.policy.job.evals import RuleInUse, absorb
+from controller.policy.job.record import JobRecord
 from controller.policy.job.types import (
     Direction,
-    JobRecord,
     ProxyMetric,
     ResumeFrom,
     ResumeRequest,
@@ -386,7 +388,7 @@ def test_switches_are_words() -> None:
     ).map(tuple)
 )
 def test_holds_read_back_exactly(found: tuple[Reservation, ...]) -> None:
-    assert reservations({"reservations": stored_reservations(found)}) == found
+    assert reservations(encode(PoolStatus(reservations=found))) == found
 
 
 def test_spoilt_holds_are_named() -> None:

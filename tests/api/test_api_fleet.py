@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from controller.api import fleet
 from controller.api.convert import StatusError, parse_pool
 from controller.api.gpupool import GPUPool
+from controller.api.status import Stops
 from controller.policy.codec import decode, encode
 from controller.policy.job.types import Guardrail, Observed
 from controller.policy.types import (
@@ -20,12 +21,14 @@ from controller.policy.types import (
     FleetScope,
     FleetView,
     MetricNoise,
+    PastStop,
     PolicySpec,
     ScoredBy,
     SharedFall,
     StopCount,
     StopLimits,
 )
+from tests.support import pool_memory
 
 
 def pool(**limits: Any) -> Any:
@@ -64,7 +67,7 @@ def test_whose_runs_count_is_the_owners_to_say() -> None:
 def test_what_changed_of_one_namespace_is_told_to_it_alone() -> None:
     known = MetricNoise("ns", "gold", "", FleetNoise(0.5, 9.0), 3)
     fall = SharedFall("other", "", "", 1.0, 2.0, 3, 4)
-    told = fleet.taught(fleet.stored(StopCount(), (known,), (fall,)))
+    told = fleet.taught(pool_memory.stored(StopCount(), (known,), (fall,)))
     assert {name: len(entries) for name, entries in told.items()} == {"ns": 1, "other": 1}
     assert fleet.taught({"noise": ["odd"]}) == {}
 
@@ -149,26 +152,20 @@ FALLS = st.builds(
     st.lists(FALLS, max_size=8).map(tuple),
     st.none() | st.floats(1, 4e9),
     st.integers(0, 99),
+    st.none() | st.floats(0, 1e9),
 )
-def test_what_is_remembered_reads_back_exactly(noise, falls, since, today) -> None:
-    stored = fleet.stored(StopCount(today, today, since), noise, falls)
+def test_what_is_remembered_reads_back_exactly(noise, falls, since, today, e_value) -> None:
+    past = PastStop(5.0, e_value, "ns/a")
+    stored = pool_memory.stored(StopCount(today, today, since), noise, falls, [past])
+    assert fleet.stops(stored).granted == (past,)
     assert fleet.noise(stored) == noise
     assert fleet.shared_falls(stored) == falls
-    assert fleet.breaker_since(stored) == since
-
-
-def test_what_an_earlier_version_knew_of_the_whole_pool_is_forgotten() -> None:
-    """It would be nobody's; and a pool is not left alone for it."""
-    status = {
-        "noise": [{"metric": "gold", "sigma": "0.5", "freedom": "9", "jobs": 3}],
-        "sharedFalls": [{"after": "soon"}],
-    }
-    assert (fleet.noise(status), fleet.shared_falls(status)) == ((), ())
+    assert fleet.stops(stored).breaker_since == since
 
 
 def test_an_empty_memory_leaves_no_trace() -> None:
-    assert fleet.stored(StopCount(), (), ()) == {}
-    assert (fleet.noise(None), fleet.shared_falls({}), fleet.breaker_since(None)) == ((), (), None)
+    assert pool_memory.stored(StopCount(), (), ()) == {}
+    assert (fleet.noise(None), fleet.shared_falls({}), fleet.stops(None)) == ((), (), Stops())
 
 
 def test_a_job_is_told_of_its_own_metric_and_the_newest_fall() -> None:
@@ -178,7 +175,7 @@ def test_a_job_is_told_of_its_own_metric_and_the_newest_fall() -> None:
         SharedFall("ns", "kl", "", 7.0, 8.0, 3, 3),
     )
     known = (MetricNoise("ns", "gold", "", FleetNoise(0.5, 9.0), 3),)
-    status = fleet.stored(StopCount(), known, falls)
+    status = pool_memory.stored(StopCount(), known, falls)
     assert fleet.told(status, GOLD) == FleetView(FleetNoise(0.5, 9.0), falls[1])
     assert fleet.told(status, GOLD._replace(metric="kl")) == FleetView(None, falls[2])
     assert fleet.told(None, GOLD) == FleetView()
@@ -187,18 +184,19 @@ def test_a_job_is_told_of_its_own_metric_and_the_newest_fall() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "read"),
+    ("status", "read", "said"),
     [
-        ({"noise": [{"namespace": "ns", "metric": "m"}]}, fleet.noise),
-        ({"noise": 5}, fleet.noise),
+        ({"noise": [{"namespace": "ns", "metric": "m"}]}, fleet.noise, r"noise\[0\]\.sigma is missing"),
+        ({"noise": 5}, fleet.noise, "noise: 'int' object is not iterable"),
         (
             {"sharedFalls": [{"namespace": "ns", "after": "soon", "before": "later", "fell": 1, "of": 2}]},
             fleet.shared_falls,
+            r"sharedFalls\[0\]\.after: time 'soon': expected the form .*",
         ),
-        ({"stops": {"breakerSince": "yesterday"}}, fleet.breaker_since),
+        ({"stops": {"breakerSince": "yesterday"}}, fleet.stops, "stops.breakerSince: time 'yesterday': .*"),
     ],
 )
-def test_what_does_not_read_back_is_refused_by_name(status, read) -> None:
-    with pytest.raises(StatusError, match=r"status\.(noise|sharedFalls|stops): "):
+def test_what_does_not_read_back_is_refused_by_name(status, read, said) -> None:
+    with pytest.raises(StatusError, match=rf"^status\.{said}$"):
         read(status)
     assert fleet.told(status, GOLD) == FleetView()

@@ -22,7 +22,7 @@ from controller.operator.process.metrics import Metrics
 from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.state.cluster import ClusterState
-from controller.policy.job.types import JobRecord
+from controller.policy.job.record import JobRecord
 
 ABOUT = JOB["metadata"] | {"uid": "u", "resourceVersion": "1", "generation": 1}
 POOL = {"capacity": 8, "reservations": [{"source": "a/b", "target": "a/c", "nodes": ["n"], "admission": 1}]}

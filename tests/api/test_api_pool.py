@@ -10,11 +10,14 @@ import pytest
 from api_examples import JOB, POOL
 from hypothesis import given
 from hypothesis import strategies as st
+from test_api_record import beyond
 
 from controller import names
 from controller.api import convert
+from controller.api.codec import encode
 from controller.api.crd import root_schema
 from controller.api.gpupool import GPUPool
+from controller.api.status import PoolStatus
 from controller.policy.pool.handovers import Handover
 from controller.policy.pool.reservations import NODES_MAX, RESERVATIONS_MAX
 from controller.policy.types import Delegate, Reservation
@@ -119,14 +122,12 @@ HANDOVERS = st.builds(
 def test_holds_and_handovers_read_back_exactly(
     reservations: tuple[Reservation, ...], stops: tuple[Handover, ...]
 ) -> None:
-    status = {
-        "reservations": convert.stored_reservations(reservations),
-        "lastHandovers": convert.stored_handovers(stops),
-    }
+    status = encode(PoolStatus(reservations=reservations, last_handovers=stops))
     status = json.loads(json.dumps(status, allow_nan=False))
     assert convert.reservations(status) == reservations
     assert convert.handovers(status) == stops
-    GPUPool.model_validate({**POOL, "status": status})
+    schema = root_schema(GPUPool)["properties"]["status"]
+    assert list(beyond(status, schema, "status")) == []
 
 
 @pytest.mark.parametrize("read", [convert.reservations, convert.handovers])
@@ -144,6 +145,6 @@ def test_the_largest_list_of_holds_fits_into_one_object() -> None:
     longest = tuple(
         Reservation(key, key, (node,) * each, 4e9 + 0.123456, 2**31 - 1) for _ in range(RESERVATIONS_MAX)
     )
-    assert len(json.dumps(convert.stored_reservations(longest))) < ETCD_LIMIT
+    assert len(json.dumps(encode(PoolStatus(reservations=longest)))) < ETCD_LIMIT
     schema = root_schema(GPUPool)["properties"]["status"]["properties"]
     assert schema["reservations"]["maxItems"] == RESERVATIONS_MAX

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from api_examples import DESIRED, full_record
@@ -18,8 +18,8 @@ from controller.api.convert import StatusError, record, status
 from controller.api.crd import root_schema
 from controller.api.record import STATUS_MAX, size
 from controller.api.rlhfjob import RLHFJob
-from controller.api.status import GUARDS_MAX
-from controller.policy.job.types import (
+from controller.policy.job.record import (
+    GUARDS_MAX,
     Best,
     Claim,
     Condition,
@@ -103,7 +103,7 @@ TIME_FIELDS = {
 
 def values_of(hint: Any, name: str) -> st.SearchStrategy[Any]:
     """Anything a field of the record may hold, found from its type: new fields are covered by themselves."""
-    if isinstance(hint, UnionType):
+    if get_origin(hint) in (Union, UnionType):
         return st.none() | values_of(next(h for h in get_args(hint) if h is not NoneType), name)
     if hint is EvalPoint:
         return POINTS
@@ -145,11 +145,11 @@ def test_a_record_reads_back_exactly_from_what_the_api_server_stores(found: JobR
 def test_a_status_lies_within_the_schema(found: JobRecord) -> None:
     """What the schema does not know would be pruned by the API server without a word."""
     schema = root_schema(RLHFJob)["properties"]["status"]
-    unknown = list(_beyond(status(found, DESIRED, 0.0), schema, "status"))
+    unknown = list(beyond(status(found, DESIRED, 0.0), schema, "status"))
     assert unknown == []
 
 
-def _beyond(value: Any, schema: dict[str, Any], path: str) -> Any:
+def beyond(value: Any, schema: dict[str, Any], path: str) -> Any:
     kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
     if type(value) is not kinds[schema["type"]]:
         yield f"{path} is a {type(value).__name__}, the schema says {schema['type']}"
@@ -160,10 +160,10 @@ def _beyond(value: Any, schema: dict[str, Any], path: str) -> Any:
             if key not in schema["properties"]:
                 yield f"{path}.{key} is not in the schema"
             else:
-                yield from _beyond(child, schema["properties"][key], f"{path}.{key}")
+                yield from beyond(child, schema["properties"][key], f"{path}.{key}")
     elif isinstance(value, list):
         for child in value:
-            yield from _beyond(child, schema["items"], f"{path}[]")
+            yield from beyond(child, schema["items"], f"{path}[]")
 
 
 def test_every_field_of_the_record_makes_a_difference() -> None:
@@ -262,7 +262,7 @@ def _guard(metric: str) -> Guard:
 
 def test_the_state_of_a_guardrail_that_is_too_long_is_refused_by_name() -> None:
     long = Guard("safety", 1, Attempt(1, "1"), 0.5, "h", tuple(range(500)))
-    with pytest.raises(ValueError, match=r"state of guardrail 'safety' is \d+ characters of JSON"):
+    with pytest.raises(ValueError, match=r"rule state of 'safety' is \d+ characters of JSON"):
         status(JobRecord(guards=(long,)), DESIRED, 0.0)
 
 
@@ -287,7 +287,7 @@ def _silent(r: JobRecord) -> JobRecord:
 
 def test_a_rule_state_that_is_too_long_is_refused_by_name() -> None:
     long = RuleRecord("mine", 1, "h", (), tuple(range(1000)))
-    said = r"state of rule mine is \d+ characters of JSON, a status holds 2400"
+    said = r"rule state of 'mine' is \d+ characters of JSON, a status holds 2400"
     with pytest.raises(ValueError, match=said):
         status(JobRecord(rule=long), DESIRED, 0.0)
 
@@ -295,8 +295,10 @@ def test_a_rule_state_that_is_too_long_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("stored", "said"),
     [
-        ({"best": {"step": 3}}, "score"),
-        ({"best": {"step": "3", "score": "1"}}, "step: '3' is not of type int"),
+        ({"best": {"step": 3}}, "^status.best.score is missing$"),
+        ({"best": {"step": "3", "score": "1"}}, "^status.best.step: '3' is not of type int$"),
+        ({"lives": [{"attempt": "1", "pod": 5}]}, r"^status\.lives\[0\]\.pod: 5 is not of type str$"),
+        ({"decision": {"by": "User"}}, "^status.decision.mode is missing$"),
         ({"evals": ["1 x -"]}, "could not convert string to float: 'x'"),
         ({"evals": ["1 1 - - one"]}, "attempt 'one'"),
         ({"evals": ["1 1"]}, "evals: '1 1': expected step, score"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.record import STATUS_MAX, record, size, status
-from controller.policy.job.types import JobRecord
+from controller.policy.job.record import JobRecord
 from controller.policy.types import EvalPoint, Paired
 
 PAIRS = st.none() | st.builds(

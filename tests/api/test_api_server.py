@@ -11,7 +11,7 @@ from api_cluster import GROUP, Json, install, jobs, refusal
 from api_examples import DELETE, DESIRED, JOB, POOL, TEMPLATE, changed, full_record, pool
 
 from controller.api.convert import desired, parse_pool, policy, record, status
-from controller.policy.job.types import JobRecord
+from controller.policy.job.record import JobRecord
 from controller.policy.queueing import POLICIES
 from controller.policy.stopping import RULES
 from deploy.local.plane import Plane

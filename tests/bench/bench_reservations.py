@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from controller.api import convert
+from controller.api.codec import encode
+from controller.api.status import PoolStatus
 from controller.policy.types import Reservation
 from deploy.local.client import Client
 from deploy.local.components import Options
@@ -35,7 +36,7 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
         plane.established()
         client = plane.client()
         client.post(_POOLS, _pool())
-        reservations = convert.stored_reservations(tuple(_reservation(i) for i in range(GANGS)))
+        reservations = _stored(tuple(_reservation(i) for i in range(GANGS)))
         size = len(str(reservations).encode())
         say(f"{GANGS} reservations of {MEMBERS} nodes: {size / 1000:.0f} kB of status")
         whole = _seconds(lambda: _write(client, reservations))
@@ -64,8 +65,13 @@ def _reservation(i: int) -> Reservation:
     return Reservation(f"team-a/stopped-run-{i:03d}", f"team-b/waiting-run-{i:03d}", nodes, 1.8e9 + i, 1)
 
 
+def _stored(found: tuple[Reservation, ...]) -> list[dict[str, Any]]:
+    reservations: list[dict[str, Any]] = encode(PoolStatus(reservations=found))["reservations"]
+    return reservations
+
+
 def _object(i: int) -> dict[str, Any]:
-    (reservation,) = convert.stored_reservations((_reservation(i),))
+    (reservation,) = _stored((_reservation(i),))
     meta = {"name": f"reservation-{i}"}
     return {
         "apiVersion": "v1",

@@ -28,7 +28,7 @@ from installed import SPACE, Dashboard, may, meet_conflicts
 from rendering import NAMESPACE, Object, named, render, rules
 
 from controller.operator.state import run_configmap
-from controller.policy.job.types import RunFile
+from controller.policy.job.record import RunFile
 from deploy.helm.cluster import RELEASE, ChartCluster, until
 from deploy.helm.local import LOCAL, POOL, POOL_LABEL
 from deploy.local.demo import cast as casting

@@ -15,7 +15,8 @@ from controller.checkpoints.access_jobs import (
     parse_result,
 )
 from controller.checkpoints.request import Request
-from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
+from controller.policy.job.record import Operation, ProtectedCheckpoint
+from controller.policy.job.types import StartAccess
 
 UID = "0f2a1bb7-3c52-4d5e-9d61-8d7b5a1c0001"
 DIGEST = "sha256:" + "ab" * 32

@@ -24,7 +24,8 @@ from test_checkpoints_access_jobs import CLAIMS, RLHFJOB, SETTINGS, TEMPLATE, UI
 from controller.checkpoints.access import answer
 from controller.checkpoints.access_jobs import access_job
 from controller.checkpoints.request import REQUEST_ENV
-from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
+from controller.policy.job.record import Operation, ProtectedCheckpoint
+from controller.policy.job.types import StartAccess
 from controller.policy.types import Attempt
 from tests.support.trainers_files import hugging_face, write
 

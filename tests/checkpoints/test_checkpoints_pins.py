@@ -19,7 +19,8 @@ from controller.checkpoints.access_jobs import parse_result
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.pins import parse_pin
 from controller.checkpoints.request import Request, Source
-from controller.policy.job.types import Operation, StartAccess
+from controller.policy.job.record import Operation
+from controller.policy.job.types import StartAccess
 from tests.support.trainers_files import hugging_face, plain, save
 
 OWNER = "0f2a1bb7-uid"

@@ -12,7 +12,7 @@ import yaml
 from cli_shell import Shell
 
 from controller.policy.job import conditions as c
-from controller.policy.job.types import Condition
+from controller.policy.job.record import Condition
 from tests.support import cli_world as w
 from tests.support.waiting import wait_until
 

@@ -29,7 +29,7 @@ from controller.cli.main import app
 from controller.cli.terminal import Terminal
 from controller.kube.errors import Refused
 from controller.policy.job import conditions as c
-from controller.policy.job.types import InFlight, Operation
+from controller.policy.job.record import InFlight, Operation
 from deploy.local.plane import Plane
 from tests.support import cli_world as w
 from tests.support.fresh_namespace import fresh_namespace

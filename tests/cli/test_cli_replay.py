@@ -14,15 +14,8 @@ from controller.cli.main import app
 from controller.cli.replay import differences
 from controller.policy import decision_log
 from controller.policy.job.plan import plan_job
-from controller.policy.job.types import (
-    Desired,
-    JobRecord,
-    Observed,
-    PodView,
-    ScrapeOutcome,
-    ScrapeView,
-    WorkloadView,
-)
+from controller.policy.job.record import JobRecord
+from controller.policy.job.types import Desired, Observed, PodView, ScrapeOutcome, ScrapeView, WorkloadView
 from controller.policy.pool import job_outcomes
 from controller.policy.pool.plan import plan_pool
 from controller.policy.stopping import RULES

@@ -10,7 +10,6 @@ from controller import names
 from controller.api import convert
 from controller.api.gpupool import GPUPool
 from controller.delegates import Adapter, ExternalQueue, Placement, Write, of_workload, queue_of_workload
-from controller.kube.merge import merge_apply
 from controller.kube.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -21,6 +20,7 @@ from controller.kube.resources import (
     Resource,
 )
 from controller.policy.types import Delegate
+from tests.support.merge_patch import merge_apply
 
 Object = dict[str, Any]
 T0 = "2026-11-21T12:00:00Z"

@@ -12,15 +12,15 @@ from rich.console import Console
 from controller.api.record import status as write_status
 from controller.policy.job.conditions import COMPLETED, RELEASED, TERMINATION
 from controller.policy.job.endings import AWAITS_CONTROLLER
-from controller.policy.job.types import (
+from controller.policy.job.record import (
     AdmissionRecord,
     Best,
     Condition,
     Decision,
-    Desired,
     JobRecord,
     ProtectedCheckpoint,
 )
+from controller.policy.job.types import Desired
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Proposal
 from deploy.local.demo import cast, picture, trainer
 from deploy.local.demo.board import Board, curve

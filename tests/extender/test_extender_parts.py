@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app
 from controller.extender import requeueing
-from controller.extender.client_certificates import FORGET, Callers
+from controller.extender.client_certificates import FORGET, LastCertificate
 from controller.extender.main import main
 from controller.extender.metrics import Metrics
 from controller.extender.process import DEAF, Extender
@@ -194,7 +194,7 @@ def test_the_commands_write_what_the_manifests_mount(tmp_path: Path, repository:
 def test_who_asked_is_forgotten_after_a_day() -> None:
     """It may have a renewed certificate since, and ask another replica with it."""
     now = 0.0
-    callers = Callers(lambda: now)
+    callers = LastCertificate(lambda: now)
     assert callers.ends is None
     callers.note(1e9)
     now = FORGET - 1
@@ -214,7 +214,7 @@ class ScriptedApi:
         self.asked: list[str] = []
         self.over = asyncio.Event()
 
-    async def pages(self, resource: Any, namespace: str | None = None, *, labels: str = "") -> Any:
+    async def pages(self, resource: Any, namespace: str | None = None, **_: str) -> Any:
         self.asked.append("list")
         found = self._lists.pop(0)
         if isinstance(found, Exception):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controller.policy.job.types import RunFile
+from controller.policy.job.record import RunFile
 from tests.faults.trainer import Files, Life
 
 Json = dict[str, Any]

@@ -38,7 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a pin stands for a step, whoever made it",
         "1",
-        "controller/policy/job/types.py",
+        "controller/policy/job/record.py",
         "return (self.attempt, self.best_step) == (best.attempt, best.step)",
         "return self.best_step == best.step",
     ),

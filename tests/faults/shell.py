@@ -11,18 +11,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controller.api import convert
+from controller.api.codec import encode
+from controller.api.status import PoolStatus
 from controller.policy.job.plan import plan_job
+from controller.policy.job.record import JobRecord, RunFile
 from controller.policy.job.types import (
     AccessView,
     Action,
     CreateWorkload,
     Desired,
     ForgetAccess,
-    JobRecord,
     Observed,
     Plan,
     PodView,
-    RunFile,
     ScrapeView,
     SetFinalizer,
     StartAccess,
@@ -431,14 +432,7 @@ class Operator:
             (key, t.desired.replicas * t.desired.gpus_per_replica, t.record) for key, t in thoughts.items()
         ]
         stops = newest_handovers(convert.handovers(status), stored)
-        wanted = {
-            k: v
-            for k, v in (
-                ("reservations", convert.stored_reservations(plan.reservations)),
-                ("lastHandovers", convert.stored_handovers(stops)),
-            )
-            if v
-        }
+        wanted = encode(PoolStatus(reservations=plan.reservations, last_handovers=tuple(stops)))
         if wanted != status:
             self.point()
             if self.world.pool is not self.pool_cache:

@@ -77,14 +77,14 @@ def test_what_users_write_reaches_the_operator() -> None:
         world.close()
 
 
-LIVES = "controller/policy/job/lives.py"
-KEPT = "LIVES_KEPT = 8 "
+RECORD = "controller/policy/job/record.py"
+KEPT = "LIVES_KEPT = 8\n"
 
 
 @pytest.mark.skipif("evalstop-mutant-" not in __file__, reason="there for the runner of mutants alone")
 @pytest.mark.parametrize("broken", [False, True])
 def test_of_the_runner(broken: bool) -> None:
-    source = (mutants.ROOT / LIVES).read_text()
+    source = (mutants.ROOT / RECORD).read_text()
     assert not broken, "it fails with or without a mutant"
     assert KEPT in source
 
@@ -93,16 +93,16 @@ def test_of_the_runner(broken: bool) -> None:
     ("old", "new", "test", "how"),
     [
         (KEPT, KEPT, "", "NOT found in"),
-        ("no such text", "", "", "no longer applies: controller/policy/job/lives.py has 0 of"),
-        (KEPT, "LIVES_KEPT = 9 ", "[False]", "found by"),
+        ("no such text", "", "", "no longer applies: controller/policy/job/record.py has 0 of"),
+        (KEPT, "LIVES_KEPT = 9\n", "[False]", "found by"),
         (KEPT, KEPT, "[False]", "NOT found by"),
-        (KEPT, "LIVES_KEPT = 9 ", "[True]", "NOT found: tests/faults/test_faults.py::test_of_the_runner"),
-        (KEPT, "LIVES_KEPT = 9 ", "[no such]", "NOT found: tests/faults/test_faults.py::test_of_the_runner"),
+        (KEPT, "LIVES_KEPT = 9\n", "[True]", "NOT found: tests/faults/test_faults.py::test_of_the_runner"),
+        (KEPT, "LIVES_KEPT = 9\n", "[no such]", "NOT found: tests/faults/test_faults.py::test_of_the_runner"),
     ],
 )
 def test_the_runner_of_mutants_is_not_blind(old: str, new: str, test: str, how: str) -> None:
     test = f"tests/faults/test_faults.py::test_of_the_runner{test}" if test else ""
-    assert mutants.try_out(Mutant("of a test", "", LIVES, old, new, test), 1, limit=1.0).startswith(how)
+    assert mutants.try_out(Mutant("of a test", "", RECORD, old, new, test), 1, limit=1.0).startswith(how)
 
 
 def test_the_table_of_rows_is_that_of_the_code() -> None:

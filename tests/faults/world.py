@@ -14,15 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from controller.policy.job.types import (
-    AccessView,
-    Event,
-    JobRecord,
-    Operation,
-    ScrapeOutcome,
-    ScrapeView,
-    StartAccess,
-)
+from controller.policy.job.record import JobRecord, Operation
+from controller.policy.job.types import AccessView, Event, ScrapeOutcome, ScrapeView, StartAccess
 from controller.policy.stopping.noise import ROBUST_MOST, robust
 from controller.policy.types import Admission
 from tests.faults import product

@@ -62,7 +62,9 @@ READERS = frozenset(
 METHODS = frozenset({"model_validate", "model_validate_json", "raw_decode"})
 
 TAKERS = (
+    "controller/api/codec.py",
     "controller/api/convert.py",
+    "controller/api/evals.py",
     "controller/api/newer.py",
     "controller/api/record.py",
     "controller/checkpoints/results.py",

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from controller import names
 from controller.kube.cache import Cache, WentBack, key_of, version_of
-from controller.kube.merge import merge_apply, merge_diff
+from controller.kube.merge import merge_diff
 from controller.kube.resources import CONFIGMAPS, JOBS, NODES, PODS, RLHFJOBS
 from controller.kube.trim import trim
+from tests.support.merge_patch import merge_apply
 
 Object = dict[str, Any]
 

@@ -21,7 +21,8 @@ from controller.kube.connect import connect
 from controller.kube.errors import Refused
 from controller.operator.process.settings import Settings
 from controller.operator.reconcile.actions import Actions
-from controller.policy.job.types import CreateWorkload, Operation, StartAccess
+from controller.policy.job.record import Operation
+from controller.policy.job.types import CreateWorkload, StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.kueue.manager import Kueue
 from deploy.local.nodes import Nodes

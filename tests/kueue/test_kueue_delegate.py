@@ -33,7 +33,7 @@ from controller.kube.resources import (
 from controller.policy import decision_log
 from controller.policy.codec import dumps
 from controller.policy.job import external_queue
-from controller.policy.job.types import AdmissionRecord
+from controller.policy.job.record import AdmissionRecord
 from deploy.local.kueue.manager import PROCESS, Kueue
 from deploy.local.scheduler import Extender, start_pair
 from tests.support.audit_log import AuditLog

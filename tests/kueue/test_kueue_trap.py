@@ -14,7 +14,8 @@ from kueue_objects import (
 
 from controller import workloads
 from controller.checkpoints.access_jobs import unsuspend_patch
-from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
+from controller.policy.job.record import Operation, ProtectedCheckpoint
+from controller.policy.job.types import StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes
 from tests.support.store_work import (

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from controller.kube.lease import Timing
-from controller.kube.merge import merge_apply
 from controller.operator.process.leader_election import Leadership, LeadershipLost
+from tests.support.merge_patch import merge_apply
 
 Object = dict[str, Any]
 Fate = Literal["fine", "refused", "unanswered", "late"]

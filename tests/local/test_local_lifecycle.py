@@ -170,7 +170,7 @@ def test_ctrl_c_during_up_leaves_nothing(work: Path, moment: float) -> None:
     assert running_in(work) == []
 
 
-def test_crashes_of_component_and_keeper_are_told_and_up_mends_them(work: Path) -> None:
+def test_crashes_of_component_and_supervisor_are_told_and_up_mends_them(work: Path) -> None:
     plane = Plane(work, API_ONLY)
     plane.up(keep=True)
     plane.client().post("/api/v1/namespaces", {"metadata": {"name": "kept"}})

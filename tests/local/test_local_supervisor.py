@@ -108,7 +108,7 @@ def test_who_does_not_leave_within_its_grace_is_killed(run: Run) -> None:
     assert state.processes["stubborn"].exit_code == -signal.SIGKILL
 
 
-def test_a_killed_keeper_takes_its_processes_with_it(run: Run, tmp_path: Path) -> None:
+def test_a_killed_supervisor_takes_its_processes_with_it(run: Run, tmp_path: Path) -> None:
     run.start("etcd")
     run.start("api", pause=60)
     pids = run.pids()
@@ -121,7 +121,7 @@ def test_a_killed_keeper_takes_its_processes_with_it(run: Run, tmp_path: Path) -
     assert not run.control.kept_up()
 
 
-def test_what_outlived_a_killed_keeper_is_ended_by_its_record(run: Run, tmp_path: Path) -> None:
+def test_what_outlived_a_killed_supervisor_is_ended_by_its_record(run: Run, tmp_path: Path) -> None:
     """As where the kernel does not end the children: another process takes the place of one of them."""
     run.start("etcd")
     run.start("api")
@@ -254,13 +254,13 @@ def test_detached_it_outlives_the_launcher(run: Run, tmp_path: Path) -> None:
     assert running_in(tmp_path) == []
 
 
-def test_a_folder_has_one_keeper(run: Run) -> None:
+def test_a_folder_has_one_supervisor(run: Run) -> None:
     with pytest.raises(ControlError, match="this run folder has a supervisor already"):
         Control(run.control.run).launch()
     assert run.supervisor.poll() is None
 
 
-def test_requests_without_a_keeper(tmp_path: Path) -> None:
+def test_requests_without_a_supervisor(tmp_path: Path) -> None:
     control = Control(tmp_path / "run")
     assert control.state() is None
     assert control.down() == []

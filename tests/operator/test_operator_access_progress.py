@@ -11,8 +11,9 @@ from controller.metrics.address import AddressPolicy
 from controller.metrics.fetch import Caps, fetch
 from controller.metrics.samples import MetricsError
 from controller.operator.state.access_progress import CAPS, AccessProgress, parse
+from controller.policy.job.record import Operation
 from controller.policy.job.transfer import describe, stalled
-from controller.policy.job.types import AccessView, Operation, ScrapeOutcome
+from controller.policy.job.types import AccessView, ScrapeOutcome
 
 JOB: dict[str, Any] = {"metadata": {"uid": "job-uid", "name": "run-retain-40-7-0f2a1"}}
 POD: dict[str, Any] = {

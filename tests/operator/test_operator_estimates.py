@@ -9,7 +9,8 @@ import pytest
 
 from controller.operator.reconcile import estimates
 from controller.policy.job.estimates import Kind
-from controller.policy.job.types import Desired, Expected, JobRecord, RunProgress
+from controller.policy.job.record import Expected, JobRecord, RunProgress
+from controller.policy.job.types import Desired
 from controller.policy.queueing import make_policy
 from controller.policy.queueing.srtf_est import remaining
 from controller.policy.types import JobState, JobView, PolicySpec

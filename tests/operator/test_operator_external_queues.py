@@ -34,7 +34,7 @@ class KueueServer:
         return {}
 
     async def pages(
-        self, resource: Resource, namespace: str | None = None, *, labels: str = ""
+        self, resource: Resource, namespace: str | None = None, **_: str
     ) -> AsyncIterator[tuple[list[Object], str]]:
         if not self.served:
             raise NotFound(404, "NotFound", "the server could not find the requested resource")

@@ -24,6 +24,7 @@ from controller.policy.types import (
     SharedFall,
     StopCount,
 )
+from tests.support import pool_memory
 from tests.support.fake_kubelet import FakeKubelet
 from tests.support.operator_rig import Rig, eventually
 
@@ -268,7 +269,7 @@ def test_what_the_fleet_remembers_survives_in_the_pools_status(rig: Rig, kubelet
     """Read back by another operator, and pruned of nothing by the API server."""
     noise = (MetricNoise("ns", "gold", "v1", FleetNoise(0.0123, 17.5), 4),)
     falls = (SharedFall("ns", "", "", 100.0, 160.0, 3, 4), SharedFall("ns", "gold", "v1", 200.0, 260.0, 5, 6))
-    stored = fleet_status.stored(StopCount(2, 5, 1234.5), noise, falls)
+    stored = pool_memory.stored(StopCount(2, 5, 1234.5), noise, falls)
 
     async def story() -> None:
         async with rig:
@@ -285,7 +286,7 @@ def test_what_the_fleet_remembers_survives_in_the_pools_status(rig: Rig, kubelet
         assert {key: status[key] for key in stored} == stored
         assert fleet_status.noise(status) == noise
         assert fleet_status.shared_falls(status) == falls
-        assert fleet_status.breaker_since(status) == 1234.5
+        assert fleet_status.stops(status).breaker_since == 1234.5
         assert fleet_status.told(status, ScoredBy("ns", "gold", "v1")).fall == falls[1]
         assert fleet_status.told(status, ScoredBy("ns", "gold", "v2")).fall == falls[0]
         assert fleet_status.told(status, ScoredBy("other", "gold", "v1")) == FleetView()

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api import fleet as fleet_status
-from controller.api.gpupool import StopsStatus
+from controller.api.schema import structural
+from controller.api.status import PoolStatus
 from controller.operator.reconcile.fleet import past_stops
 from controller.policy.fleet.ebh import day_start
 from controller.policy.fleet.limits import HOUR, STOPS_KEPT, sift
-from controller.policy.job.types import Decision, JobRecord, TakenBack
+from controller.policy.job.record import Decision, JobRecord, TakenBack
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
     JobState,
@@ -27,6 +28,7 @@ from controller.policy.types import (
     StopCount,
     StopLimits,
 )
+from tests.support import pool_memory
 
 NOW = 1_782_907_200.0 + 5.0  # five seconds into an hour, at noon UTC
 
@@ -47,7 +49,7 @@ def asks(name: str) -> JobView:
 def seen(
     status: dict[str, object], jobs: dict[str, Decision | None], limits: StopLimits, now: float = NOW
 ) -> PoolSnapshot:
-    stopped = past_stops(_records(jobs), fleet_status.granted(status), now)
+    stopped = past_stops(_records(jobs), fleet_status.stops(status).granted, now)
     return PoolSnapshot(
         "p", PolicySpec("fifo"), (NodeView("n", 8),), (asks("ns/other"),), limits=limits, stopped=stopped
     )
@@ -57,7 +59,7 @@ def seen(
 def test_an_hours_budget_is_spent_though_the_stopped_job_is(since: dict[str, Decision | None]) -> None:
     limits = StopLimits(per_hour=1)
     first = seen({}, {"ns/a": stop(NOW - 60)}, limits)
-    status = fleet_status.stored(plan_pool(first, NOW).stops, (), (), first.stopped)
+    status = pool_memory.stored(plan_pool(first, NOW).stops, (), (), first.stopped)
     after = seen(status, since, limits)
     assert after.stopped == (PastStop(NOW - 60, None, "ns/a"),)
     (held,) = sift(after.jobs, after, NOW).held
@@ -97,20 +99,21 @@ def test_only_the_stops_that_still_count_are_kept(times: list[float]) -> None:
 
 def test_the_status_keeps_the_newest_and_no_more_than_its_schema_allows() -> None:
     many = past_stops([], [PastStop(NOW - 900 + i, 1.5, f"ns/{i}") for i in range(STOPS_KEPT + 3)], NOW)
-    stored = fleet_status.stored(StopCount(), (), (), many)
-    assert fleet_status.granted(stored) == many[3:]
-    assert len(StopsStatus.model_validate(stored["stops"]).granted) == STOPS_KEPT
+    stored = pool_memory.stored(StopCount(), past=many)
+    assert fleet_status.stops(stored).granted == many[3:]
+    schema = structural(PoolStatus)["properties"]["stops"]["properties"]["granted"]
+    assert len(stored["stops"]["granted"]) == STOPS_KEPT == schema["maxItems"]
 
 
 def test_an_entry_that_does_not_read_back_is_named() -> None:
     with pytest.raises(fleet_status.StatusError, match=r"status\.stops\.granted"):
-        fleet_status.granted({"stops": {"granted": [{"job": "ns/a"}]}})
+        fleet_status.stops({"stops": {"granted": [{"job": "ns/a"}]}})
 
 
 def test_a_stop_that_was_taken_back_is_counted_no_more() -> None:
     # row 5: before, what was granted once was spent for the hour and the day, though the run went on
     status = {"stops": {"granted": [{"job": "ns/a", "time": "2026-07-01T12:00:00Z"}]}}
-    known = fleet_status.granted(status)
+    known = fleet_status.stops(status).granted
     decided = known[0].at
     back = JobRecord(taken_back=TakenBack(decided, decided + 60, "NoLongerDeclining"))
     assert past_stops([("ns/a", JobRecord())], known, NOW) == known

@@ -11,7 +11,8 @@ from controller.api import convert
 from controller.kube.cache import Cache
 from controller.kube.resources import RLHFJOBS
 from controller.operator.state.job_names import JobNames
-from controller.policy.job.types import AdmissionRecord, Decision, Desired, JobRecord
+from controller.policy.job.record import AdmissionRecord, Decision, JobRecord
+from controller.policy.job.types import Desired
 from controller.policy.pool.handovers import Handover, newest_handovers
 from controller.policy.types import Mode, PolicySpec, Proposal
 

@@ -30,17 +30,8 @@ from controller.operator.process.settings import Settings, SettingsError, descri
 from controller.operator.reconcile.status_writer import saved_gpu_hours
 from controller.operator.state import nodes, run_configmap
 from controller.operator.state.cluster import JobSnapshot
-from controller.policy.job.types import (
-    AdmissionRecord,
-    Decision,
-    Desired,
-    JobRecord,
-    Observed,
-    ProtectedCheckpoint,
-    RunFile,
-    ScrapeOutcome,
-    ScrapeView,
-)
+from controller.policy.job.record import AdmissionRecord, Decision, JobRecord, ProtectedCheckpoint, RunFile
+from controller.policy.job.types import Desired, Observed, ScrapeOutcome, ScrapeView
 from controller.policy.types import Mode, PolicySpec, Proposal
 from controller.web.health import Health
 from controller.web.server import WebServer

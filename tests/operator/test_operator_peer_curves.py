@@ -13,7 +13,8 @@ from controller.operator.state.cluster import ClusterState
 from controller.policy import decision_log
 from controller.policy.job.evals import RuleInUse, absorb
 from controller.policy.job.plan import plan_job
-from controller.policy.job.types import Desired, JobRecord, ScrapeOutcome, ScrapeView
+from controller.policy.job.record import JobRecord
+from controller.policy.job.types import Desired, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, PeersAt, PolicySpec, Verb
 
 LIFE = Attempt(1, "100")

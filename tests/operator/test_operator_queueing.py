@@ -15,13 +15,8 @@ from controller.kube.packed import Plain
 from controller.kube.resources import CONFIGMAPS
 from controller.operator.reconcile.planned_job import full_plan
 from controller.operator.state.cluster import JobSnapshot
-from controller.policy.job.types import (
-    AdmissionRecord,
-    Desired,
-    JobRecord,
-    Observed,
-    Plan,
-)
+from controller.policy.job.record import AdmissionRecord, JobRecord
+from controller.policy.job.types import Desired, Observed, Plan
 from controller.policy.types import JobState, Mode, PolicySpec
 from controller.web.app import ROOT
 from tests.support.fake_kubelet import FakeKubelet

@@ -25,7 +25,7 @@ async def went_on(rig: Rig) -> bool:
         over.decision is not None and over.decision.mode == "Enforce",
         over.taken_back is None,
         convert.reservations(status),
-        fleet_status.granted(status),
+        fleet_status.stops(status).granted,
         convert.handovers(status),
         jobs,
         names.FINALIZER in finalizers,

@@ -25,8 +25,8 @@ from controller.parity.manifests import ClusterTarget
 from controller.parity.report import Report
 from controller.parity.simulated import simulated
 from controller.parity.timeline import How, Timeline
+from controller.policy.job.record import JobRecord
 from controller.policy.job.service import remaining_seconds
-from controller.policy.job.types import JobRecord
 from controller.policy.params import ParamError
 from controller.policy.types import PolicySpec
 from sim import specs

@@ -20,7 +20,8 @@ from controller.parity.facts import timeline as lived
 from controller.parity.report import Replayed, Report, Run, of_document
 from controller.parity.scatter import Scatter
 from controller.parity.timeline import How, Timeline
-from controller.policy.job.types import AdmissionRecord, Condition, Decision, Desired, JobRecord, Preempting
+from controller.policy.job.record import AdmissionRecord, Condition, Decision, JobRecord, Preempting
+from controller.policy.job.types import Desired
 from controller.policy.types import Mode, PolicySpec, Proposal
 
 DESIRED = Desired("ns/a", "u", 1, "score", 1, 1, PolicySpec("kDeclines"))

@@ -16,7 +16,8 @@ from controller import names, workloads
 from controller.api import admission
 from controller.checkpoints.access_jobs import AccessSettings, access_job
 from controller.operator.state import run_configmap
-from controller.policy.job.types import Operation, ProtectedCheckpoint, RunFile, StartAccess
+from controller.policy.job.record import Operation, ProtectedCheckpoint, RunFile
+from controller.policy.job.types import StartAccess
 from deploy.local.plane import Plane
 
 ROOT = Path(__file__).resolve().parents[2]

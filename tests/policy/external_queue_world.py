@@ -16,7 +16,6 @@ from typing import Any
 from controller import names
 from controller.api.values import timestamp
 from controller.delegates import EXTERNAL_QUEUES, Placement, Write
-from controller.kube.merge import merge_apply
 from controller.kube.resources import ADMISSION_CHECKS, WORKLOADS, Resource
 from controller.policy.job.types import (
     Answer,
@@ -28,6 +27,7 @@ from controller.policy.job.types import (
     WorkloadView,
 )
 from controller.policy.types import Delegate
+from tests.support.merge_patch import merge_apply
 from tests.support.policy_world import Job, PolicyWorld
 
 QUEUE = "team"

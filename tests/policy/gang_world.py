@@ -13,15 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from controller.policy.job.plan import plan_job
+from controller.policy.job.record import JobRecord, RunFile
 from controller.policy.job.types import (
     AccessView,
     CreateWorkload,
     Desired,
-    JobRecord,
     Observed,
     Plan,
     PodView,
-    RunFile,
     StartAccess,
     StartWorkload,
     SuspendWorkload,

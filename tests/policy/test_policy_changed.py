@@ -8,7 +8,8 @@ import pytest
 
 from controller.policy.job import access_requests
 from controller.policy.job import conditions as c
-from controller.policy.job.types import AccessView, Operation, Page, Retain, RunState, StartAccess
+from controller.policy.job.record import Operation
+from controller.policy.job.types import AccessView, Page, Retain, RunState, StartAccess
 from controller.policy.types import Attempt, EvalPoint
 from tests.support.policy_world import Job, PolicyWorld
 

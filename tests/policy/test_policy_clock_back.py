@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.policy.job.types import Operation, StartAccess
+from controller.policy.job.record import Operation
+from controller.policy.job.types import StartAccess
 from tests.support.policy_world import PolicyWorld
 
 RISE_AND_FALL = (0.1, 0.3, 0.5, 0.4, 0.3, 0.2)

@@ -9,7 +9,8 @@ import pytest
 
 from controller.policy import decision_log
 from controller.policy.codec import decode, dumps, encode
-from controller.policy.job.types import Desired, JobRecord, Observed, ScrapeOutcome, ScrapeView
+from controller.policy.job.record import JobRecord
+from controller.policy.job.types import Desired, Observed, ScrapeOutcome, ScrapeView
 from controller.policy.types import EvalPoint, NodeView, PolicySpec, PoolSnapshot
 from tests.support.policy_world import PolicyWorld, logged_plans
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import linregress  # type: ignore[import-untyped, unused-ignore]
 
-from controller.api.status import RULE_STATE_MAX
 from controller.policy.codec import dumps, encode
+from controller.policy.job.record import RULE_STATE_MAX
 from controller.policy.params import ParamError
 from controller.policy.stopping import make_rule
 from controller.policy.stopping.divergence import pack, slope, unpack

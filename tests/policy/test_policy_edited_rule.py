@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from test_policy_identity import FIRST, GATED, KEY, SECOND, running, show
 
-from controller.policy.job.types import Operation, ResumeFrom, ResumeRequest
+from controller.policy.job.record import Operation
+from controller.policy.job.types import ResumeFrom, ResumeRequest
 from controller.policy.types import PolicySpec
 
 PLAIN = {"rule": PolicySpec("kDeclines", {"k": 2}), "modifiers": ()}

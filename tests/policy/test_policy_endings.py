@@ -15,13 +15,11 @@ from controller.extender import views
 from controller.policy.job import access_requests, endings, incomplete, preemption
 from controller.policy.job import conditions as c
 from controller.policy.job.plan import plan_job
+from controller.policy.job.record import AdmissionRecord, JobRecord, Operation
 from controller.policy.job.types import (
     AccessView,
-    AdmissionRecord,
     CreateWorkload,
-    JobRecord,
     Observed,
-    Operation,
     Plan,
     PodView,
     ResumeFrom,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.policy.job.estimates import NO_HISTORY, OWN_PACE, History, Kind, PastRun, past_run, whole
-from controller.policy.job.types import Decision, JobRecord, RunProgress
+from controller.policy.job.record import Decision, JobRecord, RunProgress
 from controller.policy.types import Mode, Proposal
 
 KIND = Kind("team", ("trainer:1",), 2, 4, (("model", "7b"),))

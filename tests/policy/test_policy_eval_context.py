@@ -15,7 +15,8 @@ from controller.policy import decision_log
 from controller.policy.job import peers
 from controller.policy.job.evals import RuleInUse, absorb, rewind
 from controller.policy.job.plan import plan_job
-from controller.policy.job.types import Desired, Direction, JobRecord, Observed, ScrapeOutcome, ScrapeView
+from controller.policy.job.record import JobRecord
+from controller.policy.job.types import Desired, Direction, Observed, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, FleetView, PeersAt, PolicySpec, Verb, Verdict
 from tests.support.policy_world import PolicyWorld
 

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 
 from controller.names import EVALS_KEPT
 from controller.policy.job.evals import RuleInUse, absorb, rewind
-from controller.policy.job.types import (
-    Best,
-    Desired,
-    Direction,
-    JobRecord,
-    ProtectedCheckpoint,
-    ScrapeOutcome,
-    ScrapeView,
-)
+from controller.policy.job.record import Best, JobRecord, ProtectedCheckpoint
+from controller.policy.job.types import Desired, Direction, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, PolicySpec
 
 ONE, TWO = Attempt(1, "100"), Attempt(2, "200")

@@ -13,7 +13,8 @@ from controller.policy.codec import decode, encode
 from controller.policy.fleet.ebh import DAY
 from controller.policy.fleet.limits import HOUR, sift
 from controller.policy.job import conditions
-from controller.policy.job.types import Desired, JobRecord
+from controller.policy.job.record import JobRecord
+from controller.policy.job.types import Desired
 from controller.policy.pool import job_outcomes
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
@@ -53,7 +54,7 @@ def fleet(limits: StopLimits, stopped: Sequence[float] = ()) -> PoolSnapshot:
 
 
 def past(*times: float) -> tuple[PastStop, ...]:
-    return tuple(PastStop(at, job="ns/gone") for at in times)
+    return tuple(PastStop(at, None, "ns/gone") for at in times)
 
 
 def jobs(asking: int, quiet: int) -> list[JobView]:

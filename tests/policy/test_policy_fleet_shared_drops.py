@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from controller.api.convert import record, status
 from controller.api.fleet import noise as noise_in
-from controller.api.fleet import shared_falls, stored
+from controller.api.fleet import shared_falls
 from controller.policy.fleet.limits import ASKS_OTHERS, SHARED_FALL, sift
 from controller.policy.fleet.shared_drops import FALLS_KEPT, FEW, ask, mixes, remember
 from controller.policy.job import conditions
 from controller.policy.job import evals as job_evals
 from controller.policy.job.comparability import begin_anew
-from controller.policy.job.types import Desired, JobRecord, ProtectedCheckpoint, ScrapeOutcome, ScrapeView
+from controller.policy.job.record import JobRecord, ProtectedCheckpoint
+from controller.policy.job.types import Desired, ScrapeOutcome, ScrapeView
 from controller.policy.types import (
     Attempt,
     EvalPoint,
@@ -35,6 +36,7 @@ from controller.policy.types import (
     StopLimits,
 )
 from tests.support.policy_world import PolicyWorld
+from tests.support.pool_memory import stored
 
 NOISE = 0.02
 ASKS = Proposal(10, 5, "Fell", 3.0, 2.0)

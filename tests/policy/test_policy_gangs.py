@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 from controller.policy.job import conditions as c
 from controller.policy.job import gang_timeout
 from controller.policy.job.plan import plan_job
-from controller.policy.job.types import (
+from controller.policy.job.record import (
     AdmissionRecord,
     Claim,
-    Desired,
     GangBackoff,
     JobRecord,
-    Observed,
-    PodView,
     ProtectedCheckpoint,
     RunFile,
+)
+from controller.policy.job.types import (
+    Desired,
+    Observed,
+    PodView,
     ScrapeOutcome,
     ScrapeView,
     StartWorkload,

@@ -9,20 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.status import GUARD_STATE_MAX, RULE_STATE_MAX
 from controller.api.values import state_text
 from controller.policy.job.evals import RuleInUse, absorb, rewind, stand
 from controller.policy.job.guardrails import watch
-from controller.policy.job.types import (
-    Best,
-    Desired,
-    Direction,
-    Guardrail,
-    JobRecord,
-    MetricPoints,
-    ScrapeOutcome,
-    ScrapeView,
-)
+from controller.policy.job.record import GUARD_STATE_MAX, RULE_STATE_MAX, Best, JobRecord
+from controller.policy.job.types import Desired, Direction, Guardrail, MetricPoints, ScrapeOutcome, ScrapeView
 from controller.policy.stopping import RULES, ParamError, gate, make_rule
 from controller.policy.types import (
     Attempt,
@@ -303,15 +294,15 @@ def test_what_waits_and_what_was_dropped_can_be_asked_for() -> None:
     rule = use()
     before = read([*LEVEL, 2.0], rule)
     assert before.rule is not None
-    assert rule.pending(before.rule.state) == 90
+    assert rule.waiting(before.rule.state)[0] == 90
     after = absorb(before, rule, scrape(evals([*LEVEL, 2.0, 0.5, 0.0, 0.51, 0.5])))
     assert after.rule is not None
-    assert (rule.pending(after.rule.state), rule.dropped(after.rule.state)) == (None, ())
+    assert (rule.waiting(after.rule.state), rule.dropped(after.rule.state)) == ((), ())
     assert rule.dropped_since(before, after) == (90, 110)
     bare = RuleInUse.of(Desired("ns/a", "u", 1, "gold", 1, 1, PolicySpec("scan")))
     plain = absorb(JobRecord(), bare, scrape(evals([*LEVEL, 0.0])))
     assert plain.rule is not None
-    assert bare.pending(plain.rule.state) is None
+    assert bare.waiting(plain.rule.state) == ()
     assert stands(plain) == (40, None)
 
 
@@ -377,4 +368,4 @@ def test_a_guardrail_passes_the_same_gate() -> None:
     (guard,) = watch(record, rule.guards, scrape([], others=others)).guards
     assert guard.verdict is not None
     assert (guard.verdict.verb, guard.verdict.reason) == (Verb.CONTINUE, gate.WAITS)
-    assert rule.guards["safety"].pending(guard.state) == 90
+    assert rule.guards["safety"].waiting(guard.state)[0] == 90

@@ -14,15 +14,14 @@ from controller.policy.job import conditions as c
 from controller.policy.job import guardrails as job_guardrails
 from controller.policy.job import plan as job_plan
 from controller.policy.job.plan import plan_job
+from controller.policy.job.record import Guard, RuleRecord
 from controller.policy.job.types import (
     Direction,
-    Guard,
     Guardrail,
     MetricPoints,
     ProxyMetric,
     ResumeFrom,
     ResumeRequest,
-    RuleRecord,
 )
 from controller.policy.stopping import RULES, make_rule
 from controller.policy.stopping.guardrails import Guarded, shared, together

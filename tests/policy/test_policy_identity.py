@@ -10,16 +10,14 @@ from controller.policy.job import conditions as c
 from controller.policy.job import lives
 from controller.policy.job.evals import RuleInUse, absorb
 from controller.policy.job.guardrails import watch
+from controller.policy.job.record import JobRecord, LifeRecord, Operation
 from controller.policy.job.types import (
     AccessView,
     BranchLife,
     Desired,
     Direction,
     Guardrail,
-    JobRecord,
-    LifeRecord,
     MetricPoints,
-    Operation,
     Page,
     RunState,
     ScrapeOutcome,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from controller.policy.job import Condition, Decision, Desired, JobRecord
-from controller.policy.job.types import AdmissionRecord
+from controller.policy.job.record import AdmissionRecord
 from controller.policy.pool import Verb, after, outcomes
 from controller.policy.types import (
     Admission,

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.policy.job import conditions as c
+from controller.policy.job.record import Operation
 from controller.policy.job.types import (
     Observed,
-    Operation,
     PodView,
     ResumeFrom,
     ResumeRequest,

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.job import conditions as c
-from controller.policy.job.types import AccessView, Condition, Operation, Page, RunState, StartAccess
+from controller.policy.job.record import Condition, Operation
+from controller.policy.job.types import AccessView, Page, RunState, StartAccess
 from controller.policy.pool import job_outcomes
 from controller.policy.types import Attempt, EvalPoint, Preemption
 from tests.support.policy_world import Job, PolicyWorld
@@ -354,6 +355,32 @@ def test_a_process_that_begins_during_a_stop_is_claimed(by: str) -> None:
         world.go_on(5.0, every=5.0)
         new = [ask for ask in world.log[before:] if ask.operation is Operation.CLAIM]
         assert [ask.attempt for ask in new] == [Attempt(1, "9")]
+
+
+def test_a_claim_under_way_at_the_suspend_keeps_nothing_else_from_the_store() -> None:
+    world = Claims(fails=False)
+    job = world.submit(KEY)
+    world.go_on(60.0)
+    world.scores(KEY, 0.5)
+    world.go_on(20.0)
+    job.wish(run_state=RunState.STOPPED)
+    for _ in range(60):
+        decision = job.record.decision
+        if decision is not None and decision.retained_at is not None:
+            break
+        world.go_on(1.0, every=1.0)
+    assert decision is not None
+    assert decision.suspended_at is None
+    world.slow = frozenset({Operation.CLAIM})  # its Job was made, and nobody lets it run
+    begin_process(world, job, 0.4)
+    world.go_on(120.0, every=5.0)
+    assert Operation.CLAIM in {ask.operation for ask in world.log[-2:]}
+    assert job.record.decision is not None
+    assert job.record.decision.pods_gone_at is not None
+    assert job.record.access is None
+    job.wish(pins=(10,))
+    world.go_on(30.0, every=5.0)
+    assert [kept.step for kept in job.record.pinned] == [10]
 
 
 def finish_copy(world: Claims, job: Job) -> None:

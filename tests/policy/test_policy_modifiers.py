@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from controller.api.status import RULE_STATE_MAX
 from controller.names import STEP_MAX
 from controller.policy.codec import dumps, encode
+from controller.policy.job.record import RULE_STATE_MAX
 from controller.policy.stopping import MODIFIERS, RULES, ParamError, make_rule
 from controller.policy.types import EvalPoint, PolicySpec, Verb
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.policy.job import conditions as c
-from controller.policy.job.types import Operation, ResumeFrom, ResumeRequest, RunState, StartAccess
+from controller.policy.job.record import Operation
+from controller.policy.job.types import ResumeFrom, ResumeRequest, RunState, StartAccess
 from controller.policy.types import Mode
 from tests.support.policy_world import PolicyWorld
 

@@ -6,14 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.policy.job.types import (
-    ProtectedCheckpoint,
-    RunFile,
-    ScrapeOutcome,
-    ScrapeView,
-    SuspendWorkload,
-    WriteRun,
-)
+from controller.policy.job.record import ProtectedCheckpoint, RunFile
+from controller.policy.job.types import ScrapeOutcome, ScrapeView, SuspendWorkload, WriteRun
 from controller.policy.pool import job_outcomes
 from controller.policy.types import JobState, Mode, PolicySpec, Preemption
 from tests.support.policy_world import Job, PolicyWorld

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy.job.types import AdmissionRecord, Decision, JobRecord, ProtectedCheckpoint
+from controller.policy.job.record import AdmissionRecord, Decision, JobRecord, ProtectedCheckpoint
 from controller.policy.pool import reservations
 from controller.policy.pool.gpu_accounting import free_gpus
 from controller.policy.pool.handovers import HANDOVERS_KEPT, Handover, newest_handovers

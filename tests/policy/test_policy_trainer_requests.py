@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.policy.job import conditions as c
-from controller.policy.job.types import Guardrail, JobRecord, RunFile, ScrapeOutcome, ScrapeView
+from controller.policy.job.record import JobRecord, RunFile
+from controller.policy.job.types import Guardrail, ScrapeOutcome, ScrapeView
 from controller.policy.pool import job_outcomes
 from controller.policy.types import Attempt, EvalPoint, Mode, Paired, PolicySpec, Preemption
 from tests.support.policy_world import PolicyWorld

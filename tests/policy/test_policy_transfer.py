@@ -9,16 +9,9 @@ from hypothesis import strategies as st
 from controller.policy.job import access_pod
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
+from controller.policy.job.record import InFlight, JobRecord, Operation
 from controller.policy.job.transfer import describe, due_in, duration, remaining, size, stalled
-from controller.policy.job.types import (
-    AccessView,
-    Desired,
-    InFlight,
-    JobRecord,
-    Observed,
-    Operation,
-    Progress,
-)
+from controller.policy.job.types import AccessView, Desired, Observed, Progress
 from controller.policy.types import PolicySpec
 
 GB = 10**9

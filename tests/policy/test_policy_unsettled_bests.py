@@ -11,14 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.policy.job.evals import RuleInUse, absorb, rewind
+from controller.policy.job.record import JobRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import (
     AccessView,
     Desired,
     Direction,
-    JobRecord,
-    Operation,
     Page,
-    ProtectedCheckpoint,
     RunState,
     ScrapeOutcome,
     ScrapeView,

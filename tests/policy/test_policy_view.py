@@ -9,17 +9,8 @@ import pytest
 
 from controller.policy.job import progress
 from controller.policy.job.context import PlanContext
-from controller.policy.job.types import (
-    AdmissionRecord,
-    Desired,
-    JobRecord,
-    Observed,
-    Plan,
-    Preempting,
-    RunProgress,
-    ScrapeOutcome,
-    ScrapeView,
-)
+from controller.policy.job.record import AdmissionRecord, JobRecord, Preempting, RunProgress
+from controller.policy.job.types import Desired, Observed, Plan, ScrapeOutcome, ScrapeView
 from controller.policy.job.view import job_view
 from controller.policy.types import JobState, JobView, LossTrend, PolicySpec
 

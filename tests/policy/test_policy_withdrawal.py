@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.job import conditions as c
+from controller.policy.job.record import Operation
 from controller.policy.job.types import (
-    Operation,
     Page,
     ResumeFrom,
     ResumeRequest,

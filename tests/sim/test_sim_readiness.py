@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from controller.policy.job.record import AdmissionRecord, JobRecord
 from controller.policy.job.service import attained, remaining_seconds
-from controller.policy.job.types import AdmissionRecord, Desired, JobRecord
+from controller.policy.job.types import Desired
 from controller.policy.queueing import make_policy
 from controller.policy.queueing.base import QueueJob, QueuePolicy
 from controller.policy.queueing.las import Las, LasParams

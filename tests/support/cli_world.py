@@ -11,17 +11,17 @@ from typing import Any
 from controller.api import record as stored
 from controller.api.values import timestamp
 from controller.policy.job import conditions as c
-from controller.policy.job.types import (
+from controller.policy.job.record import (
     AdmissionRecord,
     Best,
     Condition,
     Decision,
-    Desired,
     JobRecord,
     ProtectedCheckpoint,
     RuleRecord,
     RunProgress,
 )
+from controller.policy.job.types import Desired
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Proposal, Verb, Verdict
 from deploy.local.plane import Plane
 

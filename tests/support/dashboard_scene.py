@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.api import values
-from controller.policy.job.types import Condition, JobRecord
+from controller.policy.job.record import Condition, JobRecord
 from controller.policy.types import Mode
 from tests.support.dashboard_world import (
     Object,

@@ -21,7 +21,7 @@ from controller.api import convert, values
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
 from controller.policy.job import conditions as c
 from controller.policy.job.evals import RuleInUse
-from controller.policy.job.types import (
+from controller.policy.job.record import (
     AdmissionRecord,
     Best,
     Condition,

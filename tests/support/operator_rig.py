@@ -23,7 +23,8 @@ from controller.metrics import Target
 from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
 from controller.policy import decision_log
-from controller.policy.job.types import JobRecord, Page, ScrapeOutcome, ScrapeView
+from controller.policy.job.record import JobRecord
+from controller.policy.job.types import Page, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 from deploy.local.plane import Plane
 

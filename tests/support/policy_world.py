@@ -16,15 +16,14 @@ from controller.policy import decision_log
 from controller.policy.fleet.noise import usual
 from controller.policy.job import plan as job_plan
 from controller.policy.job.plan import plan_job
+from controller.policy.job.record import JobRecord, Operation
 from controller.policy.job.types import (
     AccessView,
     CreateWorkload,
     Desired,
     Event,
     ForgetAccess,
-    JobRecord,
     Observed,
-    Operation,
     Page,
     Plan,
     PodView,
@@ -217,7 +216,7 @@ class PolicyWorld:
             if job.record.taken_back is not None:
                 found.pop((key, job.record.taken_back.decided), None)
             if job.record.decision is not None:
-                found[key, job.record.decision.at] = PastStop(job.record.decision.at, job=key)
+                found[key, job.record.decision.at] = PastStop(job.record.decision.at, None, key)
         self.stopped = tuple(found.values())
 
     def settle(self, rounds: int = 60) -> None:

@@ -140,7 +140,7 @@ def main() -> None:
 
     from controller.api.convert import status
     from controller.api.crd import RESOURCES, root_schema
-    from controller.policy.job.types import JobRecord
+    from controller.policy.job.record import JobRecord
 
     full = full_record(condition_count=6, retained=2, message="a message")
     records = {

@@ -16,12 +16,11 @@ from kubernetes.aio.client import Configuration
 from controller import log, names
 from controller.extender import views
 from controller.extender.ledger_sync import WATCHED as EXTENDERS
-from controller.extender.ledger_sync import Feed
+from controller.extender.ledger_sync import LedgerSync
 from controller.kube import wire
 from controller.kube.cache import Cache
 from controller.kube.connect import Connection
 from controller.kube.errors import NotFound
-from controller.kube.merge import merge_apply
 from controller.kube.resources import (
     ADMISSION_CHECKS,
     GPUPOOLS,
@@ -40,6 +39,7 @@ from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
 from controller.operator.state.unmanaged_pods import ForeignPods
 from controller.policy.node.ledger import GpuLedger
+from tests.support.merge_patch import merge_apply
 from tests.support.pills import NAMESPACE, pills
 
 Object = dict[str, Any]
@@ -156,7 +156,7 @@ class Operator:
         self.engine = engine = Engine(Settings(instance="t"), connection, self.server, clock=clock)  # type: ignore[arg-type]
         self.extender = Cache(EXTENDERS)
         self.ledger = GpuLedger(str)
-        Feed(self.extender, self.ledger, "rack", lambda: None, lambda uid: None)
+        LedgerSync(self.extender, self.ledger, "rack", lambda: None, lambda uid: None)
         self.server.seed(PRIORITY_CLASSES, {"metadata": {"name": names.PRIORITY_CLASS}})
         for name in ("node-1", "node-2"):
             self.tell(NODES, self.server.seed(NODES, node(name)))

@@ -258,3 +258,16 @@ def test_a_group_that_breaks_is_not_asked_again(tmp_path: Path, caplog: pytest.L
     assert broken.calls == 1
     assert caplog.text.count("connection closed by peer") == 1
     run.finish()
+
+
+def test_a_step_costs_less_than_a_millisecond(tmp_path: Path) -> None:
+    """Of this process's own time: how long the other rank takes to come is no cost of the client's."""
+    write(tmp_path, id=1, checkpoint=True)
+    run = Run("gold", EvalStopClient(tmp_path, port=0, host="127.0.0.1", speaks=True), signals=False)
+    run.begin()
+    steps = 500
+    began = time.process_time()
+    for step in range(1, steps + 1):
+        run.step(step, steps, proxy=1.0, kl=0.5, loss=0.25)
+    assert (time.process_time() - began) / steps < 1e-3
+    run.finish()

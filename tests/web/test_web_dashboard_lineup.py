@@ -9,7 +9,7 @@ import pytest
 from test_web_dashboard_http import ask
 
 from controller.policy.job import conditions as c
-from controller.policy.job.types import Condition, JobRecord
+from controller.policy.job.record import Condition, JobRecord
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import read_job, read_pool
 from controller.web.dashboard.lineup import line_up

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from controller.environ import SettingsError
 from controller.policy.job import conditions
-from controller.policy.job.types import JobRecord, RunProgress
+from controller.policy.job.record import JobRecord, RunProgress
 from controller.policy.types import Attempt, EvalPoint, Mode
 from controller.web.dashboard import charts, render
 from controller.web.dashboard.feed import Job, read_job

@@ -8,7 +8,7 @@ import pytest
 
 from controller.api import convert
 from controller.cli import history_input
-from controller.policy.job.types import AdmissionRecord, Best, JobRecord, RunProgress
+from controller.policy.job.record import AdmissionRecord, Best, JobRecord, RunProgress
 from controller.policy.types import Attempt, EvalPoint
 from sim.traces import TraceError
 from sim.traces.past import End

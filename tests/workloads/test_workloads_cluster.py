@@ -14,7 +14,8 @@ import pytest
 
 from controller import names, workloads
 from controller.checkpoints.access_jobs import AccessSettings, access_job
-from controller.policy.job.types import Operation, ProtectedCheckpoint, StartAccess
+from controller.policy.job.record import Operation, ProtectedCheckpoint
+from controller.policy.job.types import StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane

@@ -21,7 +21,7 @@ from controller.policy.stopping import MODIFIERS, RULES
 
 Object = dict[str, Any]
 
-CONTRACT = "docs/use/trainer-contract.md; a client for trainers: examples/trainer"
+CONTRACT = "docs/use/trainer-contract.md; a client for trainers: docs/use/trainers.md"
 RUNNING = ("Running", "Declining", "Demoted", "Starting")
 PROXY_REFUSES = "BadRequest"  # of a Status: the API server's own answer, a trainer gives none
 EXPIRES = "ttlSecondsAfterFinished"  # named where a workload would be gone before its end was seen

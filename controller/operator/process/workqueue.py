@@ -57,11 +57,6 @@ class WorkQueue:
         """Nothing waits and nothing is being worked on; timers may be running."""
         return not self._ready and not self._active
 
-    def oldest_wait(self) -> float:
-        """Return how long (s) the key that has waited the longest has been waiting; 0 if none."""
-        first = min((self._ready[line[0]] for line in self._lines.values()), default=None)
-        return 0.0 if first is None else self._now() - first
-
     def add(self, key: str) -> None:
         """Have ``key`` worked on as soon as possible; forgets its timer."""
         if self._closed:

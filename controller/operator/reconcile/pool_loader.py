@@ -125,6 +125,7 @@ class PoolLoader:
                 gpus = self._devices.capacity(name)
             view = NodeView(name, gpus, used.get(name, 0), leaving.get(name, 0), nodes.rack(node))
             (usable if kube_nodes.usable(node, tolerated) else closed).append(view)
+        stops = fleet_status.stops(status)
         return PoolSnapshot(
             pool=pool.metadata.name,
             policy=convert.policy(pool),
@@ -138,11 +139,11 @@ class PoolLoader:
             limits=convert.stop_limits(pool),
             stopped=fleet.past_stops(
                 ((key, t.written) for key, t in loaded.jobs.items()),
-                fleet_status.granted(status),
+                stops.granted,
                 loaded.now,
             ),
             ended=fleet.ended_today(loaded.jobs.values(), loaded.now),
-            breaker_since=fleet_status.breaker_since(status),
+            breaker_since=stops.breaker_since,
             noise=fleet_status.noise(status),
             falls=fleet_status.shared_falls(status),
             quotas=convert.quotas(pool),

@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from controller import workloads
-from controller.api import convert
+from controller.api import codec
 from controller.api import fleet as fleet_status
-from controller.api.gpupool import NODE_SIZES_MAX
+from controller.api.status import NODE_SIZES_MAX, NodeSize, PoolStatus, QuotaUse
 from controller.api.values import timestamp
 from controller.operator.reconcile import fleet
 from controller.operator.state.nodes import node_of
 from controller.policy.job import STUCK_AFTER
 from controller.policy.pool import Handover, free_gpus
 from controller.policy.queueing.quota_ledger import usage
+from controller.policy.stored import MESSAGE_MAX
 from controller.policy.types import JobState, PoolPlan, PoolSnapshot
 from controller.policy.wording import some
 
 Object = Mapping[str, Any]
 
 QUEUE_FOUND = ("Served", "the queue that it delegates to is there")
-MESSAGE_MAX = 512
 NAMED = 5  # nodes or pods that a message names
 # What is found out at each pass; of a pool that is not usable nothing is, and the rest stays as it was.
 _FOUND = ("nodeSizes", "capacity", "free", "held", "foreign", "running", "queued", "reservations", "quotas")
@@ -76,19 +76,21 @@ def planned(
     free = sum(free_gpus(snapshot).values())
     queued = sum(1 for job in snapshot.jobs if job.state is JobState.QUEUED)
     sizes = sorted(Counter(node.gpus for node in snapshot.nodes).items(), reverse=True)
-    facts = {
-        "nodeSizes": [{"gpus": gpus, "nodes": count} for gpus, count in sizes[:NODE_SIZES_MAX]],
-        "capacity": capacity,
-        "free": free,
-        "held": max(0, capacity - foreign - bound - free),
-        "foreign": foreign,
-        "running": len(snapshot.jobs) - queued,
-        "queued": queued,
-        "reservations": convert.stored_reservations(plan.reservations),
-        "quotas": _quotas(snapshot, plan),
-        "lastHandovers": convert.stored_handovers(stops),
-        **fleet_status.stored(plan.stops, plan.noise, plan.falls, snapshot.stopped),
-    }
+    facts = PoolStatus(
+        node_sizes=tuple(NodeSize(gpus, count) for gpus, count in sizes[:NODE_SIZES_MAX]),
+        capacity=capacity,
+        free=free,
+        held=max(0, capacity - foreign - bound - free),
+        foreign=foreign,
+        running=len(snapshot.jobs) - queued,
+        queued=queued,
+        reservations=plan.reservations,
+        quotas=_quotas(snapshot, plan),
+        last_handovers=tuple(stops),
+        stops=fleet_status.stored_stops(plan.stops, snapshot.stopped),
+        noise=plan.noise,
+        shared_falls=plan.falls,
+    )
     told = [
         _ready(snapshot),
         _nodes_exclusive(snapshot.pool, around.contested),
@@ -101,7 +103,7 @@ def planned(
         told.append(_Told("QueueReady", around.queue == QUEUE_FOUND, *around.queue))
     if held := fleet.held_back(obj, plan):
         told.append(_Told(fleet.HELD_BACK, *held))
-    return _status(obj, facts, told, now)
+    return _status(obj, codec.encode(facts), told, now)
 
 
 def unusable(obj: Object, reason: str, message: str, now: float) -> dict[str, Any]:
@@ -128,18 +130,13 @@ def _ready(snapshot: PoolSnapshot) -> _Told:
     return _Told("Ready", False, "NoUsableNodes", message)
 
 
-def _quotas(snapshot: PoolSnapshot, plan: PoolPlan) -> list[dict[str, Any]]:
+def _quotas(snapshot: PoolSnapshot, plan: PoolPlan) -> tuple[QuotaUse, ...]:
     """Return how each entry of its quotas stands once the plan is carried out."""
     found = usage(snapshot.quotas, snapshot.jobs, (a.key for a in plan.admissions))
-    return [
-        {
-            "namespaces": list(quota.namespaces),
-            "guaranteed": quota.guaranteed,
-            **({} if quota.limit is None else {"limit": quota.limit}),
-            **stands._asdict(),
-        }
+    return tuple(
+        QuotaUse(quota.namespaces, quota.guaranteed, *stands, limit=quota.limit)
         for quota, stands in zip(snapshot.quotas, found, strict=True)
-    ]
+    )
 
 
 def _guarantees_fit(snapshot: PoolSnapshot, capacity: int) -> _Told:
@@ -224,13 +221,11 @@ def _are(names: Sequence[str]) -> str:
 
 
 def _status(obj: Object, facts: Mapping[str, Any], told: Iterable[_Told], now: float) -> dict[str, Any]:
-    """Return a status as it is stored; empty lists are left out, a condition's time is that of its last
-    change."""
+    """Return a status as it is stored; a condition's time is that of its last change."""
     known = {c["type"]: c for c in (obj.get("status") or {}).get("conditions") or ()}
     generation = int(obj["metadata"].get("generation") or 0)
     conditions = [_condition(one, known.get(one.type), generation, now) for one in told]
-    out = {key: value for key, value in facts.items() if value != []}
-    return out | {"conditions": conditions, "observedGeneration": generation}
+    return {**facts, "conditions": conditions, "observedGeneration": generation}
 
 
 def _condition(told: _Told, known: Object | None, generation: int, now: float) -> dict[str, Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from controller.policy.job.incomplete import *
     from controller.policy.job.peers import *
     from controller.policy.job.plan import *
+    from controller.policy.job.record import *
     from controller.policy.job.service import *
     from controller.policy.job.terminating_pods import *
     from controller.policy.job.transfer import *
@@ -39,16 +40,19 @@ SHOWS = {
     "peers": "peers PeerCurve standings",
     "plan": "plan_job",
     "preemption": "preemption",
+    "record": (
+        "AdmissionRecord Best Condition ConditionList Decision FoundLayout GUARDS_MAX Guard JobRecord "
+        "Operation PINS_MAX PastGrades ProtectedCheckpoint READINGS_KEPT RefusalRecord RuleRecord RunFile"
+    ),
     "service": "attained remaining_seconds seconds",
     "terminating_pods": "STUCK_AFTER",
     "transfer": "STALL",
     "types": (
-        "READINGS_KEPT AccessView Action AdmissionRecord Answer Best Condition CreateWorkload Decision "
-        "Desired Direction Event ForgetAccess FoundLayout Guard Guardrail JobRecord MetricPoints Observed "
-        "Operation Page PastGrades Plan PodView Progress ProtectedCheckpoint ProxyMetric QueueView "
-        "ReadMetrics RefusalRecord RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload "
-        "Retain RuleRecord RunFile RunState ScrapeOutcome ScrapeView SetFinalizer StartAccess "
-        "StartWorkload SuspendWorkload WorkloadView WriteRun"
+        "AccessView Action Answer CreateWorkload Desired Direction Event ForgetAccess Guardrail "
+        "MetricPoints Observed Page Plan PodView Progress ProxyMetric QueueView ReadMetrics "
+        "RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RunState "
+        "ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload WorkloadView "
+        "WriteRun"
     ),
     "verdicts": "BLIND is_demoted",
     "view": "job_view queued_at",

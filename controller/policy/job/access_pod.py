@@ -6,7 +6,8 @@ from controller.policy.job import conditions as c
 from controller.policy.job import transfer
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import keepable
-from controller.policy.job.types import AccessView, InFlight, Operation
+from controller.policy.job.record import InFlight, Operation
+from controller.policy.job.types import AccessView
 
 REASON = "AccessPodUnschedulable"
 MOVING = "InProgress"

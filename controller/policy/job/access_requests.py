@@ -12,16 +12,8 @@ from dataclasses import replace
 from controller.policy.job import conditions as c
 from controller.policy.job import transfer
 from controller.policy.job.context import PlanContext
-from controller.policy.job.types import (
-    UNKNOWN,
-    AccessView,
-    Claim,
-    ForgetAccess,
-    InFlight,
-    JobRecord,
-    Operation,
-    StartAccess,
-)
+from controller.policy.job.record import UNKNOWN, Claim, InFlight, JobRecord, Operation
+from controller.policy.job.types import AccessView, ForgetAccess, StartAccess
 from controller.policy.types import Attempt
 
 RETRY_FIRST = 5.0  # s

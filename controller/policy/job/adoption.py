@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.policy.job.context import PlanContext
-from controller.policy.job.types import AdmissionRecord
+from controller.policy.job.record import AdmissionRecord
 from controller.policy.types import Mode
 
 

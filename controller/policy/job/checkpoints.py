@@ -23,16 +23,8 @@ from controller.policy.job import (
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import better, keepable
-from controller.policy.job.types import (
-    AccessView,
-    Best,
-    ForgetAccess,
-    InFlight,
-    JobRecord,
-    Operation,
-    ProtectedCheckpoint,
-    StartAccess,
-)
+from controller.policy.job.record import Best, InFlight, JobRecord, Operation, ProtectedCheckpoint
+from controller.policy.job.types import AccessView, ForgetAccess, StartAccess
 from controller.policy.types import Attempt, Mode
 from controller.policy.wording import whole_by
 
@@ -432,7 +424,7 @@ def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> Non
             return
     elif waited.operation in (Operation.RETAIN, Operation.CHECK):
         if reason in lost_bests.DAMAGED:
-            # An automatic stop that rested on it is taken back (`taking_back`).
+            # An automatic stop that rested on it is taken back (`withdrawal`).
             lost_bests.drop_pin(context, waited, reason, answered.message)
             return
         context.conditions.set(c.RETAINED, False, reason, message, warning=True)

@@ -17,7 +17,8 @@ from typing import Any
 
 from controller.policy.job import guardrails
 from controller.policy.job.evals import RuleInUse, forget_all_but, newest_mark, on_account_of, stand
-from controller.policy.job.types import Desired, Direction, EvalBaseline, JobRecord, ScrapeView
+from controller.policy.job.record import EvalBaseline, JobRecord
+from controller.policy.job.types import Desired, Direction, ScrapeView
 from controller.policy.stopping import noise
 from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from controller.policy.job.types import Condition, Event
+from controller.policy.job.record import Condition
+from controller.policy.job.types import Event
 
 ACCEPTED = "Accepted"  # the spec can be carried out
 ADMITTED = "Admitted"  # GPUs are granted

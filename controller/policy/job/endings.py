@@ -13,7 +13,8 @@ from __future__ import annotations
 from controller.policy.job import conditions as c
 from controller.policy.job import external_queue, terminating_pods
 from controller.policy.job.context import PlanContext
-from controller.policy.job.types import JobRecord, Plan, SuspendWorkload, WorkloadView
+from controller.policy.job.record import JobRecord
+from controller.policy.job.types import Plan, SuspendWorkload, WorkloadView
 from controller.policy.job.withdrawal import is_users
 from controller.policy.types import JobState, Mode
 

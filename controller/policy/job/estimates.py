@@ -29,7 +29,8 @@ from math import inf
 from statistics import median
 from typing import NamedTuple
 
-from controller.policy.job.types import Desired, Expected, JobRecord, RunProgress
+from controller.policy.job.record import Expected, JobRecord, RunProgress
+from controller.policy.job.types import Desired
 
 OWN_PACE = 0.1  # share of the run from which on its own pace alone counts
 PACE_KNOWN = 0.05  # and from which on it is held to what its pace came to

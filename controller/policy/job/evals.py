@@ -16,17 +16,8 @@ from typing import Any
 
 from controller.names import EVALS_KEPT
 from controller.policy.job import lives
-from controller.policy.job.types import (
-    READINGS_KEPT,
-    Best,
-    Desired,
-    Direction,
-    JobRecord,
-    ProtectedCheckpoint,
-    ProxyMetric,
-    RuleRecord,
-    ScrapeView,
-)
+from controller.policy.job.record import READINGS_KEPT, Best, JobRecord, ProtectedCheckpoint, RuleRecord
+from controller.policy.job.types import Desired, Direction, ProxyMetric, ScrapeView
 from controller.policy.stopping import MODIFIERS, RULES, StopRule, gate, make_rule, rule_fingerprint
 from controller.policy.types import (
     Attempt,
@@ -141,10 +132,6 @@ class RuleInUse:
         """Return steps of the evals that wait until later ones bear them out, oldest first
         (`stopping.gate`)."""
         return gate.waiting(state) if self.gated and state else ()
-
-    def pending(self, state: tuple[Any, ...]) -> int | None:
-        """Step of the eval that waits, and on which it depends whether those after it count; None: none."""
-        return next(iter(self.waiting(state)), None)
 
     def dropped(self, state: tuple[Any, ...]) -> tuple[int, ...]:
         """Return steps of the evals that the newest one made drop, or showed to be no best."""

@@ -14,11 +14,11 @@ from dataclasses import replace
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.preemption import settle_account
+from controller.policy.job.record import Preempting
 from controller.policy.job.types import (
     Answer,
     Observed,
     Plan,
-    Preempting,
     QueueView,
     RefuseOffer,
     RemakeWorkload,

@@ -27,17 +27,9 @@ from controller.policy.job import conditions as c
 from controller.policy.job import incomplete, terminating_pods
 from controller.policy.job.context import PlanContext
 from controller.policy.job.preemption import settle_account
+from controller.policy.job.record import AdmissionRecord, GangBackoff, Preempting
 from controller.policy.job.service import attained
-from controller.policy.job.types import (
-    AdmissionRecord,
-    Desired,
-    GangBackoff,
-    Observed,
-    Plan,
-    PodView,
-    Preempting,
-    SuspendWorkload,
-)
+from controller.policy.job.types import Desired, Observed, Plan, PodView, SuspendWorkload
 from controller.policy.types import JobState, Mode
 
 REASON = "GangTimedOut"

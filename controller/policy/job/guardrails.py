@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from controller.policy.job.evals import RuleInUse, is_eval
-from controller.policy.job.types import Desired, Guard, JobRecord, ScrapeView
+from controller.policy.job.record import Guard, JobRecord
+from controller.policy.job.types import Desired, ScrapeView
 from controller.policy.stopping.guardrails import together
 from controller.policy.types import EvalPoint, Verdict
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
-from controller.policy.job.types import GangBackoff
+from controller.policy.job.record import GangBackoff
 from controller.policy.wording import some
 
 MEMBERS_ENDED = "MembersEnded"

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from controller.policy.job.types import BranchLife, JobRecord, LifeRecord, ScrapeView
+from controller.policy.job.record import LIVES_KEPT, JobRecord, LifeRecord
+from controller.policy.job.types import BranchLife, ScrapeView
 from controller.policy.types import Attempt
-
-LIVES_KEPT = 8  # records of lives in a status
 
 
 def speaking(scrape: ScrapeView) -> Attempt | None:

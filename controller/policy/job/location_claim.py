@@ -18,7 +18,8 @@ from controller.policy.job import access_requests, lives, remedies
 from controller.policy.job import conditions as c
 from controller.policy.job.access_requests import TAKEN
 from controller.policy.job.context import PlanContext
-from controller.policy.job.types import AccessView, Claim, InFlight, Operation, StartAccess
+from controller.policy.job.record import Claim, InFlight, Operation
+from controller.policy.job.types import AccessView, StartAccess
 from controller.policy.types import Attempt, Mode
 
 START_WAITS = 30.0  # s that a start, and what a first claim goes before, waits for the folder to be claimed

@@ -9,7 +9,7 @@ from controller.policy.job import access_requests, remedies
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import keepable
-from controller.policy.job.types import Best, InFlight, Operation
+from controller.policy.job.record import Best, InFlight, Operation
 
 FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not there
 # The same once the run has ended: nothing can come any more, but for a save that is just through, or that the

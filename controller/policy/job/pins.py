@@ -9,7 +9,8 @@ from __future__ import annotations
 from controller.policy.job import access_requests, lives, location_claim, remedies
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
-from controller.policy.job.types import AccessView, InFlight, Operation, ProtectedCheckpoint, StartAccess
+from controller.policy.job.record import InFlight, Operation, ProtectedCheckpoint
+from controller.policy.job.types import AccessView, StartAccess
 
 _LATER = "WaitsItsTurn"
 _GONE = (

@@ -8,7 +8,7 @@ act, effect observed, completion in the record. So this function may be called a
 that remembers nothing, and goes on where things are.
 
 A stop: granted -> best checkpoint retained and verified -> looked once more -> suspended -> pods gone ->
-released. Until the suspend it may be taken back (`taking_back`).
+released. Until the suspend it may be taken back (`withdrawal`).
 """
 
 from __future__ import annotations
@@ -40,17 +40,15 @@ from controller.policy.job.comparability import begin_anew
 from controller.policy.job.context import PlanContext
 from controller.policy.job.estimates import stated
 from controller.policy.job.evals import RuleInUse, absorb, begin_life, ignored_steps, settle_agreeing
+from controller.policy.job.record import JobRecord, Operation, RunFile
 from controller.policy.job.resume import answer_early, resume
 from controller.policy.job.service import attained
 from controller.policy.job.stop import after_suspend, carry_out_stop, user_stop
 from controller.policy.job.types import (
     CreateWorkload,
     Desired,
-    JobRecord,
     Observed,
-    Operation,
     Plan,
-    RunFile,
     RunState,
     ScrapeOutcome,
     ScrapeView,

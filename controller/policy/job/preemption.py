@@ -15,17 +15,9 @@ from typing import NamedTuple
 from controller.policy.job import conditions as c
 from controller.policy.job import incomplete
 from controller.policy.job.context import PlanContext
+from controller.policy.job.record import JobRecord, Preempting, RunProgress
 from controller.policy.job.service import attained
-from controller.policy.job.types import (
-    JobRecord,
-    Plan,
-    Preempting,
-    RunProgress,
-    ScrapeOutcome,
-    ScrapeView,
-    SuspendWorkload,
-    WriteRun,
-)
+from controller.policy.job.types import Plan, ScrapeOutcome, ScrapeView, SuspendWorkload, WriteRun
 from controller.policy.types import JobState, Mode, Preemption
 
 

@@ -13,8 +13,9 @@ from statistics import median
 
 from controller.policy.job.context import PlanContext
 from controller.policy.job.estimates import paced
+from controller.policy.job.record import EvalsDue, JobRecord, RunProgress
 from controller.policy.job.service import attained
-from controller.policy.job.types import EvalsDue, JobRecord, RunProgress, ScrapeOutcome
+from controller.policy.job.types import ScrapeOutcome
 from controller.policy.queueing.slaq import add_loss
 
 COARSE = 0.05  # share of the run

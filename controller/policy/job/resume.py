@@ -6,14 +6,8 @@ from controller.policy.job import access_requests, checkpoints, guardrails, rete
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, restart, rewind
-from controller.policy.job.types import (
-    CreateWorkload,
-    Operation,
-    ProtectedCheckpoint,
-    ResumeFrom,
-    ResumeRequest,
-    RunState,
-)
+from controller.policy.job.record import Operation, ProtectedCheckpoint
+from controller.policy.job.types import CreateWorkload, ResumeFrom, ResumeRequest, RunState
 from controller.policy.types import Attempt
 
 

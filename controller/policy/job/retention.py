@@ -15,7 +15,8 @@ from dataclasses import replace
 from controller.policy.job import access_requests, checkpoints, location_claim, lost_bests
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
-from controller.policy.job.types import Best, Decision, Operation, ProtectedCheckpoint, Retain, SetFinalizer
+from controller.policy.job.record import Best, Decision, Operation, ProtectedCheckpoint
+from controller.policy.job.types import Retain, SetFinalizer
 from controller.policy.job.withdrawal import is_users, unsettle
 
 USER_TRIES = 3  # failed tries after which a user's stop waits no longer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from controller.policy.job.estimates import Correction, by_word
-from controller.policy.job.types import Desired, JobRecord
+from controller.policy.job.record import JobRecord
+from controller.policy.job.types import Desired
 
 
 def attained(desired: Desired, record: JobRecord, now: float) -> float:

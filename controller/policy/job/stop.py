@@ -1,6 +1,6 @@
 """From a granted stop to free GPUs, for one job, step by step.
 
-    granted -> best checkpoint secured (`retention`) -> looked once more (`taking_back`) -> suspended
+    granted -> best checkpoint secured (`retention`) -> looked once more (`withdrawal`) -> suspended
     -> pods gone -> released -> what of the copy was put off is made
 
 Up to the suspend the run is read, judged and secured as ever, and the stop may be taken back.
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.policy.job import access_requests, endings, external_queue, retention, withdrawal
 from controller.policy.job import conditions as c
-from controller.policy.job import endings, external_queue, retention, withdrawal
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, settle_agreeing
+from controller.policy.job.record import Decision, Operation
 from controller.policy.job.service import attained
 from controller.policy.job.types import (
     CreateWorkload,
-    Decision,
     Plan,
     ReadMetrics,
     ScrapeOutcome,
@@ -84,6 +84,9 @@ def carry_out_stop(context: PlanContext, use: RuleInUse | None) -> Plan:
             decision = replace(decision, deferred_at=context.now)
         decision = replace(decision, suspended_at=context.now)
         context.update(decision=decision)
+        waited = context.record.access
+        if waited is not None and waited.operation is Operation.CLAIM:
+            access_requests.give_up(context)  # of a process that has ended: nobody would go on with it
     after_suspend(context)
     if endings.wait_for_pods(context):
         return context.plan(JobState.STOPPING)

@@ -1,8 +1,4 @@
-"""Input and output of a job's plan: its spec, the observed cluster, its durable record, and the plan.
-
-The record is the RLHFJob's status in the brain's words: whatever must survive a restart of the operator is
-in it, and nothing else is remembered between passes.
-"""
+"""Input and output of a job's plan: its spec, the observed cluster, and the plan. Its record: `record.py`."""
 
 from __future__ import annotations
 
@@ -10,21 +6,24 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from controller.policy.job.record import (
+    UNKNOWN,
+    FoundLayout,
+    JobRecord,
+    Operation,
+    ProtectedCheckpoint,
+    RunFile,
+)
 from controller.policy.types import (
     Attempt,
     EvalPoint,
     FleetView,
     JobKey,
     JobState,
-    LossTrend,
     Mode,
     PolicySpec,
     Proposal,
-    Verdict,
 )
-
-UNKNOWN = Attempt(0)  # of what came before the operator, or without one
-READINGS_KEPT = 16  # newest evals of which the pool sees score and time
 
 
 class Direction(StrEnum):
@@ -41,17 +40,6 @@ class ResumeFrom(StrEnum):
     BEST = "Best"
     LATEST = "Latest"
     STEP = "Step"
-
-
-class Operation(StrEnum):
-    """What an access Job does in the checkpoint store (controller/checkpoints/access.py)."""
-
-    SECURE = "secure"  # hard-link (object store: copy) the best checkpoint out of rotation's reach
-    RETAIN = "retain"  # copy the secured one to where trainers cannot reach, verify its digest
-    RESTORE = "restore"  # copy a retained one back to the workload's volume, verify it
-    PIN = "pin"  # secure a step that the user named
-    CLAIM = "claim"  # take the location for this RLHFJob, and note what lies there
-    CHECK = "check"  # is a pin unchanged since its digest
 
 
 class Retain(StrEnum):
@@ -237,14 +225,6 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLayout:
-    """The layout that was found where the spec says Auto, and the file that only its trainer writes."""
-
-    name: str
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
 class AccessView:
     """An access Job of this RLHFJob. ``result`` fields are those of its termination message.
 
@@ -296,406 +276,12 @@ class Observed:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    type: str
-    status: bool
-    reason: str
-    message: str
-    since: float  # s, last change of status
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class LifeRecord:
-    """A trainer process whose page was read.
-
-    Attributes:
-        pod: uid of its pod.
-        pod_created: when its pod was made (s).
-        resumed: the step it started from, 0: afresh; None: it has not reported it and has no eval yet.
-    """
-
-    attempt: Attempt
-    pod: str
-    pod_created: float
-    at: float  # s, when it was first seen
-    resumed: int | None = None
-
-
 class BranchLife(NamedTuple):
     """A trainer process and the step ``after`` which its checkpoints count."""
 
     attempt: Attempt
     after: int
     base: int | None = None  # the step it resumed from, where that checkpoint lay there before the job
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    step: int
-    score: float  # the trainer's own orientation
-    attempt: Attempt = UNKNOWN
-
-
-@dataclass(frozen=True, slots=True)
-class ProtectedCheckpoint:
-    """A checkpoint that is pinned (linked beside rotation) or retained (copied out of reach)."""
-
-    best_step: int  # the eval it stands for
-    step: int  # its own step, at most max_step_lag earlier
-    path: str
-    digest: str  # "sha256:…" over names and contents
-    at: float
-    bytes: int = 0
-    score: float | None = None  # of the eval it stands for, the trainer's own orientation; None: not known
-    attempt: Attempt = UNKNOWN  # of that eval
-    baseline: int = 0  # on which its score is (`EvalBaseline.number`)
-    evidence: str = ""  # by what it is known to be whole (`AccessView.evidence`)
-
-    def stands_for(self, best: Best) -> bool:
-        """Return whether it was kept for that very eval."""
-        return (self.attempt, self.best_step) == (best.attempt, best.step)
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """An access Job under way, or to be tried again at ``not_before``.
-
-    It says all that its answer needs to be recorded: the eval it is for, and that eval's score. ``baseline``:
-    to which baseline the score belongs (`EvalBaseline.number`; 0: all evals of the run can be compared).
-    """
-
-    operation: Operation
-    step: int  # secure, retain: of the eval; pin, restore: of the checkpoint; claim: number of the attempt
-    serial: int = 0  # numbers all access Jobs of this RLHFJob, so that no old answer is taken for a new one
-    tries: int = 0
-    not_before: float = 0.0
-    release: tuple[str, ...] = ()  # paths of pins that are no longer wanted, let go by this Job
-    attempt: Attempt = UNKNOWN
-    score: float | None = None
-    baseline: int = 0
-    started: float | None = None  # s, when its Job was first asked for
-    former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
-    job_uid: str = ""  # of the Job that was made for it; no other's answer counts. "": none was made yet
-
-    @property
-    def request_id(self) -> str:
-        return f"{self.operation}-{self.step}-{self.serial}"
-
-    def is_for(self, best: Best) -> bool:
-        """Return whether it was asked for on account of that very eval."""
-        return (self.attempt, self.step) == (best.attempt, best.step)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The claim on the checkpoint folder for an attempt, made before it started.
-
-    What lay in the folder is noted with it.
-
-    Attributes:
-        life: the process it was made for, where one was seen to begin within an attempt.
-        problem: why it could not be made, and what was said of it; "": it was.
-        tries: how often it has failed, the last time at ``at``.
-    """
-
-    attempt: int
-    at: float  # s
-    life: str = ""
-    problem: str = ""
-    message: str = ""
-    tries: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RuleRecord:
-    """The stop rule's memory: ``base`` is its state before the oldest eval kept, ``state`` after the newest.
-
-    States are nested tuples of JSON scalars. ``unjudged``: so many of the oldest evals kept came before a
-    stop that a user called off, and are not part of it: ``base`` is the state before the first after these.
-    """
-
-    name: str
-    version: int
-    params_hash: str
-    base: tuple[object, ...]
-    state: tuple[object, ...]
-    verdict: Verdict | None = None
-    unjudged: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class EvalBaseline:
-    """Since when the evals kept can be compared with each other (`controller.policy.job.comparability`).
-
-    Evals up to (``life``, ``step``) were scored otherwise and count for nothing.
-
-    Attributes:
-        kept: the checkpoint that stood for the best of them, still pinned; None: there was none.
-        number: counts the baselines of a run, 0 is the first: scores are told apart by it, and never by the
-            clocks of two leaders.
-    """
-
-    since: float  # s
-    life: str = ""  # as `Attempt` is written
-    step: int = -1
-    kept: ProtectedCheckpoint | None = None
-    number: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """The record of a guardrail metric: its newest eval, its rule's state after it, and the verdict."""
-
-    metric: str
-    step: int
-    attempt: Attempt
-    score: float  # the trainer's own orientation
-    params_hash: str
-    state: tuple[object, ...]
-    verdict: Verdict | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Confirming:
-    """A stop that waits for a fresh eval: which eval asked, since when, by which request to the trainer."""
-
-    step: int
-    at: float
-    request_id: int = 0  # 0: the trainer cannot be asked
-
-
-@dataclass(frozen=True, slots=True)
-class PastGrades:
-    """GPU-seconds of service that a run had after its rule asked for less, as of its newest eval."""
-
-    warned: float = 0.0
-    demoted: float = 0.0
-    stopped: float = 0.0  # since it would have been stopped, in Shadow
-    counted: float = 0.0  # service (GPU-seconds) up to which this is counted
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A stop, as decided: by whom (rule name or ``User``), on what numbers, and how far it has come.
-
-    Attributes:
-        deferred_at: s, since when the copy of the best checkpoint may follow the suspend, because its pin was
-            found unchanged (`Retain.AFTER_SUSPEND`) or a user's stop waits no longer; None: it comes before.
-        asked_at: s, when the trainer was asked to save where it is, for a user's stop.
-    """
-
-    by: str
-    mode: Mode
-    proposal: Proposal
-    message: str
-    at: float
-    retained_at: float | None = None
-    suspended_at: float | None = None
-    pods_gone_at: float | None = None
-    handed_to: JobKey | None = None
-    handed_at: float | None = None
-    deferred_at: float | None = None
-    asked_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TakenBack:
-    """A stop that was withdrawn before the suspend: when it was decided, when it was withdrawn (s), and why.
-
-    It stays on record until the next one: the pool finds by it what it had counted and promised.
-    """
-
-    decided: float
-    at: float
-    reason: str  # CamelCase code
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionRecord:
-    number: int  # the attempt this admission starts
-    nodes: tuple[str, ...]
-    at: float
-    source: JobKey | None = None
-    running_since: float | None = None  # all members' pods running
-    unbound_since: float | None = None  # s, since when some member has had no node; None: each has one
-    withdrawn: float | None = None  # s, when it was taken back because the gang found no room (gangs.py)
-    avoid: tuple[str, ...] = ()  # then: as in `GangBackoff`
-    offer: str = ""  # of the external queue that it rests on (`QueueView.offer`); "": on none
-    ended: tuple[int, ...] = ()  # members that ended well: nobody comes to their nodes any more
-
-
-@dataclass(frozen=True, slots=True)
-class RefusalRecord:
-    """A refused offer of quota (`types.Refusal`), about which the external queue is still to be told."""
-
-    offer: str
-    reason: str
-    message: str
-    at: float  # s
-    final: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class GangBackoff:
-    """How often in a row a gang was not bound whole in time, and when (s) it may be admitted again.
-
-    ``avoid``: nodes that these admissions had planned and on which none of its pods was bound, newest first.
-    """
-
-    failures: int
-    until: float
-    avoid: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Preempting:
-    """A preemption in progress: why, since when (s), and what is known of the work done so far.
-
-    Attributes:
-        checkpoint_step: the newest checkpoint the trainer had told of when it was first looked at after the
-            decision; a later one makes the suspension free.
-        request: id of the request to the trainer for one more checkpoint; 0: none was made.
-        lost: GPU-seconds of work that the suspension costs, noted before it is carried out; None: the run is
-            not suspended yet.
-    """
-
-    reason: str
-    at: float
-    checkpoint_step: int | None = None
-    request: int = 0
-    lost: float | None = None
-    evicted: str = ""  # an external queue put it out, by this code of its own; "": its pool did
-
-
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """How far a run had come when it was last noted, and the GPU-seconds of work that took.
-
-    ``first_step``, ``first_worked``: the same when it was first noted. Steps are what the trainer says; how
-    fast they go by is measured from there on, by the operator's clock.
-    """
-
-    step: int
-    total_steps: int
-    worked: float
-    first_step: int = 0
-    first_worked: float = 0.0
-
-    @property
-    def share(self) -> float:
-        """0 to 1."""
-        return min(1.0, self.step / self.total_steps)
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The shortest running time (s) that a run was ever expected to take; its place in a queue rests on it.
-
-    Attributes:
-        stated: by its user, since it first ran; None: unknown.
-        paced: by the pace that was measured; None: unknown.
-    """
-
-    stated: float | None = None
-    paced: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EvalsDue:
-    """Since when (s) the next usable eval is expected.
-
-    It begins with the last usable eval, or with the first page of a process that showed the metric.
-
-    Attributes:
-        interval: usual time between evals (s); None: unknown.
-    """
-
-    since: float
-    interval: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunFile:
-    """Content of ConfigMap ``<name>-run``."""
-
-    attempt: int = 0
-    resume_path: str = ""
-    resume_step: int | None = None
-    request_id: int = 0
-    evaluate: bool = False
-    checkpoint: bool = False
-    stop: bool = False
-    reference_step: int | None = None  # step to score beside each eval on its fresh prompts (`Paired`)
-    uid: str = ""  # of the RLHFJob
-    scrape_interval: float = 15.0  # s: how long a trainer that has ended stays for its last eval to be read
-
-
-@dataclass(frozen=True, slots=True)
-class JobRecord:
-    """One job's durable memory (status of the RLHFJob)."""
-
-    attempt: int = 0
-    evals: tuple[EvalPoint, ...] = ()  # newest last, at most EVALS_KEPT, the trainer's own orientation
-    eval_times: tuple[int, ...] = ()  # s, when each of the newest `READINGS_KEPT` of them was first scraped
-    evaluator: str = ""  # version that scored the newest eval; "": the trainer names none
-    baseline: EvalBaseline | None = None  # None: all evals of the run so far can be compared
-    evals_seen: int = 0
-    earlier_sum: float | None = None  # of the scores of those no longer kept; None: all are, or unknown
-    abandoned_step: int = 0  # highest step of an eval that was dropped because the run went back before it
-    evals_missed: int = 0  # evals that left the trainer's window before they were scraped
-    evals_in_attempt: int = 0  # the trainer's own count in its newest life, when last scraped
-    rule: RuleRecord | None = None
-    guards: tuple[Guard, ...] = ()
-    confirming: Confirming | None = None
-    past_grades: PastGrades | None = None
-    best: Best | None = None
-    access: InFlight | None = None
-    access_serial: int = 0
-    secured: ProtectedCheckpoint | None = None
-    retained: tuple[ProtectedCheckpoint, ...] = ()
-    pinned: tuple[ProtectedCheckpoint, ...] = ()  # because the user named them, by step
-    to_release: tuple[str, ...] = ()  # paths of pins that nothing wants any more, still to be let go
-    lives: tuple[LifeRecord, ...] = ()  # processes whose pages were read, in that order, newest last
-    claim: Claim | None = None
-    layout: FoundLayout | None = None  # None: the spec names one, or none was found yet
-    lost_bests: tuple[Best, ...] = ()  # evals whose checkpoint is gone, newest last
-    lost_tried: float | None = None  # s, when the best of them was last looked for again
-    # Those of them whose checkpoint was changed after it had been pinned: what lies there is not looked for.
-    changed_bests: tuple[Best, ...] = ()
-    decision: Decision | None = None
-    admission: AdmissionRecord | None = None
-    preempting: Preempting | None = None  # while on the way back into the queue
-    queued_at: float | None = None  # s, when it last came back into the queue; None: it never left it
-    queue_policy_state: tuple[int, ...] = ()  # what its pool's queue policy asked to remember of it
-    progress: RunProgress | None = None
-    expected: Expected | None = None  # None: it has not run yet, or nothing is known
-    loss_trend: LossTrend | None = None
-    lost: float = 0.0  # GPU-seconds of work that preemptions cost; part of `attained`
-    preemptions: int = 0
-    evictions: int = 0  # how often an external queue put it out
-    refusal: RefusalRecord | None = None
-    gang_backoff: GangBackoff | None = None  # None: the last admission was bound whole
-    restored: ProtectedCheckpoint | None = None  # checkpoint the next start resumes from
-    run: RunFile = field(default_factory=RunFile)
-    resume_id: str = ""  # last resume request carried out
-    attained: float = 0.0  # GPU-seconds of finished service
-    conditions: tuple[Condition, ...] = ()
-    finished: str | None = None  # None | "Complete" | "Failed"
-    awaiting: Best | None = None  # to be pinned beside the best: which of the two counts shows later
-    beside: ProtectedCheckpoint | None = None  # its checkpoint
-    taken_back: TakenBack | None = None  # the newest stop that was
-    evals_due: EvalsDue | None = None  # None: no page has shown the metric yet
-    delayed_at: float | None = None  # s, when its stop first waited for what other namespaces' runs show
-
-    @property
-    def baseline_number(self) -> int:
-        """Of the baseline to which the evals kept belong."""
-        return self.baseline.number if self.baseline is not None else 0
-
-    def condition(self, type_: str) -> Condition | None:
-        return next((c for c in self.conditions if c.type == type_), None)
 
 
 @dataclass(frozen=True, slots=True)

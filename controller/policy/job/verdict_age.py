@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
-from controller.policy.job.types import Guard
+from controller.policy.job.record import Guard
 
 GUARD_LATE = 3  # evals of the Primary metric without one of the guardrail's
 

@@ -13,16 +13,9 @@ from controller.policy.job import conditions as c
 from controller.policy.job import guardrails, lives, trainer_requests, verdict_age
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, keepable, made_under
+from controller.policy.job.record import Confirming, Decision, Guard, JobRecord, PastGrades
 from controller.policy.job.service import attained
-from controller.policy.job.types import (
-    Confirming,
-    Decision,
-    Desired,
-    Guard,
-    JobRecord,
-    PastGrades,
-    ScrapeOutcome,
-)
+from controller.policy.job.types import Desired, ScrapeOutcome
 from controller.policy.params import build
 from controller.policy.stopping import MODIFIERS
 from controller.policy.stopping.confirm import STOP, Confirm, ConfirmParams

@@ -6,8 +6,9 @@ from typing import Any
 
 from controller.policy.job import endings, verdicts
 from controller.policy.job.comparability import seen_by_fleet
+from controller.policy.job.record import JobRecord
 from controller.policy.job.service import attained, remaining_seconds
-from controller.policy.job.types import Answer, Desired, JobRecord, Observed, Plan
+from controller.policy.job.types import Answer, Desired, Observed, Plan
 from controller.policy.node import remaining_nodes
 from controller.policy.types import JobState, JobView, Mode
 

@@ -16,17 +16,8 @@ from controller.policy.job import access_requests, external_queue, guardrails, v
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, judged_from_now_on
-from controller.policy.job.types import (
-    Decision,
-    Operation,
-    Plan,
-    ReadMetrics,
-    ResumeFrom,
-    RunState,
-    ScrapeOutcome,
-    SetFinalizer,
-    TakenBack,
-)
+from controller.policy.job.record import Decision, Operation, TakenBack
+from controller.policy.job.types import Plan, ReadMetrics, ResumeFrom, RunState, ScrapeOutcome, SetFinalizer
 from controller.policy.types import JobState, Mode
 
 USER = "User"

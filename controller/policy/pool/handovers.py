@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from controller.policy.job import JobRecord
+from controller.policy.stored import Count, Name, Time, Word
 from controller.policy.types import JobKey, Mode
 from controller.policy.wording import UID
 
@@ -18,17 +20,21 @@ HANDOVERS_KEPT = 32
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """One handover. Times are seconds since the epoch; None: not yet, or never."""
+    """A stop, from its decision to the run of the job that got the GPUs."""
 
-    source: JobKey
-    by: str  # name of the rule, or User
-    gpus: int
-    decided: float
-    secured: float | None = None  # the best checkpoint was secured: mostly before the decision
-    suspended: float | None = None
-    pods_gone: float | None = None
-    target: JobKey | None = None
-    running: float | None = None  # all pods of the target's gang were ready
+    source: Annotated[JobKey, "Who was stopped (namespace/name)."]
+    by: Annotated[Word, "Name of the rule, or User."]
+    gpus: Annotated[Count, "GPUs handed back."]
+    decided: Annotated[Time, Name("decidedTime"), "When the stop was decided."]
+    secured: Annotated[
+        Time | None,
+        Name("securedTime"),
+        "When its best checkpoint was in safety; mostly before the decision.",
+    ] = None
+    suspended: Annotated[Time | None, Name("suspendedTime"), "When it was suspended."] = None
+    pods_gone: Annotated[Time | None, Name("podsGoneTime"), "When its pods were gone or terminal."] = None
+    target: Annotated[JobKey | None, "Who got the GPUs (namespace/name)."] = None
+    running: Annotated[Time | None, Name("runningTime"), "When all pods of that job were ready."] = None
 
 
 def newest_handovers(

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller import log
-from controller.api import convert
-from controller.api.gpupool import GPUPool, GPUPoolStatus
+from controller.api import codec, convert
+from controller.api.gpupool import GPUPool
 from controller.api.rule_unions import rule_and_modifiers
+from controller.api.status import PoolStatus
 from controller.kube import wire
 from controller.kube.cache import key_of
 from controller.kube.client import Api
@@ -62,7 +63,7 @@ class Pool:
     name: str
     version: str
     spec: GPUPool | None
-    status: GPUPoolStatus
+    status: PoolStatus
     problem: str = ""
 
 
@@ -233,9 +234,9 @@ def read_pool(obj: Object) -> Pool:
     found = convert.parse_pool(obj)
     problem = "" if isinstance(found, GPUPool) else f"{found[1]} ({found[0]})"
     try:
-        status = GPUPoolStatus.model_validate(obj.get("status") or {})
+        status = codec.decode(PoolStatus, obj.get("status") or {})
     except ValueError as error:
-        status, problem = GPUPoolStatus(), problem or f"status: {error}"
+        status, problem = PoolStatus(), problem or str(error)
     name, version = str(obj["metadata"]["name"]), str(obj["metadata"]["resourceVersion"])
     return Pool(name, version, found if isinstance(found, GPUPool) else None, status, problem)
 

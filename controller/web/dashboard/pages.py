@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.api.gpupool import HandoverStatus
+from controller.api.values import timestamp
 from controller.policy.job import RuleInUse
+from controller.policy.pool import Handover as StoredHandover
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
 from controller.policy.wording import ELSEWHERE, UID
@@ -234,7 +235,6 @@ class Pages:
 def curve_of(job: Job, other_stop: int | None = None) -> charts.RunChart:
     """Return a run's chart. Only what is kept of its evals is drawn; the best stays, however old."""
     record, decision = job.record, job.record.decision
-    kept = record.retained[-1] if record.retained else record.secured
     word = "stopped" if decision is not None and decision.suspended_at is not None else "stop"
     if decision is not None and str(decision.mode) == "Shadow":
         word = "would stop"
@@ -243,7 +243,6 @@ def curve_of(job: Job, other_stop: int | None = None) -> charts.RunChart:
         metric=job.desired.metric or "score",
         points=record.evals,
         best=(record.best.step, record.best.score) if record.best is not None else None,
-        kept_step=kept.step if kept is not None else None,
         warned=warned_step(job),
         stopped=decision.proposal.step if decision is not None else None,
         stop_word=word,
@@ -289,16 +288,13 @@ def stages_of(job: Job, handed_to: str) -> list[tuple[str, float | None]]:
     ]
 
 
-def handover(pool: str, back: HandoverStatus, viewer: Viewer) -> Handover:
+def handover(pool: str, back: StoredHandover, viewer: Viewer) -> Handover:
     """Return a handover as the page shows it, without names of jobs that the viewer may not read."""
-    from controller.api.values import seconds
-
-    start = seconds(back.decided_time)
     times = (
-        ("secured", back.secured_time),
-        ("suspended", back.suspended_time),
-        ("pods gone", back.pods_gone_time),
-        ("running", back.running_time),
+        ("secured", back.secured),
+        ("suspended", back.suspended),
+        ("pods gone", back.pods_gone),
+        ("running", back.running),
     )
     return Handover(
         pool=pool,
@@ -306,8 +302,8 @@ def handover(pool: str, back: HandoverStatus, viewer: Viewer) -> Handover:
         target=_named(back.target, viewer) if back.target else "",
         by=back.by,
         gpus=back.gpus,
-        stages=tuple((name, max(0.0, seconds(at) - start)) for name, at in times if at is not None),
-        decided=back.decided_time,
+        stages=tuple((name, max(0.0, at - back.decided)) for name, at in times if at is not None),
+        decided=timestamp(back.decided),
     )
 
 

@@ -20,7 +20,7 @@ from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import RLHFJOBS
 from controller.policy.job import conditions as c
 from controller.policy.job.evals import RuleInUse
-from controller.policy.job.types import JobRecord
+from controller.policy.job.record import JobRecord
 from controller.policy.types import Attempt, EvalPoint, Mode, Verb
 from tests.bench.faults import oracle, stage
 from tests.bench.faults.mischief import Mischief

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controller.policy.job.types import JobRecord, ScrapeOutcome, ScrapeView
+from controller.policy.job.record import JobRecord
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from tests.faults.cluster import Job
 from tests.faults.oracle.base import Violation
 from tests.faults.oracle.gpus import Gpus

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from controller.policy.job.types import ProtectedCheckpoint, ScrapeOutcome
+from controller.policy.job.record import ProtectedCheckpoint
+from controller.policy.job.types import ScrapeOutcome
 from tests.faults.cluster import Access, Job
 from tests.faults.oracle.base import Case, Knowledge, Owed, borne_out
 from tests.faults.trainer import Eval, Saved, fingerprint, read

@@ -37,7 +37,8 @@ from controller.metrics.pods import metrics_port, pick_pod
 from controller.objects import completion_index, controller_uid
 from controller.operator.state import nodes, ownership, run_configmap
 from controller.operator.state.cluster import ClusterState, Unreadable
-from controller.policy.job.types import Operation, StartAccess
+from controller.policy.job.record import Operation
+from controller.policy.job.types import StartAccess
 from controller.policy.node.ledger import GpuLedger
 from controller.web.dashboard.feed import read_job, read_pool
 from controller.web.dashboard.jobs import row
@@ -198,7 +199,7 @@ def _status(data: bytes) -> None:
         return
     if wire.problem(status):
         return
-    for read in (convert.handovers, convert.reservations, fleet.noise, fleet.shared_falls, fleet.granted):
+    for read in (convert.handovers, convert.reservations, fleet.noise, fleet.shared_falls, fleet.stops):
         with suppress(convert.StatusError):
             read(status)
     fleet.taught(status)

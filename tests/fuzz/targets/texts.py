@@ -18,7 +18,7 @@ from controller.kube.errors import from_response
 from controller.metrics.address import AddressPolicy
 from controller.objects import amount, completion_index, parse_time
 from controller.operator.state import run_configmap
-from controller.policy.job.types import RunFile
+from controller.policy.job.record import RunFile
 from controller.policy.types import Attempt
 from controller.web.reviews import _may_be_for
 from controller.workloads import pod_view, start_patch

@@ -8,7 +8,7 @@ import pytest
 
 from controller.api import convert
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS
-from controller.extender.ledger_sync import WATCHED, Feed
+from controller.extender.ledger_sync import WATCHED, LedgerSync
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
 from controller.policy.node.ledger import Bound, Gang, GpuLedger
@@ -17,14 +17,14 @@ from controller.policy.types import Reservation
 T0, T0_SECONDS = "2026-11-21T12:00:00Z", 1795262400.0
 
 
-class FeedWorld:
+class LedgerWorld:
     """A cache that feeds a ledger, and objects whose resourceVersions go on by themselves."""
 
     def __init__(self) -> None:
         self.cache, self.ledger = Cache(WATCHED), GpuLedger()
         self.changes, self.version = 0, 0
         self.gone: list[str] = []
-        Feed(self.cache, self.ledger, "rack", self._count, self.gone.append)
+        LedgerSync(self.cache, self.ledger, "rack", self._count, self.gone.append)
 
     def _count(self) -> None:
         self.changes += 1
@@ -78,14 +78,14 @@ def pod(node: str | None, phase: str = "Pending", uid: str = "u") -> dict[str, A
 
 
 @pytest.fixture
-def world() -> FeedWorld:
-    return FeedWorld()
+def world() -> LedgerWorld:
+    return LedgerWorld()
 
 
 ADMISSION = {"number": 2, "nodes": ["n"], "time": T0, "unboundSince": T0}
 
 
-def test_an_admission_is_kept_until_the_pools_time_is_over(world: FeedWorld) -> None:
+def test_an_admission_is_kept_until_the_pools_time_is_over(world: LedgerWorld) -> None:
     """A pool that comes, or changes its time, later than the job counts all the same."""
     world.put(RLHFJOBS, job(ADMISSION))
     assert world.ledger.gang("t/j") == Gang("t/j", 2, ("n",), 8, T0_SECONDS + GANG_TIMEOUT_SECONDS)
@@ -98,7 +98,7 @@ def test_an_admission_is_kept_until_the_pools_time_is_over(world: FeedWorld) -> 
 
 
 @pytest.mark.parametrize("how", ["withdrawn", "finished", "deleted"])
-def test_an_admission_ends(world: FeedWorld, how: str) -> None:
+def test_an_admission_ends(world: LedgerWorld, how: str) -> None:
     world.put(RLHFJOBS, job(ADMISSION))
     before = world.changes
     if how == "deleted":
@@ -110,14 +110,14 @@ def test_an_admission_ends(world: FeedWorld, how: str) -> None:
     assert world.changes > before
 
 
-def test_evals_of_a_job_are_nothing_to_the_ledger(world: FeedWorld) -> None:
+def test_evals_of_a_job_are_nothing_to_the_ledger(world: LedgerWorld) -> None:
     world.put(RLHFJOBS, job(ADMISSION))
     before = world.changes
     world.put(RLHFJOBS, job(ADMISSION, evals=["10 0.5"]))
     assert world.changes == before
 
 
-def test_promises_are_the_pools_holds(world: FeedWorld) -> None:
+def test_promises_are_the_pools_holds(world: LedgerWorld) -> None:
     hold = {"source": "t/a", "target": "t/j", "nodes": ["n"], "expires": T0}
     world.put(RLHFJOBS, job())
     world.put(GPUPOOLS, pool(60, [{**hold, "admission": 3}]))
@@ -132,7 +132,7 @@ def test_promises_are_the_pools_holds(world: FeedWorld) -> None:
     assert world.ledger.keeping(T0_SECONDS - 1) == {}
 
 
-def test_a_pod_holds_its_node_from_its_binding_to_its_end(world: FeedWorld) -> None:
+def test_a_pod_holds_its_node_from_its_binding_to_its_end(world: LedgerWorld) -> None:
     world.put(PODS, pod(None))
     assert (world.ledger.pod("u"), world.gone) == (None, [])
     world.put(PODS, pod("n"))
@@ -146,7 +146,7 @@ def test_a_pod_holds_its_node_from_its_binding_to_its_end(world: FeedWorld) -> N
     assert world.ledger.pod("u3") is None
 
 
-def test_nodes_come_change_and_go(world: FeedWorld) -> None:
+def test_nodes_come_change_and_go(world: LedgerWorld) -> None:
     world.put(NODES, node())
     assert (world.ledger.capacity, world.ledger.rack("n")) == ({"n": 8}, "r")
     world.put(NODES, node("odd"))

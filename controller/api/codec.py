@@ -1,0 +1,254 @@
+"""Values of the brain as fields of a status and back, exactly, by what `controller.policy.stored` declares.
+
+cattrs makes one writer and one reader of each class. Here stands what it cannot know: our names and forms.
+What equals its default is left out. Fields that nobody declared are passed over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from functools import cache, partial
+from operator import eq
+from typing import Annotated, Any, TypeVar, get_origin
+
+from cattrs import BaseValidationError, Converter
+from cattrs.cols import namedtuple_dict_structure_factory, namedtuple_dict_unstructure_factory
+from cattrs.errors import AttributeValidationNote, IterableValidationNote
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+from controller.api import evals, values
+from controller.api.declared import STATE, declared, is_record
+from controller.policy.stored import Absent, AtMost, Form
+from controller.policy.types import Attempt, EvalPoint, LossTrend
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+_UNREADABLE = (BaseValidationError, KeyError, TypeError, ValueError, AttributeError)
+
+
+class StatusError(ValueError):
+    """A stored status does not read back; the message names the field."""
+
+
+def encode(value: Any) -> Json:
+    """Return a stored dataclass as JSON values.
+
+    Raises:
+        ValueError: a rule's state is longer than what a status may hold, or a time is none.
+    """
+    found: Json = _CONVERTER.unstructure(value)
+    return found
+
+
+def decode(cls: type[T], stored: Mapping[str, Any], path: str = "status") -> T:
+    """Return the inverse of `encode`.
+
+    Args:
+        cls: the stored dataclass.
+        stored: JSON values.
+        path: where they stand, for the message.
+
+    Raises:
+        StatusError: a field is missing or does not read back.
+    """
+    try:
+        return _CONVERTER.structure(stored, cls)
+    except _UNREADABLE as error:
+        raise StatusError(_told(error, path)) from None  # it would print a page for each level
+
+
+def decode_field(cls: Any, stored: Mapping[str, Any] | None, name: str, path: str = "status") -> Any:
+    """Return one field of what `stored` stands for, its default where it has none.
+
+    Raises:
+        StatusError: it does not read back.
+    """
+    key, read = _field_reader(cls, name)
+    try:
+        return read(stored)
+    except _UNREADABLE as error:
+        raise StatusError(_told(error, f"{path}.{key}")) from None
+
+
+@cache
+def _field_reader(cls: Any, name: str) -> tuple[str, Callable[[Any], Any]]:
+    f = next(f for f in declared(cls) if f.name == name)
+    hint, default = f.kind.hint, getattr(cls(), name)
+    read = _CONVERTER.get_structure_hook(hint)
+    return f.key, lambda stored: read(stored[f.key], hint) if stored and f.key in stored else default
+
+
+def _told(error: BaseException, path: str) -> str:
+    """Return what is wrong with the first field that does not read, and where that is."""
+    while isinstance(error, BaseValidationError):
+        inner = error.exceptions[0]
+        for note in getattr(inner, "__notes__", ()):
+            if isinstance(note, AttributeValidationNote):
+                key = next(f.key for f in declared(error.cl) if f.name == note.name)
+                path += f".{key}" if key else ""
+            elif isinstance(note, IterableValidationNote):
+                path += f"[{note.index}]"
+        error = inner
+    return f"{path} is missing" if isinstance(error, KeyError) else f"{path}: {error}"
+
+
+# --- what cattrs is told ---------------------------------------------------------------------------------
+
+
+def _said(hint: Any, form: Form) -> bool:
+    return get_origin(hint) is Annotated and form in hint.__metadata__
+
+
+def _strict(sort: type) -> Callable[[Any, Any], Any]:
+    def read(value: Any, _: Any) -> Any:
+        if type(value) is not sort:
+            raise ValueError(f"{value!r} is not of type {sort.__name__}")
+        return value
+
+    return read
+
+
+def _text(value: Any, _: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{value!r} is not of type str")
+    return sys.intern(value)  # thousands of records say the same in the same words
+
+
+def _cut(hint: Any) -> Callable[[str], str]:
+    most = next(one.number for one in hint.__metadata__ if isinstance(one, AtMost))
+    return lambda text: text[:most]
+
+
+def _packed(cls: Any) -> dict[str, int | None]:
+    """Return the fields that are stored in one text of JSON, and for one of them how long that may be."""
+    return {
+        f.name: next((one.number for one in f.kind.said if isinstance(one, AtMost)), None)
+        for f in declared(cls)
+        if Form.PACKED in f.kind.said
+    }
+
+
+def _absent(cls: Any) -> dict[str, Any]:
+    return {f.key: one.value for f in declared(cls) for one in f.kind.said if isinstance(one, Absent)}
+
+
+def _overrides(cls: Any, converter: Converter) -> dict[str, Any]:
+    """Return what cattrs is told of each field. Hooks are found here: it drops what ``Annotated`` says."""
+    names = cls._fields if issubclass(cls, tuple) else [f.name for f in dataclasses.fields(cls)]
+    found = dict.fromkeys(names, override(omit=True))
+    for f in declared(cls):
+        write: Any = converter.get_unstructure_hook(f.kind.hint)
+        read: Any = converter.get_structure_hook(f.kind.hint)
+        if Absent(None) in f.kind.said:
+            write, read = partial(_unless_none, write), partial(_unless_none, read)
+        found[f.name] = override(
+            rename=f.name if f.key in ("", STATE) else f.key,
+            omit_if_default=False if Form.PACKED in f.kind.said else None,
+            unstruct_hook=write,
+            struct_hook=read,
+        )
+    return found
+
+
+def _unless_none(hook: Callable[..., Any], value: Any, *of: Any) -> Any:
+    return None if value is None else hook(value, *of)
+
+
+def _writer(cls: Any, converter: Converter) -> Callable[[Any], Json]:
+    named = _overrides(cls, converter)
+    if issubclass(cls, tuple):
+        fields = namedtuple_dict_unstructure_factory(cls, converter, True, False, **named)
+    else:
+        fields = make_dict_unstructure_fn(
+            cls, converter, _cattrs_omit_if_default=True, _cattrs_use_linecache=False, **named
+        )
+    inline = [f.name for f in declared(cls) if Form.INLINE in f.kind.said]
+    packed, absent = _packed(cls), _absent(cls)
+
+    def write(value: Any) -> Json:
+        out = {key: found for key, found in fields(value).items() if found is not None}
+        for name in inline:
+            out |= out.pop(name)
+        for key, meaning in absent.items():
+            if key in out and out[key] == meaning:
+                del out[key]
+        if packed:
+            _pack(out, packed)
+        return out
+
+    return write
+
+
+def _pack(out: Json, packed: Mapping[str, int | None]) -> None:
+    text = values.state_text(**{name: out.pop(name) for name in packed})
+    most = max(filter(None, packed.values()))
+    if len(text) > most:
+        raise ValueError(
+            f"rule state of {next(iter(out.values()))!r} is {len(text)} characters of JSON, a status holds "
+            f"{most}"
+        )
+    out[STATE] = text
+
+
+def _reader(cls: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    named = _overrides(cls, converter)
+    if issubclass(cls, tuple):
+        fields = namedtuple_dict_structure_factory(cls, converter, "from_converter", False, False, **named)
+    else:
+        fields = make_dict_structure_fn(cls, converter, _cattrs_use_linecache=False, **named)
+    inline = [f.name for f in declared(cls) if Form.INLINE in f.kind.said]
+    packed, absent = _packed(cls), _absent(cls)
+    if not (inline or packed or absent):
+        return fields
+
+    def read(stored: Any, _: Any) -> Any:
+        whole = {**absent, **stored, **dict.fromkeys(inline, stored)}
+        if packed and STATE in stored:
+            whole |= values.state_values(stored[STATE])
+        return fields(whole, cls)
+
+    return read
+
+
+def _made() -> Converter:
+    converter = Converter(unstruct_collection_overrides={tuple: list})
+    read, write = converter.register_structure_hook, converter.register_unstructure_hook
+    converter.register_structure_hook_factory(is_record, _reader)
+    converter.register_unstructure_hook_factory(is_record, _writer)
+    write(float, values.number)
+    read(int, _strict(int))
+    read(bool, _strict(bool))
+    read(str, _text)
+    write(StrEnum, str)  # else they are taken for the str that they are
+    read(StrEnum, lambda text, sort: sort(text))
+    write(Attempt, str)
+    read(Attempt, _reading(Attempt.parse))
+    write(LossTrend, lambda trend: [values.number(one) for one in trend])
+    read(LossTrend, lambda stored, _: LossTrend(*map(float, stored)))
+    forms: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[[Any], Any]], ...] = (
+        (partial(eq, tuple[EvalPoint, ...]), lambda points: evals.lines(points) or None, evals.points),
+        (partial(eq, tuple[object, ...]), _same, _same),
+        (partial(_said, form=Form.TIME), values.timestamp, values.seconds),
+        (partial(_said, form=Form.FLAG), str, "True".__eq__),
+    )
+    for of_it, write_it, read_it in forms:
+        converter.register_unstructure_hook_func(of_it, write_it)
+        converter.register_structure_hook_func(of_it, _reading(read_it))
+    converter.register_unstructure_hook_factory(partial(_said, form=Form.CUT), _cut)
+    return converter
+
+
+def _reading(read: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda stored, _: read(stored)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_CONVERTER = _made()

@@ -1,0 +1,92 @@
+"""What is declared of a stored class (`controller.policy.stored`), field by field."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from pydantic.alias_generators import to_camel
+
+from controller.policy.stored import Absent, Form, Name
+
+STATE = "state"  # the field that holds all that is `Form.PACKED`
+
+
+class Kind(NamedTuple):
+    """A type, without None, and what is said of it: bounds, forms, its meaning."""
+
+    type: Any
+    said: tuple[Any, ...]
+
+    @property
+    def hint(self) -> Any:
+        """The same as an annotation."""
+        annotated: Any = Annotated
+        return annotated[(self.type, *self.said)]
+
+
+class Field(NamedTuple):
+    """A declared field.
+
+    Attributes:
+        key: its name in the status; "": it has none (`Form.INLINE`).
+        required: it is in every status that has the object.
+    """
+
+    name: str
+    key: str
+    kind: Kind
+    required: bool
+
+    @property
+    def meaning(self) -> str:
+        """What it means to users; "": it is part of another field."""
+        return next((one for one in self.kind.said if isinstance(one, str)), "")
+
+
+def kind(hint: Any) -> Kind:
+    """Return what a type hint says."""
+    said: tuple[Any, ...] = ()
+    while True:
+        if get_origin(hint) is Annotated:
+            hint, said = hint.__origin__, (*said, *hint.__metadata__)
+        elif get_origin(hint) in (Union, UnionType):
+            (hint,) = (one for one in get_args(hint) if one is not NoneType)
+        else:
+            return Kind(hint, said)
+
+
+@cache
+def declared(cls: Any) -> tuple[Field, ...]:
+    """Return the fields of a stored dataclass or named tuple, but those that are `Form.NOT_STORED`."""
+    hints = get_type_hints(cls, include_extras=True)
+    if is_record(cls) and issubclass(cls, tuple):
+        defaults, hints = set(cls._field_defaults), {name: hints[name] for name in cls._fields}
+    else:
+        fields = dataclasses.fields(cls)
+        defaults = {f.name for f in fields if not f.default is f.default_factory is dataclasses.MISSING}
+    found = []
+    for name, hint in hints.items():
+        what = kind(hint)
+        if Form.NOT_STORED not in what.said:
+            absent = any(isinstance(one, Absent) for one in what.said)
+            required = name not in defaults and not absent
+            found.append(Field(name, _key(name, what.said), what, required))
+    return tuple(found)
+
+
+def is_record(cls: Any) -> bool:
+    """Return whether a class has named fields: a dataclass or a named tuple."""
+    return dataclasses.is_dataclass(cls) or (isinstance(cls, type) and hasattr(cls, "_field_defaults"))
+
+
+def _key(name: str, said: tuple[Any, ...]) -> str:
+    if Form.INLINE in said:
+        return ""
+    if Form.PACKED in said:
+        return STATE
+    if Form.TIME in said and (name == "at" or name.endswith("_at")):
+        name = f"{name.removesuffix('at')}time"
+    return next((one.text for one in said if isinstance(one, Name)), to_camel(name))

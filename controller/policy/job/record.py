@@ -1,0 +1,575 @@
+"""One job's durable memory, as the brain has it: `JobRecord` and its parts, stored as the RLHFJob's status.
+
+Whatever must survive a restart of the operator is in it, and nothing else is remembered between passes. What
+its fields mean, and their bounds, is declared here alone (`controller.policy.stored`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+from controller.names import EVALS_KEPT
+from controller.policy.stored import (
+    AtMost,
+    Count,
+    Form,
+    KeyedBy,
+    Message,
+    Name,
+    NodeName,
+    Path,
+    Step,
+    Time,
+    Within,
+    Word,
+)
+from controller.policy.types import Attempt, EvalPoint, JobKey, LossTrend, Mode, Proposal, Verdict
+
+UNKNOWN = Attempt(0)  # of what came before the operator, or without one
+READINGS_KEPT = 16  # newest evals of which the pool sees score and time
+PINS_MAX = 4  # each is a checkpoint on the trainer's volume, and a line in the status
+GUARDS_MAX = 3
+TO_RELEASE_MAX = 8  # what is beyond stays on the trainer's volume
+LIVES_KEPT = 8
+LOST_MAX = EVALS_KEPT + 2  # the best, each eval that is kept, and one that waits
+RULE_STATE_MAX = 2400  # characters of JSON: a rule's memory twice, under all modifiers that there are
+GUARD_STATE_MAX = 1200
+
+Paths = Annotated[tuple[Path, ...], AtMost(TO_RELEASE_MAX)]
+Nodes = tuple[NodeName, ...]
+MetricName = Annotated[str, AtMost(200)]
+Offer = Annotated[str, AtMost(128)]
+Baseline = Annotated[Count, "Number of the eval baseline that score belongs to; absent: the first."]
+
+
+class Operation(StrEnum):
+    """What an access Job does in the checkpoint store (controller/checkpoints/access.py)."""
+
+    SECURE = "secure"  # clone or hard-link (object store: copy) the best checkpoint out of rotation's reach
+    RETAIN = "retain"  # copy the secured one to where trainers cannot reach, verify its digest
+    RESTORE = "restore"  # copy a retained one back to the workload's volume, verify it
+    PIN = "pin"  # secure a step that the user named
+    CLAIM = "claim"  # take the location for this RLHFJob, and note what lies there
+    CHECK = "check"  # is a pin unchanged since its digest
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One aspect of an object's state, as in every Kubernetes API."""
+
+    type: Annotated[Word, "Name of the aspect."]
+    status: Annotated[bool, Form.FLAG, "Whether it holds."]
+    reason: Annotated[Word, "Why, as a CamelCase code."]
+    message: Annotated[Message, "Why, for people."]
+    since: Annotated[Time, Name("lastTransitionTime"), "When status last changed."]
+    generation: Annotated[Count, Name("observedGeneration"), "Generation of the spec it was found for."] = 0
+
+
+ConditionList = Annotated[tuple[Condition, ...], AtMost(16), KeyedBy("type")]
+
+
+@dataclass(frozen=True, slots=True)
+class LifeRecord:
+    """A process of the trainer whose page was read."""
+
+    attempt: Annotated[Attempt, "Attempt and life, as its page says."]
+    pod: Annotated[str, AtMost(64), "uid of its pod."]
+    pod_created: Annotated[Time, "When that pod was made."]
+    at: Annotated[Time, "When it was first seen."]
+    resumed: Annotated[
+        Step | None, "Step it started from, 0: afresh; absent: it has not said so, and has no eval yet."
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """An eval that was the best so far."""
+
+    step: Annotated[Step, "Its step."]
+    score: Annotated[float, "Its score, in the trainer's own orientation."]
+    attempt: Annotated[Attempt, "Attempt and life of the trainer that made it."] = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedCheckpoint:
+    """A checkpoint that is pinned (linked beside rotation) or retained (copied out of trainers' reach)."""
+
+    best_step: Annotated[Step, "Step of the best eval it stands for."]
+    step: Annotated[Step, "Its own step, at most spec.checkpoints.maxStepLag earlier."]
+    path: Annotated[Path, "Where it is: a relative one lies in the status's pinsFolder."]
+    digest: Annotated[str, AtMost(80), "Digest of names, sizes and contents."]
+    at: Annotated[Time, "When it was verified."]
+    bytes: Annotated[int, Within(None, None, "int64"), "Its size."] = 0
+    score: Annotated[
+        float | None,
+        "Score of the best eval it stands for, in the trainer's own orientation; absent: not known.",
+    ] = None
+    attempt: Annotated[Attempt, "Attempt and life of the trainer that made that eval."] = UNKNOWN
+    baseline: Baseline = 0
+    evidence: Annotated[Word, "By what it is known to be whole: SaveRecord, Manifest or Siblings."] = ""
+
+    def stands_for(self, best: Best) -> bool:
+        """Return whether it was kept for that very eval."""
+        return (self.attempt, self.best_step) == (best.attempt, best.step)
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """An access Job under way, or to be tried again at ``not_before``.
+
+    It says all that its answer needs to be recorded: the eval it is for, and that eval's score.
+    """
+
+    operation: Annotated[Operation, "claim, secure, pin, check, retain or restore."]
+    step: Annotated[
+        Step,
+        "Step it is about: of the eval (secure, retain), of the checkpoint (pin, check, restore); of a "
+        "claim: number of the attempt.",
+    ]
+    serial: Annotated[
+        Count, "Number of the access Job among all of this RLHFJob: no old answer is taken for a new one."
+    ] = 0
+    tries: Annotated[Count, "How often it was tried and failed."] = 0
+    not_before: Annotated[Time, "When it is tried next."] = 0.0
+    release: Annotated[Paths, "Paths of pins that are no longer wanted and go once it has succeeded."] = ()
+    attempt: Annotated[Attempt, "Attempt and life of the trainer it is about."] = UNKNOWN
+    score: Annotated[float | None, "Score of the eval it is about."] = None
+    baseline: Baseline = 0
+    started: Annotated[Time | None, "When its Job was first asked for."] = None
+    former: Annotated[Word, "Of a claim: uid of the deleted RLHFJob that is followed."] = ""
+    job_uid: Annotated[
+        Word,
+        Name("jobUID"),
+        "Uid of the access Job that was made for it: no other's answer counts. Absent: none was made yet.",
+    ] = ""
+
+    @property
+    def request_id(self) -> str:
+        return f"{self.operation}-{self.step}-{self.serial}"
+
+    def is_for(self, best: Best) -> bool:
+        """Return whether it was asked for on account of that very eval."""
+        return (self.attempt, self.step) == (best.attempt, best.step)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLayout:
+    """The layout of the checkpoint folder, found because spec.checkpoints.layout is Auto."""
+
+    name: Annotated[Word, "Which one."]
+    by: Annotated[str, AtMost(256), "The file that only its trainer writes, from the location on."]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim on the checkpoint folder for an attempt, made before it started.
+
+    What lay in the folder is noted with it.
+    """
+
+    attempt: Annotated[Count, "Number of the attempt."]
+    at: Annotated[Time, "When it was made, or last failed."]
+    life: Annotated[Word, "The process for which it was done, if it began within the attempt."] = ""
+    problem: Annotated[Message, "Why it could not be done; absent: it was."] = ""
+    message: Annotated[Message, "If another RLHFJob has the folder: which, and where."] = ""
+    tries: Annotated[Count, "How often it has failed."] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """The stop rule's memory. States are nested tuples of JSON scalars."""
+
+    name: Annotated[Word, "Name of the rule."]
+    version: Annotated[Count, "Version of the rule: another one may judge otherwise."]
+    params_hash: Annotated[Word, "Identifies rule, modifiers and all their parameters."]
+    base: Annotated[tuple[object, ...], Form.PACKED]
+    state: Annotated[
+        tuple[object, ...],
+        Form.PACKED,
+        AtMost(RULE_STATE_MAX),
+        "JSON: base (before the oldest eval kept here) and state (after the newest).",
+    ]
+    verdict: Annotated[Verdict | None, "What it said to the newest eval."] = None
+    unjudged: Annotated[
+        Count,
+        "Oldest evals kept that it is not shown: of before a stop was called off. base is the state before "
+        "the first after these.",
+    ] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EvalBaseline:
+    """Since when the evals kept can be compared with each other (`controller.policy.job.comparability`).
+
+    Evals up to (``life``, ``step``) were scored otherwise and count for nothing. Scores of different
+    baselines are told apart by ``number``, and never by the clocks of two leaders.
+    """
+
+    since: Annotated[Time, "When that was."]
+    life: Annotated[Word, "Attempt of the last eval that does not count."] = ""
+    step: Annotated[int, Within(-1, None, "int64"), "Its step."] = -1
+    kept: Annotated[ProtectedCheckpoint | None, "Stood for the best before; still kept from rotation."] = None
+    number: Annotated[Count, "Baselines are counted; absent: it is the first."] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A guardrail metric as last judged."""
+
+    metric: Annotated[MetricName, "Name of the metric."]
+    step: Annotated[Step, "Step of its newest eval."]
+    attempt: Annotated[Attempt, "Attempt of that eval."]
+    score: Annotated[float, "Its score, in the trainer's own orientation."]
+    params_hash: Annotated[Word, "Identifies rule, modifiers and all their parameters."]
+    state: Annotated[
+        tuple[object, ...],
+        Form.PACKED,
+        AtMost(GUARD_STATE_MAX),
+        "JSON: the rule's memory after that eval.",
+    ]
+    verdict: Annotated[Verdict | None, "What the rule said to it."] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Confirming:
+    """A stop that waits for a fresh eval."""
+
+    step: Annotated[Step, "Step of the eval that asked for it."]
+    at: Annotated[Time, "When that was seen."]
+    request_id: Annotated[Count, "Request to the trainer; absent: it cannot be asked."] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PastGrades:
+    """GPU-seconds of service after the rule asked for less, as of the newest eval."""
+
+    warned: Annotated[float, "While it was warned of."] = 0.0
+    demoted: Annotated[float, "While it was, or in Shadow would be, demoted."] = 0.0
+    stopped: Annotated[float, "After it would have been stopped (Shadow)."] = 0.0
+    counted: Annotated[float, "Service up to which this is counted."] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A stop: by whom, on what evidence, and how far it has come."""
+
+    by: Annotated[Word, "Name of the rule, or User."]
+    mode: Annotated[Mode, "Enforce, or Shadow: only recorded."]
+    proposal: Annotated[Proposal, Form.INLINE]
+    message: Annotated[Message, "Why, for people."]
+    at: Annotated[Time, "When it was decided."]
+    retained_at: Annotated[Time | None, "When the best was out of the trainer's reach."] = None
+    suspended_at: Annotated[Time | None, "When the workload was suspended."] = None
+    pods_gone_at: Annotated[Time | None, "When its pods were gone or terminal."] = None
+    handed_to: Annotated[
+        JobKey | None, "Who got the GPUs: namespace/name, or uid: and the uid of a job elsewhere."
+    ] = None
+    handed_at: Annotated[Time | None, "When that job was admitted to them."] = None
+    deferred_at: Annotated[
+        Time | None,
+        "Since when the copy of the best checkpoint may follow the suspend: its pin was found unchanged "
+        "(spec.checkpoints.retain), or a user's stop waits no longer. Absent: it comes before.",
+    ] = None
+    asked_at: Annotated[Time | None, "When the trainer was asked to save where it is, for a user's stop."] = (
+        None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """A stop that was withdrawn before the suspend.
+
+    It stays on record until the next one: the pool finds by it what it had counted and promised.
+    """
+
+    decided: Annotated[Time, Name("decidedTime"), "When it had been decided."]
+    at: Annotated[Time, "When it was taken back."]
+    reason: Annotated[Word, "Why, as a CamelCase code."]
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRecord:
+    """GPUs were granted."""
+
+    number: Annotated[Count, "The attempt that this admission starts."]
+    nodes: Annotated[Nodes, AtMost(1024), "Planned node of each pod."]
+    at: Annotated[Time, "When."]
+    source: Annotated[
+        JobKey | None, "Whose GPUs they were: namespace/name, or uid: and the uid of a job elsewhere."
+    ] = None
+    running_since: Annotated[Time | None, "Since when all pods have been running."] = None
+    unbound_since: Annotated[Time | None, "Since when some pod has had no node; absent: each has one."] = None
+    withdrawn: Annotated[
+        Time | None, "When it was taken back because not every pod found a node in time."
+    ] = None
+    avoid: Annotated[Nodes, AtMost(64), "Then: planned nodes that no pod was bound to, newest first."] = ()
+    offer: Annotated[Offer, "The quota of a queue outside that it rests on."] = ""
+    ended: Annotated[
+        tuple[Count, ...], AtMost(1024), "Members that ended well: their nodes are kept for nobody."
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRecord:
+    """Quota that an external queue offered and that was refused; the queue is still to be told of it."""
+
+    offer: Annotated[Offer, "Identifies that quota."]
+    reason: Annotated[Word, "Why, as a CamelCase code."]
+    message: Annotated[Message, "Why, for people."]
+    at: Annotated[Time, "When that was decided."]
+    final: Annotated[bool, "Not before the pool changes."] = False
+
+
+@dataclass(frozen=True, slots=True)
+class GangBackoff:
+    """A gang was admitted, but not every pod found a node in time."""
+
+    failures: Annotated[Count, "How often in a row."]
+    until: Annotated[Time, "When it may be admitted again."]
+    avoid: Annotated[
+        Nodes,
+        AtMost(64),
+        "Planned nodes that no pod was bound to, newest first: used last from now on.",
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preempting:
+    """A preemption in progress, and what is known of the work done so far.
+
+    A checkpoint later than ``checkpoint_step`` makes the suspension free.
+    """
+
+    reason: Annotated[Word, "Why, as a CamelCase code."]
+    at: Annotated[Time, "When it was decided."]
+    checkpoint_step: Annotated[
+        Step | None, "Newest checkpoint when it was first looked at; the next one is waited for."
+    ] = None
+    request: Annotated[Count, "Request to the trainer for one more checkpoint; absent: none was made."] = 0
+    lost: Annotated[
+        float | None,
+        Name("lostGPUSeconds"),
+        "GPU-seconds of work since the last checkpoint, which the suspension costs; absent: not suspended "
+        "yet.",
+    ] = None
+    evicted: Annotated[Word, "Why a queue outside put it out, in its own code; absent: its pool did."] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far the run had come when it was last noted; kept coarse, so that steps alone cause few writes.
+
+    Steps are what the trainer says; how fast they go by is measured from the first ones noted, by the
+    operator's clock.
+    """
+
+    step: Annotated[Step, "The step it was at."]
+    total_steps: Annotated[Step, "Of how many."]
+    worked: Annotated[
+        float, Name("workedGPUSeconds"), "GPU-seconds of service until then, without those lost."
+    ]
+    first_step: Annotated[
+        Step, "The step it was at when it was first noted: its pace is measured from there."
+    ] = 0
+    first_worked: Annotated[float, Name("firstWorkedGPUSeconds"), "GPU-seconds of service until then."] = 0.0
+
+    @property
+    def share(self) -> float:
+        """0 to 1."""
+        return min(1.0, self.step / self.total_steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The shortest running time that a run was ever expected to take; its place in a queue rests on it.
+
+    One that takes half as long again has lost its place.
+    """
+
+    stated: Annotated[float | None, "Seconds, by spec.expectedDurationSeconds since it first ran."] = None
+    paced: Annotated[float | None, "Seconds, by the pace of its steps as it was measured."] = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvalsDue:
+    """The next usable eval is waited for."""
+
+    since: Annotated[Time, "Since the last one, or since a new process showed the metric."]
+    interval: Annotated[float | None, "Seconds that one usually takes; absent: not known yet."] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """Content of ConfigMap ``<name>-run``."""
+
+    attempt: Annotated[Count, "Number of the attempt."] = 0
+    resume_path: Annotated[Path, "Checkpoint to resume from."] = ""
+    resume_step: Annotated[Step | None, "Its step."] = None
+    request_id: Annotated[Count, "Number of the newest request."] = 0
+    evaluate: Annotated[bool, "It asks for an eval."] = False
+    checkpoint: Annotated[bool, "It asks for a checkpoint."] = False
+    stop: Annotated[bool, "It asks the trainer to end."] = False
+    reference_step: Annotated[
+        Step | None, "Step to score beside each eval, on that eval's fresh prompts."
+    ] = None
+    uid: Annotated[Word, "uid of the RLHFJob."] = ""
+    scrape_interval: Annotated[
+        float,
+        "Seconds between two reads of the trainer's metrics; absent: 15. So long a trainer that has ended "
+        "stays for its last eval to be read.",
+    ] = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job's durable memory."""
+
+    conditions: Annotated[ConditionList, "Aspects of the job's state."] = ()
+    attempt: Annotated[Count, "How often it was started."] = 0
+    evals: Annotated[
+        tuple[EvalPoint, ...],
+        AtMost(EVALS_KEPT),
+        f"The last {EVALS_KEPT} evals of the Primary metric, newest last, each as: step, score, "
+        "standard error, samples, attempt. The last two stand only where they change; - is unknown. "
+        "proxy=… and paired=mean/variance/step/prompts follow where the trainer reports them; "
+        "of paired, the last two where they change.",
+    ] = ()
+    eval_times: Annotated[
+        tuple[Annotated[int, Within(0, None, "int64")], ...],
+        AtMost(READINGS_KEPT),
+        "When the newest of them were first read, newest last, in seconds since 1970.",
+    ] = ()
+    evals_due: Annotated[
+        EvalsDue | None,
+        "Since when the next usable eval is waited for; absent: no page has shown the metric yet.",
+    ] = None
+    delayed_at: Annotated[
+        Time | None,
+        "When its stop first waited for what other namespaces' runs show, which it does once.",
+    ] = None
+    evaluator: Annotated[
+        str,
+        AtMost(128),
+        "Version of the evaluator that scored the newest eval; absent: the trainer names none.",
+    ] = ""
+    baseline: Annotated[
+        EvalBaseline | None, "Since when the evals can be compared; absent: all of them can."
+    ] = None
+    evals_seen: Annotated[Count, "Evals the rule has seen."] = 0
+    earlier_sum: Annotated[
+        float | None,
+        "Sum of the scores of those of them that are no longer kept; absent: all are, or it is not known.",
+    ] = None
+    abandoned_step: Annotated[
+        Count, "Highest step of an eval that was dropped because the run went back before it."
+    ] = 0
+    evals_missed: Annotated[Count, "Evals that were gone before they were read."] = 0
+    evals_in_attempt: Annotated[Count, "Evals that the trainer's newest process counted when last read."] = 0
+    best: Annotated[Best | None, "The best eval."] = None
+    beside: Annotated[
+        ProtectedCheckpoint | None,
+        "Checkpoint of the eval in awaiting, pinned beside that of the best.",
+    ] = None
+    awaiting: Annotated[
+        Best | None,
+        "Pinned beside the best: an eval above it that waits for the next ones to bear it out, or, where the "
+        "best itself may yet be found to be none, the best of the others.",
+    ] = None
+    rule: Annotated[RuleRecord | None, "The stop rule's memory."] = None
+    guards: Annotated[
+        tuple[Guard, ...], AtMost(GUARDS_MAX), Name("guardrails"), "The guardrail metrics as last judged."
+    ] = ()
+    confirming: Annotated[Confirming | None, "A stop that waits for a fresh eval."] = None
+    past_grades: Annotated[
+        PastGrades | None,
+        "GPU-seconds of service after the rule asked to warn of, demote or stop the run: what acting on it "
+        "would have saved at most.",
+    ] = None
+    access: Annotated[InFlight | None, "Request to the checkpoint store under way."] = None
+    access_serial: Annotated[Count, "Number of the newest access Job."] = 0
+    secured: Annotated[
+        ProtectedCheckpoint | None,
+        "Kept from rotation by a clone or link (object store: a copy) while the run goes on.",
+    ] = None
+    retained: Annotated[
+        tuple[ProtectedCheckpoint, ...],
+        AtMost(4),
+        "Copied out of the trainer's reach and verified, newest last.",
+    ] = ()
+    pinned: Annotated[
+        tuple[ProtectedCheckpoint, ...],
+        AtMost(PINS_MAX),
+        "Kept from rotation because spec.checkpoints.pins names their steps.",
+    ] = ()
+    to_release: Annotated[
+        Paths, "Paths of pins that nothing wants any more and that go with the next one made."
+    ] = ()
+    lives: Annotated[
+        tuple[LifeRecord, ...],
+        AtMost(LIVES_KEPT),
+        "The trainer's processes whose pages were read, in that order, newest last.",
+    ] = ()
+    claim: Annotated[Claim | None, "For which attempt the checkpoint folder is taken."] = None
+    layout: Annotated[
+        FoundLayout | None,
+        "Whose habits the folder follows, where spec.checkpoints.layout is Auto; absent: not found yet.",
+    ] = None
+    lost_bests: Annotated[
+        tuple[Best, ...], AtMost(LOST_MAX), "Evals whose checkpoint is gone, newest last."
+    ] = ()
+    lost_tried: Annotated[Time | None, "When the best of them was last looked for again."] = None
+    changed_bests: Annotated[
+        tuple[Best, ...],
+        AtMost(LOST_MAX),
+        "Those of lostBests whose checkpoint was changed once it was pinned; it is not looked for again.",
+    ] = ()
+    restored: Annotated[ProtectedCheckpoint | None, "What the next start resumes from."] = None
+    decision: Annotated[Decision | None, "The newest decision to stop."] = None
+    admission: Annotated[AdmissionRecord | None, "GPUs as granted."] = None
+    preempting: Annotated[
+        Preempting | None, "Why it is on its way back into the queue, and how far that is."
+    ] = None
+    preemptions: Annotated[Count, "How often its pool preempted it."] = 0
+    evictions: Annotated[Count, "How often a queue outside put it out."] = 0
+    refusal: Annotated[
+        RefusalRecord | None, "Quota that was offered and not taken; absent: none is outstanding."
+    ] = None
+    queued_at: Annotated[
+        Time | None, "When it last came back into the queue; absent: when it was created."
+    ] = None
+    queue_policy_state: Annotated[
+        tuple[Annotated[int, Within(None, None, "int64")], ...],
+        AtMost(8),
+        "What the pool's queue policy asked to remember of it.",
+    ] = ()
+    progress: Annotated[RunProgress | None, "How far the run had come."] = None
+    expected: Annotated[Expected | None, "How long the run was to take as a whole."] = None
+    loss_trend: Annotated[
+        LossTrend | None,
+        "Training loss, GPU-seconds of service at that report, the last two falls of the loss per "
+        "GPU-second, and the largest one.",
+    ] = None
+    gang_backoff: Annotated[
+        GangBackoff | None,
+        "Why it is not admitted again at once; absent: the last admission was bound whole.",
+    ] = None
+    run: Annotated[RunFile, "What the trainer is told."] = field(default_factory=RunFile)
+    resume_id: Annotated[Word, "Newest resume request carried out."] = ""
+    attained: Annotated[float, Name("attainedGPUSeconds"), "GPU-seconds of finished service."] = 0.0
+    lost: Annotated[
+        float,
+        Name("lostGPUSeconds"),
+        "GPU-seconds of that service that preemptions cost: work since the last checkpoint.",
+    ] = 0.0
+    taken_back: Annotated[TakenBack | None, "The newest stop that was taken back before the suspend."] = None
+    finished: Annotated[Word | None, "Complete or Failed, once the workload has ended."] = None
+
+    @property
+    def baseline_number(self) -> int:
+        """Of the baseline to which the evals kept belong."""
+        return self.baseline.number if self.baseline is not None else 0
+
+    def condition(self, type_: str) -> Condition | None:
+        return next((c for c in self.conditions if c.type == type_), None)
