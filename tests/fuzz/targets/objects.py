@@ -16,7 +16,7 @@ from controller.cli import explanation, job_view
 from controller.extender import views
 from controller.extender import wire as extender
 from controller.extender.ledger_sync import WATCHED as EXTENDERS
-from controller.extender.ledger_sync import Feed
+from controller.extender.ledger_sync import LedgerSync
 from controller.kube import wire
 from controller.kube.cache import Cache
 from controller.kube.devices import Inventory
@@ -80,7 +80,7 @@ def told(kind: Resource, obj: Object) -> None:
     """As the watches tell of it: the operator's knowledge, and the extender's ledger."""
     cache = Cache(EXTENDERS)
     ledger = GpuLedger(str)
-    Feed(cache, ledger, "rack", lambda: None, lambda uid: None)
+    LedgerSync(cache, ledger, "rack", lambda: None, lambda uid: None)
     own = Cache((RLHFJOBS, GPUPOOLS, PODS, JOBS, CONFIGMAPS))
     world = ClusterState(own, lambda: 0.0)
     own.put(GPUPOOLS, pool())
