@@ -31,6 +31,7 @@ EXEMPT = {
     "controller/extender/scheduler_config.py:ignorable": "kube-scheduler's configuration",
     "controller/install/pools.py:pools": "the chart's values",
     "controller/kube/devices.py:slice_body": "ResourceSlices, which drivers write",
+    "controller/kube/kopf_session.py:KopfSession.__init__": "the API server's URL, of a kubeconfig",
     "controller/kube/kubeconfig.py": "kubeconfigs",
     "controller/metrics/address.py:AddressPolicy.parse": "the operator's settings",
     "controller/metrics/address.py:_networks": "addresses in the source",
