@@ -33,14 +33,14 @@ CHILD = """
 import asyncio, os, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 256))
 from fastapi import FastAPI
-from controller import descriptors
+from controller import file_descriptors
 from controller.web.connections import Connections
 from controller.web.server import WebServer
 from controller.web.health import Health
 from controller.web.status import health_app
 
 async def main():
-    assert descriptors.raise_limit() == 256
+    assert file_descriptors.raise_limit() == 256
     app = health_app(Health())
     async def work():
         opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]

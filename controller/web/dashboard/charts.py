@@ -30,6 +30,7 @@ class RunChart:
     metric: str
     points: tuple[EvalPoint, ...]
     best: tuple[int, float] | None = None
+    kept_step: int | None = None  # of the checkpoint that is kept
     warned: int | None = None
     stopped: int | None = None
     stop_word: str = "stop"

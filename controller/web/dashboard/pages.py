@@ -235,6 +235,7 @@ class Pages:
 def curve_of(job: Job, other_stop: int | None = None) -> charts.RunChart:
     """Return a run's chart. Only what is kept of its evals is drawn; the best stays, however old."""
     record, decision = job.record, job.record.decision
+    kept = record.retained[-1] if record.retained else record.secured
     word = "stopped" if decision is not None and decision.suspended_at is not None else "stop"
     if decision is not None and str(decision.mode) == "Shadow":
         word = "would stop"
@@ -243,6 +244,7 @@ def curve_of(job: Job, other_stop: int | None = None) -> charts.RunChart:
         metric=job.desired.metric or "score",
         points=record.evals,
         best=(record.best.step, record.best.score) if record.best is not None else None,
+        kept_step=kept.step if kept is not None else None,
         warned=warned_step(job),
         stopped=decision.proposal.step if decision is not None else None,
         stop_word=word,
