@@ -7,16 +7,17 @@ What equals its default is left out. Fields that nobody declared are passed over
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 import sys
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache, partial
 from operator import eq
-from typing import Annotated, Any, TypeVar, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from cattrs import BaseValidationError, Converter
 from cattrs.cols import namedtuple_dict_structure_factory, namedtuple_dict_unstructure_factory
-from cattrs.errors import AttributeValidationNote, IterableValidationNote
+from cattrs.errors import AttributeValidationNote
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from controller.api import evals, values
@@ -83,16 +84,25 @@ def _field_reader(cls: Any, name: str) -> tuple[str, Callable[[Any], Any]]:
     return f.key, lambda stored: read(stored[f.key], hint) if stored and f.key in stored else default
 
 
+class _ElementError(ValueError):
+    """The first element of a list that does not read, and why."""
+
+    def __init__(self, index: int, error: Exception) -> None:
+        super().__init__(index, error)
+        self.index, self.error = index, error
+
+
 def _told(error: BaseException, path: str) -> str:
     """Return what is wrong with the first field that does not read, and where that is."""
-    while isinstance(error, BaseValidationError):
+    while isinstance(error, (BaseValidationError, _ElementError)):
+        if isinstance(error, _ElementError):
+            path, error = f"{path}[{error.index}]", error.error
+            continue
         inner = error.exceptions[0]
         for note in getattr(inner, "__notes__", ()):
             if isinstance(note, AttributeValidationNote):
                 key = next(f.key for f in declared(error.cl) if f.name == note.name)
                 path += f".{key}" if key else ""
-            elif isinstance(note, IterableValidationNote):
-                path += f"[{note.index}]"
         error = inner
     return f"{path} is missing" if isinstance(error, KeyError) else f"{path}: {error}"
 
@@ -107,7 +117,7 @@ def _said(hint: Any, form: Form) -> bool:
 def _strict(sort: type) -> Callable[[Any, Any], Any]:
     def read(value: Any, _: Any) -> Any:
         if type(value) is not sort:
-            raise ValueError(f"{value!r} is not of type {sort.__name__}")
+            raise ValueError(f"{reprlib.repr(value)} is not of type {sort.__name__}")
         return value
 
     return read
@@ -115,8 +125,32 @@ def _strict(sort: type) -> Callable[[Any, Any], Any]:
 
 def _text(value: Any, _: Any) -> str:
     if type(value) is not str:
-        raise ValueError(f"{value!r} is not of type str")
+        raise ValueError(f"{reprlib.repr(value)} is not of type str")
     return sys.intern(value)  # thousands of records say the same in the same words
+
+
+def _is_list(hint: Any) -> bool:
+    return get_origin(hint) is tuple and get_args(hint)[-1:] == (...,)
+
+
+def _list(hint: Any, converter: Converter) -> Callable[[Any, Any], tuple[Any, ...]]:
+    """Return a reader that ends at the first fault: cattrs makes an error of each, and a tenant can write
+    hundreds of thousands of elements into a status."""
+    of, *_ = get_args(hint)
+    element = converter.get_structure_hook(of)
+
+    def read(stored: Any, _: Any) -> tuple[Any, ...]:
+        if type(stored) is not list:
+            raise ValueError(f"{reprlib.repr(stored)} is not a list")
+        found = []
+        for index, one in enumerate(stored):
+            try:
+                found.append(element(one, of))
+            except _UNREADABLE as error:
+                raise _ElementError(index, error) from None
+        return tuple(found)
+
+    return read
 
 
 def _cut(hint: Any) -> Callable[[str], str]:
@@ -220,6 +254,7 @@ def _made() -> Converter:
     read, write = converter.register_structure_hook, converter.register_unstructure_hook
     converter.register_structure_hook_factory(is_record, _reader)
     converter.register_unstructure_hook_factory(is_record, _writer)
+    converter.register_structure_hook_factory(_is_list, _list)
     write(float, values.number)
     read(int, _strict(int))
     read(bool, _strict(bool))

@@ -10,6 +10,7 @@ import pytest
 
 from controller.api.codec import StatusError, decode, encode
 from controller.api.schema import structural
+from controller.policy.job.record import JobRecord
 from controller.policy.stored import Absent, AtMost, Count, Form, Message, Name, Time, Word
 
 
@@ -93,3 +94,16 @@ def test_a_state_beyond_its_bound_and_a_field_without_one_are_refused() -> None:
         encode(Whole(Shared(1.0, ""), state=tuple(range(40))))
     with pytest.raises(TypeError, match=r"is stored, and needs AtMost"):
         structural(Endless)
+
+
+class _Unread(dict[str, object]):
+    """An element that nobody may look at."""
+
+    def __getitem__(self, key: str) -> object:
+        raise AssertionError("read after the first fault")
+
+
+def test_a_list_is_read_up_to_its_first_fault() -> None:
+    """A tenant can write hundreds of thousands of elements: an error of each would take a pass seconds."""
+    with pytest.raises(StatusError, match=r"^status\.conditions\[0\]"):
+        decode(JobRecord, {"conditions": [{"type": 5}, _Unread()]})

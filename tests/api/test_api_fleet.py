@@ -187,7 +187,7 @@ def test_a_job_is_told_of_its_own_metric_and_the_newest_fall() -> None:
     ("status", "read", "said"),
     [
         ({"noise": [{"namespace": "ns", "metric": "m"}]}, fleet.noise, r"noise\[0\]\.sigma is missing"),
-        ({"noise": 5}, fleet.noise, "noise: 'int' object is not iterable"),
+        ({"noise": 5}, fleet.noise, "noise: 5 is not a list"),
         (
             {"sharedFalls": [{"namespace": "ns", "after": "soon", "before": "later", "fell": 1, "of": 2}]},
             fleet.shared_falls,
