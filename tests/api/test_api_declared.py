@@ -96,14 +96,19 @@ def test_a_state_beyond_its_bound_and_a_field_without_one_are_refused() -> None:
         structural(Endless)
 
 
-class _Unread(dict[str, object]):
-    """An element that nobody may look at."""
+class _Watched(dict[str, object]):
+    """An element that says whether anybody looked at it."""
+
+    read = False
 
     def __getitem__(self, key: str) -> object:
-        raise AssertionError("read after the first fault")
+        self.read = True
+        return super().__getitem__(key)
 
 
 def test_a_list_is_read_up_to_its_first_fault() -> None:
     """A tenant can write hundreds of thousands of elements: an error of each would take a pass seconds."""
+    wrong, after = _Watched(type=5), _Watched(type=5)
     with pytest.raises(StatusError, match=r"^status\.conditions\[0\]"):
-        decode(JobRecord, {"conditions": [{"type": 5}, _Unread()]})
+        decode(JobRecord, {"conditions": [wrong, after]})
+    assert (wrong.read, after.read) == (True, False)
