@@ -78,10 +78,10 @@ class Client(EvalStopClient):
         self.book.write("eval", metric=metric, attempt=str(self.attempt), **facts)
         return super().report_eval(metric, step, score, stderr, samples, proxy=proxy, differences=differences)
 
-    def exposition(self) -> bytes:
-        body = super().exposition()
+    def _page(self) -> tuple[bytes, int]:
+        found = super()._page()
         self.book.write("scraped")
-        return body
+        return found
 
 
 class Folder(CheckpointFolder):
