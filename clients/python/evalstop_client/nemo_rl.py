@@ -25,6 +25,7 @@ from typing import Any
 from evalstop_client.client import saved_names
 from evalstop_client.logs import first, numbers
 from evalstop_client.run import Run
+from evalstop_client.settings import OneStep
 
 VALIDATION, TRAIN = "validation", "train"  # prefixes of what is logged
 PROXY, LOSS = ("reward",), ("loss",)
@@ -38,7 +39,7 @@ class EvalStop:
         self._lock = threading.Lock()  # a checkpoint is finished in a thread of its own
         self._begun = False
         self._config: Any = None
-        self._period: Any = None  # the usual save_period, while it is another
+        self._settings = OneStep()
 
     def logged(self, metrics: Mapping[str, Any], step: int, prefix: str) -> None:
         """Take what is logged; the step's own log is the last of it."""
@@ -54,7 +55,9 @@ class EvalStop:
             with self.run.guarded("asking NeMo-RL for a checkpoint"):
                 if wanted.evaluate and not wanted.checkpoint:
                     raise ValueError("NeMo-RL cannot be asked for an eval")
-                self._save_each_step(wanted.checkpoint)
+                self._settings.restore()
+                if wanted.checkpoint and self._config is not None:
+                    self._settings.every_step(self._config, "save_period")
 
     def finalized(self, temporary: Path) -> None:
         """Record a checkpoint that has got its name: tmp_step_N is step_N now."""
@@ -70,13 +73,6 @@ class EvalStop:
     def keep_config(self, config: Any) -> None:
         """Keep the configuration that the loop reads ``save_period`` of."""
         self._config = config
-
-    def _save_each_step(self, wanted: bool) -> None:
-        if self._config is None or wanted == (self._period is not None):
-            return
-        usual = _get(self._config, "save_period")
-        _set(self._config, "save_period", 1 if wanted else self._period)
-        self._period = usual if wanted else None
 
 
 def watch(metric: str, run: Run | None = None) -> Run:
@@ -133,14 +129,3 @@ def follow(stop: EvalStop, logger: Any, manager: Any, timeout: Any) -> None:
 
     logger.log_metrics, manager.__init__, manager._rename_checkpoint = log_metrics, init, rename_and_record
     manager.get_latest_checkpoint_path, timeout.check_save = newest_whole, check_save
-
-
-def _get(config: Any, name: str) -> Any:
-    return config[name] if isinstance(config, Mapping) else getattr(config, name)
-
-
-def _set(config: Any, name: str, value: Any) -> None:
-    if isinstance(config, Mapping):
-        config[name] = value  # type: ignore[index]
-    else:
-        setattr(config, name, value)

@@ -25,6 +25,7 @@ from typing import Any
 
 from evalstop_client.logs import first, kl_per_response, numbers
 from evalstop_client.run import Run
+from evalstop_client.settings import OneStep
 
 METRIC = "EVALSTOP_METRIC"  # environment: the name of the metric
 MODULE = "openrlhf.trainer.ppo_trainer"
@@ -40,11 +41,11 @@ class EvalStop:
         # Ray sends its workers no SIGTERM of the pod's: the pod's own process gets it.
         self.run = run if run is not None else Run(os.environ.get(METRIC) or "unnamed", signals=False)
         self._begun = False
-        self._usual: list[tuple[Any, str, Any]] = []  # settings that are changed for one step
+        self._settings = OneStep()
 
     def before_save(self, trainer: Any, step: int, logs: Mapping[str, Any]) -> None:
         """Take a step's log, and ask for what the operator asks for."""
-        self._restore()
+        self._settings.restore()
         total = int(getattr(trainer, "max_steps", 0) or 0) or None
         if not self._begun:
             self._begun = True
@@ -59,9 +60,9 @@ class EvalStop:
         )
         with self.run.guarded("asking OpenRLHF for what the operator asks for"):
             if wanted.checkpoint:
-                self._change(trainer.args.ckpt, "save_steps")
+                self._settings.every_step(trainer.args.ckpt, "save_steps")
             if wanted.evaluate:
-                self._change(trainer.args.eval, "steps")
+                self._settings.every_step(trainer.args.eval, "steps")
             if wanted.stop:
                 self._draw_no_more(trainer)
 
@@ -80,7 +81,7 @@ class EvalStop:
         samples = found.get("eval_num_samples")
         self.run.evaluated(step, found, samples=int(samples) if samples else None)
         self.run.flush()
-        self._restore()
+        self._settings.restore()
 
     def _record(self, trainer: Any, step: int, tag: str) -> None:
         place = Path(trainer.args.ckpt.path)
@@ -94,20 +95,10 @@ class EvalStop:
 
         def exhausted(*_: Any, **__: Any) -> tuple[list[Any], None, int, bool]:
             with self.run.guarded("waiting for the operator"):
-                self.run.client.served(self.run.asked)
                 self.run.linger()
             return [], None, 0, True
 
         trainer.samples_generator.generate_samples = exhausted
-
-    def _change(self, settings: Any, name: str) -> None:
-        self._usual.append((settings, name, getattr(settings, name)))
-        setattr(settings, name, 1)
-
-    def _restore(self) -> None:
-        for settings, name, value in reversed(self._usual):
-            setattr(settings, name, value)
-        self._usual.clear()
 
 
 def watch(base: Any, made: EvalStop | None = None) -> None:

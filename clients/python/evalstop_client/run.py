@@ -286,8 +286,6 @@ class Run:
         SIGTERM leaves with 143 at once.
         """
         self.flush()
-        with self.guarded("telling that a request was carried out"):
-            self.client.served(self.asked)
         with self.guarded("waiting for the operator"):
             self.linger()
         with self.guarded("closing"):
@@ -298,7 +296,8 @@ class Run:
             sys.exit(EXIT_STOPPED)
 
     def linger(self) -> None:
-        """Wait as `finish` does, and return."""
+        """Say that the last request was carried out, wait as `finish` does, and return."""
+        self.client.served(self.asked)
         if self.leaving:
             return
         if self.stopped:

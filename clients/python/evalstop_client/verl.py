@@ -22,6 +22,7 @@ from typing import Any
 from evalstop_client.client import Requests, saved_names
 from evalstop_client.logs import first, kl_per_response, numbers
 from evalstop_client.run import Run
+from evalstop_client.settings import OneStep
 
 SETTING = "evalstop_metric"  # of config.trainer: the name of the metric
 # verl/trainer/ppo/metric_utils.py 556, 573; verl/workers/utils/losses.py 119, 141.
@@ -42,7 +43,7 @@ class EvalStop:
         self.run = run if run is not None else Run(metric or "unnamed", signals=False)
         self._trainer: Any = None
         self._begun = False
-        self._usual: dict[str, Any] = {}  # settings that are changed for one step
+        self._settings = OneStep()
         self._writing: dict[int, str] = {}  # asynchronous saves under way: step, folder
         with self.run.guarded("following what verl logs"):
             if not metric:
@@ -63,7 +64,7 @@ class EvalStop:
 
     def logged(self, data: Mapping[str, Any], step: int) -> None:
         """Take what verl logs after a step, and ask for what the operator asks for."""
-        self._restore()
+        self._settings.restore()
         with self.run.guarded("recording an asynchronous checkpoint"):
             self._record_written()
         found = numbers(data)
@@ -88,12 +89,11 @@ class EvalStop:
 
     def ended(self) -> None:
         """Stay until the last eval was read; after a request to stop until the pod is taken down."""
-        self._restore()
+        self._settings.restore()
         self.run.flush()
         with self.run.guarded("recording an asynchronous checkpoint"):
             self._record_written()
         with self.run.guarded("waiting for the operator"):
-            self.run.client.served(self.run.asked)
             self.run.linger()
             self.run.client.close()
 
@@ -137,21 +137,12 @@ class EvalStop:
 
     def _ask(self, wanted: Requests, step: int) -> None:
         if wanted.checkpoint:
-            self._change("save_freq")
+            self._settings.every_step(self._config.trainer, "save_freq")
         if wanted.evaluate:
-            self._change("test_freq")
+            self._settings.every_step(self._config.trainer, "test_freq")
         if wanted.stop and self._trainer is not None:
             self._trainer.total_training_steps = step + 1
         # Before the first save there is no trainer to tell: the next step saves, which brings it.
-
-    def _change(self, name: str) -> None:
-        self._usual.setdefault(name, self._config.trainer[name])
-        self._config.trainer[name] = 1
-
-    def _restore(self) -> None:
-        for name, value in self._usual.items():
-            self._config.trainer[name] = value
-        self._usual.clear()
 
     def _record_written(self) -> None:
         """Record asynchronous saves that are through: verl writes their step into a file when they are."""
