@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from controller import bounded
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Layout
+from controller.checkpoints.layouts.base import entries
 from controller.checkpoints.pins import ATTEMPT_PATTERN, NOBODY, pins_folder
 from controller.checkpoints.request import BranchLife, Request
 from controller.checkpoints.store import Store, read_json
@@ -60,18 +61,8 @@ class Writer:
 
 def signatures_of(store: Store, candidate: Candidate) -> dict[str, str]:
     """Signatures of a candidate's files by their name inside it. Raises: Vanished, Damaged."""
-    found = {
-        f"{prefix}/{name}" if prefix else name: signature
-        for prefix, folder in candidate.parts
-        for name, signature in store.signatures(folder).items()
-    }
-    for inside, name in candidate.files:
-        folder, _, last = name.rpartition("/")
-        beside = store.signatures(folder)
-        if last not in beside:
-            raise Vanished(f"{store.path(name)} is not there")
-        found[inside] = beside[last]
-    return found
+    found = entries(store, store.signatures, candidate.parts, candidate.files)
+    return {inside: signature for inside, _, signature in found}
 
 
 def read_inventories(store: Store, owner: str) -> list[Inventory]:

@@ -39,6 +39,11 @@ def folders(content: Content) -> list[str]:
     return sorted(found)
 
 
+def any_problem(content: Content) -> str | None:
+    """Return the `problem` of the first folder that has one; None: none has."""
+    return next(filter(None, (problem(content, folder) for folder in folders(content))), None)
+
+
 def problem(content: Content, folder: str) -> str | None:
     """Return why the shards in a folder are not those that its metadata promises; None: they are."""
     at = f"{folder}/" if folder else ""

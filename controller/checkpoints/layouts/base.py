@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from controller import bounded
 from controller.checkpoints.digest import Manifest
 from controller.checkpoints.errors import Vanished
 from controller.checkpoints.store import Store, read_json
 from controller.checkpoints.weights import Content, truncation
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,25 @@ class Candidate:
         return Folder(store, self.parts, self.files)
 
 
+def entries(
+    store: Store,
+    listing: Callable[[str], Mapping[str, T]],
+    parts: Sequence[tuple[str, str]],
+    files: Sequence[tuple[str, str]],
+) -> Iterator[tuple[str, str, T]]:
+    """Yield of each file of a `Candidate`: its name inside it, its name in the store, what a listing of its
+    folder has of it. Raises: Vanished, Damaged."""
+    for prefix, folder in parts:
+        for name, found in listing(folder).items():
+            yield f"{prefix}/{name}" if prefix else name, f"{folder}/{name}", found
+    for inside, name in files:
+        folder, _, last = name.rpartition("/")
+        there = listing(folder)
+        if last not in there:
+            raise Vanished(f"{store.path(name)} is not there")
+        yield inside, name, there[last]
+
+
 class Folder:
     """A checkpoint's files as one tree, wherever its parts lie. Implements `weights.Content`."""
 
@@ -42,17 +63,8 @@ class Folder:
         self._store = store
         self._where: dict[str, str] = {}
         self._sizes: dict[str, int] = {}
-        for prefix, folder in parts:
-            for name, size in store.files(folder).items():
-                inside = f"{prefix}/{name}" if prefix else name
-                self._where[inside] = f"{folder}/{name}"
-                self._sizes[inside] = size
-        for inside, name in files:
-            folder, _, last = name.rpartition("/")
-            sizes = store.files(folder)
-            if last not in sizes:
-                raise Vanished(f"{store.path(name)} is not there")
-            self._where[inside], self._sizes[inside] = name, sizes[last]
+        for inside, name, size in entries(store, store.files, parts, files):
+            self._where[inside], self._sizes[inside] = name, size
 
     def files(self) -> Mapping[str, int]:
         return self._sizes

@@ -55,9 +55,8 @@ class HuggingFace(Numbered):
         for index in self.indexes:
             if index in names and (missing := self._sharded(content, index)):
                 return missing
-        for folder in dcp.folders(content):
-            if broken := dcp.problem(content, folder):
-                return broken
+        if broken := dcp.any_problem(content):
+            return broken
         for folder in deepspeed.folders(content):
             if broken := deepspeed.ranks(content, folder).problem:
                 return broken

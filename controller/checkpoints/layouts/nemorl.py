@@ -48,10 +48,7 @@ class NeMoRL(Numbered):
         info = json_object(content, self.info)
         if isinstance(info, str):
             return info
-        for folder in dcp.folders(content):
-            if broken := dcp.problem(content, folder):
-                return broken
-        return truncated(content)
+        return dcp.any_problem(content) or truncated(content)
 
     def fits(self, names: Collection[str]) -> str | None:
         return self.info if self.info in names else None

@@ -67,10 +67,7 @@ class Slime:
         return {int(match["step"]): match.string for match in map(self._data.fullmatch, names) if match}
 
     def problem(self, content: Content, step: int) -> str | None:
-        for folder in dcp.folders(content):
-            if broken := dcp.problem(content, folder):
-                return broken
-        return truncated(content)
+        return dcp.any_problem(content) or truncated(content)
 
     def told(self, content: Content, step: int, times: Times | None) -> Told:
         folder, names = self.own_name(step), content.files()

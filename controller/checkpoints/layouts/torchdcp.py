@@ -31,10 +31,7 @@ class TorchDCP(Numbered):
         ]
 
     def problem(self, content: Content, step: int) -> str | None:
-        for folder in dcp.folders(content):
-            if broken := dcp.problem(content, folder):
-                return broken
-        return truncated(content)
+        return dcp.any_problem(content) or truncated(content)
 
     def told(self, content: Content, step: int, times: Times | None) -> Told:
         if not dcp.folders(content):

@@ -83,10 +83,7 @@ class Verl(Numbered):
             problem = self._role(content, role, of_role)
             if problem:
                 return problem
-        for folder in dcp.folders(content):
-            if broken := dcp.problem(content, folder):
-                return broken
-        return truncated(content)
+        return dcp.any_problem(content) or truncated(content)
 
     def told(self, content: Content, step: int, times: Times | None) -> Told:
         names = content.files()
