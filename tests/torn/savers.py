@@ -384,25 +384,7 @@ def open_rlhf(critic: bool) -> Saver:
     first rank (max_num 3, oldest first without a metric), a barrier, deepspeed's save, metric.json; actor,
     then critic (trainer/ray/ppo_actor.py, ppo_critic.py `save_checkpoint`)."""
 
-    def save(rank: Rank) -> None:
-        rank.begin()
-        for step in itertools.count(1):
-            tag = f"global_step{step}"
-            roles = [rank.folder / "_actor", *([rank.folder / "_critic"] if critic else [])]
-            for role in roles:
-                if rank.leads:
-                    role.mkdir(exist_ok=True)
-                    kept = sorted((p for p in role.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
-                    for old in kept[:-2]:
-                        remove(old, rank)
-                rank.wait()
-                _deepspeed_of_openrlhf(role, rank, tag)
-                if rank.leads:
-                    write(role / tag / "metric.json", content.text({"metric_value": 0.5, "metric_key": "x"}))
-                rank.wait()
-            rank.saved(step, *(role / tag for role in roles))
-
-    return save
+    return _open_rlhf(critic, lambda step: f"global_step{step}", lambda step, kept: kept[:-2])
 
 
 def open_rlhf_best(critic: bool) -> Saver:
@@ -410,17 +392,31 @@ def open_rlhf_best(critic: bool) -> Saver:
     former best is taken away, the new one saved under ``best_global_step<N>``; every other save is a regular
     one."""
 
+    def outdated(step: int, kept: list[Path]) -> list[Path]:
+        best = [p for p in kept if p.name.startswith("best")]
+        return best if step % 2 else [p for p in kept if p not in best][:-2]
+
+    return _open_rlhf(
+        critic, lambda step: f"best_global_step{step}" if step % 2 else f"global_step{step}", outdated
+    )
+
+
+def _open_rlhf(
+    critic: bool, named: Callable[[int], str], outdated: Callable[[int, list[Path]], list[Path]]
+) -> Saver:
+    """Save actor, then critic: ``named`` for a step, after those of a role, oldest first, that are
+    ``outdated`` in it were taken away."""
+
     def save(rank: Rank) -> None:
         rank.begin()
         for step in itertools.count(1):
-            tag = f"best_global_step{step}" if step % 2 else f"global_step{step}"
+            tag = named(step)
             roles = [rank.folder / "_actor", *([rank.folder / "_critic"] if critic else [])]
             for role in roles:
                 if rank.leads:
                     role.mkdir(exist_ok=True)
                     kept = sorted((p for p in role.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
-                    best = [p for p in kept if p.name.startswith("best")]
-                    for old in best if step % 2 else [p for p in kept if p not in best][:-2]:
+                    for old in outdated(step, kept):
                         remove(old, rank)
                 rank.wait()
                 _deepspeed_of_openrlhf(role, rank, tag)
