@@ -1,9 +1,12 @@
-"""Pauses between tries that never run out."""
+"""Pauses between tries that never run out, and between streams."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+
+# s after a stream that ended by itself: a server that ends them at once is not run into the ground.
+AGAIN = 0.05
 
 
 class JitteredBackoffs:

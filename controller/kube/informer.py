@@ -23,7 +23,7 @@ from typing import Any
 import aiohttp
 
 from controller import log
-from controller.kube.backoffs import JitteredBackoffs
+from controller.kube.backoffs import AGAIN, JitteredBackoffs
 from controller.kube.client import ANSWER_MOST, decoded
 from controller.kube.packed import Key, key_of
 from controller.kube.resources import Resource
@@ -34,8 +34,6 @@ Object = dict[str, Any]
 
 # s for which kopf may not call the handler of an object that it was told of: it never will.
 PATIENCE = 60.0
-# s after a stream that ended by itself: a server that ends them at once is not run into the ground.
-_AGAIN = 0.05
 _GONE = b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"list anew"}}\n'
 
 
@@ -137,7 +135,7 @@ class Informer:
                 await self._taken_in()
                 if time.monotonic() >= self._due:
                     break
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(AGAIN)
         except ValueError as error:  # unreadable, or the API server's word that it cannot go on
             self._due = 0.0
             await self.failed(str(error))

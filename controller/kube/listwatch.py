@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from controller import log
+from controller.kube.backoffs import AGAIN, JitteredBackoffs
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Gone, NotFound
 from controller.kube.resources import Resource
@@ -25,10 +26,7 @@ Take = Callable[[Resource, Mapping[str, Any], bool], None]
 Replace = Callable[[Resource, Iterable[Any], str], object]
 Keep = Callable[[Resource, Mapping[str, Any]], Any]
 
-_FIRST, _MOST = 0.2, 15.0  # s between tries, doubled each time
-_AGAIN = (
-    0.05  # s after a stream that ended by itself: a server that ends them at once is not run into the ground
-)
+_PAUSES = JitteredBackoffs(first=0.2, cap=15.0)  # between tries
 
 
 class ListWatch:
@@ -70,19 +68,19 @@ class ListWatch:
 
     async def run(self) -> None:
         """Follow the kind until cancelled; whatever the API server does, tries again."""
-        pause = _FIRST
+        pauses = iter(_PAUSES)
         while True:
             listed = None
             try:
                 version = await self._list()
                 listed = self.heard
                 await self._follow(version)
-                pause = _FIRST
+                pauses = iter(_PAUSES)
             except Gone:
                 # What is between is lost: list anew. A server that says so time after time is not run into
                 # the ground by it.
                 if listed is not None and self.heard > listed:
-                    pause = _FIRST
+                    pauses = iter(_PAUSES)
                     continue
             except NotFound as error:
                 self.problem = error
@@ -93,8 +91,7 @@ class ListWatch:
             except ApiError as error:
                 self.problem = error
                 _logger.warning("cannot list", resource=str(self._resource), error=str(error))
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, _MOST)
+            await asyncio.sleep(next(pauses))
 
     async def _list(self) -> str:
         if self._optional and not self.listed:
@@ -129,7 +126,7 @@ class ListWatch:
         """Watch from ``version`` on, reconnecting where it stopped, until a LIST is due."""
         loop = asyncio.get_running_loop()
         due = loop.time() + self._relist * random.uniform(0.9, 1.1)
-        pause = _FIRST
+        pauses = iter(_PAUSES)
         while loop.time() < due:
             seconds = max(1, int(min(300.0, due - loop.time())))
             try:
@@ -142,7 +139,9 @@ class ListWatch:
                     namespace=self._namespace,
                 )
                 async for event in events:
-                    pause, self.heard, self.problem = _FIRST, time.monotonic(), None
+                    if self.problem is not None:
+                        self.problem, pauses = None, iter(_PAUSES)
+                    self.heard = time.monotonic()
                     obj = event["object"]
                     version = obj["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
@@ -152,7 +151,6 @@ class ListWatch:
             except ApiError as error:
                 self.problem = error
                 _logger.info("the watch broke", resource=str(self._resource), error=str(error))
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, _MOST)
+                await asyncio.sleep(next(pauses))
             else:
-                await asyncio.sleep(_AGAIN)
+                await asyncio.sleep(AGAIN)
