@@ -227,9 +227,7 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
         return _start_again(context)
     if _started_early(context):
         message = "somebody started it with an earlier attempt's run.json: it is started anew"
-        context.conditions.set(c.RUNNING, False, "Restarting", message)
-        context.act(SuspendWorkload("NotAdmitted"))
-        return context.plan(JobState.ADMITTED)
+        return _start_anew(context, message, SuspendWorkload("NotAdmitted"))
     _watch_start(context)
     proposal = None
     if use is not None:
@@ -294,8 +292,13 @@ def _start_again(context: PlanContext) -> Plan:
     if restored is not None and saved is not None and saved > restored.step:
         context.update(restored=None)
     message = "its stop was called off after it had been asked to stop training: it is started anew"
+    return _start_anew(context, message, SuspendWorkload("StopTakenBack", again=True))
+
+
+def _start_anew(context: PlanContext, message: str, suspend: SuspendWorkload) -> Plan:
+    """Suspend an admitted run, so that it is started once its pods are gone."""
     context.conditions.set(c.RUNNING, False, "Restarting", message)
-    context.act(SuspendWorkload("StopTakenBack", again=True))
+    context.act(suspend)
     return context.plan(JobState.ADMITTED)
 
 
