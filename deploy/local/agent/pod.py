@@ -336,10 +336,14 @@ class PodWorker:
             await self._dirty.wait()
             await asyncio.sleep(_SETTLE)
             self._dirty.clear()
-            await self._send_until_known()
+            try:
+                await self._send_until_known()
+            except Exception:  # a defect of ours: the next change is told all the same
+                log.exception("status of pod %s", self.pod["metadata"]["name"])
 
     async def _send_until_known(self, final: bool = False) -> None:
-        """Patch the status, again and again while the API server does not answer.
+        """Patch the status, again and again while the API server does not answer or somebody else writes the
+        pod in between. A namesake in the pod's place is a conflict too: it lasts until the watch tells of it.
 
         Once nothing will be started any more, only the final status is sent: what the node lent the pod is
         given back before the API server hears that it is done.
@@ -353,8 +357,8 @@ class PodWorker:
                     await self._send()
                 return
             except ApiError as error:
-                if error.status in (404, 409, 422):
-                    log.info("status of pod %s: %s", self.pod["metadata"]["name"], error)
+                if error.status in (404, 422):
+                    log.warning("status of pod %s is given up: %s", self.pod["metadata"]["name"], error)
                     return
                 log.warning("status of pod %s: %s", self.pod["metadata"]["name"], error)
             await asyncio.sleep(pause)

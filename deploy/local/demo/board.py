@@ -168,6 +168,10 @@ class Board:
             )
         return table
 
+    def pods(self) -> str:
+        """Return each pod with its phase and the conditions that it does not meet, and why."""
+        return "; ".join(sorted(map(_pod_text, self._pods.values()))) or "none"
+
     def _nodes_line(self) -> Text:
         """Return each node's GPUs, as coloured blocks, by the job whose pods hold them."""
         text = Text("nodes  ")
@@ -210,3 +214,10 @@ def _numbers(c: Chronicle) -> str:
         f"best {c.printed.get('best')} at step {best.step if best else '-'}, "
         f"streak {c.printed.get('streak', '-')}, GPUs {c.printed.get('gpus', '0')}"
     )
+
+
+def _pod_text(pod: Mapping[str, Any]) -> str:
+    status = pod.get("status") or {}
+    unmet = [c for c in status.get("conditions") or () if c["status"] != "True"]
+    words = [f"not {c['type']}: {c.get('reason') or ''} {c.get('message') or ''}".strip() for c in unmet]
+    return f"{pod['metadata']['name']} {status.get('phase')}" + "".join(f", {word}" for word in words)

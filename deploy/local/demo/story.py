@@ -52,7 +52,7 @@ def tell(stage: Scene, cast: Cast, console: Console, patience: float) -> Told:
                 states = ", ".join(f"{c.name}: {c.summary or 'not looked at'}" for c in running)
                 raise PlaneError(
                     f"the first jobs do not run after {_SUBMIT_PATIENCE_S:g} s ({states}); "
-                    f"the operator's last words:\n{stage.operator_log()}"
+                    f"pods: {board.pods()}; the operator's last words:\n{stage.operator_log()}"
                 )
             stage.apply(late)
             board.say(
