@@ -176,6 +176,7 @@ CAN: list[tuple[str, str]] = [
     ("create", "configmaps"),
     ("patch", "configmaps"),
     ("get", "persistentvolumeclaims"),
+    ("get", "namespaces"),
     ("list", "resourceclaims.resource.k8s.io"),
     ("watch", "resourceslices.resource.k8s.io"),
     ("create", "events"),

@@ -8,7 +8,8 @@ import math
 from typing import Any
 
 from controller import names
-from controller.kube.resources import GPUPOOLS, JOBS, NODES, PODS
+from controller.checkpoints.pod_security import LABEL
+from controller.kube.resources import GPUPOOLS, JOBS, NAMESPACES, NODES, PODS
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 from tests.support.fake_kubelet import FakeKubelet
@@ -98,6 +99,41 @@ def test_jobs_that_cannot_be_accepted(rig: Rig, kubelet: FakeKubelet) -> None:
                 assert rig.writes(engine)[before:] == [], "a refusal that stays is written once"
             await rig.delete_pool("no-such-pool")
             await rig.delete_pool(f"{rig.pool_name}-closed")
+
+    asyncio.run(story())
+
+
+def test_a_user_that_the_namespace_lets_no_pod_run_as_is_told_before_the_run_starts(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    """Nothing said it: the run trained to its end, and no checkpoint could ever be secured."""
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            label = {"metadata": {"labels": {LABEL: "restricted"}}}
+            await rig.api.merge_patch(NAMESPACES, rig.namespace, label)
+            rig.names(["template"])
+            template = rig.template("template", 1, 2)
+            template["spec"]["template"]["spec"]["securityContext"] = {"runAsUser": 0}
+            await rig.make_job("template", workload={"template": template})
+            named = (await rig.make_job("free"))["spec"]["checkpoints"]
+            own = {"location": {"objectStore": {"uri": "s3://work/named"}}, "runAs": {"user": 0}}
+            await rig.make_job("named", checkpoints={**named, **own})
+            async with rig.operator():
+                for name, source in (
+                    ("template", "spec.securityContext.runAsUser"),
+                    ("named", "spec.checkpoints.runAs.user"),
+                ):
+                    await eventually(
+                        lambda n=name: rig.has_reason(n, "Accepted", "UserRefused"), what=f"{name}: refused"
+                    )
+                    found = await rig.condition(name, "Accepted")
+                    assert found is not None
+                    assert f"namespace {rig.namespace} enforces Pod Security level restricted" in found[2]
+                    assert f"as user 0 (from {source}" in found[2]
+                    assert f"label the namespace {LABEL}: baseline" in found[2]
+                await eventually(lambda: rig.is_true("free", "Accepted"), what="whose user is not known yet")
 
     asyncio.run(story())
 

@@ -14,6 +14,8 @@ import pytest
 
 from controller import names, workloads
 from controller.checkpoints.access_jobs import AccessSettings, access_job
+from controller.checkpoints.pod_security import LABEL, refusal
+from controller.checkpoints.run_as import run_as
 from controller.policy.job.record import Operation, ProtectedCheckpoint
 from controller.policy.job.types import StartAccess
 from deploy.local.client import Unreachable
@@ -194,6 +196,45 @@ def test_access_jobs_satisfy_restricted_pod_security(cluster: Cluster) -> None:
     cluster.create(good)
     with pytest.raises(Unreachable, match="violates PodSecurity"):
         cluster.create(pod)
+
+
+SPC = {"seLinuxOptions": {"type": "spc_t"}}
+LEVEL_ROWS: list[tuple[dict[str, Any], dict[str, int] | None, set[str]]] = [
+    ({}, None, set()),
+    ({"runAsUser": 1000}, None, set()),
+    ({"runAsUser": 0}, None, {"restricted"}),
+    ({}, {"user": 0}, {"restricted"}),
+    ({}, {"user": 1000}, set()),
+    ({"seLinuxOptions": {"type": "container_t", "level": "s0:c1"}}, {"user": 1000}, set()),
+    (SPC, {"user": 1000}, {"baseline", "restricted"}),
+    ({"seLinuxOptions": {"role": "r"}}, {"user": 1000}, {"baseline", "restricted"}),
+]
+
+
+@pytest.mark.parametrize("level", ["privileged", "baseline", "restricted"])
+def test_what_is_told_of_a_namespaces_level_is_what_the_server_does(cluster: Cluster, level: str) -> None:
+    cluster.label_namespace(LABEL, level)
+    probe = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe"},
+        "spec": {"securityContext": SPC, "containers": [{"name": "c", "image": "x"}]},
+    }
+    if level != "privileged":
+        cluster.wait(lambda: _refused(cluster, probe))  # a namespace's labels take effect a moment later
+    claims = {name: {"spec": {"accessModes": ["ReadWriteMany"]}} for name in ("work", "kept")}
+    action = StartAccess("secure-100-1", Operation.SECURE, 100)
+    for number, (context, named, refusing) in enumerate(LEVEL_ROWS):
+        wish = rlhfjob(cluster.namespace)
+        template = wish["spec"]["workload"]["template"]["spec"]["template"]
+        template["spec"]["securityContext"] = context
+        if named is not None:
+            wish["spec"]["checkpoints"]["runAs"] = named
+        made = access_job(wish, template, action, AccessSettings(), claims=claims)["spec"]["template"]
+        pod = {**probe, "metadata": {"name": f"access-{number}"}, "spec": made["spec"]}
+        told = refusal(cluster.namespace, level, run_as(wish, template["spec"]), template["spec"])
+        assert (told is not None) == (level in refusing), (context, named, told)
+        assert _refused(cluster, pod) == (level in refusing), (context, named)
 
 
 def test_the_servers_dry_run_tells_what_we_cannot(plane: Plane, namespace: str) -> None:

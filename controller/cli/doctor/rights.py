@@ -64,7 +64,9 @@ class Right:
     @property
     def in_namespaces(self) -> bool:
         """Whether it is over things in namespaces that are served."""
-        return not self.own and self.resource.partition("/")[0] not in CLUSTER_WIDE
+        # A namespace itself is read with a right in it.
+        plural = self.resource.partition("/")[0]
+        return not self.own and (plural == "namespaces" or plural not in CLUSTER_WIDE)
 
     @property
     def what(self) -> str:
@@ -111,7 +113,7 @@ ALWAYS = (
     *_rights("list watch", "", "pods"),
     *_rights("get list watch patch", "", "nodes"),
     *_rights("get list watch create patch", "", "configmaps"),
-    *_rights("get", "", "persistentvolumeclaims"),
+    *_rights("get", "", "persistentvolumeclaims namespaces"),
     *_rights("list watch", "resource.k8s.io", "resourceclaims resourceslices"),
     *_rights("create patch", "", "events"),
     *_rights("create", _LEASES, "leases", own=True),

@@ -30,7 +30,7 @@ from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, U
 from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, Resource
 from controller.kube.versioned import Stale, delete_as_read, patch_as_read
 from controller.operator.process.settings import Settings
-from controller.operator.reconcile.validation import NO_LASTS, child_of
+from controller.operator.reconcile.validation import NO_LASTS, child_of, user_problem
 from controller.operator.state import run_configmap
 from controller.operator.state.claims import claims_of
 from controller.operator.state.cluster import ClusterState, JobSnapshot
@@ -250,6 +250,9 @@ class Actions:
         made = child if child is not None or loaded.desired.workload_ref else child_of(loaded)
         if made is None:
             raise Stale(f"{loaded.key}: its workload is gone")
+        # The namespace's level, or the owner of the files, may have changed since the run was accepted.
+        if (refused := await user_problem(self._api, loaded, made["spec"]["template"])) is not None:
+            raise AccessRefused(*refused)
         # Of the pods the gang may have on several nodes, the first: with ReadWriteOnce they share one anyway.
         node = next((pod.node for pod in loaded.observed.pods if not pod.terminal and pod.node), None)
         return access_job(

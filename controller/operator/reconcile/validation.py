@@ -13,6 +13,8 @@ from typing import Any
 from controller import delegates, names, workloads
 from controller.api.gpupool import GPUPool
 from controller.checkpoints.access_jobs import access_problem
+from controller.checkpoints.pod_security import refusal
+from controller.checkpoints.run_as import USER_REFUSED, run_as
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, NotFound, Unavailable
@@ -20,6 +22,7 @@ from controller.kube.resources import JOBS, PRIORITY_CLASSES
 from controller.kube.trim import Object
 from controller.operator.state.claims import claims_of
 from controller.operator.state.cluster import ClusterState, JobSnapshot, Problem
+from controller.operator.state.namespaces import enforced_level
 from controller.operator.state.ownership import child_key, controlled_by, generation, is_ref, leftover
 from controller.policy.types import Mode
 
@@ -118,7 +121,8 @@ class SpecChecks:
         if loaded.desired.mode is not Mode.ENFORCE:
             return None
         template = (workload.get("spec") or {}).get("template") or {}
-        return access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
+        problem = access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
+        return problem or await user_problem(self._api, loaded, template)
 
     async def _whose(self, loaded: JobSnapshot) -> Problem | None:
         """Return the problem if a Job of the child's name exists that is not ours; None: there is none.
@@ -162,6 +166,18 @@ class SpecChecks:
             self._cache.put(JOBS, child)
             problem = await self._check_class(child) or await self._check_store(loaded, child)
         return problem
+
+
+async def user_problem(api: Api, loaded: JobSnapshot, pod_template: Mapping[str, Any]) -> Problem | None:
+    """Return why no pod may reach the checkpoints as the user that they have to be reached as; None: one may,
+    or that user is not known yet."""
+    trainer = pod_template.get("spec") or {}
+    user = run_as(loaded.obj, trainer, loaded.record.file_owner)
+    message = user.problem(trainer)
+    if message is None:
+        namespace = loaded.obj["metadata"]["namespace"]
+        message = refusal(namespace, await enforced_level(api, namespace), user, trainer)
+    return (USER_REFUSED, message) if message is not None else None
 
 
 def _watched(loaded: JobSnapshot) -> bool:
