@@ -54,6 +54,7 @@ RUN_DIR = "/etc/evalstop/run"
 RUN_DIR_ENV = "EVALSTOP_RUN_DIR"
 
 # Of 15 digits: exact as a float, too. The API, the page, requests to the store and names on disk go as far.
+UID_MAX = 2**31 - 1  # of a user or a group, as Kubernetes takes it
 STEP_MAX = 10**15 - 1
 
 # Metric names of the trainer contract (docs/use/trainer-contract.md).

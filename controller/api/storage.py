@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from controller.api import markers
 from controller.api.base import CLAIM_PATH_PATTERN, URI_PATTERN, DnsSubdomain, Spec, Step, extra
+from controller.names import UID_MAX
 from controller.policy.job import PINS_MAX, Retain
 
 ONE_NAME = "expected a scheme of s3, gs or az, so that a bucket has one name (s3a is s3, gcs gs, abfs az)"
@@ -108,6 +109,18 @@ _BOTH_STORES = "has(self.location.objectStore) && has(self.retention.objectStore
 _LOCATION, _RETENTION = "self.location.objectStore.uri + '/'", "self.retention.objectStore.uri + '/'"
 
 
+Id = Annotated[int, Field(strict=True, ge=0, le=UID_MAX, json_schema_extra=markers.INT64)]
+
+
+class CheckpointUser(Spec):
+    """The user that reads and writes checkpoints beside the trainer."""
+
+    user: Id = Field(description="Number of the user that the trainer runs as, as in `id -u`; 0 is root.")
+    group: Id | None = Field(
+        default=None, description="Number of its group, as in `id -g`. Default: the number of the user."
+    )
+
+
 class Checkpoints(Spec):
     """Where the trainer writes checkpoints, and where the best one is kept out of its reach."""
 
@@ -147,6 +160,12 @@ class Checkpoints(Spec):
     )
     keep: Keep = Field(
         default=Keep.BEST, description="Which checkpoints are retained when the run is stopped."
+    )
+    run_as: CheckpointUser | None = Field(
+        default=None,
+        description="As whom access Jobs run, where the securityContext of the pod template, or of its first "
+        "container, has no runAsUser. Default: as the owner of the newest checkpoint's files, which "
+        "status.fileOwner names.",
     )
     pins: Annotated[tuple[Step, ...], Field(max_length=PINS_MAX, json_schema_extra=markers.SET)] = Field(
         default=(),

@@ -15,6 +15,8 @@ from dataclasses import replace
 
 from controller import names
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, interrupt
+from controller.checkpoints.file_owner import as_owner, is_own
+from controller.checkpoints.inventory import note_empty
 from controller.checkpoints.layouts import LAYOUTS, Layout
 from controller.checkpoints.ownership import check_owner, claim
 from controller.checkpoints.progress import served
@@ -43,8 +45,13 @@ def carry_out(request: Request) -> Result:
     if request.destination:
         retention = open_store(request.destination, writer, request.destination_within)
     try:
+        owner = as_owner(location, retention, request)
         layout, found = _layout(location, retention, request)
-        result = _work(location, retention, layout, request)
+        # A folder of this very user is one that the trainer's access Jobs will be able to write to.
+        deferred = request.find_owner and owner is None and not is_own(location)
+        result = _work(location, retention, layout, request, deferred)
+        if owner is not None:
+            result = replace(result, file_owner=(owner.user, owner.group, owner.by))
         if found is not None:
             result = replace(result, layout=(layout.name, found.by))
         # Only now: what is let go is let go for something that has just been verified.
@@ -97,11 +104,14 @@ def _recognised(location: Store, retention: Store | None, request: Request) -> l
     return recognised(location) or (by_content(location, pins[-1]) if pins else [])
 
 
-def _work(location: Store, retention: Store | None, layout: Layout, request: Request) -> Result:
+def _work(
+    location: Store, retention: Store | None, layout: Layout, request: Request, deferred: bool
+) -> Result:
     if request.operation == "claim":
-        return claim(location, layout, request)
+        return claim(location, layout, request, deferred)
     if request.operation == "secure":
         check_owner(location, request)
+        note_empty(location, request)
         result = secure(location, layout, request)
         location.share(*SHARED)
         return result

@@ -22,6 +22,7 @@ from controller.checkpoints.places import RETENTION_MOUNT, MountedLocation, Plac
 from controller.checkpoints.progress import ADDRESS_ENV
 from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request, Source
 from controller.checkpoints.results import read_result
+from controller.checkpoints.run_as import USER_REFUSED, RunAs, run_as
 from controller.policy.job import AccessView, Operation, StartAccess
 
 Object = Mapping[str, Any]
@@ -31,19 +32,7 @@ COMPONENT = "access"
 CONTAINER = "access"
 NAME_LIMIT = 63  # characters: the name becomes a label value of the pods
 
-# Copied from the trainer's pod, so that the files it wrote can be read and linked.
-POD_SECURITY = (
-    "runAsUser",
-    "runAsGroup",
-    "runAsNonRoot",
-    "fsGroup",
-    "fsGroupChangePolicy",
-    "supplementalGroups",
-    "supplementalGroupsPolicy",
-    "seLinuxOptions",
-)
 _OF_JOBS = ("controller-uid", "job-name")  # labels that the API server gives a Job's pods
-CONTAINER_SECURITY = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +102,15 @@ def access_job(
     Raises:
         AccessRefused: the claims, mounts or places do not allow it.
     """
+    trainer = pod_template.get("spec") or {}
+    user = run_as(rlhfjob, trainer, action.file_owner)
     try:
         location, retention = _places(rlhfjob, pod_template, claims)
-        request = _request(rlhfjob, action, location, retention)
+        request = _request(rlhfjob, action, location, retention, user)
     except PlaceProblem as problem:
         raise AccessRefused(problem.reason, problem.message) from problem
+    if (refused := user.problem(trainer)) is not None:
+        raise AccessRefused(USER_REFUSED, refused)
     metadata = rlhfjob["metadata"]
     labels = {
         names.LABEL_JOB: metadata["name"],
@@ -153,7 +146,8 @@ def access_job(
                     },
                 },
                 "spec": _pod(
-                    pod_template.get("spec") or {},
+                    trainer,
+                    user,
                     settings,
                     text,
                     _mounted(action, location, retention),
@@ -280,7 +274,11 @@ def _within_location(action: StartAccess) -> bool:
 
 
 def _request(
-    rlhfjob: Object, action: StartAccess, location: MountedLocation, retention: MountedLocation
+    rlhfjob: Object,
+    action: StartAccess,
+    location: MountedLocation,
+    retention: MountedLocation,
+    user: RunAs,
 ) -> Request:
     metadata = rlhfjob["metadata"]
     checkpoints = rlhfjob["spec"]["checkpoints"]
@@ -304,11 +302,14 @@ def _request(
         former=(action.former,) if action.former else (),
         location_within=location.within,
         destination_within="" if _within_location(action) else retention.within,
+        find_owner=user.user is None and bool(location.volumes),  # files on a volume have owners
+        empty_at=action.empty_at,
     )
 
 
 def _pod(
     trainer: Object,
+    user: RunAs,
     settings: AccessSettings,
     request: str,
     places: Sequence[MountedLocation],
@@ -335,7 +336,7 @@ def _pod(
             "limits": {"memory": settings.memory},
         },
         "securityContext": {
-            **_picked(first.get("securityContext"), CONTAINER_SECURITY),
+            **user.container_security(trainer),
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
@@ -351,7 +352,7 @@ def _pod(
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
-        "securityContext": _pod_security(trainer, first),
+        "securityContext": user.pod_security(trainer),
         "tolerations": _tolerations(trainer),
         "containers": [container],
         "volumes": volumes,
@@ -366,16 +367,6 @@ def _pod(
         if trainer.get("priorityClassName"):  # scheduled and evicted like the trainer beside it
             pod["priorityClassName"] = trainer["priorityClassName"]
     return pod
-
-
-def _pod_security(trainer: Object, first: Object) -> dict[str, Any]:
-    context = _picked(trainer.get("securityContext"), POD_SECURITY)
-    user = (first.get("securityContext") or {}).get("runAsUser", context.get("runAsUser"))
-    # A trainer that runs as root, or as whatever its image says, has files that only such a user may touch.
-    if user:
-        context["runAsNonRoot"] = True
-    context["seccompProfile"] = {"type": "RuntimeDefault"}
-    return context
 
 
 def _tolerations(trainer: Object) -> list[Object]:
@@ -418,7 +409,3 @@ def _lend_credentials(
     mounts = [m for m in first.get("volumeMounts") or () if m.get("name") in files]
     container["volumeMounts"] = [*container["volumeMounts"], *({**m, "readOnly": True} for m in mounts)]
     volumes.extend(dict(files[name]) for name in sorted({m["name"] for m in mounts}))
-
-
-def _picked(source: object, fields: Sequence[str]) -> dict[str, Any]:
-    return {f: source[f] for f in fields if f in source} if isinstance(source, Mapping) else {}

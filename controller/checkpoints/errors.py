@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 
 
@@ -17,6 +19,8 @@ class Reason(StrEnum):
     DIGEST_MISMATCH = "DigestMismatch"
     COPY_DAMAGED = "CopyDamaged"  # what was written does not read back: the source is not to blame
     STORE_UNREACHABLE = "StoreUnreachable"
+    PERMISSION_DENIED = "PermissionDenied"  # owner and mode of a file or folder do not let this user do it
+    OTHER_OWNER = "OtherOwner"  # the files are another user's: the Job is made anew as that one
     OUT_OF_SPACE = "OutOfSpace"
     BAD_REQUEST = "BadRequest"
     LAYOUT_AMBIGUOUS = "LayoutAmbiguous"  # Auto, and the files of more than one layout are there
@@ -31,6 +35,7 @@ class AccessError(Exception):
     Args:
         available: steps of complete checkpoints seen, ascending.
         holder: uid and namespace/name of the RLHFJob that has the location, with LOCATION_TAKEN.
+        file_owner: user, group and the file or folder that they own, with OTHER_OWNER.
     """
 
     def __init__(
@@ -39,12 +44,14 @@ class AccessError(Exception):
         message: str,
         available: Sequence[int] = (),
         holder: tuple[str, str] | None = None,
+        file_owner: tuple[int, int, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.available = tuple(available)
         self.holder = holder
+        self.file_owner = file_owner
 
 
 class Vanished(Exception):
@@ -73,13 +80,17 @@ def check_interrupted() -> None:
         raise AccessError(Reason.INTERRUPTED, "told to leave before the end; nothing half-done was published")
 
 
+# What is true of one file or folder, where others can be looked at instead.
+UNREADABLE = (Reason.STORE_UNREACHABLE, Reason.PERMISSION_DENIED)
+
+
 @contextmanager
 def suppress_unreadable() -> Iterator[None]:
-    """Pass over what cannot be read (STORE_UNREACHABLE), where others can be looked at instead."""
+    """Pass over what cannot be read (`UNREADABLE`), where others can be looked at instead."""
     try:
         yield
     except AccessError as error:
-        if error.reason is not Reason.STORE_UNREACHABLE:
+        if error.reason not in UNREADABLE:
             raise
 
 
@@ -87,8 +98,9 @@ def suppress_unreadable() -> Iterator[None]:
 def store_errors(where: str, foreign: bool = False) -> Iterator[None]:
     """Turn the I/O failures raised inside the block into `AccessError`.
 
-    Full disks and quotas become OUT_OF_SPACE, every other I/O failure STORE_UNREACHABLE; both name
-    ``where``. ``foreign``: so does any other exception, for client libraries that raise types of their own.
+    Full disks and quotas become OUT_OF_SPACE, rights that are missing PERMISSION_DENIED, every other I/O
+    failure STORE_UNREACHABLE; all name ``where``. ``foreign``: the failures of a client library, which raises
+    types of its own; they are no word about users and modes.
     """
     try:
         yield
@@ -97,9 +109,24 @@ def store_errors(where: str, foreign: bool = False) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise AccessError(Reason.OUT_OF_SPACE, f"{where}: no space left ({error})") from error
+        if error.errno in (errno.EACCES, errno.EPERM) and not foreign:
+            raise AccessError(Reason.PERMISSION_DENIED, f"{where}: {error}; {_who(where)}") from error
         raise AccessError(Reason.STORE_UNREACHABLE, f"{where}: {error}") from error
     except Exception as error:
         if not foreign:
             raise
         text = f"{type(error).__name__}: {error}"
         raise AccessError(Reason.STORE_UNREACHABLE, f"{where}: {text[:500]}") from error
+
+
+def _who(path: str) -> str:
+    """Return whose a file is, or the first folder above it that can be seen, and as whom this process
+    runs."""
+    own = f"this access Job runs as user {os.geteuid()}, group {os.getegid()}"
+    while path:
+        with suppress(OSError):
+            found = os.stat(path)
+            of = f"{found.st_uid}:{found.st_gid}, mode {stat.S_IMODE(found.st_mode):04o}"
+            return f"{path} is of {of}; {own}"
+        path = path.rpartition("/")[0]
+    return own

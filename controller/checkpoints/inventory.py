@@ -94,15 +94,31 @@ def read_inventories(store: Store, owner: str) -> list[Inventory]:
 def take_inventory(store: Store, layout: Layout, request: Request) -> str:
     """Note what lies there now, for ``request.attempt``; one that is noted already stays as it is."""
     attempt = request.attempt or NOBODY
-    try:
-        noted = read_inventories(store, request.owner)
-    except Damaged:
-        noted = []
+    note_empty(store, request)
+    noted = _noted(store, request)
     if not any(inventory.attempt == attempt for inventory in noted):
         noted.append(Inventory(attempt, _lying_there(store, layout)))
         store.write(f"{pins_folder(request.owner)}/{INVENTORY_FILE}", _text(noted))
     count = len(next(inventory for inventory in noted if inventory.attempt == attempt).candidates)
     return f"{count} checkpoints lay there" if count else ""
+
+
+def note_empty(store: Store, request: Request) -> None:
+    """Note that nothing lay there before ``request.empty_at``, where a claim found that and could not yet
+    write it; once is enough."""
+    if not request.empty_at:
+        return
+    noted = _noted(store, request)
+    if not any(inventory.attempt == request.empty_at for inventory in noted):
+        noted.append(Inventory(request.empty_at, {}))
+        store.write(f"{pins_folder(request.owner)}/{INVENTORY_FILE}", _text(noted))
+
+
+def _noted(store: Store, request: Request) -> list[Inventory]:
+    try:
+        return read_inventories(store, request.owner)
+    except Damaged:
+        return []
 
 
 def _text(noted: Sequence[Inventory]) -> bytes:
@@ -130,12 +146,12 @@ def _lying_there(store: Store, layout: Layout) -> dict[str, dict[str, str]]:
         except Damaged:
             found[candidate.name] = dict(UNREADABLE)
         except AccessError as error:
-            if error.reason is not Reason.STORE_UNREACHABLE:
+            if error.reason not in (Reason.STORE_UNREACHABLE, Reason.PERMISSION_DENIED):
                 raise
             failed.append(error)
             found[candidate.name] = dict(UNREADABLE)
     # Of the store, not of one checkpoint: a claim that is made again will read more.
-    if failed and len(failed) == len(found) and not isinstance(failed[0].__cause__, PermissionError):
+    if failed and len(failed) == len(found) and failed[0].reason is not Reason.PERMISSION_DENIED:
         raise failed[0]
     return found
 

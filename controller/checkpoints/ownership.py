@@ -36,10 +36,13 @@ class Owner:
         return f"RLHFJob {self.job or '(not named)'} (uid {self.uid or 'not readable'})"
 
 
-def claim(store: Store, layout: Layout, request: Request) -> Result:
+def claim(store: Store, layout: Layout, request: Request, deferred: bool = False) -> Result:
     """Take the location for an RLHFJob, and write down what lies there now.
 
     Repeating it is safe. The file of an owner that the request names as deleted is replaced.
+
+    ``deferred``: nothing lies there, and as whom to write is not known: look whether it is another's, and
+    write nothing, for the trainer's user could not change what this one makes.
 
     Raises:
         AccessError: LOCATION_TAKEN naming both, STORE_UNREACHABLE, OUT_OF_SPACE.
@@ -50,6 +53,8 @@ def claim(store: Store, layout: Layout, request: Request) -> Result:
     if own is not None and own.uid != request.owner:
         _refuse_unless_over(own, store.root, request)
         own = None
+    if deferred:
+        return Result(step=0, path=store.root, deferred=True)
     store.share(*SHARED)
     for other, folder in _owners_below(store):
         _refuse_unless_over(other, store.path(folder), request)

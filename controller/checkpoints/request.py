@@ -71,6 +71,8 @@ class Request:
     # Mount points that location and destination lie below: what is on the way from there is a tenant's.
     location_within: str = ""
     destination_within: str = ""
+    find_owner: bool = False  # as whom to work is not known: whose the files are is to be answered
+    empty_at: str = ""  # attempt before which nothing lay there, where no inventory says so yet
 
     @staticmethod
     def parse(text: str) -> Request:
@@ -104,6 +106,8 @@ class Request:
             former=_texts(raw, "former"),
             location_within=_text(raw, "locationWithin", ""),
             destination_within=_text(raw, "destinationWithin", ""),
+            find_owner=raw.get("findOwner", False) is True,
+            empty_at=_attempt(_unended(raw.get("emptyAt", "")), "emptyAt", needed=False),
         )
         request._check()
         return request
@@ -138,6 +142,8 @@ class Request:
             "attempt": self.attempt,
             "locationWithin": self.location_within,
             "destinationWithin": self.destination_within,
+            "findOwner": self.find_owner,
+            "emptyAt": self.empty_at,
         }
         if self.operation == "claim":
             document["former"] = list(self.former)
@@ -168,6 +174,8 @@ class Result:
     attempt: str = ""
     evidence: str = ""
     layout: tuple[str, str] | None = None  # found, where Auto was asked for: its name, and by which file
+    file_owner: tuple[int, int, str] | None = None  # where it was asked for: user, group, of which file
+    deferred: bool = False  # claim: nothing lies there, and nothing was written, for as whom is not known
 
     def to_json(self) -> str:
         """Return the termination message, within its limit."""
@@ -189,6 +197,10 @@ class Result:
                 document[key] = text
         if self.layout is not None:
             document["layout"] = {"name": self.layout[0], "by": self.layout[1][:LAYOUT_BY_MAX]}
+        if self.file_owner is not None:
+            document["fileOwner"] = _owner(self.file_owner)
+        if self.deferred:
+            document["deferred"] = True
         if self.latest:
             document["latest"] = dict(self.latest)
         return _fit(document, "note", self.note)
@@ -201,7 +213,14 @@ def failure(error: AccessError) -> str:
         document["available"] = list(error.available[-AVAILABLE_LIMIT:])
     if error.holder is not None:
         document["holder"] = {"uid": error.holder[0], "job": error.holder[1]}
+    if error.file_owner is not None:
+        document["fileOwner"] = _owner(error.file_owner)
     return _fit(document, "message", error.message or str(error.reason))
+
+
+def _owner(found: tuple[int, int, str]) -> dict[str, object]:
+    user, group, by = found
+    return {"user": user, "group": group, "by": by[:LAYOUT_BY_MAX]}
 
 
 def _fit(document: dict[str, Any], key: str, text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from controller import bounded, names
 from controller.checkpoints.digest import DIGEST_PATTERN
@@ -13,7 +13,7 @@ from controller.checkpoints.errors import Reason
 from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.pins import ATTEMPT_PATTERN
 from controller.checkpoints.request import LAYOUT_BY_MAX, MESSAGE_LIMIT
-from controller.policy.job import AccessView, FoundLayout, Operation
+from controller.policy.job import AccessView, FileOwner, FoundLayout, Operation
 from controller.policy.wording import some
 from controller.untrusted_text import one_line, printable
 
@@ -81,10 +81,19 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         reason = answer.get("reason")
         known = reason if reason in set(Reason) else Reason.FAILED
         failed = _failed(request_id, operation, str(answer.get("message") or reason), str(known))
-        return replace(failed, holder=_holder(answer.get("holder")))
+        owner = _file_owner(answer.get("fileOwner"))
+        return replace(failed, holder=_holder(answer.get("holder")), file_owner=owner)
     note = _cut(str(answer.get("note") or ""))
     if operation is Operation.CLAIM:
-        return AccessView(request_id, operation, finished=True, ok=True, message=note)
+        return AccessView(
+            request_id,
+            operation,
+            finished=True,
+            ok=True,
+            message=note,
+            file_owner=_file_owner(answer.get("fileOwner")),
+            deferred=answer.get("deferred") is True,
+        )
     step, path, digest = answer.get("step"), answer.get("path"), answer.get("digest")
     source_digest, size = answer.get("sourceDigest"), answer.get("bytes")
     if (
@@ -110,6 +119,7 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         attempt=_matching(answer.get("attempt"), ATTEMPT_PATTERN),
         evidence=_matching(answer.get("evidence"), _WORD),
         layout=_layout(answer.get("layout")),
+        file_owner=_file_owner(answer.get("fileOwner")),
     )
 
 
@@ -118,6 +128,15 @@ def _layout(raw: object) -> FoundLayout | None:
     if not isinstance(raw, Mapping) or not isinstance(name, str) or name not in LAYOUTS:
         return None
     return FoundLayout(name, printable(str(raw.get("by") or ""), LAYOUT_BY_MAX))
+
+
+def _file_owner(raw: object) -> FileOwner | None:
+    if not isinstance(raw, Mapping):
+        return None
+    user, group = raw.get("user"), raw.get("group")
+    if not (_whole(user) and _whole(group)) or max(user, group) > names.UID_MAX:
+        return None
+    return FileOwner(user, group, printable(str(raw.get("by") or ""), LAYOUT_BY_MAX))
 
 
 def _matching(value: object, pattern: re.Pattern[str]) -> str:
@@ -212,7 +231,7 @@ def _ended(job: Object) -> str | None:
     return None
 
 
-def _whole(value: object) -> bool:
+def _whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

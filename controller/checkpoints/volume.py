@@ -100,6 +100,19 @@ class Volume:
         ):
             return sorted(os.listdir(descriptor))
 
+    def status(self, name: str) -> os.stat_result:
+        """Return what is known of a file or folder, which need not be readable. Raises: Vanished, Damaged."""
+        parent, _, last = clean(name).rpartition("/")
+        with self._reading(name), self._rooted.folder(parent) as found:
+            if not last:
+                return os.fstat(found.descriptor)
+            return os.stat(last, dir_fd=found.descriptor, follow_symlinks=False)
+
+    def statuses(self, folder: str) -> dict[str, os.stat_result]:
+        """Return what is known of each file in a folder, as `files`."""
+        with self._reading(folder), self._rooted.folder(folder) as found:
+            return dict(self._files(found.descriptor, folder))
+
     def written(self, name: str) -> int | None:
         with self._reading(name), self._rooted.open(name) as found:
             return os.fstat(found.descriptor).st_mtime_ns

@@ -15,7 +15,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from controller.checkpoints.digest import CHUNK
-from controller.checkpoints.errors import AccessError, Damaged, Reason, check_interrupted, store_errors
+from controller.checkpoints.errors import (
+    UNREADABLE,
+    AccessError,
+    Damaged,
+    Reason,
+    check_interrupted,
+    store_errors,
+)
 from controller.checkpoints.plan import Piece, Plan
 from controller.checkpoints.progress import METER
 from controller.checkpoints.rooted import Folder
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
     from controller.checkpoints.volume import VolumeStage
 
 JOURNAL = "journal"
-GONE_ON_WITH = (Reason.INTERRUPTED, Reason.STORE_UNREACHABLE)  # failures after which a copy is worth it
+GONE_ON_WITH = (Reason.INTERRUPTED, *UNREADABLE)  # failures after which a copy is worth it
 WORKERS = 3  # each holds one piece in memory, which the access pod has little of
 
 

@@ -29,6 +29,11 @@ CURES = {
     "CopyDamaged": "see whether the volume or object store of spec.checkpoints.retention is sound",
     "OutOfSpace": "make room on the volume that the message names, or enlarge its claim",
     "StoreUnreachable": "evalstop doctor{job}; kubectl get pvc{ns}",
+    "PermissionDenied": "set securityContext.runAsUser in the template, or spec.checkpoints.runAs.user, to "
+    "the user that owns the files: kubectl edit rlhfjob{job}",
+    "OtherOwner": "set spec.checkpoints.runAs.user to the user that the message names: kubectl edit "
+    "rlhfjob{job}",
+    "UserRefused": "have the trainer write as a user that the namespace lets in (docs/use/checkpoints.md)",
     "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
     "AccessStalled": "kubectl describe pods{ns} -l evalstop.dev/component=access says why it hangs",
     "MetricsNotRead": "evalstop doctor{job} reads the trainer's metrics through the API server",

@@ -41,8 +41,9 @@ SHOWS = {
     "plan": "plan_job",
     "preemption": "preemption",
     "record": (
-        "AdmissionRecord Best Condition ConditionList Decision FoundLayout GUARDS_MAX Guard JobRecord "
-        "Operation PINS_MAX PastGrades ProtectedCheckpoint READINGS_KEPT RefusalRecord RuleRecord RunFile"
+        "AdmissionRecord Best Condition ConditionList Decision FileOwner FoundLayout GUARDS_MAX Guard "
+        "JobRecord Operation PINS_MAX PastGrades ProtectedCheckpoint READINGS_KEPT RefusalRecord RuleRecord "
+        "RunFile"
     ),
     "service": "attained remaining_seconds seconds",
     "terminating_pods": "STUCK_AFTER",

@@ -20,6 +20,8 @@ RETRY_FIRST = 5.0  # s
 RETRY_MOST = 60.0  # s
 RETRY_RARELY = 600.0  # s: for what may never come, or where each try is a write
 TAKEN = "LocationTaken"
+OTHER_OWNER = "OtherOwner"  # the files are another user's, whom the answer names
+PERMISSION_DENIED = "PermissionDenied"
 RELEASE_MOST = 8  # paths that are remembered as to be let go; what is beyond stays where it lies
 
 
@@ -87,8 +89,9 @@ def start(context: PlanContext, waited: InFlight, request: StartAccess) -> None:
     if context.record.access == waited:
         started = waited.started if waited.started is not None else context.now
         context.update(access=replace(waited, started=started, job_uid=made or waited.job_uid))
-    found = context.record.layout
-    context.act(replace(request, job_uid=made, layout=found.name if found is not None else ""))
+    found, owner = context.record.layout, context.record.file_owner
+    layout, empty_at = found.name if found is not None else "", context.record.empty_at
+    context.act(replace(request, job_uid=made, layout=layout, file_owner=owner, empty_at=empty_at))
 
 
 def running(context: PlanContext, waited: InFlight) -> bool:
@@ -109,6 +112,24 @@ def stalled(context: PlanContext, waited: InFlight, view: AccessView) -> AccessV
     if left is not None:
         context.wake_in(left + 1.0)
     return None
+
+
+def note_owner(context: PlanContext, waited: InFlight, answered: AccessView) -> bool:
+    """Record whose the checkpoint's files are; return whether the same was asked for again, as that owner.
+
+    An owner that turned out to be none is looked for anew with the next request.
+    """
+    known, owner = context.record.file_owner, answered.file_owner
+    if owner is None:
+        if known is not None and answered.reason == PERMISSION_DENIED:
+            context.update(file_owner=None)
+        return False
+    context.update(file_owner=owner)
+    if answered.ok or answered.reason != OTHER_OWNER or known is not None:
+        return False
+    again(context, waited, waited.tries, context.now)
+    context.wake_in(0.0)
+    return True
 
 
 def give_up(context: PlanContext) -> None:

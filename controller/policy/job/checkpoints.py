@@ -171,6 +171,8 @@ def take_answer(context: PlanContext, answered: AccessView) -> None:
     context.act(ForgetAccess(answered.request_id))
     if answered.layout is not None:
         context.update(layout=answered.layout)
+    if access_requests.note_owner(context, waited, answered):
+        return
     if waited.operation is Operation.PIN:
         pins.take_answer(context, waited, answered)
     elif waited.operation is Operation.CLAIM:

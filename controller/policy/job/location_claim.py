@@ -33,7 +33,7 @@ def before_start(context: PlanContext) -> bool:
     admission = context.record.admission
     number = admission.number if admission is not None else context.record.attempt + 1
     known = context.record.claim
-    if known is not None and known.attempt == number and not known.problem:
+    if _claimed(context, number):
         return False
     _claim(context, Attempt(number))
     if admission is None:
@@ -58,8 +58,7 @@ def within_attempt(context: PlanContext, *, retry: bool = False) -> None:
         return
     life, known = record.lives[-1].attempt, record.claim
     first = sum(1 for one in record.lives if one.attempt.number == life.number) == 1
-    claimed = known is not None and known.attempt == life.number and not known.problem
-    if claimed and (first or (known is not None and known.life == life.life)):
+    if _claimed(context, life.number) and (first or (known is not None and known.life == life.life)):
         return
     if retry == bool(_failures(context, life)):
         _claim(context, life)
@@ -124,7 +123,8 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
     """Write a claim's answer into the record; a claim that failed is tried again later."""
     life = waited.attempt
     if answered.ok:
-        context.update(access=None, claim=Claim(life.number, context.now, life.life))
+        empty_at = str(life) if answered.deferred else ""
+        context.update(access=None, claim=Claim(life.number, context.now, life.life), empty_at=empty_at)
         if context.conditions.get(c.CLAIMED) is not None:
             context.conditions.set(c.CLAIMED, True, "Claimed", "the checkpoint folder is this RLHFJob's")
         return
@@ -158,6 +158,14 @@ def _in_use(context: PlanContext) -> bool:
 
 def _wanted(context: PlanContext) -> bool:
     return context.observed.workload is not None and _in_use(context)
+
+
+def _claimed(context: PlanContext, number: int) -> bool:
+    """Return whether the folder is claimed for an attempt. A claim that wrote nothing there, because nobody
+    knew as whom, is made again once that is known."""
+    record = context.record
+    known, deferred = record.claim, bool(record.empty_at) and record.file_owner is not None
+    return known is not None and known.attempt == number and not known.problem and not deferred
 
 
 def _failures(context: PlanContext, attempt: Attempt) -> int:

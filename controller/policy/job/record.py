@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from controller.names import EVALS_KEPT
+from controller.names import EVALS_KEPT, UID_MAX
 from controller.policy.stored import (
     AtMost,
     Count,
@@ -160,6 +160,16 @@ class FoundLayout:
 
     name: Annotated[Word, "Which one."]
     by: Annotated[str, AtMost(256), "The file that only its trainer writes, from the location on."]
+
+
+@dataclass(frozen=True, slots=True)
+class FileOwner:
+    """The owner of the newest checkpoint's files, as whom access Jobs run where neither the pod template's
+    securityContext nor spec.checkpoints.runAs names a user."""
+
+    user: Annotated[int, Within(0, UID_MAX, "int64"), "Number of the user."]
+    group: Annotated[int, Within(0, UID_MAX, "int64"), "Number of the group."]
+    by: Annotated[str, AtMost(256), "The file or folder whose owner it is, from the location on."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,6 +526,15 @@ class JobRecord:
         FoundLayout | None,
         "Whose habits the folder follows, where spec.checkpoints.layout is Auto; absent: not found yet.",
     ] = None
+    file_owner: Annotated[
+        FileOwner | None,
+        "As whom access Jobs run where the spec does not say it; absent: it does, or no checkpoint was seen.",
+    ] = None
+    empty_at: Annotated[
+        Word,
+        "Attempt and life before which nothing lay in the checkpoint folder, where it is not known yet as "
+        "whom to write that into it.",
+    ] = ""
     lost_bests: Annotated[
         tuple[Best, ...], AtMost(LOST_MAX), "Evals whose checkpoint is gone, newest last."
     ] = ()

@@ -7,6 +7,11 @@ from collections.abc import Mapping
 REMEDIES: Mapping[str, str] = {
     "OutOfSpace": "make room on the volume that the message names, or enlarge its claim",
     "StoreUnreachable": "see that the volume or the object store answers, and that its credentials are valid",
+    "PermissionDenied": "set securityContext.runAsUser in the template to the user of the files, or "
+    "spec.checkpoints.runAs.user; and make the folders writable for it",
+    "OtherOwner": "set spec.checkpoints.runAs.user to the user that the message names",
+    "UserRefused": "have the trainer write as a user that the namespace lets in, and name it in "
+    "securityContext.runAsUser of the template",
     "AccessFailed": "see why the pod of the access Job ended: image, node, memory, quota of the namespace",
     "AccessRefused": "mend what the API server names: a quota, a policy or an admission webhook",
     "AccessStalled": "see whether the pod of the access Job was scheduled and its volumes mounted",

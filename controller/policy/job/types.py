@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from controller.policy.job.record import (
     UNKNOWN,
+    FileOwner,
     FoundLayout,
     JobRecord,
     Operation,
@@ -253,6 +254,8 @@ class AccessView:
     holder_gone: bool = False  # that RLHFJob was of the same namespace, and is deleted
     unplaced: bool = False  # its pod finds no node; the message says why, and what helps
     layout: FoundLayout | None = None  # None: it was asked for a layout by name, or found none
+    file_owner: FileOwner | None = None  # None: it was not asked for, or no checkpoint lies there
+    deferred: bool = False  # of a claim: nothing lies there, and nothing was written: as whom is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +346,8 @@ class StartAccess:
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
     job_uid: str = ""
     layout: str = ""  # that was found before, where the spec names none
+    file_owner: FileOwner | None = None  # as whom it works where the spec does not say it
+    empty_at: str = ""  # attempt before which nothing lay there, where that is not written there yet
 
 
 @dataclass(frozen=True, slots=True)
