@@ -24,13 +24,14 @@ from controller.checkpoints.recognition import EVERY, Recognised, by_content, re
 from controller.checkpoints.request import REQUEST_ENV, Request, Result, failure
 from controller.checkpoints.retaining import restore, retain
 from controller.checkpoints.saves import SHARED
-from controller.checkpoints.securing import check, pins_by_step, release, secure
+from controller.checkpoints.securing import changed_pins, check, detach, pins_by_step, release, secure
 from controller.checkpoints.staging import Writer
 from controller.checkpoints.store import Store, away, relative
 from controller.checkpoints.stores import open_store
 
 MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
 MESSAGE_PATH = "/dev/termination-log"
+LOOKS = ("claim", "secure", "detach")  # what looks at all pins besides
 
 
 def carry_out(request: Request) -> Result:
@@ -50,6 +51,7 @@ def carry_out(request: Request) -> Result:
         # A folder of this very user is one that the trainer's access Jobs will be able to write to.
         deferred = request.find_owner and owner is None and not is_own(location)
         result = _work(location, retention, layout, request, deferred)
+        result = replace(result, changed=_changed(location, request))
         if owner is not None:
             result = replace(result, file_owner=(owner.user, owner.group, owner.by))
         if found is not None:
@@ -68,7 +70,13 @@ def carry_out(request: Request) -> Result:
         for store in (location, retention if request.operation == "restore" else None):
             if store is not None and not store.exists():
                 failed = away(store)
+    failed.changed = _changed(location, request)
     raise failed
+
+
+def _changed(location: Store, request: Request) -> tuple[str, ...]:
+    """Return the pins that were changed, as far as a Job that is at the location anyway sees it."""
+    return changed_pins(location, request.owner) if request.operation in LOOKS else ()
 
 
 def _layout(location: Store, retention: Store | None, request: Request) -> tuple[Layout, Recognised | None]:
@@ -82,7 +90,7 @@ def _layout(location: Store, retention: Store | None, request: Request) -> tuple
     if request.layout != names.AUTO_LAYOUT:
         known = ", ".join((names.AUTO_LAYOUT, *LAYOUTS))
         raise AccessError(Reason.BAD_REQUEST, f"layout: {request.layout!r}, expected one of {known}")
-    if request.operation in ("claim", "check"):
+    if request.operation in ("claim", "check", "detach"):
         return EVERY, None
     found = _recognised(location, retention, request)
     if len(found) == 1:
@@ -117,6 +125,9 @@ def _work(
         return result
     if request.operation == "check":
         return check(location, request)
+    if request.operation == "detach":
+        check_owner(location, request)
+        return detach(location, request)
     if request.operation == "retain":
         assert retention is not None  # Request.parse saw to it
         return retain(location, retention, layout, request)

@@ -36,6 +36,7 @@ class AccessError(Exception):
         available: steps of complete checkpoints seen, ascending.
         holder: uid and namespace/name of the RLHFJob that has the location, with LOCATION_TAKEN.
         file_owner: user, group and the file or folder that they own, with OTHER_OWNER.
+        changed: paths of pins that were found changed, whatever else went wrong.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class AccessError(Exception):
         self.available = tuple(available)
         self.holder = holder
         self.file_owner = file_owner
+        self.changed: tuple[str, ...] = ()
 
 
 class Vanished(Exception):

@@ -12,7 +12,7 @@ from controller.checkpoints.digest import DIGEST_PATTERN
 from controller.checkpoints.errors import Reason
 from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.pins import ATTEMPT_PATTERN
-from controller.checkpoints.request import LAYOUT_BY_MAX, MESSAGE_LIMIT
+from controller.checkpoints.request import CHANGED_LIMIT, LAYOUT_BY_MAX, MESSAGE_LIMIT
 from controller.policy.job import AccessView, FileOwner, FoundLayout, Operation
 from controller.policy.wording import some
 from controller.untrusted_text import one_line, printable
@@ -21,6 +21,7 @@ Object = Mapping[str, Any]
 
 _MISSING = re.compile(r"Insufficient [\w./-]*\w|Too many pods|untolerated taint [^}]*}")
 _WORD = re.compile(r"[A-Za-z]{1,32}\Z")
+_METHOD = re.compile(r"(clone|link|copy)(\+(clone|link|copy))*\Z")
 TEXT_LIMIT = 1024  # characters of a message that is passed on
 
 
@@ -82,8 +83,10 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         known = reason if reason in set(Reason) else Reason.FAILED
         failed = _failed(request_id, operation, str(answer.get("message") or reason), str(known))
         owner = _file_owner(answer.get("fileOwner"))
-        return replace(failed, holder=_holder(answer.get("holder")), file_owner=owner)
+        changed, holder = _paths(answer.get("changed")), _holder(answer.get("holder"))
+        return replace(failed, holder=holder, changed=changed, file_owner=owner)
     note = _cut(str(answer.get("note") or ""))
+    changed = _paths(answer.get("changed"))
     if operation is Operation.CLAIM:
         return AccessView(
             request_id,
@@ -91,6 +94,7 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
             finished=True,
             ok=True,
             message=note,
+            changed=changed,
             file_owner=_file_owner(answer.get("fileOwner")),
             deferred=answer.get("deferred") is True,
         )
@@ -99,7 +103,7 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
     if (
         not _whole(step)
         or not _whole(size)
-        or not (isinstance(path, str) and 0 < len(path) <= 1024 and path.isprintable())
+        or not _is_path(path)
         or not all(isinstance(d, str) and DIGEST_PATTERN.match(d) for d in (digest, source_digest))
     ):
         return _failed(
@@ -118,6 +122,8 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         bytes=int(size or 0),
         attempt=_matching(answer.get("attempt"), ATTEMPT_PATTERN),
         evidence=_matching(answer.get("evidence"), _WORD),
+        method=_matching(answer.get("method"), _METHOD),
+        changed=changed,
         layout=_layout(answer.get("layout")),
         file_owner=_file_owner(answer.get("fileOwner")),
     )
@@ -141,6 +147,14 @@ def _file_owner(raw: object) -> FileOwner | None:
 
 def _matching(value: object, pattern: re.Pattern[str]) -> str:
     return value if isinstance(value, str) and pattern.match(value) else ""
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 1024 and value.isprintable()
+
+
+def _paths(raw: object) -> tuple[str, ...]:
+    return tuple(filter(_is_path, raw[:CHANGED_LIMIT])) if isinstance(raw, list) else ()
 
 
 def _holder(raw: object) -> tuple[str, str] | None:
