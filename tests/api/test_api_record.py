@@ -27,6 +27,7 @@ from controller.policy.job.record import (
     EvalBaseline,
     EvalsDue,
     Expected,
+    FileOwner,
     FoundLayout,
     GangBackoff,
     Guard,
@@ -181,6 +182,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     life = LifeRecord(Attempt(1, "a"), "pod-uid", 1e9, 1e9, 20)
     full = dataclasses.replace(full, lives=(life,), claim=Claim(1, 1e9), lost_bests=(Best(20, 0.5),))
     full = dataclasses.replace(full, changed_bests=(Best(20, 0.5),), layout=FoundLayout("Verl", "a/b"))
+    full = dataclasses.replace(full, file_owner=FileOwner(1000, 100, "a/b"), empty_at="1")
     full = dataclasses.replace(full, beside=full.secured, lost_tried=1e9)
     full = dataclasses.replace(full, taken_back=TakenBack(1e9, 1e9, "R"))
     full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", baseline=EvalBaseline(1e9))
