@@ -15,7 +15,7 @@ from deploy.local.agent.env import ConfigError, command_line, environment
 from deploy.local.agent.fit import GPU_RESOURCE
 from deploy.local.agent.images import FOLDERS, environment_for
 from deploy.local.agent.mounts import Rewriter, container_mounts, missing_folder, uncovered
-from deploy.local.agent.process import Command, User
+from deploy.local.agent.process import Command
 from deploy.local.agent.sources import KINDS
 from deploy.local.agent.volumes import PodVolumes
 
@@ -28,10 +28,7 @@ async def prepare(
     """Everything resolved. Raises UnmappedImage, ConfigError or VolumeError."""
     image = environment_for(container["image"], node.images)
     hostname = pod["spec"].get("hostname") or pod["metadata"]["name"][:63].rstrip("-.")
-    user = user_of(pod, container) if node.changes_users else None
     base = {**image.env, "HOSTNAME": hostname, **_kubernetes(node), **_gpus(node, pod, container)}
-    if user is not None and user.uid:
-        base["HOME"] = "/"  # as a runtime has it for a user without a name
 
     async def read(resource: str, name: str) -> Object | None:
         return await _read(node, resource, pod["metadata"]["namespace"], name)
@@ -50,18 +47,7 @@ async def prepare(
         )
     else:
         mounts += missing_folder(cwd, mounts)
-    reached = FOLDERS if user is not None else ()
-    return Command(argv, variables, cwd, hostname, mounts, node.mounting, user, reached)
-
-
-def user_of(pod: Object, container: Object) -> User | None:
-    """Return as whom the securityContexts of a container and its pod have it run; None: they do not say."""
-    of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
-    uid, gid = (own.get(name, of_pod.get(name)) for name in ("runAsUser", "runAsGroup"))
-    if uid is None and gid is None:
-        return None
-    groups = [*(of_pod.get("supplementalGroups") or ()), of_pod.get("fsGroup")]
-    return User(uid or 0, gid or 0, tuple(group for group in groups if group is not None))
+    return Command(argv, variables, cwd, hostname, mounts, node.mounting)
 
 
 def _kubernetes(node: Node) -> Mapping[str, str]:

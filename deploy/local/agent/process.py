@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -32,15 +31,6 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class User:
-    """As whom a container runs."""
-
-    uid: int
-    gid: int
-    groups: tuple[int, ...] = ()  # besides gid
-
-
-@dataclass(frozen=True)
 class Command:
     """What to run, all resolved: absolute ``cwd``, whole environment, ``mounting`` in `enter.py`'s words."""
 
@@ -50,8 +40,6 @@ class Command:
     hostname: str
     mounts: Sequence[Mount]
     mounting: str
-    user: User | None = None  # None: the agent's own
-    image: Sequence[str] = ()  # folders that the user must be able to reach, as in an image
 
 
 @dataclass(frozen=True)
@@ -145,7 +133,6 @@ class ContainerProcess:
             "cwd": self.command.cwd,
             "mounting": self.command.mounting,
             "terminal": terminal,
-            "user": _user(self.command),
         }
         read, write = os.pipe()
         try:
@@ -279,17 +266,11 @@ def _spec(command: Command, folder: Path) -> dict[str, object]:
         "cwd": command.cwd,
         "argv": list(command.argv),
         "env": dict(command.env),
-        "user": _user(command),
-        "image": list(command.image),
         "mounts": [
             {"source": mount.source, "target": mount.target, "read_only": mount.read_only}
             for mount in command.mounts
         ],
     }
-
-
-def _user(command: Command) -> dict[str, object] | None:
-    return None if command.user is None else dataclasses.asdict(command.user)
 
 
 def _write_private(path: Path, text: str) -> None:
