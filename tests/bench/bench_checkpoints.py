@@ -1,7 +1,8 @@
 """Securing and retaining a checkpoint, beside the shell commands that do the same work on as many cores.
 
-Securing reads each file once for its sha256: `sha256sum`, as many files at a time as there are cores. Retaining
-copies, flushes and reads back from the device: `cp`, `sync`, `sha256sum`. Both work on the same files, in turns.
+Securing reads each file once for its sha256: `sha256sum`, as many files at a time as there are cores.
+Retaining copies, flushes and reads back from the device: `cp`, `sync`, `sha256sum`. Both take turns on the
+same files.
 """
 
 from __future__ import annotations
