@@ -56,8 +56,8 @@ class Run:
         metric: what the run is judged by, as ``spec.metrics[].name`` has it.
         client: the contract's client; default: made from the pod's environment.
         ranks: how the processes agree; default: by ``torch.distributed``, if it is in use.
-        driver: this process drives the training alone, and its workers make no `Run` (Ray): it reports for the
-            job in whichever pod it is.
+        driver: this process drives the training alone, and its workers make no `Run` (Ray): it reports for
+            the job in whichever pod it is.
         signals: whether SIGTERM is waited for (it ends the run after the step, with a checkpoint).
         stop_grace: s that a run which was asked to stop stays up until SIGTERM comes.
     """
