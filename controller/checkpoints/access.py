@@ -22,13 +22,14 @@ from controller.checkpoints.recognition import EVERY, Recognised, by_content, re
 from controller.checkpoints.request import REQUEST_ENV, Request, Result, failure
 from controller.checkpoints.retaining import restore, retain
 from controller.checkpoints.saves import SHARED
-from controller.checkpoints.securing import check, pins_by_step, release, secure
+from controller.checkpoints.securing import changed_pins, check, detach, pins_by_step, release, secure
 from controller.checkpoints.staging import Writer
 from controller.checkpoints.store import Store, away, relative
 from controller.checkpoints.stores import open_store
 
 MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
 MESSAGE_PATH = "/dev/termination-log"
+LOOKS = ("claim", "secure", "detach")  # what looks at all pins besides
 
 
 def carry_out(request: Request) -> Result:
@@ -44,7 +45,7 @@ def carry_out(request: Request) -> Result:
         retention = open_store(request.destination, writer, request.destination_within)
     try:
         layout, found = _layout(location, retention, request)
-        result = _work(location, retention, layout, request)
+        result = replace(_work(location, retention, layout, request), changed=_changed(location, request))
         if found is not None:
             result = replace(result, layout=(layout.name, found.by))
         # Only now: what is let go is let go for something that has just been verified.
@@ -61,7 +62,13 @@ def carry_out(request: Request) -> Result:
         for store in (location, retention if request.operation == "restore" else None):
             if store is not None and not store.exists():
                 failed = away(store)
+    failed.changed = _changed(location, request)
     raise failed
+
+
+def _changed(location: Store, request: Request) -> tuple[str, ...]:
+    """Return the pins that were changed, as far as a Job that is at the location anyway sees it."""
+    return changed_pins(location, request.owner) if request.operation in LOOKS else ()
 
 
 def _layout(location: Store, retention: Store | None, request: Request) -> tuple[Layout, Recognised | None]:
@@ -75,7 +82,7 @@ def _layout(location: Store, retention: Store | None, request: Request) -> tuple
     if request.layout != names.AUTO_LAYOUT:
         known = ", ".join((names.AUTO_LAYOUT, *LAYOUTS))
         raise AccessError(Reason.BAD_REQUEST, f"layout: {request.layout!r}, expected one of {known}")
-    if request.operation in ("claim", "check"):
+    if request.operation in ("claim", "check", "detach"):
         return EVERY, None
     found = _recognised(location, retention, request)
     if len(found) == 1:
@@ -107,6 +114,9 @@ def _work(location: Store, retention: Store | None, layout: Layout, request: Req
         return result
     if request.operation == "check":
         return check(location, request)
+    if request.operation == "detach":
+        check_owner(location, request)
+        return detach(location, request)
     if request.operation == "retain":
         assert retention is not None  # Request.parse saw to it
         return retain(location, retention, layout, request)

@@ -31,6 +31,7 @@ class AccessError(Exception):
     Args:
         available: steps of complete checkpoints seen, ascending.
         holder: uid and namespace/name of the RLHFJob that has the location, with LOCATION_TAKEN.
+        changed: paths of pins that were found changed, whatever else went wrong.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class AccessError(Exception):
         self.message = message
         self.available = tuple(available)
         self.holder = holder
+        self.changed: tuple[str, ...] = ()
 
 
 class Vanished(Exception):

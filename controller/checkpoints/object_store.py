@@ -201,6 +201,9 @@ class ObjectStore:
         METER.advance(size)
         return "copy"
 
+    def copy(self, source: str, target: str) -> None:
+        self.duplicate(source, target)
+
     def fingerprint(self, names: Iterable[str]) -> str:
         bucket = self.s3
         if bucket is None:

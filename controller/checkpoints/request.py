@@ -15,12 +15,15 @@ from controller.checkpoints.pins import ATTEMPT_PATTERN, pin_folder
 from controller.names import STEP_MAX
 
 REQUEST_ENV = "EVALSTOP_REQUEST"
-OPERATIONS = ("claim", "secure", "retain", "restore", "check")
+OPERATIONS = ("claim", "secure", "retain", "restore", "check", "detach")
 LAYOUT_BY_MAX = 256  # characters of a file's name in an answer
 MESSAGE_LIMIT = 4096  # bytes of a termination message
 REQUEST_LIMIT = 1 << 20  # bytes, of a thousand lives and as many pins
 AVAILABLE_LIMIT = 50  # steps an answer lists
+CHANGED_LIMIT = 8  # paths of changed pins an answer lists
 BRANCH_LIMIT = 1000  # lives a request names
+
+_NO_STEP = ("claim", "check", "detach")  # about a pin or a folder, whatever their step
 
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}\Z")
 
@@ -91,7 +94,7 @@ class Request:
             layout=_text(raw, "layout"),
             owner=_text(raw, "owner"),
             location=_text(raw, "location").rstrip("/") or "/",
-            step=_step(raw, "step", 0 if raw.get("operation") in ("claim", "check") else None),
+            step=_step(raw, "step", 0 if raw.get("operation") in _NO_STEP else None),
             max_step_lag=_step(raw, "maxStepLag", 0),
             release=_texts(raw, "release"),
             source=None if source is None else _source(source),
@@ -113,9 +116,9 @@ class Request:
             raise _bad("operation", self.operation, f"one of {', '.join(OPERATIONS)}")
         if not _UID.match(self.owner):
             raise _bad("owner", self.owner, "the uid of an RLHFJob")
-        if self.operation in ("retain", "check") and self.source is None:
+        if self.operation in ("retain", "check", "detach") and self.source is None:
             raise _bad("source", None, f"the pinned checkpoint to {self.operation}")
-        if self.source is not None and not self.destination and self.operation != "check":
+        if self.source is not None and not self.destination and self.operation not in _NO_STEP:
             raise _bad("destination", self.destination, "the retention folder")
         for path in self.release:
             pin_folder(self.location, self.owner, path)
@@ -162,11 +165,12 @@ class Result:
     source_digest: str = ""
     bytes: int = 0
     files: int = 0
-    method: str = ""  # "clone", "link", "copy", or "" where it was there already
+    method: str = ""  # how the pin was made: "clone", "link", "copy", joined by "+" where files differ
     note: str = ""  # what a person should know, such as a fallback taken
     latest: Mapping[str, Any] = field(default_factory=dict)  # retain with keepLatest: step, path, digest
     attempt: str = ""
     evidence: str = ""
+    changed: tuple[str, ...] = ()  # paths of other pins that were found changed
     layout: tuple[str, str] | None = None  # found, where Auto was asked for: its name, and by which file
 
     def to_json(self) -> str:
@@ -189,6 +193,8 @@ class Result:
                 document[key] = text
         if self.layout is not None:
             document["layout"] = {"name": self.layout[0], "by": self.layout[1][:LAYOUT_BY_MAX]}
+        if self.changed:
+            document["changed"] = list(self.changed[:CHANGED_LIMIT])
         if self.latest:
             document["latest"] = dict(self.latest)
         return _fit(document, "note", self.note)
@@ -199,6 +205,8 @@ def failure(error: AccessError) -> str:
     document: dict[str, Any] = {"ok": False, "reason": str(error.reason)}
     if error.available:
         document["available"] = list(error.available[-AVAILABLE_LIMIT:])
+    if error.changed:
+        document["changed"] = list(error.changed[:CHANGED_LIMIT])
     if error.holder is not None:
         document["holder"] = {"uid": error.holder[0], "job": error.holder[1]}
     return _fit(document, "message", error.message or str(error.reason))

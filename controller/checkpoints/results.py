@@ -12,7 +12,7 @@ from controller.checkpoints.digest import DIGEST_PATTERN
 from controller.checkpoints.errors import Reason
 from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.pins import ATTEMPT_PATTERN
-from controller.checkpoints.request import LAYOUT_BY_MAX, MESSAGE_LIMIT
+from controller.checkpoints.request import CHANGED_LIMIT, LAYOUT_BY_MAX, MESSAGE_LIMIT
 from controller.policy.job import AccessView, FoundLayout, Operation
 from controller.policy.wording import some
 from controller.untrusted_text import one_line, printable
@@ -21,6 +21,7 @@ Object = Mapping[str, Any]
 
 _MISSING = re.compile(r"Insufficient [\w./-]*\w|Too many pods|untolerated taint [^}]*}")
 _WORD = re.compile(r"[A-Za-z]{1,32}\Z")
+_METHOD = re.compile(r"(clone|link|copy)(\+(clone|link|copy))*\Z")
 TEXT_LIMIT = 1024  # characters of a message that is passed on
 
 
@@ -81,16 +82,17 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         reason = answer.get("reason")
         known = reason if reason in set(Reason) else Reason.FAILED
         failed = _failed(request_id, operation, str(answer.get("message") or reason), str(known))
-        return replace(failed, holder=_holder(answer.get("holder")))
+        return replace(failed, holder=_holder(answer.get("holder")), changed=_paths(answer.get("changed")))
     note = _cut(str(answer.get("note") or ""))
+    changed = _paths(answer.get("changed"))
     if operation is Operation.CLAIM:
-        return AccessView(request_id, operation, finished=True, ok=True, message=note)
+        return AccessView(request_id, operation, finished=True, ok=True, message=note, changed=changed)
     step, path, digest = answer.get("step"), answer.get("path"), answer.get("digest")
     source_digest, size = answer.get("sourceDigest"), answer.get("bytes")
     if (
         not _whole(step)
         or not _whole(size)
-        or not (isinstance(path, str) and 0 < len(path) <= 1024 and path.isprintable())
+        or not _is_path(path)
         or not all(isinstance(d, str) and DIGEST_PATTERN.match(d) for d in (digest, source_digest))
     ):
         return _failed(
@@ -109,6 +111,8 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         bytes=int(size or 0),
         attempt=_matching(answer.get("attempt"), ATTEMPT_PATTERN),
         evidence=_matching(answer.get("evidence"), _WORD),
+        method=_matching(answer.get("method"), _METHOD),
+        changed=changed,
         layout=_layout(answer.get("layout")),
     )
 
@@ -122,6 +126,14 @@ def _layout(raw: object) -> FoundLayout | None:
 
 def _matching(value: object, pattern: re.Pattern[str]) -> str:
     return value if isinstance(value, str) and pattern.match(value) else ""
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 1024 and value.isprintable()
+
+
+def _paths(raw: object) -> tuple[str, ...]:
+    return tuple(filter(_is_path, raw[:CHANGED_LIMIT])) if isinstance(raw, list) else ()
 
 
 def _holder(raw: object) -> tuple[str, str] | None:

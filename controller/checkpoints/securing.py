@@ -7,22 +7,24 @@ so that what was judged is what was linked.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.checkpoints import pieces
-from controller.checkpoints.digest import Manifest, hash_files, tree_digest
-from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
+from controller.checkpoints.digest import WORKERS, Manifest, hash_files, tree_digest
+from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import branch_life, signatures_of
 from controller.checkpoints.judge import SAVE_RECORD, Survey, Verdict
 from controller.checkpoints.layouts import Candidate, Folder, Layout
-from controller.checkpoints.pins import NOBODY, parse_pin, pin_folder, pin_name, pins_folder
+from controller.checkpoints.pins import NOBODY, Pin, parse_pin, pin_folder, pin_name, pins_folder
 from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.store import Store, away, publish, read_json
+from controller.checkpoints.workers import each
 
 AVAILABLE_LOOKED_AT = 20  # checkpoints judged to tell a person which steps there are
 FILES_SUFFIX = ".files.json"  # beside a pin: signatures of its files when its digest was taken
@@ -49,7 +51,8 @@ class Pinned:
     kept: PublishedCheckpoint
     attempt: str
     evidence: str
-    method: str = ""  # "" where it was there already
+    method: str
+    new: bool = False  # it was made just now
 
 
 def secure(store: Store, layout: Layout, request: Request) -> Result:
@@ -87,7 +90,7 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
         bytes=kept.bytes,
         files=len(kept.manifest),
         method=found.method,
-        note=_note(found.method, told),
+        note=_note(found, told),
         attempt=found.attempt,
         evidence=found.evidence,
     )
@@ -102,9 +105,7 @@ def check(store: Store, request: Request) -> Result:
         is
             another one), STORE_UNREACHABLE.
     """
-    source = request.source
-    assert source is not None  # Request.parse saw to it
-    folder = pin_folder(request.location, request.owner, source.path)
+    source, folder = _source(request)
     try:
         now = store.signatures(folder)
     except Vanished as gone:
@@ -126,9 +127,89 @@ def check(store: Store, request: Request) -> Result:
         source_digest=source.digest,
         bytes=sum(sizes),
         files=len(sizes),
+        method=str(noted.get("method") or ""),
         attempt=str(noted.get("attempt") or ""),
         evidence=str(noted.get("evidence") or ""),
     )
+
+
+def detach(store: Store, request: Request) -> Result:
+    """Copy the linked pin at ``request.source``, so that it no longer shares files with the trainer's.
+
+    The copy is flushed, read back and published beside the pin, which stays as it is. Repeating it is safe:
+    a copy that is there is answered again, and so is a pin that shares nothing.
+
+    Raises:
+        AccessError: MISSING (the pin is gone), DIGEST_MISMATCH (it was written over, before or meanwhile),
+            COPY_DAMAGED (what was written reads back otherwise), OUT_OF_SPACE, STORE_UNREACHABLE,
+            INTERRUPTED.
+    """
+    source, folder = _source(request)
+    done = check(store, request)
+    if "link" not in done.method.split("+"):
+        return done
+    pin = parse_pin(folder.split("/")[2])
+    assert pin is not None  # pin_folder saw to it
+    name = f"{pins_folder(request.owner)}/{pin_name(pin.attempt, pin.step)}"
+    files = sorted(store.files(folder))
+    METER.begin("Copying", 2 * done.bytes)  # read once to copy, once to compare
+    with store.staging(name) as stage:
+        each(files, lambda one: store.copy(f"{folder}/{one}", f"{stage.folder}/{one}"), WORKERS)
+        written = store.signatures(stage.folder)
+        manifest = hash_files(files, lambda one: store.hash(f"{stage.folder}/{one}", fresh=True))
+        digest = tree_digest(manifest)
+        if digest != source.digest:
+            check(store, request)
+            now = tree_digest(hash_files(files, lambda one: store.hash(f"{folder}/{one}")))
+            if now != source.digest:
+                raise _changed(source, f"it has digest {now}, {source.digest} was recorded")
+            raise AccessError(
+                Reason.COPY_DAMAGED, f"a copy of {source.path} has digest {digest}, expected {source.digest}"
+            )
+        copied = PublishedCheckpoint(stage.folder, manifest, digest)
+        how = {"attempt": done.attempt, "evidence": done.evidence, "method": "copy"}
+        found, _ = publish(
+            stage,
+            hashlib.sha256(f"copy {digest}".encode()).hexdigest(),  # the link may have the digest's own name
+            same=lambda: _copy_beside(store, name, digest),
+            kept=str,
+            note=lambda final: _note_files(store, copied, final, written, how),
+        )
+    pieces.record(store, found, manifest)
+    return replace(done, path=store.path(found), method="copy")
+
+
+def changed_pins(store: Store, owner: str) -> tuple[str, ...]:
+    """Return the paths of an RLHFJob's pins whose files are not those that were noted with their digest.
+
+    Sizes, times of writing and inodes are compared; the content is not read. Pins that cannot be read now
+    are not among them.
+    """
+    found = []
+    with suppress(Vanished, Damaged), suppress_unreadable():
+        for folder in [folder for _, folders in _pins(store, owner) for folder in folders]:
+            with suppress(Vanished, Damaged), suppress_unreadable():
+                noted = _noted(store, folder)
+                if noted is not None and noted["files"] != store.signatures(folder):
+                    found.append(store.path(folder))
+    return tuple(found)
+
+
+def _source(request: Request) -> tuple[Source, str]:
+    """Return the pin that a request is about, and its folder."""
+    assert request.source is not None  # Request.parse saw to it
+    return request.source, pin_folder(request.location, request.owner, request.source.path)
+
+
+def _copy_beside(store: Store, name: str, digest: str) -> str | None:
+    """Return the folder of a pin of that name and content that shares nothing; None: there is none."""
+    for folder in store.published(name):
+        with suppress(Vanished):
+            noted = _noted(store, folder) or {}
+            own = "link" not in str(noted.get("method")).split("+")
+            if own and noted.get("digest") == digest and noted["files"] == store.signatures(folder):
+                return folder
+    return None
 
 
 def release(store: Store, request: Request, kept: str) -> None:
@@ -143,16 +224,19 @@ def release(store: Store, request: Request, kept: str) -> None:
 
 def pins_by_step(store: Store, request: Request) -> dict[int, list[str]]:
     """Return the published pins of this RLHFJob by step, of the attempts whose checkpoints count."""
-    try:
-        names = store.folders(pins_folder(request.owner))
-    except Vanished:
-        return {}
     found: dict[int, list[str]] = {}
-    for pin in sorted({pin for pin in map(parse_pin, names) if pin is not None}):
-        if _counts(request, pin.attempt, pin.step):
-            name = f"{pins_folder(request.owner)}/{pin_name(pin.attempt, pin.step)}"
-            found.setdefault(pin.step, []).extend(store.published(name))
+    with suppress(Vanished):
+        for pin, folders in _pins(store, request.owner):
+            if _counts(request, pin.attempt, pin.step):
+                found.setdefault(pin.step, []).extend(folders)
     return found
+
+
+def _pins(store: Store, owner: str) -> Iterator[tuple[Pin, list[str]]]:
+    """Yield what an RLHFJob's pins are of, with the folders published for each. Raises: Vanished."""
+    names = store.folders(pins_folder(owner))
+    for pin in sorted({pin for pin in map(parse_pin, names) if pin is not None}):
+        yield pin, store.published(f"{pins_folder(owner)}/{pin_name(pin.attempt, pin.step)}")
 
 
 def _counts(request: Request, attempt: str, step: int) -> bool:
@@ -226,14 +310,19 @@ def _pin(survey: Survey, request: Request, candidate: Candidate, verdict: Verdic
         staged = inspect(store, layout, stage.folder, step, verdict.evidence == SAVE_RECORD)
         if {name: file.size for name, file in staged.manifest.items()} != content.files():
             raise Damaged("what was linked is not what was there before")
-        kept, new = publish(
+        how = {
+            "attempt": verdict.attempt,
+            "evidence": verdict.evidence,
+            "method": "+".join(sorted(methods)),
+        }
+        made = Pinned(staged, **how, new=True)
+        return publish(
             stage,
             staged.digest,
             same=lambda: _same(store, layout, target, step, staged.digest),
-            kept=lambda folder: PublishedCheckpoint(folder, staged.manifest, staged.digest),
-            note=lambda folder: _note_files(store, staged, folder, linked, verdict),
-        )
-        return Pinned(kept, verdict.attempt, verdict.evidence, "+".join(sorted(methods)) if new else "")
+            kept=lambda folder: replace(made, kept=replace(staged, folder=folder)),
+            note=lambda folder: _note_files(store, staged, folder, linked, how),
+        )[0]
 
 
 def _written(store: Store, candidate: Candidate) -> dict[str, str]:
@@ -267,22 +356,28 @@ def intact(store: Store, layout: Layout, folder: str, step: int) -> Pinned:
         raise Damaged(f"what was pinned cannot be told: {store.path(folder)}{FILES_SUFFIX} cannot be read")
     if noted.get("digest") != kept.digest:
         raise Damaged(f"it was changed since it was pinned: {noted.get('digest')} then, {kept.digest} now")
-    return Pinned(kept, attempt, str(noted.get("evidence") or ""))
+    return Pinned(kept, attempt, str(noted.get("evidence") or ""), str(noted.get("method") or ""))
 
 
-def _same(store: Store, layout: Layout, target: str, step: int, digest: str) -> PublishedCheckpoint | None:
+def _same(store: Store, layout: Layout, target: str, step: int, digest: str) -> Pinned | None:
     for folder in store.published(target):
         with suppress(Damaged, Vanished):
-            found = intact(store, layout, folder, step).kept
-            if found.digest == digest:
+            found = intact(store, layout, folder, step)
+            if found.kept.digest == digest:
                 return found
     return None
 
 
 def _note_files(
-    store: Store, staged: PublishedCheckpoint, folder: str, signatures: Mapping[str, str], verdict: Verdict
+    store: Store,
+    staged: PublishedCheckpoint,
+    folder: str,
+    signatures: Mapping[str, str],
+    how: Mapping[str, str],
 ) -> None:
     """Write down, before a pin is published as ``folder``, what its files were before its digest was taken.
+
+    ``how``: its ``attempt``, ``evidence`` and ``method``.
 
     A pin that were there without it, its maker killed in between, could be written into by another process,
     and nothing would tell. The other way round, a note without a pin, is overwritten by the next try.
@@ -293,12 +388,7 @@ def _note_files(
     now = store.signatures(staged.folder)
     if now != dict(signatures):
         raise Damaged("it was written to while it was being secured")
-    document = {
-        "digest": staged.digest,
-        "attempt": verdict.attempt,
-        "evidence": verdict.evidence,
-        "files": now,
-    }
+    document = {**how, "digest": staged.digest, "files": now}
     store.write(f"{folder}{FILES_SUFFIX}", json.dumps(document, sort_keys=True).encode() + b"\n")
 
 
@@ -329,8 +419,8 @@ def _nothing(survey: Survey, request: Request, lowest: int, told: list[str]) -> 
     return AccessError(Reason.MISSING, f"no checkpoint of {window} {where}", available)
 
 
-def _note(method: str, told: list[str]) -> str:
+def _note(found: Pinned, told: list[str]) -> str:
     notes = list(told[:3])
-    if "copy" in method:
+    if found.new and "copy" in found.method:
         notes.append("the store does not allow hard links here, so the pin is a copy")
     return "; ".join(notes)

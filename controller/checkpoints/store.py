@@ -157,6 +157,10 @@ class Store(Readable, Protocol):
         ``"copy"``. A link is overwritten with the file, when that is written in place."""
         ...
 
+    def copy(self, source: str, target: str) -> None:
+        """Write a file's content to a new file that shares nothing with it, and flush it."""
+        ...
+
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
         """Return a new file to write in order; at the block's end it is durable, on an error it is gone."""
         ...

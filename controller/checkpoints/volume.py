@@ -159,10 +159,13 @@ class Volume:
             except OSError as error:
                 if error.errno not in NO_LINK:
                     raise
-        with self.open(source) as old, self.create(target) as copy:
-            for piece in chunks(old):
-                copy.write(piece)
+        self.copy(source, target)
         return "copy"
+
+    def copy(self, source: str, target: str) -> None:
+        with self.open(source) as old, self.create(target) as new:
+            for piece in chunks(old):
+                new.write(piece)
 
     def _clone(self, found: Found, folder: Folder, name: str) -> bool:
         """Give an open file's data to a new file that shares it until either is written to; whether the file

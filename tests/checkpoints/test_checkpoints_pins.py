@@ -7,6 +7,8 @@ import os
 import random
 import shutil
 from collections import Counter
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from controller.checkpoints.pins import parse_pin
 from controller.checkpoints.request import Request, Source
 from controller.policy.job.record import Operation
 from controller.policy.job.types import StartAccess
+from tests.faults.disk import Disk, Killed, watched
 from tests.support.trainers_files import hugging_face, plain, save
 
 OWNER = "0f2a1bb7-uid"
@@ -54,7 +57,8 @@ def test_a_pin_outlives_rotation_and_the_run_can_go_on_from_it(tmp_path: Path) -
         shutil.rmtree(tmp_path / f"step-{step}")  # the trainer's rotation
     assert pins(tmp_path) == {"0-100", "0-200"}
     again = ask(tmp_path, "secure", 100)
-    assert (again.digest, again.method) == (pinned.digest, ""), "asked for again, it is there already"
+    assert (again.path, again.digest) == (pinned.path, pinned.digest), "asked for again, it is there already"
+    assert again.method == pinned.method
     restored = ask(tmp_path, "restore", 100)
     assert (restored.step, restored.digest) == (100, pinned.digest)
     assert Path(restored.path, "manifest.json").is_file()
@@ -151,7 +155,8 @@ def test_a_step_saved_again_in_place_50_times_leaves_the_old_bytes_or_is_told_as
             written += len(part)
         assert written
         source = Source(secured.path, secured.digest, 20)
-        for operation, destination in (("check", ""), ("retain", str(retention))):  # what a stop rests on
+        # What a stop rests on, what a going back does, and what any other Job at the location sees.
+        for operation, destination in (("check", ""), ("retain", str(retention)), ("detach", "")):
             more = {"layout": "HuggingFace", "source": source, "destination": destination}
             try:
                 ask(location, operation, 20, **more)
@@ -159,4 +164,89 @@ def test_a_step_saved_again_in_place_50_times_leaves_the_old_bytes_or_is_told_as
                 told[error.reason] += 1
             else:
                 assert content(Path(secured.path)) == before, operation
-    assert told == ({} if clones else {Reason.DIGEST_MISMATCH: 100})
+        assert ask(location, "claim", 0, layout="HuggingFace").changed == (() if clones else (secured.path,))
+    assert told == ({} if clones else {Reason.DIGEST_MISMATCH: 150})
+
+
+def overwrite(folder: Path, files: dict[str, bytes], names: list[str]) -> None:
+    """Write other bytes into files that are there, as a trainer that saves a step again in place."""
+    for name in names:
+        with (folder / name).open("r+b") as file:
+            file.write(bytes(byte ^ 1 for byte in files[name]))
+
+
+# row 7
+def test_a_linked_pin_that_is_detached_before_its_step_comes_again_keeps_the_old_bytes_50_times(
+    tmp_path: Path,
+) -> None:
+    """Going back copies the pin; killed anywhere in that, it is done again; then the step is saved in place.
+
+    The trainer is sometimes faster: then the pin is told as lost, and nothing is published.
+    """
+    dice, ends = random.Random(8), Counter[str]()
+    for number in range(50):
+        location = tmp_path / f"l{number}"
+        files = hugging_face(20)
+        folder = save(location, "HuggingFace", 20, files)
+        secured = ask(location, "secure", 20, layout="HuggingFace")
+        assert secured.method == "link"
+        before, source = content(Path(secured.path)), Source(secured.path, secured.digest, 20)
+
+        again = dice.sample(sorted(files), dice.randint(1, len(files)))
+        moment = dice.randint(0, 40)
+        disk, write_again = Disk(), partial(overwrite, folder, files, again)
+        how = dice.choice(("in time", "killed", "beside", "too late"))
+        if how == "too late":
+            write_again()
+        with watched(disk):
+            if how == "killed":
+                disk.begin(moment, disk.kill)
+                with suppress(Killed):
+                    ask(location, "detach", 20, layout="HuggingFace", source=source)
+            disk.begin(moment if how == "beside" else None, write_again)
+            detached, refused = None, None
+            try:
+                detached = ask(location, "detach", 20, layout="HuggingFace", source=source)
+            except AccessError as error:
+                refused = error
+        if detached is None:
+            assert refused is not None
+            assert (refused.reason, refused.changed) == (Reason.DIGEST_MISMATCH, (secured.path,))
+            assert how in ("beside", "too late")
+            assert pins(location) == {Path(secured.path).name}
+            ends["lost"] += 1
+            continue
+        overwrite(folder, files, sorted(files))
+        assert how != "too late"
+        assert (detached.method, detached.digest) == ("copy", secured.digest)
+        assert detached.path != secured.path
+        assert content(Path(detached.path)) == before
+        repeated = ask(
+            location, "detach", 20, layout="HuggingFace", source=Source(detached.path, secured.digest, 20)
+        )
+        assert repeated.path == detached.path, "what shares nothing is left as it is"
+        ask(location, "check", 20, layout="HuggingFace", source=Source(detached.path, secured.digest, 20))
+        ends["kept"] += 1
+    assert ends["kept"] > 20
+    assert ends["lost"] > 5
+
+
+def test_a_copy_that_reads_back_otherwise_is_not_published_and_its_pin_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, "Plain", 100)
+    secured = ask(tmp_path, "secure", 100)
+    source = Source(secured.path, secured.digest, 100)
+
+    def copy(self: volume.Volume, old: str, new: str) -> None:
+        with self.create(new) as file:
+            file.write(b"what the device kept")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(volume.Volume, "copy", copy)
+        with pytest.raises(AccessError, match="has digest") as told:
+            ask(tmp_path, "detach", 100, source=source)
+    assert (told.value.reason, told.value.changed) == (Reason.COPY_DAMAGED, ())
+    assert pins(tmp_path) == {"0-100"}
+    assert ask(tmp_path, "check", 100, source=source).method == "link"
+    assert ask(tmp_path, "detach", 100, source=source).method == "copy"

@@ -41,7 +41,7 @@ ROWS: dict[str, tuple[str, Focus]] = {
     ),
     "11": (
         "leftovers, or a step written anew",
-        Focus(("written_anew", "delete"), {"leftovers": (True, False)}),
+        Focus(("written_anew", "delete", "back_behind_its_pin"), {"leftovers": (True, False)}),
     ),
     "12": (
         "a guardrail's direction is corrected",

@@ -419,11 +419,21 @@ class World:
 
     def written(self, job: Job, before: JobRecord, after: JobRecord) -> None:
         self.oracle.written(job, before, after)
+        if before.access is not None and before.access.operation is Operation.DETACH:
+            kept = {
+                k.path
+                for k in (after.secured, after.beside, *after.pinned)
+                if k is not None and k.method == "copy"
+            }
+            if kept - {k.path for k in (before.secured, before.beside, *before.pinned) if k is not None}:
+                self.saw("row 11: a linked pin is copied")
 
     def told(self, job: Job, event: Event) -> None:
         self.events.append((self.now, job.key, event))
         if event.reason == "StopTakenBack":
             self.saw("row 5: a stop is taken back")
+        if event.reason == "BestCheckpointLost" and "changed" in event.message:
+            self.saw("row 11: a changed pin is told")
         self.say(f"{job.name}: Event {event.reason}: {event.message}")
 
     def suspending(self, job: Job, thought: Thought, reason: str) -> None:

@@ -20,6 +20,7 @@ RETRY_FIRST = 5.0  # s
 RETRY_MOST = 60.0  # s
 RETRY_RARELY = 600.0  # s: for what may never come, or where each try is a write
 TAKEN = "LocationTaken"
+_AT_THE_LOCATION = (Operation.SECURE, Operation.PIN, Operation.DETACH)  # they may delete pins as well
 RELEASE_MOST = 8  # paths that are remembered as to be let go; what is beyond stays where it lies
 
 
@@ -49,7 +50,7 @@ def begin(
         serial,
         tries,
         not_before,
-        release=unwanted(record) if operation in (Operation.SECURE, Operation.PIN) else (),
+        release=unwanted(record) if operation in _AT_THE_LOCATION else (),
         attempt=attempt,
         score=score,
         baseline=record.baseline_number,

@@ -14,6 +14,7 @@ from dataclasses import replace
 from controller.policy.job import (
     access_pod,
     access_requests,
+    linked_pins,
     lives,
     location_claim,
     lost_bests,
@@ -28,9 +29,16 @@ from controller.policy.job.types import AccessView, ForgetAccess, StartAccess
 from controller.policy.types import Attempt, Mode
 from controller.policy.wording import whole_by
 
-# What the pin of a new best goes before: a user's pin, what is done for a stop with the former best, and a
-# claim that takes long (`claiming.goes_first`).
-_GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK, Operation.CLAIM)
+# What the pin of a new best goes before: a user's pin, the copy of a linked one, what is done for a stop with
+# the former best, and a claim that takes long (`claiming.goes_first`).
+_GIVES_WAY = (
+    Operation.SECURE,
+    Operation.PIN,
+    Operation.DETACH,
+    Operation.RETAIN,
+    Operation.CHECK,
+    Operation.CLAIM,
+)
 
 
 def answer(context: PlanContext) -> AccessView | None:
@@ -175,10 +183,13 @@ def take_answer(context: PlanContext, answered: AccessView) -> None:
         pins.take_answer(context, waited, answered)
     elif waited.operation is Operation.CLAIM:
         location_claim.take_answer(context, waited, answered)
+    elif waited.operation is Operation.DETACH:
+        linked_pins.take_answer(context, waited, answered)
     elif answered.ok:
         _succeeded(context, waited, answered)
     else:
         _failed(context, waited, answered)
+    linked_pins.drop_changed(context, answered.changed)
 
 
 def retain_secured(context: PlanContext, secured: ProtectedCheckpoint) -> None:
@@ -306,6 +317,7 @@ def _succeeded(context: PlanContext, waited: InFlight, answered: AccessView) -> 
         waited.attempt,
         waited.baseline,
         answered.evidence or (copied.evidence if copied is not None else ""),
+        answered.method if waited.operation is Operation.SECURE else "",
     )
     context.update(access=None)
     if waited.operation is Operation.SECURE:

@@ -23,6 +23,7 @@ from controller.policy.job.types import AccessView, StartAccess
 from controller.policy.types import Attempt, Mode
 
 START_WAITS = 30.0  # s that a start, and what a first claim goes before, waits for the folder to be claimed
+_WAITS = (Operation.PIN, Operation.DETACH)  # for a first claim
 TAKEN_AGAIN = 60.0  # s after which, at most, a folder that another RLHFJob has is asked for again
 
 
@@ -178,19 +179,15 @@ def _delay(claim: Claim) -> float:
 def _claim(context: PlanContext, attempt: Attempt) -> None:
     waited, known = context.record.access, context.record.claim
     if waited is None or (waited.operation, waited.attempt) != (Operation.CLAIM, attempt):
-        if waited is not None and waited.operation not in (Operation.PIN, Operation.CLAIM):
+        if waited is not None and waited.operation not in (*_WAITS, Operation.CLAIM):
             return  # what it keeps safe comes first
         tries = _failures(context, attempt)
         if tries and known is not None:
             if (left := known.at + _delay(known) - context.now) > 0:
                 context.wake_in(left)
                 return
-            if (
-                waited is not None
-                and waited.operation is Operation.PIN
-                and access_requests.running(context, waited)
-            ):
-                return  # only a first claim goes before what a user pins
+            if waited is not None and waited.operation in _WAITS and access_requests.running(context, waited):
+                return  # only a first claim goes before these
         access_requests.give_up(context)
         waited = access_requests.begin(context, Operation.CLAIM, attempt.number, attempt=attempt, tries=tries)
     _start(context, waited)

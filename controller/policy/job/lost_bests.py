@@ -59,7 +59,8 @@ def given_up(context: PlanContext, waited: InFlight, tries: int, reason: str, me
         context.wake_in(0.0)
         return True
     if reason in GONE and tries >= enough and _overtaken(context, waited):
-        _lose(context, waited, reason, message)
+        context.update(access=None)
+        lose(context, _of(waited), reason, message)
         return True
     return False
 
@@ -100,7 +101,7 @@ def drop_pin(context: PlanContext, waited: InFlight, reason: str, message: str) 
     if reason == CHANGED:
         if damaged is not None:  # one that is missing may be there again: it is not let go
             access_requests.release(context, damaged.path)
-        _lose(context, waited, reason, message)
+        lose(context, _of(waited), reason, message)
         return
     delay = access_requests.retry_delay(1)  # not at once: what it is made anew from may be going too
     told = remedies.retry(reason, message, 1, delay)
@@ -116,13 +117,19 @@ def drop_pin(context: PlanContext, waited: InFlight, reason: str, message: str) 
     context.wake_in(delay)
 
 
-def _lose(context: PlanContext, waited: InFlight, reason: str, message: str) -> None:
-    """Record that the checkpoint of this eval is lost; the best eval that still has one takes its place."""
-    record, score = context.record, waited.score
-    context.update(access=None)
-    if score is None:
-        return  # its eval counts for nothing any more
-    gone = Best(waited.step, score, waited.attempt)
+def _of(waited: InFlight) -> Best | None:
+    """Return the eval that a request is for; None: it counts for nothing any more."""
+    return None if waited.score is None else Best(waited.step, waited.score, waited.attempt)
+
+
+def lose(context: PlanContext, gone: Best | None, reason: str, message: str) -> None:
+    """Record that the checkpoint of this eval is lost; the best eval that still has one takes its place.
+
+    None: an eval that counts for nothing any more.
+    """
+    record = context.record
+    if gone is None:
+        return
     # Of those that can no longer be asked for nothing needs to be known.
     known = {(p.attempt, p.step) for p in record.evals}
     lost = (b for b in record.lost_bests if b == record.best or (b.attempt, b.step) in known)

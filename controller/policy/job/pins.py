@@ -49,7 +49,7 @@ def keep(context: PlanContext) -> None:
         _say_taken(context, missing)
         return
     if waited is not None and waited.operation not in (Operation.PIN, Operation.CLAIM):
-        wait(context)  # the best one goes first
+        wait(context)  # the best one goes first, and what the trainer may write over
         return
     due = [step for step in missing if not _to_come(context, step)]
     if not due:
@@ -120,6 +120,7 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
             waited.attempt,
             waited.baseline,
             answered.evidence,
+            answered.method,
         )
         access_requests.let_go(context, waited)
         if step not in context.desired.pins:  # taken back while it was being made

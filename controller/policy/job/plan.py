@@ -24,6 +24,7 @@ from controller.policy.job import (
     gang_timeout,
     guardrails,
     incomplete,
+    linked_pins,
     lives,
     location_claim,
     missing_rule,
@@ -74,6 +75,7 @@ def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float
         checkpoints.take_answer(context, answered)
     _accept(context, wrong)
     access_pod.tell(context)
+    linked_pins.leave_off(context)
     if desired.deleting:
         return _delete(context)
     if not _stop_under_way(context):
@@ -106,6 +108,7 @@ def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float
     if external_queue.evicted(context) or context.record.preempting is not None:
         return _preempt(context, use)
     if context.record.admission is None and not adopt(context):
+        linked_pins.detach(context)
         pins.keep(context)
         return _wait(context)
     return _run(context, use)
@@ -234,6 +237,7 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
         proposal = _watch(context, use)
     else:
         _unwatched(context)
+    linked_pins.detach(context)
     pins.keep(context)
     location_claim.within_attempt(context, retry=True)
     if proposal is not None and context.problem is not None:

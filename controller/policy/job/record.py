@@ -53,6 +53,7 @@ class Operation(StrEnum):
     PIN = "pin"  # secure a step that the user named
     CLAIM = "claim"  # take the location for this RLHFJob, and note what lies there
     CHECK = "check"  # is a pin unchanged since its digest
+    DETACH = "detach"  # make a copy of a linked pin, which the trainer may come to write over
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,17 @@ class ProtectedCheckpoint:
     attempt: Annotated[Attempt, "Attempt and life of the trainer that made that eval."] = UNKNOWN
     baseline: Baseline = 0
     evidence: Annotated[Word, "By what it is known to be whole: SaveRecord, Manifest or Siblings."] = ""
+    method: Annotated[
+        str,
+        AtMost(32),
+        "How a pin was made: clone, link or copy, or several of them joined by +. What the trainer writes "
+        "into its files reaches a link.",
+    ] = ""
+
+    @property
+    def linked(self) -> bool:
+        """Return whether some of its files are those of the trainer, under a second name."""
+        return "link" in self.method.split("+")
 
     def stands_for(self, best: Best) -> bool:
         """Return whether it was kept for that very eval."""
@@ -123,11 +135,11 @@ class InFlight:
     It says all that its answer needs to be recorded: the eval it is for, and that eval's score.
     """
 
-    operation: Annotated[Operation, "claim, secure, pin, check, retain or restore."]
+    operation: Annotated[Operation, "claim, secure, pin, check, detach, retain or restore."]
     step: Annotated[
         Step,
-        "Step it is about: of the eval (secure, retain), of the checkpoint (pin, check, restore); of a "
-        "claim: number of the attempt.",
+        "Step it is about: of the eval (secure, retain), of the checkpoint (pin, check, detach, restore); "
+        "of a claim: number of the attempt.",
     ]
     serial: Annotated[
         Count, "Number of the access Job among all of this RLHFJob: no old answer is taken for a new one."

@@ -24,6 +24,7 @@ USER_STILL = 300.0  # s without a byte moved after which it does not either
 DELETED_TRIES = 5  # failed tries after which a deleted RLHFJob goes without its copy
 DELETED_STILL = 600.0  # s
 GIVEN_UP = "RetentionGivenUp"
+_ELSE = (Operation.PIN, Operation.CLAIM, Operation.DETACH)  # not of a stop
 
 
 def settled(context: PlanContext) -> bool:
@@ -76,7 +77,7 @@ def before_deletion(context: PlanContext) -> bool:
 def hopeless(context: PlanContext, tries: int, still: float) -> bool:
     """Return whether what is asked for now has failed so often, or not moved for so long (s)."""
     waited = context.record.access
-    if waited is None or waited.operation in (Operation.PIN, Operation.CLAIM, Operation.RESTORE):
+    if waited is None or waited.operation in (*_ELSE, Operation.RESTORE):
         return False
     if waited.tries >= tries:
         return True
@@ -220,7 +221,7 @@ def _under_way(context: PlanContext, wanted: Best | None) -> bool:
     """Return whether the pin of ``wanted`` is asked for, or something runs that goes before it. A former
     best's copy that is only to be tried again does not: it is copied after the suspend, if ever."""
     waited = context.record.access
-    if waited is None or waited.operation in (Operation.PIN, Operation.CLAIM):
+    if waited is None or waited.operation in _ELSE:
         return False
     if waited.operation is Operation.SECURE and wanted is not None and waited.is_for(wanted):
         return True

@@ -255,6 +255,8 @@ class AccessView:
     holder: tuple[str, str] | None = None
     holder_gone: bool = False  # that RLHFJob was of the same namespace, and is deleted
     unplaced: bool = False  # its pod finds no node; the message says why, and what helps
+    method: str = ""  # how the pin was made: clone, link, copy, joined by "+" where files differ
+    changed: tuple[str, ...] = ()  # paths of pins that it found changed
     layout: FoundLayout | None = None  # None: it was asked for a layout by name, or found none
 
 
@@ -340,7 +342,7 @@ class StartAccess:
     step: int  # the step wanted
     max_step_lag: int = 0
     release: tuple[str, ...] = ()  # paths of former pins to let go once the new one is verified
-    source: ProtectedCheckpoint | None = None  # retain, check: the pinned one; restore: the retained one
+    source: ProtectedCheckpoint | None = None  # retain, check, detach: the pin; restore: the retained one
     attempt: Attempt = UNKNOWN  # of the eval; claim: number and, if one began within it, life
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed

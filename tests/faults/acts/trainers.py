@@ -130,6 +130,29 @@ def climb_again(world: World, job: Job, r: Random) -> None:
 
 
 @act_on(training, 3)
+def back_behind_its_pin(world: World, job: Job, r: Random) -> None:
+    """Back behind the best checkpoint, and on to its step again, which is saved in place: sooner or later."""
+    life, kept = job.life, world.operator.record(job.obj).secured
+    if life is None or life.saving is not None or kept is None:
+        return
+    before = [s.step for s in job.files.saved if s.lies and s.step < kept.step]
+    end_process(world, job, r)
+    job.next_from = max(before, default=None)
+    rest(world, r, r.choice((4, 30)))
+    if job.life is None or job.life is life:
+        return
+    while job.life is not None and job.life.step < kept.step:
+        advance(world, job, r, -r.uniform(0.0, 0.02), save="never")
+        rest(world, r, r.choice((1, 4, 12)))
+    if job.life is not None and job.life.saving is None:
+        job.files.save(job.life, job.life.step, anew=False)
+        world.oracle.dirty = True
+        world.saw("row 11: a step saved in place after going back")
+        world.say(f"{job.name}: step {job.life.step} is saved in place, having gone back")
+    rest(world, r)
+
+
+@act_on(training, 3)
 def new_pod(world: World, job: Job, r: Random) -> None:
     end_process(world, job, r)
     pod = r.choice(job.live_pods)

@@ -197,7 +197,9 @@ class Safety(Knowledge):
             )
             saved = contents.get(path)
             if saved is None:
-                if any(s.spoilt for s in job.files.saved if s.step == kept.step) or not kept.path:
+                own = what == "pinned" and kept.method == "copy"  # nothing of the trainer's reaches it
+                spoilt = any(s.spoilt for s in job.files.saved if s.step == kept.step)
+                if (spoilt and not own) or not kept.path:
                     continue
                 if path in contents:
                     self.fail(
@@ -225,7 +227,11 @@ class Safety(Knowledge):
             if e.step == kept.best_step and (kept.score is None or abs(e.score - kept.score) < 1e-9)
         ]
         right = [e for e in evals if self.on_the_way(e, saved)]
-        if what == "pinned" and any(s.spoilt for s in job.files.saved if s.step == saved.step):
+        if (
+            what == "pinned"
+            and kept.linked
+            and any(s.spoilt for s in job.files.saved if s.step == saved.step)
+        ):
             return  # a pin shares its bytes with files that the trainer wrote into again
         if evals and not right:
             self.fail(
