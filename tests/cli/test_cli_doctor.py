@@ -233,6 +233,7 @@ class Pages:
         return self.pages[name]
 
 
+OTHER = GOOD.replace(b"9f2c41d0", b"77777777")  # of another process
 MUTE = GOOD.partition(b"\n")[2]  # without rlhf_run_info
 
 
@@ -240,7 +241,7 @@ MUTE = GOOD.partition(b"\n")[2]  # without rlhf_run_info
     ("speaker", "pages", "asked", "level", "said"),
     [
         ("Any", {"run-1": GOOD}, 3, Level.OK, "run-1 (index 1), of 3 that were asked"),
-        ("Any", {"run-0": GOOD, "run-2": GOOD}, 3, Level.WRONG, "SeveralSpeakers: pods run-0 (index 0) and"),
+        ("Any", {"run-0": GOOD, "run-2": OTHER}, 3, Level.WRONG, "SeveralSpeakers: pods run-0 (index 0) and"),
         ("Any", {"run-1": MUTE}, 3, Level.WRONG, "NoSpeaker: the page of pod run-1 does not say whose it is"),
         ("Any", {}, 3, Level.WRONG, "run-0:9400/metrics does not answer"),
         (2, {"run-2": GOOD}, 1, Level.OK, "evals of 'gold_reward' on the page"),
