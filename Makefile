@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help setup demo test test-pythons images kind kind-parity kind-down test-kind check lint types imports generated generate bench clean up down status
+.PHONY: screenshots help setup demo test test-pythons test-trainers images kind kind-parity kind-down test-kind check lint types imports generated generate bench clean up down status
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test: $(STAMP)  ## all tests, those on a real control plane among them
 
 test-pythons: $(STAMP)  ## what may differ between Python 3.11, 3.12 and 3.13, on each found (VERSIONS=3.13 for one)
 	$(BIN)/python -m tests.pythons $(VERSIONS)
+
+test-trainers: $(STAMP)  ## real TRL runs, in an environment of 5 GB of their own (KILLS=50: so many kills of each kind)
+	$(BIN)/python -m tests.real_trainers
 
 images: $(STAMP)  ## the container images, by docker (BASE_IMAGE=NAME@sha256:…, or TRIAL=1)
 	$(BIN)/python -m deploy.images.build

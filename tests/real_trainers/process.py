@@ -1,0 +1,140 @@
+"""A real trainer's process, as a pod would have it: its run.json, its page, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.metrics.parse import parse
+from controller.policy.job import ScrapeView
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+PATIENCE = 240.0  # s for anything to happen
+
+
+def report(text: str) -> None:
+    """Add a line to the report of `make test-trainers`."""
+    print(text)
+    with open(os.environ["EVALSTOP_TRAINERS_REPORT"], "a") as file:
+        file.write(text + "\n")
+
+
+class Trainer:
+    """One start after another of a script, over the same checkpoints."""
+
+    def __init__(self, folder: Path, script: str, ranks: int = 1, **variables: str) -> None:
+        self.folder, self.out = folder, folder / "out"
+        self.script, self.ranks, self.variables = script, ranks, variables
+        # A block of the loopback net for itself: the page's port is the contract's.
+        self.ip = f"127.{random.randint(16, 250)}.{random.randint(1, 254)}.7"
+        self.log = folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begins = 0  # where in the log this start begins
+        for rank in range(ranks):
+            (folder / f"run-{rank}").mkdir(parents=True)
+            self.ask(rank)
+
+    def ask(self, *ranks: int, id: int = 0, **wanted: bool) -> None:
+        """Write what the operator asks for, where these ranks read it; none: all."""
+        run = {"uid": "u-1", "attempt": 1, "scrapeIntervalSeconds": 1, "request": {"id": id, **wanted}}
+        for rank in ranks or range(self.ranks):
+            draft = self.folder / f"run-{rank}" / ".new"
+            draft.write_text(json.dumps(run))
+            draft.rename(self.folder / f"run-{rank}" / "run.json")
+
+    def start(self, steps: int) -> None:
+        """Start it as a pod would."""
+        python = Path(os.environ["EVALSTOP_REAL_TRAINERS"])
+        launch = [str(python)]
+        if self.ranks > 1:
+            launch = [str(python.with_name("torchrun")), "--standalone", f"--nproc-per-node={self.ranks}"]
+        variables = {
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY / "clients" / "python"),
+            "POD_IP": self.ip,
+            "RUN_DIRS": str(self.folder / "run"),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            **self.variables,
+        }
+        self._begins = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*launch, str(HERE / self.script), str(self.out), str(steps)],
+                env=variables,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def said(self) -> str:
+        """What this start has printed so far."""
+        with self.log.open("rb") as log:
+            log.seek(self._begins)
+            return log.read().decode(errors="replace")
+
+    def wait(self, what: str, ready: Callable[[], Any]) -> Any:
+        """Return what ``ready`` returns once that is true; fails if the process ends before."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            if found := ready():
+                return found
+            assert self._process is not None
+            if self._process.poll() is not None and not (found := ready()):
+                pytest.fail(f"it ended with {self._process.returncode} before {what}\n{self.said[-4000:]}")
+            if time.monotonic() > end:
+                pytest.fail(f"not {what} within {PATIENCE:g} s\n{self.said[-4000:]}")
+            time.sleep(0.01)
+
+    def page(self, metric: str) -> ScrapeView | None:
+        """Return the page as the operator reads it; None: it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://{self.ip}:9400/metrics", timeout=2.0) as answer:
+                return parse(answer.read(), metric)
+        except OSError:
+            return None
+
+    def evals(self, metric: str) -> list[tuple[int, float]]:
+        page = self.page(metric)
+        return [] if page is None else [(point.step, point.score) for point in page.points]
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        """Save records by the name of their checkpoint."""
+        found = (json.loads(p.read_text()) for p in (self.out / ".evalstop" / "saves").glob("*.json"))
+        return {record["name"]: record for record in found}
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to what the container runs."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def end(self) -> int:
+        """Wait for its end and return the exit code."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """End whatever is left of it, as kubelet does after the grace period.
+
+        torchrun's ranks are sessions of their own: they are known by their environment.
+        """
+        mark = f"RUN_DIRS={self.folder / 'run'}".encode()
+        for entry in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if mark in entry.read_bytes().split(b"\0"):
+                    os.kill(int(entry.parent.name), signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
