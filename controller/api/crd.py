@@ -193,6 +193,9 @@ def _convert(node: Json, defs: Mapping[str, Json], where: str, open_refs: tuple[
     if node.get("default", ...) is None:
         del node["default"]
     if "anyOf" in node:
+        if node.get("x-kubernetes-int-or-string"):
+            del node["anyOf"]  # the marker says it; the bounds of both are the CEL rule's
+            return {key: value for key, value in node.items() if key not in _DROPPED}
         branches = [b for b in node.pop("anyOf") if b.get("type") != "null"]
         if len(branches) != 1:
             raise TypeError(f"{where}: a union of types has no structural form, make it a union of members")

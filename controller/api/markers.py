@@ -75,6 +75,7 @@ EPOCHS_GROW: Extra = rule(
 ATOMIC: Extra = {"x-kubernetes-list-type": "atomic"}
 SET: Extra = {"x-kubernetes-list-type": "set"}
 PRESERVE_UNKNOWN: Extra = {"x-kubernetes-preserve-unknown-fields": True}
+INT_OR_STRING: Extra = {"x-kubernetes-int-or-string": True}
 INT32: Extra = {"format": "int32"}
 INT64: Extra = {"format": "int64"}
 TIME: Extra = {"format": "date-time"}

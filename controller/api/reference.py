@@ -64,7 +64,7 @@ def _fields(node: Json, path: str) -> Iterator[tuple[str, Json, bool]]:
     for name, child in node.get("properties", {}).items():
         here = f"{path}.{name}"
         yield here, child, name in node.get("required", ())
-        if child["type"] == "array":
+        if child.get("type") == "array":
             yield from _fields(child["items"], f"{here}[]")
         else:
             yield from _fields(child, here)
@@ -77,6 +77,8 @@ def _row(path: str, node: Json, required: bool) -> str:
 
 
 def _type(node: Json) -> str:
+    if node.get("x-kubernetes-int-or-string"):
+        return "integer or string"
     if node["type"] == "array":
         inner = _type(node["items"])
         keys = node.get("x-kubernetes-list-map-keys")
@@ -99,6 +101,8 @@ def _bounds(node: Json) -> str:
             )
     if _is_union(node):
         parts.append("exactly one member")
+    elif node.get("x-kubernetes-int-or-string"):
+        parts += [_words(rule).partition(", expected ")[2] for rule in node["x-kubernetes-validations"]]
     elif node["type"] == "string":
         parts += [_limit(rule) for rule in node.get("x-kubernetes-validations", ())]
     return "; ".join(parts)

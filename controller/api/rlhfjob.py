@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from controller import names
 from controller.api import markers, rule_unions
@@ -26,7 +26,17 @@ from controller.api.base import (
 from controller.api.schema import status_of
 from controller.api.status import JobStatus
 from controller.api.storage import Checkpoints
-from controller.policy.job import GUARDS_MAX, Direction, ResumeFrom, RunState
+from controller.policy.job import (
+    ANY_MEMBER,
+    EXPECTED,
+    GUARDS_MAX,
+    INDEX_MAX,
+    LABEL_PATTERN,
+    Direction,
+    ResumeFrom,
+    RunState,
+    Speaker,
+)
 from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, MODIFIERS, RULES
 from controller.policy.types import Mode
 
@@ -172,6 +182,38 @@ class Scrape(Spec):
         )
     )
 
+    speaker: Annotated[
+        int | str,
+        Field(
+            json_schema_extra=markers.INT_OR_STRING
+            | markers.cel(
+                markers.rule(
+                    f"type(self) == int ? (self >= 0 && self <= {INDEX_MAX}) : "
+                    f"(self == '{ANY_MEMBER}' || self.matches('{LABEL_PATTERN}'))",
+                    f"speaker is %s, {EXPECTED}",
+                    "self",
+                )
+            )
+        ),
+    ] = Field(
+        default=ANY_MEMBER,
+        description="Which pod of the gang is read: its completion index, or a label as key=value that only "
+        "this pod has, which is read whatever it says of itself. Any: pods are asked in turn, each at most "
+        "once per interval, until one answers with this run's uid and attempt; while it answers no other is "
+        "asked.",
+    )
+
+    @field_validator("speaker", mode="before")
+    @classmethod
+    def _is_speaker(cls, value: object) -> object:
+        Speaker.parse(value)
+        return value
+
+    @property
+    def speaks(self) -> Speaker:
+        """Which pod is read."""
+        return Speaker.parse(self.speaker)
+
 
 class Resume(Spec):
     """A wish to run on from a checkpoint; carried out once per id, with runState Run."""
@@ -215,7 +257,18 @@ _PROXIES = "self.filter(m, m.role == 'Proxy').size()"
 class RLHFJobSpec(Spec):
     """One RLHF training run."""
 
-    model_config = extra(markers.cel(*rule_unions.warm_up_rules(RULES, MODIFIERS)))
+    model_config = extra(
+        markers.cel(
+            *rule_unions.warm_up_rules(RULES, MODIFIERS),
+            markers.rule(
+                "type(self.scrape.speaker) != int || self.scrape.speaker < self.gang.replicas",
+                "scrape.speaker is %d, gang.replicas %d: expected a completion index below that",
+                "self.scrape.speaker",
+                "self.gang.replicas",
+                path=".scrape.speaker",
+            ),
+        )
+    )
 
     pool: DnsLabel = Field(description="GPUPool whose GPUs it waits for.")
     priority: Annotated[
@@ -291,6 +344,16 @@ class RLHFJobSpec(Spec):
                 raise ValueError(f"metrics: at most {most} of role {role}, found {found}")
         if len({m.name for m in self.metrics}) != len(self.metrics):
             raise ValueError(f"metrics: names must differ, found {[m.name for m in self.metrics]}")
+        return self
+
+    @model_validator(mode="after")
+    def _speaker_fits(self) -> RLHFJobSpec:
+        index = self.scrape.speaks.index
+        if index is not None and index >= self.gang.replicas:
+            raise ValueError(
+                f"scrape.speaker is {index}, gang.replicas {self.gang.replicas}: expected a completion index "
+                "below that"
+            )
         return self
 
     @property

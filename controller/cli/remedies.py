@@ -20,6 +20,8 @@ CURES = {
     "Unreachable": "evalstop doctor{job} reads the trainer's metrics through the API server",
     "Timeout": "evalstop doctor{job} reads the trainer's metrics through the API server",
     "NotPrometheus": "evalstop doctor{job} shows what the page lacks (docs/use/trainer-contract.md)",
+    "NoSpeaker": "have the trainer's client export rlhf_run_info, or set spec.scrape.speaker to who speaks",
+    "SeveralSpeakers": "let one process report (docs/use/trainer-contract.md), or set spec.scrape.speaker",
     "RefusedAddress": "EVALSTOP_SCRAPE_ADDRESSES of the operator decides which pod addresses are read",
     "MetricMissing": "correct spec.metrics, or have the trainer export it (docs/use/trainer-contract.md)",
     "NoEvalsYet": "nothing to do until its first eval; evalstop doctor{job} shows what it exports",

@@ -100,13 +100,14 @@ class ScrapeLoop:
         self._beat = monotonic()
 
     def put(self, key: JobKey, target: Target) -> None:
-        """Scrape this target from now on; another pod in a key's place is scraped at once."""
+        """Scrape this target from now on; another pod in a key's place is scraped at once, and so is a gang
+        whose pods are others. A speaker that moved within its gang was found by a scrape."""
         known = self._targets.get(key)
         if known == target:
             return
         self._targets[key] = target
         self._schedule.put(key, target.interval, self._now())
-        if known is not None and (known.ip, known.port) != (target.ip, target.port):
+        if known is not None and _asked(known) != _asked(target):
             self._schedule.hasten(key, self._now())
         self._wake.set()
 
@@ -253,6 +254,11 @@ def _less(counter: Counter[K], key: K) -> None:
     counter[key] -= 1
     if not counter[key]:
         del counter[key]
+
+
+def _asked(target: Target) -> object:
+    """Return who is asked, whoever of them is asked first."""
+    return (target.gang, target.port) if target.gang is not None else (target.ip, target.port)
 
 
 _CROWDED = "read late: the scrapes that its namespace may have at the same time are taken by slow answers"

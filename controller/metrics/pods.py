@@ -1,7 +1,7 @@
-"""Which pod speaks for a job, and on which port. Pure functions on Kubernetes objects as dictionaries.
+"""Which pods may speak for a job, and on which port. Pure functions on Kubernetes objects as dictionaries.
 
-Only completion index 0 speaks for its job, and only a pod that the job's own child workload controls is
-listened to: a label alone could be set by anybody who may create pods in the namespace.
+Only pods that the job's own child workload controls are listened to: a label alone could be set by anybody
+who may create pods in the namespace. Which of them does speak is `policy.job.speaker`'s to say.
 """
 
 from __future__ import annotations
@@ -10,50 +10,64 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controller import names
-from controller.objects import completion_index, controller_uid, is_terminal
+from controller.objects import completion_index, controller_uid, is_terminal, mapping
+from controller.policy.job import Member
 
 KubeObject = Mapping[str, Any]
 
 
-def pick_pod(
-    pods: Iterable[KubeObject], workload: KubeObject | None, job_uid: str | None
-) -> KubeObject | None:
-    """Return the pod to scrape for an RLHFJob: index 0, with an IP, owned pod -> workload -> RLHFJob by uid.
+def members(pods: Iterable[KubeObject], workload: KubeObject | None, job_uid: str | None) -> list[KubeObject]:
+    """Return the pods of an RLHFJob's gang that could be scraped, one for each completion index, in order.
+
+    Each has an IP, has not ended, and is owned pod -> workload -> RLHFJob by uid. Of several with one index
+    it is the newest, one that is not being deleted first. Pods of a Job that is not indexed have index 0.
 
     Args:
         pods: candidates; what does not belong to the job is passed over.
         workload: the child as last seen.
         job_uid: uid of the RLHFJob; None where ``spec.workload.ref`` names the workload, which then is not
             owned by the RLHFJob but chosen by its author.
-
-    Returns:
-        The newest such pod, one that is not being deleted first. None: nothing to scrape now.
     """
     if workload is None or (job_uid is not None and controller_uid(workload) != job_uid):
-        return None
+        return []
     workload_uid = workload.get("metadata", {}).get("uid")
     namespace = workload.get("metadata", {}).get("namespace")
 
-    def speaks(pod: KubeObject) -> bool:
+    def usable(pod: KubeObject) -> bool:
         status = pod.get("status") or {}
         return (
             workload_uid is not None
             and controller_uid(pod) == workload_uid
             and pod.get("metadata", {}).get("namespace") == namespace
-            and not completion_index(pod)  # of a Job that is not indexed, any
             and bool(status.get("podIP"))
             and not is_terminal(pod)
         )
 
-    def freshness(pod: KubeObject) -> tuple[bool, str, str]:
-        metadata = pod["metadata"]
-        return (
-            metadata.get("deletionTimestamp") is None,
-            str(metadata.get("creationTimestamp", "")),
-            str(metadata.get("name", "")),
-        )
+    newest: dict[int, KubeObject] = {}
+    for pod in sorted(filter(usable, pods), key=_freshness):
+        newest[completion_index(pod) or 0] = pod
+    return [newest[index] for index in sorted(newest)]
 
-    return max(filter(speaks, pods), key=freshness, default=None)
+
+def _freshness(pod: KubeObject) -> tuple[bool, str, str]:
+    metadata = pod["metadata"]
+    return (
+        metadata.get("deletionTimestamp") is None,
+        str(metadata.get("creationTimestamp", "")),
+        str(metadata.get("name", "")),
+    )
+
+
+def member(pod: KubeObject) -> Member:
+    """Return one of `members` as it is chosen from."""
+    metadata = mapping(pod.get("metadata"))
+    return Member(
+        str(metadata.get("uid", "")),
+        str(metadata.get("name", "")),
+        completion_index(pod) or 0,
+        metadata.get("deletionTimestamp") is not None,
+        {str(key): str(value) for key, value in mapping(metadata.get("labels")).items()},
+    )
 
 
 def metrics_port(pod: KubeObject, port: int | None = None) -> int | None:

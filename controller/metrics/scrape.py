@@ -18,7 +18,7 @@ from yarl import URL
 from controller.metrics.address import AddressPolicy
 from controller.metrics.fetch import Caps, fetch
 from controller.metrics.parse import DEFAULT_LIMITS, Evals, Limits, MetricsError, read
-from controller.policy.job import ScrapeOutcome, ScrapeView
+from controller.policy.job import Gang, ScrapeOutcome, ScrapeView
 from controller.policy.types import JobKey
 from controller.untrusted_text import printable
 
@@ -30,8 +30,9 @@ class Target:
     """What to scrape, and how often: the pod's ``status.podIP``, every ``interval`` s, one Primary metric.
 
     ``others`` are the spec's further metrics whose evals are wanted. ``path`` may carry a query.
-    ``pod`` is the pod's uid, ``pod_created`` (s) when it was made: a page is known by the pod that was asked.
-    ``job`` is the job that the pod speaks for.
+    ``pod`` is the pod's uid, ``pod_created`` (s) when it was made, ``member`` its completion index: a page is
+    known by the pod that was asked. ``job`` is the job that the pod speaks for. ``gang``: the pod is only
+    whom to ask first, and others of its gang may speak (`gang.GangScraper`).
 
     Raises:
         ValueError: port or path cannot be part of an address.
@@ -45,7 +46,9 @@ class Target:
     others: tuple[str, ...] = ()
     pod: str = ""
     pod_created: float = 0.0
+    member: int = 0
     job: JobKey = ""
+    gang: Gang | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.port < 65536:
@@ -131,4 +134,6 @@ class Scraper:
         self._known.move_to_end(target)
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        return dataclasses.replace(view, at=at, pod=target.pod, pod_created=target.pod_created)
+        return dataclasses.replace(
+            view, at=at, pod=target.pod, pod_created=target.pod_created, member=target.member
+        )

@@ -30,7 +30,7 @@ from controller.kube.packed import Key, Stored
 from controller.kube.resources import BY_KOPF, GPUPOOLS, RLHFJOBS, Resource
 from controller.kube.trim import Object
 from controller.kube.versioned import Stale
-from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
+from controller.metrics import AddressPolicy, GangScraper, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
 from controller.operator import handlers
 from controller.operator.process.clock import Advance, ServerClock
@@ -271,15 +271,16 @@ class Engine:
             addresses = AddressPolicy.parse(self._settings.scrape_addresses)
             timeout, last = self._settings.scrape_timeout, self.cluster.last_scrape
             scrape = Scraper(addresses, timeout=timeout, wall=self._clock, last=last).scrape
+        gangs = GangScraper(scrape, self.targets.members)
         loop = ScrapeLoop(
-            scrape,
+            gangs.scrape,
             self.targets.deliver,
             concurrency=self._settings.scrape_concurrency,
             per_namespace=self._settings.scrape_namespace_concurrency,
             grain=GRAIN,
         )
         self.scrapes = loop
-        self.targets.connect(loop)
+        self.targets.connect(loop, gangs)
         self._watch_scrapes(loop)
         return loop
 

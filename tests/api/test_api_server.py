@@ -32,7 +32,7 @@ def test_a_valid_job_is_accepted_and_filled_in(installed: Plane, namespace: str)
     spec = installed.client().post(jobs(namespace), bare)["spec"]
     assert {"k": 3, "minDelta": "0.0"}.items() <= spec["stopRule"]["kDeclines"].items()
     assert spec["metrics"] == [{"name": "gold_reward", "direction": "Maximize", "role": "Primary"}]
-    assert spec["scrape"] == {"path": "/metrics", "intervalSeconds": 15}
+    assert spec["scrape"] == {"path": "/metrics", "intervalSeconds": 15, "speaker": "Any"}
     assert (spec["mode"], spec["runState"], spec["priority"]) == ("Enforce", "Run", 0)
     assert spec["checkpoints"]["retention"] == {"volumeClaim": {"claimName": "kept", "path": "/"}}
     assert (spec["checkpoints"]["keep"], spec["checkpoints"]["maxStepLag"]) == ("Best", 0)
@@ -43,6 +43,12 @@ def test_the_server_and_the_models_fill_in_the_same(installed: Plane, namespace:
     filled = installed.client().post(jobs(namespace), job(namespace))
     filled["metadata"] = {"name": "run", "namespace": "team"}
     assert desired(filled, pool()) == desired(JOB, pool())
+
+
+@pytest.mark.parametrize("speaker", ["Any", 0, "role=learner", "app.kubernetes.io/component=head"])
+def test_who_speaks_is_any_an_index_or_a_label(installed: Plane, namespace: str, speaker: Any) -> None:
+    stored = installed.client().post(jobs(namespace), job(namespace, "spec.scrape", {"speaker": speaker}))
+    assert stored["spec"]["scrape"]["speaker"] == speaker
 
 
 def test_a_template_keeps_fields_nobody_here_knows(installed: Plane, namespace: str) -> None:
@@ -131,6 +137,12 @@ REFUSED: list[tuple[str, Any, list[str]]] = [
         "Up",
         ["spec.metrics[0].direction: Unsupported value", '"Maximize", "Minimize"'],
     ),
+    ("spec.scrape.speaker", 2, ["scrape.speaker is 2, gang.replicas 1: expected a completion index below"]),
+    *(
+        ("spec.scrape.speaker", value, [f"speaker is {value}, expected Any, a completion index (a number"])
+        for value in (-1, 1024, "any", "0", "role", "role=", "a=b,c=d", "a=" + "b" * 64)
+    ),
+    ("spec.scrape.speaker", True, ["spec.scrape.speaker", "must be of type integer,string"]),
     ("spec.mode", True, ["spec.mode", "must be of type string"]),
     ("spec.mode", "On", ["spec.mode: Unsupported value", '"Enforce", "Shadow", "Off"']),
     ("spec.gang.replicas", 0, ["spec.gang.replicas: Invalid value: 0", "greater than or equal to 1"]),

@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.bench import (
+    bench_checkpoints,
     bench_extender,
     bench_fleet,
     bench_gangs,
@@ -29,6 +30,7 @@ from tests.bench import (
 from tests.bench.rows import Row, show, write
 
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
+    "checkpoints": bench_checkpoints.run,
     "scrape": bench_scrape.run,
     "sim": bench_sim_speed.run,
     "handover": bench_handover.run,

@@ -28,6 +28,7 @@ from controller.cli.doctor.pods import trouble
 from controller.cli.main import app
 from controller.cli.terminal import Terminal
 from controller.kube.errors import Refused
+from controller.policy.job import Member
 from controller.policy.job import conditions as c
 from controller.policy.job.record import InFlight, Operation
 from deploy.local.plane import Plane
@@ -216,6 +217,55 @@ def test_a_page_that_the_api_server_does_not_ask_for_is_not_the_trainers_fault(
     assert found.level is level
     assert said in found.text
     assert bool(found.cure) == (level is not Level.OK)
+
+
+class Pages:
+    """An API server that passes on the pages of pods, by their names; others refuse."""
+
+    def __init__(self, pages: dict[str, bytes]) -> None:
+        self.pages, self.asked = pages, list[str]()
+
+    async def raw(self, method: str, path: str) -> bytes:
+        name = path.partition("/pods/")[2].partition(":")[0]
+        self.asked.append(name)
+        if name not in self.pages:
+            raise Refused(503, "ServiceUnavailable", "connection refused")
+        return self.pages[name]
+
+
+OTHER = GOOD.replace(b"9f2c41d0", b"77777777")  # of another process
+MUTE = GOOD.partition(b"\n")[2]  # without rlhf_run_info
+
+
+@pytest.mark.parametrize(
+    ("speaker", "pages", "asked", "level", "said"),
+    [
+        ("Any", {"run-1": GOOD}, 3, Level.OK, "run-1 (index 1), of 3 that were asked"),
+        ("Any", {"run-0": GOOD, "run-2": OTHER}, 3, Level.WRONG, "SeveralSpeakers: pods run-0 (index 0) and"),
+        ("Any", {"run-1": MUTE}, 3, Level.WRONG, "NoSpeaker: the page of pod run-1 does not say whose it is"),
+        ("Any", {}, 3, Level.WRONG, "run-0:9400/metrics does not answer"),
+        (2, {"run-2": GOOD}, 1, Level.OK, "evals of 'gold_reward' on the page"),
+        (2, {"run-0": GOOD}, 1, Level.WRONG, "run-2:9400/metrics does not answer"),
+        ("role=head", {"run-1": GOOD}, 1, Level.OK, "evals of 'gold_reward' on the page"),
+        ("role=tail", {}, 0, Level.WRONG, "no pod with label role=tail has an address yet"),
+    ],
+)
+def test_who_speaks_is_found_as_the_operator_finds_it(
+    speaker: Any, pages: dict[str, bytes], asked: int, level: Level, said: str
+) -> None:
+    whole = w.whole("run", w.running())
+    whole["spec"]["scrape"] = {"speaker": speaker, "port": 9400}
+    members = [Member(f"uid-{i}", f"run-{i}", i, labels={"role": "head"} if i == 1 else {}) for i in range(3)]
+    pods = {m.pod: (m, {"metadata": {"name": m.name}, "status": {}}) for m in members}
+    api = Pages(pages)
+
+    async def look() -> list[Finding]:
+        return [found async for found in checks._pages(api, job_view.read(whole), pods)]  # type: ignore[arg-type]
+
+    found = asyncio.run(look())
+    assert len(api.asked) == asked
+    assert any(f.level is level and said in f.text for f in found), found
+    assert all(f.cure for f in found if f.level is Level.WRONG)
 
 
 def test_each_reason_that_the_operator_writes_has_a_cure_or_needs_nobody() -> None:

@@ -1,4 +1,4 @@
-"""Which pod speaks for a job."""
+"""Which pods may speak for a job."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.metrics import metrics_port, pick_pod
+from controller.metrics import member, members, metrics_port
+from controller.policy.job import Member
 
 JOB_UID, WORKLOAD_UID = "rlhfjob-1", "job-1"
 
@@ -37,13 +38,19 @@ def pod(
     }
 
 
-def test_the_owned_pod_with_index_0_is_picked() -> None:
+def test_each_index_has_one_in_order() -> None:
     pods = [pod("one", index="1"), pod("zero"), pod("ten", index="10")]
-    assert pick_pod(pods, workload(), JOB_UID) is pods[1]
+    assert members(pods, workload(), JOB_UID) == [pods[1], pods[0], pods[2]]
+
+
+def test_a_pod_as_it_is_chosen_from() -> None:
+    labels = {"batch.kubernetes.io/job-completion-index": "3", "role": "learner"}
+    leaving = pod("run-3", uid="u-3", labels=labels, deletionTimestamp="2026-01-01T00:01:00Z")
+    assert member(leaving) == Member("u-3", "run-3", 3, True, labels)
+    assert member(pod("run", index=None)) == Member("", "run", 0, False, {})
 
 
 REFUSED = [
-    pytest.param(pod(index="1"), id="another index"),
     pytest.param(pod(ip=""), id="no IP yet"),
     pytest.param(pod(phase="Succeeded"), id="succeeded"),
     pytest.param(pod(phase="Failed"), id="failed"),
@@ -61,35 +68,33 @@ REFUSED = [
 
 @pytest.mark.parametrize("candidate", REFUSED)
 def test_other_pods_are_not_listened_to(candidate: dict[str, Any]) -> None:
-    assert pick_pod([candidate], workload(), JOB_UID) is None
+    assert members([candidate], workload(), JOB_UID) == []
 
 
 def test_a_workload_that_is_not_the_rlhfjobs_has_no_voice() -> None:
-    assert pick_pod([pod()], None, JOB_UID) is None
-    assert pick_pod([pod()], workload(ownerReferences=[owner("rlhfjob-2")]), JOB_UID) is None
-    assert pick_pod([pod()], workload(ownerReferences=[]), JOB_UID) is None
-    assert pick_pod([pod(ownerReferences=[{"controller": True}])], workload(uid=None), JOB_UID) is None
+    assert members([pod()], None, JOB_UID) == []
+    assert members([pod()], workload(ownerReferences=[owner("rlhfjob-2")]), JOB_UID) == []
+    assert members([pod()], workload(ownerReferences=[]), JOB_UID) == []
+    assert members([pod(ownerReferences=[{"controller": True}])], workload(uid=None), JOB_UID) == []
 
 
 def test_a_referenced_workload_is_not_owned_by_the_rlhfjob() -> None:
-    assert pick_pod([pod()], workload(ownerReferences=[]), None) is not None
+    assert len(members([pod()], workload(ownerReferences=[]), None)) == 1
 
 
 def test_the_annotation_and_a_job_without_indices_count_as_index_0() -> None:
     annotated = pod(index=None, annotations={"batch.kubernetes.io/job-completion-index": "1"})
-    assert pick_pod([annotated], workload(), JOB_UID) is None
-    assert pick_pod([pod(index=None)], workload(), JOB_UID) is not None
+    assert [member(p).index for p in members([annotated, pod(index=None)], workload(), JOB_UID)] == [0, 1]
 
 
 @given(st.permutations(range(3)))
-def test_the_replacement_is_picked_whatever_the_order(order: list[int]) -> None:
+def test_of_one_index_the_replacement_is_picked_whatever_the_order(order: list[int]) -> None:
     pods = [
         pod("leaving", creationTimestamp="2026-01-01T00:00:09Z", deletionTimestamp="2026-01-01T00:01:00Z"),
         pod("old", creationTimestamp="2026-01-01T00:00:01Z"),
         pod("new", creationTimestamp="2026-01-01T00:00:05Z"),
     ]
-    picked = pick_pod([pods[i] for i in order], workload(), JOB_UID)
-    assert picked is not None
+    (picked,) = members([pods[i] for i in order], workload(), JOB_UID)
     assert picked["metadata"]["name"] == "new"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
-from controller.metrics import Target
+from controller.metrics import GangScraper, Target
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks
 from controller.operator.reconcile.passes import Partly
@@ -196,7 +196,7 @@ def test_a_job_whose_pool_is_edited_or_deleted_is_followed_and_its_evals_are_tak
 ) -> None:
     # row 9
     plans, loop, targets = PlanCache(world, Metrics(), lambda: 1.9e9), Loop(), ScrapeTargets(world, Metrics())
-    targets.connect(loop)  # type: ignore[arg-type]
+    targets.connect(loop, GangScraper(asyncio.sleep, targets.members))  # type: ignore[arg-type]
     if edit is None:
         world.cache.drop(GPUPOOLS, pool(20))
     else:

@@ -253,7 +253,9 @@ class Rig:
                     engine.scrapes.hasten(f"{self.namespace}/{name}")
 
     async def _scrape(self, target: Target) -> ScrapeView:
-        """Every pod has the same address; the port tells which job is meant."""
+        """Every pod has the same address; the port tells which job is meant. Of a gang the first speaks."""
+        if target.member:
+            return ScrapeView(ScrapeOutcome.UNREACHABLE, "a follower: nobody listens", at=time.time())
         name = next(job for job, port in self.ports.items() if port == target.port)
         if name in self.outcome:
             return await self._as_its_page(name, self.outcome[name])

@@ -155,6 +155,13 @@ def test_one_process_of_a_job_speaks(environ: dict[str, str], speaks: bool) -> N
     assert speaks_for_the_job(environ) is speaks
 
 
+def test_a_driver_reports_in_whichever_pod_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EVALSTOP_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "3")
+    assert Run("gold", driver=True, signals=False).client.speaks
+    assert not Run("gold", signals=False).client.speaks
+
+
 class FakeTorch:
     """What `TorchRanks` uses of torch, of a world of two whose other rank always gives 7 and "there"."""
 

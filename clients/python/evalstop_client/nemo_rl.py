@@ -80,9 +80,9 @@ def watch(metric: str, run: Run | None = None) -> Run:
 
     Args:
         metric: ``validation/`` and the name that the validation gives it, as in ``validation/accuracy``.
-        run: default: ``Run(metric)``.
+        run: default: ``Run(metric, driver=True)``.
     """
-    made = run if run is not None else Run(metric)
+    made = run if run is not None else Run(metric, driver=True)
     with made.guarded("following NeMo-RL"):
         from nemo_rl.utils.checkpoint import CheckpointManager
         from nemo_rl.utils.logger import Logger

@@ -39,7 +39,9 @@ class EvalStop:
 
     def __init__(self, run: Run | None = None) -> None:
         # Ray sends its workers no SIGTERM of the pod's: the pod's own process gets it.
-        self.run = run if run is not None else Run(os.environ.get(METRIC) or "unnamed", signals=False)
+        self.run = (
+            run if run is not None else Run(os.environ.get(METRIC) or "unnamed", driver=True, signals=False)
+        )
         self._begun = False
         self._settings = OneStep()
 

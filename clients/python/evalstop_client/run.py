@@ -56,6 +56,8 @@ class Run:
         metric: what the run is judged by, as ``spec.metrics[].name`` has it.
         client: the contract's client; default: made from the pod's environment.
         ranks: how the processes agree; default: by ``torch.distributed``, if it is in use.
+        driver: this process drives the training alone, and its workers make no `Run` (Ray): it reports for
+            the job in whichever pod it is.
         signals: whether SIGTERM is waited for (it ends the run after the step, with a checkpoint).
         stop_grace: s that a run which was asked to stop stays up until SIGTERM comes.
     """
@@ -66,11 +68,12 @@ class Run:
         client: EvalStopClient | None = None,
         *,
         ranks: ranks_of.Ranks | None = None,
+        driver: bool = False,
         signals: bool = True,
         stop_grace: float = STOP_GRACE,
     ) -> None:
         self.metric = metric
-        self.client = client if client is not None else EvalStopClient()
+        self.client = client if client is not None else EvalStopClient(speaks=driver or None)
         self.leaving = False  # SIGTERM has come, to this rank or to another
         self.stopped = False  # the operator has asked for the end of the training
         self._ranks = ranks

@@ -40,7 +40,7 @@ class EvalStop:
         self._config = config
         metric = _setting(config, SETTING)
         # Ray sends its workers no SIGTERM of the pod's: the pod's own process gets it.
-        self.run = run if run is not None else Run(metric or "unnamed", signals=False)
+        self.run = run if run is not None else Run(metric or "unnamed", driver=True, signals=False)
         self._trainer: Any = None
         self._begun = False
         self._settings = OneStep()

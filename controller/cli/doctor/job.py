@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from controller import names
@@ -14,15 +15,31 @@ from controller.cli.job_view import Reading
 from controller.cli.remedies import asks, cure, trains
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import CLAIMS, EVENTS, JOBS, PODS
-from controller.metrics import MetricsError, metrics_port, parse, pick_pod
+from controller.metrics import MetricsError, member, members, metrics_port, parse
 from controller.metrics.samples import DEFAULT_LIMITS
-from controller.policy.job import ACCEPTED, METRICS, ScrapeView, is_eval, lives
+from controller.policy.job import (
+    ACCEPTED,
+    ANY,
+    ANY_MEMBER,
+    METRICS,
+    Gang,
+    Member,
+    ScrapeOutcome,
+    ScrapeView,
+    Speaker,
+    SpeakerSearch,
+    candidates,
+    first_asked,
+    is_eval,
+    lives,
+)
 from controller.policy.stopping import MODIFIERS, RULES
 
 Object = dict[str, Any]
 
 CONTRACT = "docs/use/trainer-contract.md; a client for trainers: docs/use/trainers.md"
 RUNNING = ("Running", "Declining", "Demoted", "Starting")
+MEMBERS_ASKED = 32  # of a gang: each is a request through the API server
 PROXY_REFUSES = "BadRequest"  # of a Status: the API server's own answer, a trainer gives none
 EXPIRES = "ttlSecondsAfterFinished"  # named where a workload would be gone before its end was seen
 _FINE_WHILE_FALSE = frozenset({"Running", "Admitted", "QualityDeclining", "Demoted", "TerminationTarget"})
@@ -104,16 +121,27 @@ async def metrics(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     found, _ = await api.list(PODS, job.namespace, labels=f"{names.LABEL_JOB}={job.name}")
     ref = (job.spec.get("workload") or {}).get("ref")
     workload = await _workload(api, job, ref)
-    pod = pick_pod(found, workload, None if ref else str(job.obj["metadata"].get("uid")))
-    if pod is None:
-        yield wrong(
-            "metrics",
-            "no pod of index 0 with an address, owned by its workload",
-            f"kubectl get pods{job.flags()} -l {names.LABEL_JOB}={job.name} -o wide",
-        )
-        return
+    theirs = members(found, workload, None if ref else str(job.obj["metadata"].get("uid")))
+    async for finding in _pages(api, job, {one.pod: (one, pod) for pod in theirs for one in [member(pod)]}):
+        yield finding
+
+
+async def _pages(
+    api: CallerApi, job: Reading, pods: Mapping[str, tuple[Member, Mapping[str, Any]]]
+) -> AsyncIterator[Finding]:
+    """Yield who of these pods speaks for the job, found as the operator finds it, and what its page lacks."""
     asked = job.spec.get("scrape") or {}
-    port, path = metrics_port(pod, asked.get("port")), str(asked.get("path") or "/metrics")
+    speaker = Speaker.parse(asked.get("speaker", ANY_MEMBER))
+    there = candidates(speaker, [one for one, _ in pods.values()])
+    if isinstance(there, ScrapeView):
+        mend = f"kubectl get pods{job.flags()} -l {names.LABEL_JOB}={job.name} -o wide --show-labels"
+        yield wrong("metrics", f"{there.message}; its pods are those that its workload owns", mend)
+        return
+    first = first_asked(job.record.lives, there)
+    there = (first, *(m for m in there if m != first))[:MEMBERS_ASKED]
+    if speaker != ANY or len(there) == 1:
+        there = (first,)
+    port, path = metrics_port(pods[first.pod][1], asked.get("port")), str(asked.get("path") or "/metrics")
     if port is None:
         yield wrong(
             "metrics",
@@ -121,14 +149,50 @@ async def metrics(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
             f"set spec.scrape.port: kubectl edit rlhfjob {job.name}{job.flags()}",
         )
         return
-    name = pod["metadata"]["name"]
-    try:
-        body = await api.raw("GET", f"/api/v1/namespaces/{job.namespace}/pods/{name}:{port}/proxy{path}")
-    except ApiError as error:
-        yield _unread(job, pod, port, path, error)
+    read: dict[str, bytes | ApiError] = {}
+    for one in there:
+        url = f"/api/v1/namespaces/{job.namespace}/pods/{one.name}:{port}/proxy{path}"
+        try:
+            read[one.pod] = await api.raw("GET", url)
+        except ApiError as error:
+            read[one.pod] = error
+    chosen = first
+    if len(there) > 1:
+        view, chosen = _speaking(job, there, read)
+        if view.outcome in (ScrapeOutcome.SEVERAL_SPEAKERS, ScrapeOutcome.NO_SPEAKER):
+            yield wrong("metrics", f"{view.outcome}: {view.message}", cure(job, view.outcome, examining=True))
+            return
+        if view.outcome is ScrapeOutcome.OK:
+            yield ok("speaker", f"{chosen.name} (index {chosen.index}), of {len(there)} that were asked")
+    body = read[chosen.pod]
+    if isinstance(body, ApiError):
+        yield _unread(job, pods[chosen.pod][1], port, path, body)
         return
-    for finding in examined(job, body):
-        yield finding
+    for found in examined(job, body):
+        yield found
+
+
+def _speaking(
+    job: Reading, there: Sequence[Member], read: Mapping[str, bytes | ApiError]
+) -> tuple[ScrapeView, Member]:
+    """Return what the operator would make of these pages, and whose it would read."""
+    admission = job.record.admission
+    number = admission.number if admission is not None else job.record.attempt
+    search = SpeakerSearch(Gang(str(job.obj["metadata"].get("uid")), number, 0))
+    while (one := search.next_asked(there, there[0], 1.0, 0.0)) is not None:
+        search.hear(one, _view(job, one, read[one.pod]), 0.0)
+    view = search.outcome(there, there[0], 0.0)
+    return view, next((m for m in there if m.pod == view.pod), there[0])
+
+
+def _view(job: Reading, one: Member, body: bytes | ApiError) -> ScrapeView:
+    """Return a page as a scrape would give it."""
+    if isinstance(body, ApiError):
+        return ScrapeView(ScrapeOutcome.UNREACHABLE, body.message, pod=one.pod)
+    try:
+        return replace(parse(body, str(job.metric.get("name"))), pod=one.pod)
+    except MetricsError as error:
+        return ScrapeView(error.outcome, error.message, pod=one.pod)
 
 
 async def _workload(api: CallerApi, job: Reading, ref: Mapping[str, Any] | None) -> Object | None:

@@ -1,15 +1,26 @@
-"""Which pod of each job is scraped, kept up to date with the cluster; it also takes in the results."""
+"""Which pods of each job are scraped, kept up to date with the cluster; it also takes in the results."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from controller import workloads
 from controller.api import convert
 from controller.api.rlhfjob import RLHFJob
-from controller.metrics import ScrapeLoop, Target, metrics_port, pick_pod
+from controller.metrics import GangScraper, GangTarget, ScrapeLoop, Target, member, members, metrics_port
+from controller.objects import Object
 from controller.operator.process.metrics import Metrics
-from controller.operator.state.cluster import ClusterState, JobSnapshot
+from controller.operator.state.cluster import ClusterState, JobSnapshot, Unreadable
 from controller.operator.state.ownership import is_ref
-from controller.policy.job import ScrapeOutcome, ScrapeView
+from controller.policy.job import (
+    ANY,
+    Gang,
+    Member,
+    ScrapeOutcome,
+    ScrapeView,
+    candidates,
+    first_asked,
+)
 from controller.policy.types import JobKey, Mode
 
 
@@ -22,10 +33,11 @@ class ScrapeTargets:
     def __init__(self, cluster: ClusterState, metrics: Metrics) -> None:
         self._cluster, self._metrics = cluster, metrics
         self._loop: ScrapeLoop | None = None
+        self._gangs: GangScraper | None = None
         self._awaited: set[JobKey] = set()  # somebody waits for the next scrape, whatever it says
 
-    def connect(self, loop: ScrapeLoop) -> None:
-        self._loop = loop
+    def connect(self, loop: ScrapeLoop, gangs: GangScraper) -> None:
+        self._loop, self._gangs = loop, gangs
 
     def deliver(self, key: JobKey, view: ScrapeView) -> None:
         """Take in the result of a scrape; called by the scrape loop."""
@@ -46,9 +58,11 @@ class ScrapeTargets:
         self._awaited.discard(key)
         if self._loop is not None:
             self._loop.discard(key)
+        if self._gangs is not None:
+            self._gangs.discard(key)
 
     def follow(self, loaded: JobSnapshot) -> None:
-        """Scrape the pod that speaks for this job now, if there is one and it should be."""
+        """Scrape whoever speaks for this job now, if anybody may and should be."""
         record, desired = loaded.record, loaded.desired
         started = record.admission is not None and loaded.observed.workload is not None
         if desired.mode is Mode.OFF or record.finished is not None or not started:
@@ -58,32 +72,73 @@ class ScrapeTargets:
         if not isinstance(job, RLHFJob):
             self.drop(loaded.key)
             return
-        found = self._target(loaded, job)
+        found = self._find(loaded, job)
         if isinstance(found, ScrapeView):
             self.drop(loaded.key)
             self._cluster.scraped(loaded.key, found)
         elif self._loop is not None:
             self._loop.put(loaded.key, found)
 
-    def _target(self, loaded: JobSnapshot, job: RLHFJob) -> Target | ScrapeView:
-        owner = None if is_ref(loaded.obj) else loaded.uid
-        pod = pick_pod(loaded.pods, loaded.child, owner)
-        if pod is None:
-            return ScrapeView(ScrapeOutcome.NO_PODS, "no pod of completion index 0 has an address yet")
-        port = metrics_port(pod, job.spec.scrape.port)
-        if port is None:
-            return ScrapeView(
-                ScrapeOutcome.UNREACHABLE,
-                "spec.scrape.port: not set, and no container of the pod has a port named metrics",
-            )
-        return Target(
-            ip=pod["status"]["podIP"],
-            port=port,
-            metric=job.spec.primary.name,
-            path=job.spec.scrape.path,
-            interval=loaded.desired.scrape_interval,
-            others=tuple(m.name for m in job.spec.metrics if m.name != job.spec.primary.name),
-            pod=str(pod["metadata"].get("uid", "")),
-            pod_created=workloads.pod_view(pod).created,
-            job=loaded.key,
+    def members(self, key: JobKey) -> tuple[GangTarget, ...]:
+        """Return the pods of a job's gang that may be asked now; none where it cannot be read."""
+        try:
+            loaded = self._cluster.load(key)
+        except (convert.StatusError, Unreadable):
+            return ()
+        job = convert.parse_job(loaded.obj) if loaded is not None else None
+        if loaded is None or not isinstance(job, RLHFJob):
+            return ()
+        found = _may_speak(loaded, job)
+        if isinstance(found, ScrapeView):
+            return ()
+        gang = _gang(loaded, found)
+        asked = ((member, _target(loaded, job, member, pod, gang)) for member, pod in found)
+        return tuple(GangTarget(member, target) for member, target in asked if target is not None)
+
+    def _find(self, loaded: JobSnapshot, job: RLHFJob) -> Target | ScrapeView:
+        """Return whom to ask; a view that says why, where nobody can be."""
+        found = _may_speak(loaded, job)
+        if isinstance(found, ScrapeView):
+            return found
+        first = first_asked(loaded.record.lives, [member for member, _ in found])
+        pod = next(pod for member, pod in found if member == first)
+        gang = _gang(loaded, found) if job.spec.scrape.speaks == ANY and loaded.desired.replicas > 1 else None
+        return _target(loaded, job, first, pod, gang) or ScrapeView(
+            ScrapeOutcome.UNREACHABLE,
+            "spec.scrape.port: not set, and no container of the pod has a port named metrics",
         )
+
+
+def _may_speak(loaded: JobSnapshot, job: RLHFJob) -> list[tuple[Member, Object]] | ScrapeView:
+    """Return the pods that may speak, lowest index first, at least one; a view that says why, where none
+    may."""
+    owner = None if is_ref(loaded.obj) else loaded.uid
+    pods = {one.pod: (one, pod) for pod in members(loaded.pods, loaded.child, owner) for one in [member(pod)]}
+    found = candidates(job.spec.scrape.speaks, [one for one, _ in pods.values()])
+    return found if isinstance(found, ScrapeView) else [pods[one.pod] for one in found]
+
+
+def _gang(loaded: JobSnapshot, found: Sequence[tuple[Member, Object]]) -> Gang:
+    assert loaded.record.admission is not None  # nothing else is followed
+    pods = hash(frozenset((one.pod, one.leaving) for one, _ in found))
+    return Gang(loaded.uid, loaded.record.admission.number, pods)
+
+
+def _target(loaded: JobSnapshot, job: RLHFJob, one: Member, pod: Object, gang: Gang | None) -> Target | None:
+    """Return how to read a pod; None: it is not known on which port."""
+    port = metrics_port(pod, job.spec.scrape.port)
+    if port is None:
+        return None
+    return Target(
+        ip=pod["status"]["podIP"],
+        port=port,
+        metric=job.spec.primary.name,
+        path=job.spec.scrape.path,
+        interval=loaded.desired.scrape_interval,
+        others=tuple(m.name for m in job.spec.metrics if m.name != job.spec.primary.name),
+        pod=one.pod,
+        pod_created=workloads.pod_view(pod).created,
+        member=one.index,
+        job=loaded.key,
+        gang=gang,
+    )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from controller.policy.job.plan import *
     from controller.policy.job.record import *
     from controller.policy.job.service import *
+    from controller.policy.job.speaker import *
     from controller.policy.job.terminating_pods import *
     from controller.policy.job.transfer import *
     from controller.policy.job.types import *
@@ -46,6 +47,10 @@ SHOWS = {
         "RunFile"
     ),
     "service": "attained remaining_seconds seconds",
+    "speaker": (
+        "ANY ANY_MEMBER EXPECTED INDEX_MAX LABEL_PATTERN Gang Member Speaker SpeakerSearch candidates "
+        "first_asked"
+    ),
     "terminating_pods": "STUCK_AFTER",
     "transfer": "STALL",
     "types": (

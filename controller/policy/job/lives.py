@@ -1,8 +1,8 @@
 """Which trainer process a metrics page is of, in which order processes came, and whose checkpoints count.
 
-A life is one trainer process. Its id is opaque: lives of one pod are ordered as they were first seen, pods by
-their creation, and never by a trainer's clock. What another RLHFJob's trainer, an earlier attempt or an
-earlier process says is refused by name: it is no evidence about this run.
+A life is one trainer process. Its id is opaque: lives of one pod are ordered as they were first seen, pods of
+one member by their creation, and never by a trainer's clock. What another RLHFJob's trainer, an earlier
+attempt or an earlier process says is refused by name: it is no evidence about this run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def refusal(record: JobRecord, uid: str, scrape: ScrapeView) -> tuple[str, str] 
     if life is None or newest is None or life == newest.attempt:
         return None
     earlier = any(known.attempt == life for known in record.lives)
-    older_pod = bool(scrape.pod) and scrape.pod != newest.pod and scrape.pod_created < newest.pod_created
+    # Pods of one member come one after another; two members stand side by side, and the speaker may move.
+    elsewhere = None not in (scrape.member, newest.member) and scrape.member != newest.member
+    other_pod = bool(scrape.pod) and scrape.pod != newest.pod and not elsewhere
+    older_pod = other_pod and scrape.pod_created < newest.pod_created
     if earlier or older_pod:
         return (
             "EarlierLife",
@@ -81,7 +84,7 @@ def note(record: JobRecord, scrape: ScrapeView) -> JobRecord:
         return record
     newest = record.lives[-1] if record.lives else None
     if newest is None or newest.attempt != life:
-        new = LifeRecord(life, scrape.pod, scrape.pod_created, scrape.at, scrape.resumed_step)
+        new = LifeRecord(life, scrape.pod, scrape.pod_created, scrape.at, scrape.resumed_step, scrape.member)
         return replace(record, lives=_kept((*record.lives, new)), evals_in_attempt=0)
     if newest.resumed is None and scrape.resumed_step is not None:
         return resumed(record, scrape.resumed_step)

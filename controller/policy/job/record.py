@@ -82,6 +82,7 @@ class LifeRecord:
     resumed: Annotated[
         Step | None, "Step it started from, 0: afresh; absent: it has not said so, and has no eval yet."
     ] = None
+    member: Annotated[Count | None, "Completion index of its pod, which is asked first from then on."] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,8 @@ class ScrapeOutcome(StrEnum):
     TOO_LARGE = "PageTooLarge"  # not the gang: that is TooLarge
     NOT_PROMETHEUS = "NotPrometheus"
     REFUSED_ADDRESS = "RefusedAddress"  # the pod's IP is of a class the settings do not allow to be scraped
+    NO_SPEAKER = "NoSpeaker"  # members of the gang answer, and none says that it is of this run
+    SEVERAL_SPEAKERS = "SeveralSpeakers"  # more than one says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,7 @@ class ScrapeView:
     page: Page | None = None  # None: it does not say whose it is
     pod: str = ""  # uid of the pod that was asked
     pod_created: float = 0.0  # s
+    member: int | None = None  # completion index of that pod; None: not known
 
 
 class Progress(NamedTuple):

@@ -33,7 +33,7 @@ from controller.kube.resources import (
     Resource,
 )
 from controller.kube.trim import trim_or_bare
-from controller.metrics.pods import metrics_port, pick_pod
+from controller.metrics.pods import member, members, metrics_port
 from controller.objects import completion_index, controller_uid
 from controller.operator.state import nodes, ownership, run_configmap
 from controller.operator.state.cluster import ClusterState, Unreadable
@@ -108,8 +108,9 @@ def _pod(data: bytes) -> None:
     completion_index(pod)
     with suppress(StopIteration):
         job = {"metadata": {"uid": owner, "namespace": "alice"}}
-        if (chosen := pick_pod([pod], job, None)) is not None:
+        for chosen in members([pod], job, None):
             metrics_port(chosen)
+            member(chosen)
     nodes.guests([pod], {"node-1"})
     nodes.gpus_by_node([pod])
     nodes.place(pod)

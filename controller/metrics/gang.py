@@ -1,0 +1,89 @@
+"""Asks the members of a gang until it is known who of them speaks; from then on only that one.
+
+Who is asked next, and who is believed, is `policy.job.speaker`'s to say; here they are asked, one after
+another: a gang takes no more than the one slot that its job has in the scrape loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from controller.metrics.scrape import Target
+from controller.policy.job import Member, ScrapeView, SpeakerSearch
+from controller.policy.types import JobKey
+
+TURN = 5.0  # s after which no further member is asked: as long as one page may take that does not come
+
+
+class GangTarget(NamedTuple):
+    """A member of a gang and how to read it."""
+
+    member: Member
+    target: Target
+
+
+class GangScraper:
+    """Scrapes targets, and of a gang whoever speaks.
+
+    Args:
+        scrape: reads one pod; ``Scraper.scrape``.
+        members: the pods of a job's gang that may be asked, as they are now.
+        monotonic: clock, s.
+    """
+
+    def __init__(
+        self,
+        scrape: Callable[[Target], Awaitable[ScrapeView]],
+        members: Callable[[JobKey], Sequence[GangTarget]],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scrape, self._members, self._now = scrape, members, monotonic
+        self._searches: dict[JobKey, SpeakerSearch] = {}
+
+    def discard(self, key: JobKey) -> None:
+        """Forget a job; unknown ones are fine."""
+        self._searches.pop(key, None)
+
+    async def scrape(self, target: Target) -> ScrapeView:
+        """Return what a target's pod says, or of a gang what its speaker says. Never raises for anything the
+        trainer or the network does."""
+        if target.gang is None:
+            return await self._scrape(target)
+        search = self._searches.get(target.job)
+        search = SpeakerSearch(target.gang) if search is None else search.of(target.gang)
+        self._searches[target.job] = search
+        began = self._now()
+        known: tuple[str, ScrapeView] | None = None  # uid of the pod that was asked already, and its answer
+        if search.is_settled(target.pod):
+            known = target.pod, await self._scrape(target)
+            if search.says_on(known[1]):
+                return known[1]
+        there = self._members(target.job)
+        if not there:
+            return known[1] if known is not None else await self._scrape(target)
+        return await self._turn(search, target, there, began, known)
+
+    async def _turn(
+        self,
+        search: SpeakerSearch,
+        target: Target,
+        there: Sequence[GangTarget],
+        began: float,
+        known: tuple[str, ScrapeView] | None,
+    ) -> ScrapeView:
+        """Ask whoever is to be asked in this turn, and return what came of it."""
+        members = [one.member for one in there]
+        targets = {one.member.pod: one.target for one in there}
+        first = next((m for m in members if m.pod == target.pod), members[0])
+        while (asked := search.next_asked(members, first, target.interval, began)) is not None:
+            if known is not None and known[0] == asked.pod:
+                view, known = known[1], None
+            elif self._now() - began < TURN:
+                view = await self._scrape(targets[asked.pod])
+            else:
+                break
+            search.hear(asked, view, began)
+        return search.outcome(members, first, began)
