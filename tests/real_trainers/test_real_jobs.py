@@ -196,7 +196,7 @@ def test_a_preempted_run_saves_makes_room_and_goes_on_where_it_was(cluster: Stag
     mode = {"mode": "Shadow"}  # nothing but the queue stops these
     cluster.apply([job("long", steps=100_000, seconds=86_400, **mode)])
     wait(cluster, "long", "evaluated", lambda s: len(s.get("evals") or ()) >= 3)
-    cluster.apply([job("short", steps=10, seconds=30, **mode)])
+    cluster.apply([job("short", steps=10, seconds=600, **mode)])
     wait(cluster, "short", "complete", lambda s: holds(s, "Completed"))
     again = wait(cluster, "long", "running again", lambda s: s.get("attempt") == 2 and holds(s, "Running"))
     assert again["preemptions"] == 1

@@ -115,6 +115,14 @@ def test_two_ranks_act_in_the_same_step_though_they_hear_three_seconds_apart(tra
     report(f"two ranks, requests 3 s apart: same step {REQUESTS} of {REQUESTS}")
 
 
+def test_what_the_client_costs_a_step_is_printed(trainer: Start) -> None:
+    run = trainer("steps.py", 2)
+    run.start(0)
+    found = run.wait("the figures", lambda: re.search(r"STEP (.*) ms\n", run.said))
+    assert run.end() == 0
+    report(f"client in the loop, two gloo ranks, medians of 1,000 steps: {found.group(1)} ms (goal: 1 ms)")
+
+
 @pytest.mark.parametrize("killed", [False, True], ids=["SIGTERM", "SIGKILL-in-the-grace-period"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ended_in_a_save_the_next_start_goes_on_from_the_newest_whole(
