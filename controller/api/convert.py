@@ -21,6 +21,7 @@ from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, 
 from controller.api.record import field, record, size, status
 from controller.api.rlhfjob import RLHFJob, RLHFJobSpec, Role
 from controller.api.status import PoolStatus
+from controller.api.storage import Layout
 from controller.policy.job import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState
 from controller.policy.params import ParamError
 from controller.policy.pool import Handover
@@ -146,6 +147,7 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
         proxy=next((ProxyMetric(m.name, m.direction) for m in spec.metrics if m.role is Role.PROXY), None),
         mode=cap_mode(spec.mode, (cap or Mode.ENFORCE) if pool is None else pool.spec.mode_cap),
         max_step_lag=spec.checkpoints.max_step_lag,
+        layout="" if spec.checkpoints.layout is Layout.AUTO else str(spec.checkpoints.layout),
         pins=spec.checkpoints.pins,
         run_state=RunState(spec.run_state),
         resume=None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from controller.cli.job_view import Reading
-from controller.policy.job import ACCEPTED, FAILED, METRICS, Condition
+from controller.policy.job import ACCEPTED, FAILED, METRICS, Condition, remedy
 
-# {job} is `` NAME -n NAMESPACE``, {ns} `` -n NAMESPACE``.
+# {job} is `` NAME -n NAMESPACE``, {ns} `` -n NAMESPACE``; {rotation} the trainer's setting, by layout.
 CURES = {
     "PoolNotFound": "evalstop pools lists the pools there are; set spec.pool: kubectl edit rlhfjob{job}",
     "PoolNotUsable": "whoever runs the pool: evalstop doctor names what is wrong with it",
@@ -25,7 +25,7 @@ CURES = {
     "RefusedAddress": "EVALSTOP_SCRAPE_ADDRESSES of the operator decides which pod addresses are read",
     "MetricMissing": "correct spec.metrics, or have the trainer export it (docs/use/trainer-contract.md)",
     "NoEvalsYet": "nothing to do until its first eval; evalstop doctor{job} shows what it exports",
-    "CheckpointMissing": "raise spec.checkpoints.maxStepLag, or save a checkpoint with each eval",
+    "CheckpointMissing": "{rotation}",
     "CheckpointIncomplete": "evalstop doctor{job}; spec.checkpoints.layout must be the trainer's own",
     "DigestMismatch": "the trainer wrote into a finished checkpoint: see docs/use/checkpoints.md",
     "CopyDamaged": "see whether the volume or object store of spec.checkpoints.retention is sound",
@@ -66,7 +66,7 @@ CURES = {
     "EarlierLife": "kubectl get pods{ns} -l evalstop.dev/job={name}: an older process answers; end it",
     "NoNewEvals": "evalstop doctor{job} reads the page; see whether the trainer's evals and its scorer work",
     "PageWithoutIdentity": "have the trainer's client export rlhf_run_info (docs/use/trainer-contract.md)",
-    "BestCheckpointLost": "save a checkpoint with each eval, and have rotation keep it for minutes",
+    "BestCheckpointLost": "{rotation}",
     "LocationShared": "give each RLHFJob a location of its own: kubectl edit rlhfjob{job}",
     "LayoutAmbiguous": "name the layout in spec.checkpoints.layout: kubectl edit rlhfjob{job}",
     "LocationTaken": "give each RLHFJob a location of its own: kubectl edit rlhfjob{job}",
@@ -208,8 +208,24 @@ def cure(job: Reading, reason: str, *, examining: bool = False) -> str:
         reason: of the condition.
         examining: it is `evalstop doctor JOB` that says so: the command does not name itself.
     """
+    lost = job.record.lost_bests
+    if reason == "BestCheckpointLost" and lost and lost[-1] in job.record.changed_bests:
+        reason = "DigestMismatch"  # it was not removed, but written into
     text = CURES.get(reason, REFUSED)
     if examining:
         text = EXAMINING.get(reason, text)
     name = f" {job.name}{job.flags()}"
-    return text.format(job=name, ns=job.flags(), name=job.name, pool=job.spec.get("pool", ""))
+    return text.format(
+        job=name,
+        ns=job.flags(),
+        name=job.name,
+        pool=job.spec.get("pool", ""),
+        rotation=remedy(_layout(job)),
+    )
+
+
+def _layout(job: Reading) -> str:
+    """Return the layout of its checkpoint folder, by the spec or as it was found."""
+    named = str((job.spec.get("checkpoints") or {}).get("layout") or "")
+    found = job.record.layout
+    return found.name if found is not None and named in ("", "Auto") else named

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from controller.policy.job.peers import *
     from controller.policy.job.plan import *
     from controller.policy.job.record import *
+    from controller.policy.job.rotation import *
     from controller.policy.job.service import *
     from controller.policy.job.speaker import *
     from controller.policy.job.terminating_pods import *
@@ -46,6 +47,7 @@ SHOWS = {
         "JobRecord Operation PINS_MAX PastGrades ProtectedCheckpoint READINGS_KEPT RefusalRecord RuleRecord "
         "RunFile"
     ),
+    "rotation": "remedy",
     "service": "attained remaining_seconds seconds",
     "speaker": (
         "ANY ANY_MEMBER EXPECTED INDEX_MAX LABEL_PATTERN Gang Member Speaker SpeakerSearch candidates "

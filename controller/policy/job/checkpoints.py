@@ -427,7 +427,7 @@ def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> Non
         tries, access_requests.RETRY_RARELY if over else access_requests.RETRY_MOST
     )
     reason = answered.reason or "AccessFailed"
-    message = remedies.retry(reason, answered.message, tries, delay)
+    message = remedies.retry(reason, answered.message, tries, delay, context.layout)
     if waited.operation is Operation.SECURE:
         if lost_bests.given_up(context, waited, tries, reason, answered.message):
             return

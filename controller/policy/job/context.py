@@ -47,6 +47,12 @@ class PlanContext:
         """Pods that still hold what they asked for: neither gone nor terminal."""
         return sum(1 for p in self.observed.pods if not p.terminal)
 
+    @property
+    def layout(self) -> str:
+        """The layout of the checkpoint folder, by the spec or as it was found; "": not known."""
+        found = self.record.layout
+        return self.desired.layout or (found.name if found is not None else "")
+
     def plan(self, queue: JobState | None, proposal: Proposal | None = None) -> Plan:
         conditions = self.conditions.result()
         if conditions != self.record.conditions:

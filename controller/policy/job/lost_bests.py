@@ -5,7 +5,7 @@ Some checkpoints appear late.
 
 from __future__ import annotations
 
-from controller.policy.job import access_requests, remedies
+from controller.policy.job import access_requests, remedies, rotation
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import keepable
@@ -95,7 +95,9 @@ def drop_pin(context: PlanContext, waited: InFlight, reason: str, message: str) 
     A missing pin is made again from what the trainer still has. If the content was changed, so was the
     trainer's, which is the same file: that eval's checkpoint is lost.
     """
-    context.conditions.set(c.RETAINED, False, reason, remedies.of(reason, message), warning=True)
+    context.conditions.set(
+        c.RETAINED, False, reason, remedies.of(reason, message, context.layout), warning=True
+    )
     damaged = context.record.secured
     context.update(access=None, secured=None)
     if reason == CHANGED:
@@ -104,7 +106,7 @@ def drop_pin(context: PlanContext, waited: InFlight, reason: str, message: str) 
         lose(context, _of(waited), reason, message)
         return
     delay = access_requests.retry_delay(1)  # not at once: what it is made anew from may be going too
-    told = remedies.retry(reason, message, 1, delay)
+    told = remedies.retry(reason, message, 1, delay, context.layout)
     context.conditions.set(c.SECURED, False, reason, told, warning=True)
     access_requests.begin(
         context,
@@ -144,6 +146,7 @@ def lose(context: PlanContext, gone: Best | None, reason: str, message: str) -> 
         else "no other eval has one"
     )
     how = "was changed after it had been pinned" if reason == CHANGED else "is lost"
-    told = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; {message}"
+    told = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; "
+    told += message if reason == CHANGED else f"what helps: {rotation.remedy(context.layout)}; {message}"
     context.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
     context.wake_in(0.0)

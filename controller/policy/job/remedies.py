@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from controller.policy.job.rotation import remedy
+
 REMEDIES: Mapping[str, str] = {
     "OutOfSpace": "make room on the volume that the message names, or enlarge its claim",
     "StoreUnreachable": "see that the volume or the object store answers, and that its credentials are valid",
@@ -19,7 +21,7 @@ REMEDIES: Mapping[str, str] = {
     "ClaimMissing": "make the claim that the message names",
     "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
     "PlaceMissing": "mount the claim in the trainer's template, or correct spec.checkpoints",
-    "CheckpointMissing": "raise spec.checkpoints.maxStepLag, or save a checkpoint with each eval",
+    "CheckpointMissing": "{rotation}",
     "CheckpointIncomplete": "have the trainer write save records (docs/use/trainer-contract.md), or correct "
     "spec.checkpoints.layout",
     "DigestMismatch": "have the trainer never write into a finished checkpoint",
@@ -32,7 +34,7 @@ REMEDIES: Mapping[str, str] = {
 }
 
 
-def retry(reason: str, message: str, tries: int, delay: float) -> str:
+def retry(reason: str, message: str, tries: int, delay: float, layout: str = "") -> str:
     """Return the message of a condition for a failure after which the same is tried again.
 
     Args:
@@ -40,11 +42,12 @@ def retry(reason: str, message: str, tries: int, delay: float) -> str:
         message: of the failure.
         tries: how often it has failed.
         delay: seconds until the next try.
+        layout: of the checkpoint folder, where that says what helps.
     """
-    return of(reason, f"{message} (try {tries} failed; the next in {delay:.0f} s)")
+    return of(reason, f"{message} (try {tries} failed; the next in {delay:.0f} s)", layout)
 
 
-def of(reason: str, message: str) -> str:
+def of(reason: str, message: str, layout: str = "") -> str:
     """Return the message with what would help, where that is known."""
     help_ = REMEDIES.get(reason)
-    return message if help_ is None else f"{message}. What helps: {help_}"
+    return message if help_ is None else f"{message}. What helps: {help_.format(rotation=remedy(layout))}"

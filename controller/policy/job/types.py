@@ -112,6 +112,7 @@ class Desired:
     direction: Direction = Direction.MAXIMIZE
     mode: Mode = Mode.ENFORCE
     max_step_lag: int = 0  # steps the kept checkpoint may lie before the best eval
+    layout: str = ""  # of the checkpoint folder; "": it is to be found
     run_state: RunState = RunState.RUN
     resume: ResumeRequest | None = None
     deleting: bool = False

@@ -1,0 +1,76 @@
+"""What closes the race for the best checkpoint, by the trainer: in the condition, in doctor and in why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.api.storage import Layout
+from controller.cli import explanation, job_view, remedies
+from controller.cli.doctor import job as checks
+from controller.policy.job import FoundLayout
+from controller.policy.job import conditions as c
+from controller.policy.job.context import PlanContext
+from controller.policy.job.lost_bests import lose
+from controller.policy.job.record import Best
+from controller.policy.job.rotation import ANY_TRAINER, SETTINGS, remedy
+from controller.policy.job.types import Desired, Observed
+from controller.policy.types import Attempt, PolicySpec
+from tests.support import cli_world as w
+
+NAMED = {
+    "HuggingFace": (
+        "metric_for_best_model",
+        "load_best_model_at_end",
+        'save_strategy="best"',
+        "save_total_limit",
+    ),
+    "Verl": ("trainer.max_actor_ckpt_to_keep",),
+    "OpenRLHF": ("--ckpt.max_num", "--ckpt.save_steps"),
+    "NeMoRL": ("checkpointing.metric_name", "checkpointing.keep_top_k"),
+}
+
+
+def test_each_entry_is_of_a_layout_and_names_the_settings() -> None:
+    assert set(SETTINGS) == set(NAMED) <= set(Layout)
+    for layout, settings in NAMED.items():
+        assert all(setting in remedy(layout) for setting in settings)
+    for other in ("", "Plain", "Slime", "TorchDCP"):
+        assert ANY_TRAINER in remedy(other)
+
+
+@pytest.mark.parametrize("layout", sorted(NAMED))
+@pytest.mark.parametrize("reason", ["CheckpointMissing", "BestCheckpointLost"])
+@pytest.mark.parametrize("auto", [False, True])
+def test_doctor_and_why_name_the_setting(layout: str, reason: str, auto: bool) -> None:
+    told = w.condition(c.SECURED, False, reason, "step 20 is gone")
+    others = tuple(known for known in w.running().conditions if known.type != c.SECURED)
+    found = FoundLayout(layout, "x") if auto else None
+    whole = w.whole("run", replace(w.running(), conditions=(*others, told), layout=found))
+    whole["spec"]["checkpoints"]["layout"] = "Auto" if auto else layout
+    job = job_view.read(whole)
+    (finding,) = checks.conditions(job)
+    assert NAMED[layout][0] in finding.cure
+    assert any(NAMED[layout][0] in do for do, _ in explanation.explain(job, 1.9e9).next_steps)
+
+
+def test_one_that_was_written_into_has_the_cure_for_that() -> None:
+    best = Best(20, 1.0, Attempt(1, "9f2c41d0"))
+    told = w.condition(c.SECURED, False, "BestCheckpointLost", "step 20 was changed after it had been pinned")
+    record = replace(w.running(), conditions=(w.ACCEPTED, told), lost_bests=(best,), changed_bests=(best,))
+    job = job_view.read(w.whole("run", record))
+    assert remedies.cure(job, "BestCheckpointLost") == remedies.cure(job, "DigestMismatch")
+
+
+@pytest.mark.parametrize("layout", sorted(NAMED))
+@pytest.mark.parametrize("auto", [False, True])
+def test_the_condition_names_the_setting_whole(layout: str, auto: bool) -> None:
+    desired = Desired("ns/run", "uid", 1, "gold_reward", 1, 2, PolicySpec("kDeclines"))
+    record = replace(w.running(), layout=FoundLayout(layout, "x") if auto else None)
+    context = PlanContext(replace(desired, layout="" if auto else layout), Observed(), record, 1e9)
+    lose(context, Best(20, 1.0, Attempt(1, "9f2c41d0")), "CheckpointMissing", "nothing lies there")
+    told = context.conditions.get(c.SECURED)
+    assert told is not None
+    assert told.reason == "BestCheckpointLost"
+    assert remedy(layout) in told.message
