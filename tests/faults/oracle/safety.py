@@ -90,7 +90,7 @@ class Safety(Knowledge):
             if any(s.spoilt for s in job.files.saved if s.step == saved.step and self.on_the_way(e, s)):
                 return  # what lies there now is not what was scored: once that is seen, the next best is owed
             if all(o.eval is not e for o in case.owed):
-                # Of this very job: what lay there for its predecessor was the predecessor's to bring to safety.
+                # Of this very job: what lay there before it was its predecessor's to bring to safety.
                 lain = f"{e.life.text} {e.step}, {saved.life.text} {saved.step}"
                 case.good[lain] = case.good.get(lain, 0.0) + seconds
                 if case.good[lain] > WINDOW:
