@@ -52,7 +52,6 @@ class Saved:
     lies: bool = True  # whole in the trainer's folder
     there: bool = True  # some of its files are, under the names it wrote
     spoilt: bool = False  # other bytes were written into its very files: its hard links hold those too
-    good: float = 0.0  # s that it lay whole while everything worked (oracle)
 
 
 @dataclass(eq=False)

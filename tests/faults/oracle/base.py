@@ -37,6 +37,7 @@ class Case:
     baseline: int = 0  # lives before this one count for no stop
     operated: float = 0.0  # s for which an operator has run: in a day that is skipped it makes few passes
     wrong: dict[str, float] = field(default_factory=dict)  # when of these it became so
+    good: dict[str, float] = field(default_factory=dict)  # s that it lay whole for an eval while all worked
     resumed_best: float | None = None
     ended: bool = False
     stopping: float = 0.0  # s for which its user's stop has not suspended it

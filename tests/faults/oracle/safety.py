@@ -90,8 +90,10 @@ class Safety(Knowledge):
             if any(s.spoilt for s in job.files.saved if s.step == saved.step and self.on_the_way(e, s)):
                 return  # what lies there now is not what was scored: once that is seen, the next best is owed
             if all(o.eval is not e for o in case.owed):
-                saved.good += seconds
-                if saved.good > WINDOW:
+                # Of this very job: what lay there before it was its predecessor's to bring to safety.
+                lain = f"{e.life.text} {e.step}, {saved.life.text} {saved.step}"
+                case.good[lain] = case.good.get(lain, 0.0) + seconds
+                if case.good[lain] > WINDOW:
                     case.owed.append(Owed(e, saved, self.world.now))
                     self.world.saw("S1: a checkpoint is owed")
                     self.dirty = True
