@@ -194,7 +194,7 @@ def test_the_block_for_loops_makes_a_watched_run(tmp_path: Path, monkeypatch: py
     world = World(tmp_path)
     trainer = OwnLoop(world)
     trainer.asks = {120: {"id": 1, "evaluate": True}, 160: {"id": 2, "stop": True}}
-    monkeypatch.setattr("evalstop_client.run.EvalStopClient", lambda: world.client)
+    monkeypatch.setattr("evalstop_client.run.EvalStopClient", lambda speaks=None: world.client)
     monkeypatch.setattr("evalstop_client.run.STOP_GRACE", 0.0)
     monkeypatch.setattr(Run.__init__, "__kwdefaults__", {**Run.__init__.__kwdefaults__, "stop_grace": 0.0})
     with pytest.raises(SystemExit) as left:
