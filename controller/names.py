@@ -61,11 +61,18 @@ STEP_MAX = 10**15 - 1
 METRIC_EVAL_SCORE = "rlhf_eval_score"  # {metric, step, attempt, evaluator}
 METRIC_EVAL_STDERR = "rlhf_eval_score_stderr"  # {metric, step, attempt}
 METRIC_EVAL_SAMPLES = "rlhf_eval_samples"  # {metric, step, attempt}
+METRIC_EVAL_PROMPTS = "rlhf_eval_prompts"  # {metric, step, attempt, prompt_set}
 METRIC_EVAL_PROXY = "rlhf_eval_proxy_reward"  # {metric, step, attempt}: of that eval's policy
 # The policy of that eval less that of step `reference`, prompt by prompt, on the same fresh prompts.
 METRIC_PAIRED_PROMPTS = "rlhf_paired_prompts"  # {metric, step, attempt, reference}
 METRIC_PAIRED_MEAN = "rlhf_paired_mean"  # {metric, step, attempt, reference}
 METRIC_PAIRED_VARIANCE = "rlhf_paired_variance"  # {metric, step, attempt, reference}: of one difference
+# That eval less the one of step `reference` on the same prompts, from the results of both as they were.
+METRIC_PROMPT_PAIR_PROMPTS = "rlhf_prompt_pair_prompts"  # {metric, step, attempt, reference, prompt_set}
+METRIC_PROMPT_PAIR_MEAN = "rlhf_prompt_pair_mean"  # {metric, step, attempt, reference}
+METRIC_PROMPT_PAIR_VARIANCE = "rlhf_prompt_pair_variance"  # {metric, step, attempt, reference}
+METRIC_PROMPT_PAIRS_DROPPED = "rlhf_prompt_pairs_dropped"  # {metric, step, attempt, reason}
+PROMPT_PAIRS_MAX = 3  # of one eval: with the best so far, with the last, with the step that run.json names
 METRIC_EVALS_TOTAL = "rlhf_evals_total"  # {metric, attempt}
 METRIC_PROXY_REWARD = "rlhf_proxy_reward"
 METRIC_KL = "rlhf_kl"

@@ -22,5 +22,5 @@ def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | No
 
         if vectorised.covers(spec):
             return vectorised.foresee(spec, evals)
-    context = bool(spec.needs)
+    context = bool(spec.needs | spec.uses)
     return [None if e is None else first_stop(rule, e, context=context) for e in evals]

@@ -43,6 +43,12 @@ class RuleSpec(NamedTuple):
         return needs | {"others"} if self.guardrails else needs
 
     @property
+    def uses(self) -> frozenset[str]:
+        """What it looks at where it is known."""
+        kinds = [RULES[r.name] for r in (self.rule, *(g for _, g in self.guardrails)) if r.name in RULES]
+        return frozenset(use for kind in kinds for use in kind.uses)
+
+    @property
     def standing(self) -> bool:
         """Whether verdicts matter as long as they stand, and not the first STOP alone."""
         return any(MODIFIERS[m.name].standing for m in self.modifiers if m.name in MODIFIERS)

@@ -28,7 +28,7 @@ from controller.policy.pool import Handover
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
 from controller.policy.stopping import MODIFIERS, RULES, make_rule
 from controller.policy.stopping.guardrails import shared
-from controller.policy.types import Mode, PolicySpec, Quota, Reservation, cap_mode
+from controller.policy.types import Mode, PolicySpec, Problem, Quota, Reservation, cap_mode
 
 __all__ = [
     "StatusError",
@@ -48,30 +48,28 @@ __all__ = [
     "stop_limits",
 ]
 
-Problem = tuple[str, str]
-
 _NO_RULE = PolicySpec("")
 
 
 def parse_job(obj: Mapping[str, Any]) -> RLHFJob | Problem:
-    """Return the RLHFJob as a model, or why it is none: (``InvalidSpec``, message)."""
+    """Return the RLHFJob as a model, or why it is none (``InvalidSpec``)."""
     try:
         return RLHFJob.model_validate({k: v for k, v in obj.items() if k != "status"})
     except ValidationError as error:
-        return ("InvalidSpec", _explain(error))
+        return Problem("InvalidSpec", _explain(error))
 
 
 def parse_pool(obj: Mapping[str, Any]) -> GPUPool | Problem:
-    """Return the GPUPool as a model, or why it is none: (``InvalidSpec``, message)."""
+    """Return the GPUPool as a model, or why it is none (``InvalidSpec``)."""
     try:
         pool = GPUPool.model_validate({k: v for k, v in obj.items() if k != "status"})
         make_policy(policy(pool))
     except ValidationError as error:
-        return ("InvalidSpec", _explain(error))
+        return Problem("InvalidSpec", _explain(error))
     except ParamError as error:
         owner, _, name = error.field.partition(".")
         what = f"{error.value!r} is not allowed, expected {error.expected}"
-        return ("InvalidSpec", f"spec.queuePolicy.{owner}.{to_camel(name)}: {what}")
+        return Problem("InvalidSpec", f"spec.queuePolicy.{owner}.{to_camel(name)}: {what}")
     return pool
 
 
@@ -132,13 +130,14 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
         for guardrail in guardrails:
             make_rule(guardrail.rule, modifiers)
     except ParamError as error:
-        problem = ("InvalidStopRule", _explain_param(error))
+        problem = Problem("InvalidStopRule", _explain_param(error))
     ref = spec.workload.ref
     problem = problem or _retention_problem(spec) or _pool_problem(job, found) or _policy_problem(spec, pool)
     wanted = Desired(
         **identity,
         metric=spec.primary.name,
         direction=spec.primary.direction,
+        scale=spec.primary.scale,
         replicas=spec.gang.replicas,
         gpus_per_replica=spec.gang.gpus_per_replica,
         rule=rule,
@@ -187,7 +186,10 @@ def _share_budget(spec: RLHFJobSpec, rule: PolicySpec) -> tuple[PolicySpec, tupl
     judged = 1 + len(found)
     return shared(rule, judged, RULES), tuple(
         Guardrail(
-            m.name, shared(rule if m.stop_rule is None else m.stop_rule.chosen(), judged, RULES), m.direction
+            m.name,
+            shared(rule if m.stop_rule is None else m.stop_rule.chosen(), judged, RULES),
+            m.direction,
+            m.scale,
         )
         for m in found
     )
@@ -212,18 +214,18 @@ def handovers(status: Mapping[str, Any] | None) -> tuple[Handover, ...]:
 def _pool_problem(job: RLHFJob, pool: GPUPool | Problem | None) -> Problem | None:
     spec, namespace = job.spec, job.metadata.namespace
     if pool is None:
-        return ("PoolNotFound", f"spec.pool: there is no GPUPool {spec.pool!r}")
-    if isinstance(pool, tuple):
-        return ("PoolNotUsable", f"spec.pool: GPUPool {spec.pool!r} admits nobody: {pool[1]}")
+        return Problem("PoolNotFound", f"spec.pool: there is no GPUPool {spec.pool!r}")
+    if isinstance(pool, Problem):
+        return Problem("PoolNotUsable", f"spec.pool: GPUPool {spec.pool!r} admits nobody: {pool.message}")
     ceiling = pool.ceiling(namespace)
     if ceiling is None:
         allowed = ", ".join(entry.name for entry in pool.spec.allowed_namespaces[:8])
-        return (
+        return Problem(
             "NamespaceNotAllowed",
             f"spec.pool: GPUPool {spec.pool!r} does not allow namespace {namespace!r}, only: {allowed}",
         )
     if spec.priority > ceiling:
-        return (
+        return Problem(
             "PriorityTooHigh",
             f"spec.priority: {spec.priority} is above the ceiling of GPUPool {spec.pool!r} for namespace "
             f"{namespace!r}, at most {ceiling}",
@@ -235,7 +237,7 @@ def _policy_problem(spec: RLHFJobSpec, pool: GPUPool | None) -> Problem | None:
     """Return the one input of a queue policy that nobody but the user has."""
     if pool is None or policy(pool).name != Srtf.name or spec.expected_duration_seconds is not None:
         return None
-    return (
+    return Problem(
         "DurationMissing",
         f"spec.expectedDurationSeconds: not set, and GPUPool {spec.pool!r} queues by {Srtf.name}, which goes "
         "by it: state how many seconds the run is expected to take, or use a pool with srtfEst, which "
@@ -249,7 +251,7 @@ def _retention_problem(spec: RLHFJobSpec) -> Problem | None:
     if claim is None or spec.workload.template is None:
         return None
     if claim.claim_name in _claims(spec.workload.template.model_dump()):
-        return (
+        return Problem(
             "RetentionReachable",
             f"spec.checkpoints.retention.volumeClaim.claimName: {claim.claim_name!r} is mounted by pods of "
             "spec.workload.template: keep checkpoints on a claim that trainers do not mount",

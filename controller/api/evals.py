@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from controller.api import values
-from controller.policy.types import Attempt, EvalPoint, Paired
+from controller.policy.types import Attempt, EvalPoint, Paired, PromptPair
 
 
 def lines(points: Sequence[EvalPoint]) -> list[str]:
@@ -15,7 +15,7 @@ def lines(points: Sequence[EvalPoint]) -> list[str]:
     ``-`` stands for what the trainer did not publish. Scores that are no finite number are not kept.
     """
     out: list[str] = []
-    attempt, samples = Attempt(0), None
+    attempt, samples, prompts = Attempt(0), None, None
     against: Against = None
     for point in points:
         if not math.isfinite(point.score):
@@ -32,7 +32,12 @@ def lines(points: Sequence[EvalPoint]) -> list[str]:
             words.append(str(point.attempt))
         tagged, against = _tagged(point, against)
         words += tagged
-        attempt, samples = point.attempt, point.samples
+        if point.prompts != prompts:
+            words.append("prompts=" + ("-" if point.prompts is None else str(point.prompts)))
+        finite = [p for p in point.prompt_pairs if math.isfinite(p.mean) and math.isfinite(p.variance)]
+        if finite:
+            words.append("pairs=" + ",".join(_pair(pair, point.prompts) for pair in finite))
+        attempt, samples, prompts = point.attempt, point.samples, point.prompts
         out.append(" ".join(word for word in words if word is not None))
     return out
 
@@ -55,8 +60,26 @@ def _tagged(point: EvalPoint, against: Against) -> tuple[list[str], Against]:
     return words, against
 
 
-def _read_tagged(words: Sequence[str], against: Against) -> tuple[float | None, Paired | None]:
-    given = dict(word.split("=", 1) for word in words)
+def _pair(pair: PromptPair, prompts: int | None) -> str:
+    """Return a comparison with an earlier eval: its step, mean and variance; prompts if not all of the
+    eval's."""
+    parts = [str(pair.step), values.number(pair.mean), values.number(pair.variance)]
+    parts += [] if pair.prompts == prompts else [str(pair.prompts)]
+    return "/".join(str(part) for part in parts)
+
+
+def _read_pairs(text: str, prompts: int | None) -> tuple[PromptPair, ...]:
+    found = []
+    for one in text.split(",") if text else ():
+        step, mean, variance, *rest = one.split("/")
+        number = int(rest[0]) if rest else prompts
+        if number is None:
+            raise ValueError(f"pairs={text}: expected the number of prompts, which the eval does not have")
+        found.append(PromptPair(int(step), number, float(mean), float(variance)))
+    return tuple(found)
+
+
+def _read_tagged(given: Mapping[str, str], against: Against) -> tuple[float | None, Paired | None]:
     proxy = float(given["proxy"]) if "proxy" in given else None
     if "paired" not in given:
         return proxy, None
@@ -74,7 +97,7 @@ def points(stored: Sequence[str]) -> tuple[EvalPoint, ...]:
         ValueError: a line is not of that form; the message quotes it.
     """
     found: list[EvalPoint] = []
-    attempt, samples = Attempt(0), None
+    attempt, samples, prompts = Attempt(0), None, None
     against: Against = None
     for line in stored:
         every = line.split(" ")
@@ -86,7 +109,13 @@ def points(stored: Sequence[str]) -> tuple[EvalPoint, ...]:
         if len(words) > 4:
             attempt = Attempt.parse(words[4])
         stderr = None if words[2] == "-" else float(words[2])
-        proxy, paired = _read_tagged(every[len(words) :], against)
+        given = dict(word.split("=", 1) for word in every[len(words) :])
+        proxy, paired = _read_tagged(given, against)
+        if "prompts" in given:
+            prompts = None if given["prompts"] == "-" else int(given["prompts"])
+        pairs = _read_pairs(given.get("pairs", ""), prompts)
         against = (paired.reference_step, paired.prompts) if paired is not None else against
-        found.append(EvalPoint(int(words[0]), float(words[1]), attempt, stderr, samples, proxy, paired))
+        found.append(
+            EvalPoint(int(words[0]), float(words[1]), attempt, stderr, samples, proxy, paired, prompts, pairs)
+        )
     return tuple(found)

@@ -18,6 +18,7 @@ from controller.policy.types import (
     FleetView,
     MetricNoise,
     PastStop,
+    Problem,
     ScoredBy,
     SharedFall,
     StopCount,
@@ -39,7 +40,7 @@ def stop_limits(pool: GPUPool) -> StopLimits:
     )
 
 
-def precision_problem(desired: Desired, pool: GPUPool) -> tuple[str, str] | None:
+def precision_problem(desired: Desired, pool: GPUPool) -> Problem | None:
     """Return why the job's rules do not go with the precision that its pool promises; None: they do."""
     precision = pool.spec.stop_limits.precision
     if precision is None:
@@ -48,7 +49,7 @@ def precision_problem(desired: Desired, pool: GPUPool) -> tuple[str, str] | None
     judged |= {f"spec.metrics: stopRule of {guard.metric!r}": guard.rule for guard in desired.guardrails}
     for field, rule in judged.items():
         if without_e_value([rule]) is not None:
-            return (
+            return Problem(
                 "RuleWithoutEValue",
                 f"{field}: {rule.name!r} yields no e-values, by which GPUPool {pool.metadata.name!r} keeps "
                 f"its stopLimits.precision of {precision}; expected {' or '.join(rules_with_e_values())}",

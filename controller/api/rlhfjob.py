@@ -17,6 +17,7 @@ from controller.api import markers, rule_unions
 from controller.api.base import (
     DNS_LABEL_PATTERN,
     Count,
+    DecimalString,
     DnsLabel,
     DnsSubdomain,
     Spec,
@@ -32,13 +33,14 @@ from controller.policy.job import (
     GUARDS_MAX,
     INDEX_MAX,
     LABEL_PATTERN,
+    PROMPTS_MAX,
     Direction,
     ResumeFrom,
     RunState,
     Speaker,
 )
 from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, MODIFIERS, RULES
-from controller.policy.types import Mode
+from controller.policy.types import EvalScale, Mode
 
 NAME_MAX = 40
 DEFAULT_INTERVAL_SECONDS = 15
@@ -52,6 +54,15 @@ class Role(StrEnum):
     PRIMARY = "Primary"
     GUARDRAIL = "Guardrail"
     PROXY = "Proxy"
+
+
+class Preset(StrEnum):
+    """A usual kind of score; all of these lie in 0 to 1. Accuracy: the share of prompts answered rightly.
+    WinRate: the share of comparisons won. PassAtK: the share of prompts with a right one among k answers."""
+
+    ACCURACY = "Accuracy"
+    WIN_RATE = "WinRate"
+    PASS_AT_K = "PassAtK"
 
 
 class Gang(Spec):
@@ -131,7 +142,18 @@ class Metric(Spec):
                 "metric, and a Proxy is not judged",
                 "self.name",
                 "self.role",
-            )
+            ),
+            markers.rule(
+                "self.role != 'Proxy' || !(has(self.preset) || has(self.range) || has(self.prompts))",
+                "metrics[].preset, range and prompts are for metrics that are judged, %s has role Proxy",
+                "self.name",
+            ),
+            markers.rule(
+                "!(has(self.preset) && has(self.range))",
+                "metrics[] %s has both preset and range: preset %s stands for range 0 to 1, keep one of them",
+                "self.name",
+                "self.preset",
+            ),
         )
     )
 
@@ -143,6 +165,41 @@ class Metric(Spec):
         default=Role.PRIMARY,
         description="What it is to the decision. Primary: judged by spec.stopRule. Guardrail: must not fall "
         "either, whatever the Primary metric does. Proxy: what the run optimises.",
+    )
+    preset: Preset | None = Field(
+        default=None,
+        description="What its score is, in place of range: Accuracy, WinRate and PassAtK lie in 0 to 1.",
+    )
+    range: (
+        Annotated[
+            tuple[DecimalString, ...],
+            Field(
+                min_length=2,
+                max_length=2,
+                json_schema_extra=markers.ATOMIC
+                | markers.cel(
+                    markers.rule(
+                        "self.size() != 2 || double(self[0]) < double(self[1])",
+                        "range is %s to %s, expected the lowest score that one prompt can have, then the "
+                        "highest",
+                        "self[0]",
+                        "self[1]",
+                    )
+                ),
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description='Lowest and highest score that one prompt can have, as in ["0", "1"]. With the number of '
+        "prompts it bounds the noise of an eval before any was seen.",
+    )
+    prompts: (
+        Annotated[int, Field(strict=True, ge=1, le=PROMPTS_MAX, json_schema_extra=markers.INT32)] | None
+    ) = Field(
+        default=None,
+        description="Prompts in one eval, not answers: of several answers to a prompt it counts once. For "
+        "trainers whose page does not say it; what the page says goes first.",
     )
     stop_rule: StopRule | None = Field(
         default=None,
@@ -158,6 +215,29 @@ class Metric(Spec):
                 "the Primary metric, and a Proxy is not judged"
             )
         return self
+
+    @model_validator(mode="after")
+    def _scores_fit(self) -> Metric:
+        if self.role is Role.PROXY and (self.preset, self.range, self.prompts) != (None, None, None):
+            raise ValueError(
+                f"preset, range and prompts are for metrics that are judged, {self.name!r} has role Proxy"
+            )
+        if self.preset is not None and self.range is not None:
+            raise ValueError(f"{self.name!r} has both preset and range: keep one of them")
+        if self.range is not None and not float(self.range[0]) < float(self.range[1]):
+            raise ValueError(
+                f"range is {self.range[0]} to {self.range[1]}, expected the lowest score that one prompt can "
+                "have, then the highest"
+            )
+        return self
+
+    @property
+    def scale(self) -> EvalScale:
+        """What is declared about its evals, in the trainer's own orientation."""
+        low_high = (0.0, 1.0) if self.preset is not None else None
+        if self.range is not None:
+            low_high = float(self.range[0]), float(self.range[1])
+        return EvalScale(self.prompts, low_high)
 
 
 class Scrape(Spec):

@@ -23,7 +23,7 @@ _FLAG: Json = {"enum": ["True", "False", "Unknown"], "maxLength": 7, "type": "st
 _OF_THEIR_OWN: dict[Any, Json] = {  # types that `controller.api.codec` writes in a form of their own
     Attempt: _WORD,
     LossTrend: {"items": _NUMBER, "maxItems": len(LossTrend._fields), "type": "array", **markers.ATOMIC},
-    EvalPoint: {"maxLength": 256, "type": "string"},
+    EvalPoint: {"maxLength": 512, "type": "string"},
 }
 
 

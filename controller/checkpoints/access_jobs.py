@@ -24,6 +24,7 @@ from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request, Sou
 from controller.checkpoints.results import read_result
 from controller.checkpoints.run_as import USER_REFUSED, RunAs, run_as
 from controller.policy.job import AccessView, Operation, StartAccess
+from controller.policy.types import Problem
 
 Object = Mapping[str, Any]
 
@@ -59,10 +60,8 @@ class AccessRefused(Exception):
         self.message = message
 
 
-def access_problem(
-    rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object]
-) -> tuple[str, str] | None:
-    """(reason, message) why no access Job can be made for an RLHFJob at all; None: it can.
+def access_problem(rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object]) -> Problem | None:
+    """Return why no access Job can be made for an RLHFJob at all; None: it can.
 
     Args:
         rlhfjob: with ``spec.checkpoints``.
@@ -72,7 +71,7 @@ def access_problem(
     try:
         _places(rlhfjob, pod_template, claims)
     except PlaceProblem as problem:
-        return problem.reason, problem.message
+        return Problem(problem.reason, problem.message)
     return None
 
 

@@ -83,16 +83,16 @@ def check_interrupted() -> None:
 
 
 # What is true of one file or folder, where others can be looked at instead.
-UNREADABLE = (Reason.STORE_UNREACHABLE, Reason.PERMISSION_DENIED)
+UNREADABLE_REASONS = (Reason.STORE_UNREACHABLE, Reason.PERMISSION_DENIED)
 
 
 @contextmanager
 def suppress_unreadable() -> Iterator[None]:
-    """Pass over what cannot be read (`UNREADABLE`), where others can be looked at instead."""
+    """Pass over what cannot be read (`UNREADABLE_REASONS`), where others can be looked at instead."""
     try:
         yield
     except AccessError as error:
-        if error.reason not in UNREADABLE:
+        if error.reason not in UNREADABLE_REASONS:
             raise
 
 

@@ -9,11 +9,11 @@ changed afterwards was not written by an earlier one. No clock is compared with 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller import bounded
-from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
+from controller.checkpoints.errors import UNREADABLE_REASONS, AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Layout
 from controller.checkpoints.layouts.base import entries
 from controller.checkpoints.pins import ATTEMPT_PATTERN, NOBODY, pins_folder
@@ -93,32 +93,35 @@ def read_inventories(store: Store, owner: str) -> list[Inventory]:
 
 def take_inventory(store: Store, layout: Layout, request: Request) -> str:
     """Note what lies there now, for ``request.attempt``; one that is noted already stays as it is."""
-    attempt = request.attempt or NOBODY
     note_empty(store, request)
-    noted = _noted(store, request)
-    if not any(inventory.attempt == attempt for inventory in noted):
-        noted.append(Inventory(attempt, _lying_there(store, layout)))
-        store.write(f"{pins_folder(request.owner)}/{INVENTORY_FILE}", _text(noted))
-    count = len(next(inventory for inventory in noted if inventory.attempt == attempt).candidates)
+    attempt = request.attempt or NOBODY
+    count = len(_note_once(store, request.owner, attempt, lambda: _lying_there(store, layout)).candidates)
     return f"{count} checkpoints lay there" if count else ""
 
 
 def note_empty(store: Store, request: Request) -> None:
     """Note that nothing lay there before ``request.empty_at``, where a claim found that and could not yet
     write it; once is enough."""
-    if not request.empty_at:
-        return
-    noted = _noted(store, request)
-    if not any(inventory.attempt == request.empty_at for inventory in noted):
-        noted.append(Inventory(request.empty_at, {}))
-        store.write(f"{pins_folder(request.owner)}/{INVENTORY_FILE}", _text(noted))
+    if request.empty_at:
+        _note_once(store, request.owner, request.empty_at, dict)
 
 
-def _noted(store: Store, request: Request) -> list[Inventory]:
+def _note_once(
+    store: Store, owner: str, attempt: str, look: Callable[[], Mapping[str, Signatures]]
+) -> Inventory:
+    """Return the inventory of an attempt: the one that is noted, else what ``look`` finds, noted now.
+
+    A file that cannot be used is written anew.
+    """
     try:
-        return read_inventories(store, request.owner)
+        noted = read_inventories(store, owner)
     except Damaged:
-        return []
+        noted = []
+    found = next((inventory for inventory in noted if inventory.attempt == attempt), None)
+    if found is None:
+        found = Inventory(attempt, look())
+        store.write(f"{pins_folder(owner)}/{INVENTORY_FILE}", _text([*noted, found]))
+    return found
 
 
 def _text(noted: Sequence[Inventory]) -> bytes:
@@ -146,7 +149,7 @@ def _lying_there(store: Store, layout: Layout) -> dict[str, dict[str, str]]:
         except Damaged:
             found[candidate.name] = dict(UNREADABLE)
         except AccessError as error:
-            if error.reason not in (Reason.STORE_UNREACHABLE, Reason.PERMISSION_DENIED):
+            if error.reason not in UNREADABLE_REASONS:
                 raise
             failed.append(error)
             found[candidate.name] = dict(UNREADABLE)

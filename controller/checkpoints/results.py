@@ -13,7 +13,7 @@ from controller.checkpoints.errors import Reason
 from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.pins import ATTEMPT_PATTERN
 from controller.checkpoints.request import CHANGED_LIMIT, LAYOUT_BY_MAX, MESSAGE_LIMIT
-from controller.policy.job import AccessView, FileOwner, FoundLayout, Operation
+from controller.policy.job import AccessView, FileOwner, FoundLayout, Hindrance, Operation
 from controller.policy.wording import some
 from controller.untrusted_text import one_line, printable
 
@@ -62,7 +62,9 @@ def read_result(job: Object, pods: Iterable[Object], request_id: str) -> AccessV
     ended = _ended(job)
     if ended is None and (why := _unschedulable(pods)) is not None:
         told = _no_node(job, why)
-        return AccessView(request_id, operation, finished=False, message=told, unplaced=True)
+        return AccessView(
+            request_id, operation, finished=False, message=told, hindered=Hindrance.UNSCHEDULABLE
+        )
     if ended is None:
         return AccessView(request_id, operation, finished=False, message=waiting)
     text = "; ".join(part for part in (ended, waiting) if part)
@@ -78,26 +80,22 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         return _failed(request_id, operation, f"the answer is not JSON: {message[-300:]!r}")
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
         return _failed(request_id, operation, f"the answer is not of the agreed form: {message[:300]!r}")
-    if not answer["ok"]:
+    told = AccessView(
+        request_id,
+        operation,
+        finished=True,
+        ok=answer["ok"],
+        changed=_paths(answer.get("changed")),
+        file_owner=_file_owner(answer.get("fileOwner")),
+    )
+    if not told.ok:
         reason = answer.get("reason")
         known = reason if reason in set(Reason) else Reason.FAILED
-        failed = _failed(request_id, operation, str(answer.get("message") or reason), str(known))
-        owner = _file_owner(answer.get("fileOwner"))
-        changed, holder = _paths(answer.get("changed")), _holder(answer.get("holder"))
-        return replace(failed, holder=holder, changed=changed, file_owner=owner)
-    note = _cut(str(answer.get("note") or ""))
-    changed = _paths(answer.get("changed"))
+        text = _cut(str(answer.get("message") or reason))
+        return replace(told, reason=str(known), message=text, holder=_holder(answer.get("holder")))
+    told = replace(told, message=_cut(str(answer.get("note") or "")))
     if operation is Operation.CLAIM:
-        return AccessView(
-            request_id,
-            operation,
-            finished=True,
-            ok=True,
-            message=note,
-            changed=changed,
-            file_owner=_file_owner(answer.get("fileOwner")),
-            deferred=answer.get("deferred") is True,
-        )
+        return replace(told, deferred=answer.get("deferred") is True)
     step, path, digest = answer.get("step"), answer.get("path"), answer.get("digest")
     source_digest, size = answer.get("sourceDigest"), answer.get("bytes")
     if (
@@ -109,12 +107,8 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         return _failed(
             request_id, operation, f"the answer lacks step, path, digest or bytes: {message[:300]!r}"
         )
-    return AccessView(
-        request_id,
-        operation,
-        finished=True,
-        ok=True,
-        message=note,
+    return replace(
+        told,
         step=step,
         path=str(path),
         digest=str(digest),
@@ -123,9 +117,7 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         attempt=_matching(answer.get("attempt"), ATTEMPT_PATTERN),
         evidence=_matching(answer.get("evidence"), _WORD),
         method=_matching(answer.get("method"), _METHOD),
-        changed=changed,
         layout=_layout(answer.get("layout")),
-        file_owner=_file_owner(answer.get("fileOwner")),
     )
 
 
@@ -166,9 +158,9 @@ def _holder(raw: object) -> tuple[str, str] | None:
     return printable(uid, 64), printable(job, 320)
 
 
-def _failed(request_id: str, operation: Operation, message: str, reason: str = Reason.FAILED) -> AccessView:
+def _failed(request_id: str, operation: Operation, message: str) -> AccessView:
     return AccessView(
-        request_id, operation, finished=True, ok=False, reason=str(reason), message=_cut(message)
+        request_id, operation, finished=True, ok=False, reason=str(Reason.FAILED), message=_cut(message)
     )
 
 

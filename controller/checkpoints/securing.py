@@ -25,6 +25,7 @@ from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.store import Store, away, publish, read_json
 from controller.checkpoints.workers import each
+from controller.policy.job import is_linked
 
 AVAILABLE_LOOKED_AT = 20  # checkpoints judged to tell a person which steps there are
 FILES_SUFFIX = ".files.json"  # beside a pin: signatures of its files when its digest was taken
@@ -146,7 +147,7 @@ def detach(store: Store, request: Request) -> Result:
     """
     source, folder = _source(request)
     done = check(store, request)
-    if "link" not in done.method.split("+"):
+    if not is_linked(done.method):
         return done
     pin = parse_pin(folder.split("/")[2])
     assert pin is not None  # pin_folder saw to it
@@ -206,7 +207,7 @@ def _copy_beside(store: Store, name: str, digest: str) -> str | None:
     for folder in store.published(name):
         with suppress(Vanished):
             noted = _noted(store, folder) or {}
-            own = "link" not in str(noted.get("method")).split("+")
+            own = not is_linked(str(noted.get("method")))
             if own and noted.get("digest") == digest and noted["files"] == store.signatures(folder):
                 return folder
     return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from controller.checkpoints.digest import CHUNK
 from controller.checkpoints.errors import (
-    UNREADABLE,
+    UNREADABLE_REASONS,
     AccessError,
     Damaged,
     Reason,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from controller.checkpoints.volume import VolumeStage
 
 JOURNAL = "journal"
-GONE_ON_WITH = (Reason.INTERRUPTED, *UNREADABLE)  # failures after which a copy is worth it
+GONE_ON_WITH = (Reason.INTERRUPTED, *UNREADABLE_REASONS)  # failures after which a copy is worth it
 WORKERS = 3  # each holds one piece in memory, which the access pod has little of
 
 

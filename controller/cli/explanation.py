@@ -10,7 +10,7 @@ from typing import Any
 from controller.cli import formatting
 from controller.cli.job_view import Reading, rule
 from controller.cli.remedies import asks, cure
-from controller.policy.job import MEMBERS_ENDED, Best, Decision
+from controller.policy.job import MEMBERS_ENDED, Best, Condition, Decision
 from controller.policy.job import conditions as c
 from controller.policy.types import Mode, Verdict
 from controller.policy.wording import ELSEWHERE, UID, whole_by
@@ -131,7 +131,7 @@ def _facts(job: Reading) -> Iterator[tuple[str, str]]:
                     (f"{formatting.gpu_hours(spent)} of service while it was, or would be, {what}"),
                 )
     for found in troubles(job):
-        yield "trouble", f"{found[0]}: {found[1]}"
+        yield "trouble", f"{found.reason}: {found.message}"
 
 
 def _scores(job: Reading) -> Iterator[tuple[str, str]]:
@@ -168,12 +168,12 @@ def _awaiting(job: Reading, best: Best, awaiting: Best) -> str:
     return f"{formatting.number(awaiting.score)} at step {awaiting.step}: {why}; its checkpoint is {where}"
 
 
-def troubles(job: Reading) -> Iterator[tuple[str, str]]:
-    """(reason, message) of conditions that somebody could do something about; of those that Running repeats
+def troubles(job: Reading) -> Iterator[Condition]:
+    """Yield the conditions that somebody could do something about; of those that Running repeats
     from another one, the other."""
     for condition in job.record.conditions:
         if asks(job, condition) and (condition.type != c.RUNNING or condition.reason == MEMBERS_ENDED):
-            yield condition.reason, condition.message
+            yield condition
 
 
 def stages(decision: Decision | None) -> Iterator[tuple[float, str]]:
@@ -200,8 +200,8 @@ def _handed_to(decision: Decision) -> str:
 def _next_steps(job: Reading) -> Iterator[tuple[str, str]]:
     name = f"{job.name}{job.flags()}"
     seen: set[str] = set()
-    for reason, _ in troubles(job):
-        text = cure(job, reason)
+    for found in troubles(job):
+        text = cure(job, found.reason)
         if text not in seen:
             seen.add(text)
             yield text, ""

@@ -73,6 +73,7 @@ CURES = {
     "LocationNotMounted": "mount the claim in the trainer's template, or correct spec.checkpoints",
     "RetentionGivenUp": "the pin that the message names stays: copy it by hand before its volume goes",
     "AccessFailed": "kubectl describe pods{ns} -l evalstop.dev/component=access says why its pod ended",
+    "AccessJobRefused": "mend what the message names: kubectl describe quota{ns}, or an admission webhook",
     "AccessRefused": "mend what the API server names: kubectl describe quota{ns}, or an admission webhook",
     "AccessNameTaken": "delete the Job that the message names: it belongs to another RLHFJob",
     "BadRequest": "correct the store, path or layout: kubectl edit rlhfjob{job}",
@@ -215,17 +216,11 @@ def cure(job: Reading, reason: str, *, examining: bool = False) -> str:
     if examining:
         text = EXAMINING.get(reason, text)
     name = f" {job.name}{job.flags()}"
+    layout = job.record.layout_of(str((job.spec.get("checkpoints") or {}).get("layout") or ""))
     return text.format(
         job=name,
         ns=job.flags(),
         name=job.name,
         pool=job.spec.get("pool", ""),
-        rotation=remedy(_layout(job)),
+        rotation=remedy(layout),
     )
-
-
-def _layout(job: Reading) -> str:
-    """Return the layout of its checkpoint folder, by the spec or as it was found."""
-    named = str((job.spec.get("checkpoints") or {}).get("layout") or "")
-    found = job.record.layout
-    return found.name if found is not None and named in ("", "Auto") else named

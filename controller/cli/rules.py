@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 UNUSABLE = 2
 DEFAULT = "scan+patience+gate"  # what an RLHFJob gets that names neither rule nor modifiers
+TWIN = "twin"  # of `generate --family`
 DEFAULTS = ("kDeclines", "drawdown", "cusum", "scan", "glr", DEFAULT)
 WITH_OUTLIERS = (
     "scan",
@@ -29,6 +30,17 @@ WITH_OUTLIERS = (
     DEFAULT,
     "scan+patience+gate:count_dropped=true",
 )
+WITH_PROMPTS = ("scan", "scan:alpha=0.05", "glr", DEFAULT, "scan:alpha=0.05+gate:evals=1")
+CANDIDATES = (  # for the default
+    DEFAULT,
+    *("kDeclines", "drawdown", "cusum", "scan", "glr", "scan+patience", "scan+gate:evals=1"),
+    *(
+        f"scan:alpha={a}{after}"
+        for a in ("0.025", "0.03", "0.035", "0.04", "0.05", "0.1")
+        for after in ("", "+gate:evals=1", "+patience")
+    ),
+)
+MOST_EVALS, MOST_PROMPTS = 10_000, 100_000  # of `flat`
 WITH_PAIRS = "eProcess"  # shown too where a history has what it needs
 WITH_PROXIES = "scan+divergence"
 
@@ -38,7 +50,8 @@ History = Annotated[
     Path,
     typer.Argument(
         help="CSV (also .gz), JSONL or Parquet: series_id, step, eval; optional proxy, kl, stderr, n, label, "
-        "family, run, peak_step, reference_step, paired_prompts, paired_mean, paired_variance.",
+        "family, run, peak_step, prompts, lowest, highest, total_steps, reference_step, paired_prompts, "
+        "paired_mean, paired_variance.",
         exists=True,
         dir_okay=False,
         readable=True,
@@ -145,7 +158,13 @@ def tune(
 @app.command()
 def generate(
     out: Annotated[Path, typer.Argument(help="File to write (.csv).", dir_okay=False)],
-    family: Annotated[str, typer.Option(help="Curve family of the simulator.")] = "linear",
+    family: Annotated[
+        str,
+        typer.Option(
+            help="Curve family of the simulator; twin: runs like public ones, whose evals, noise and prompts "
+            "are drawn with them."
+        ),
+    ] = "linear",
     evals: Annotated[int, typer.Option(help="Evals of each run.", min=2, max=10_000)] = 50,
     noise: Annotated[float, typer.Option(help="Standard deviation of one eval.", min=0.0, max=10.0)] = 0.05,
     runs: Annotated[int, typer.Option(help="Runs of each kind.", min=1, max=100_000)] = 1000,
@@ -162,9 +181,12 @@ def generate(
     from sim.rules.history import write
     from sim.workloads.curves import FAMILIES
 
+    if family == TWIN:
+        _write_twin(out, runs, seed)
+        return
     if family not in FAMILIES:
         raise _unusable(
-            ValueError(f"--family: {family!r} is not known, expected one of {', '.join(FAMILIES)}")
+            ValueError(f"--family: {family!r} is not known, expected one of {', '.join((*FAMILIES, TWIN))}")
         )
     if prompts == 1:
         raise _unusable(ValueError("--prompts: 1 has no variance, expected 0 or at least 2"))
@@ -179,15 +201,46 @@ def generate(
         )
 
 
+def _write_twin(out: Path, runs: int, seed: int) -> None:
+    from sim.rules import twin, twin_series
+    from sim.rules.history import write
+
+    drawn = list(twin.draw(runs, seed))
+    write(out, twin_series.series(drawn))
+    falling = [run for run in drawn if run.kind == twin.DECLINING]
+    stops = [twin.ceiling(run) for run in falling]
+    caught = sum(stop >= 0 for stop in stops) / runs
+    saved = sum(twin.saved(run, stop) for run, stop in zip(falling, stops, strict=True)) / runs
+    typer.echo(f"{out}: {len(drawn)} runs", err=True)
+    typer.echo(f"who knows the curve: {caught:.3f} caught, {saved:.3f} saved")
+
+
 @app.command()
 def flat(
     rule: Rules = None,
     runs: Annotated[int, typer.Option(help="Flat runs.", min=10, max=1_000_000)] = 4000,
     seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
+    evals: Annotated[
+        list[int] | None,
+        typer.Option(help="Evals of a run. May be repeated. By default six lengths from 10 to 500."),
+    ] = None,
     reported_times: Annotated[
         float,
         typer.Option(help="Standard errors are reported as so many times what they are.", min=0.01, max=100),
     ] = 1.0,
+    total: Annotated[
+        str,
+        typer.Option(
+            help="What is said of a run's length: unknown, known, too-small (a fifth), too-large (5 times), "
+            "changing."
+        ),
+    ] = "unknown",
+    prompts: Annotated[
+        int, typer.Option(help="Prompts of each eval, answered right or wrong; 0: Gaussian noise.", min=0)
+    ] = 0,
+    score: Annotated[
+        float, typer.Option(help="With --prompts: true share that is answered right.", min=0.0, max=1.0)
+    ] = 0.5,
     json: Json = False,
 ) -> None:
     """What each rule stops of flat runs, by their length: the most it stops of runs that do not fall."""  # noqa: D401 -- help text
@@ -195,11 +248,27 @@ def flat(
     from sim.rules import flat as flats
 
     try:
+        if total not in set(flats.Total):
+            raise ValueError(f"--total: {total!r}, expected one of {', '.join(flats.Total)}")
+        if wrong := [n for n in evals or () if not 2 <= n <= MOST_EVALS]:
+            raise ValueError(f"--evals: {wrong[0]}, expected 2 to {MOST_EVALS}")
+        if prompts > MOST_PROMPTS:
+            raise ValueError(f"--prompts: {prompts}, expected 0 to {MOST_PROMPTS}")
         named = {text: specs.rule(text) for text in rule or DEFAULTS}
         found = [
             row
             for text, spec in named.items()
-            for row in flats.rates(text, spec, runs=runs, seed=seed, reported_times=reported_times)
+            for row in flats.rates(
+                text,
+                spec,
+                runs=runs,
+                seed=seed,
+                lengths=sorted(set(evals or flats.LENGTHS)),
+                reported_times=reported_times,
+                total=flats.Total(total),
+                prompts=prompts or None,
+                score=score,
+            )
         ]
     except ValueError as error:
         raise _unusable(error) from None
@@ -236,6 +305,61 @@ def outliers(
         typer.echo(json_module.dumps({"command": "outliers", "seed": seed, "rows": rows}, allow_nan=False))
         return
     for line in rules_text.outliers(found):
+        typer.echo(line)
+
+
+@app.command()
+def choose(
+    rule: Rules = None,
+    runs: Annotated[int, typer.Option(help="Runs of each kind.", min=10, max=100_000)] = 2000,
+    seed: Annotated[int, typer.Option(help="Seed of the choice; the figures are of the next.", min=0)] = 0,
+    flat: Annotated[
+        float,
+        typer.Option(help="The most that a rule may stop of flat runs, by the 95 % bound.", min=0.0, max=1.0),
+    ] = 0.05,
+    json: Json = False,
+) -> None:
+    """Which rule is worth most on runs like public ones: GPU time given back, less that of wrong stops."""
+    from sim import specs
+    from sim.rules import choose as choices
+
+    try:
+        named = {text: specs.rule(text) for text in rule or CANDIDATES}
+        found = choices.choose(named, runs, seed, flat)
+    except ValueError as error:
+        raise _unusable(error) from None
+    if json:
+        rows = [row.as_dict() for row in found.rows]
+        said = {"command": "choose", "seed": seed, "rule": found.rule, "ties": found.ties, "rows": rows}
+        typer.echo(json_module.dumps(said, allow_nan=False))
+        return
+    for line in rules_text.chosen(found):
+        typer.echo(line)
+
+
+@app.command()
+def twin(
+    rule: Rules = None,
+    runs: Annotated[int, typer.Option(help="Runs of each kind.", min=10, max=100_000)] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """What each rule does on runs like public ones: few evals on few prompts, sudden and slow declines."""  # noqa: D401 -- help text
+    from sim import specs
+    from sim.rules import twin as twins
+    from sim.rules import twin_series
+
+    try:
+        named = {text: specs.rule(text) for text in rule or WITH_PROMPTS}
+        drawn = list(twins.draw(runs, seed))
+        found = list(twin_series.rows(named, drawn))
+    except ValueError as error:
+        raise _unusable(error) from None
+    if json:
+        rows = [row.as_dict() for row in found]
+        typer.echo(json_module.dumps({"command": "twin", "seed": seed, "rows": rows}, allow_nan=False))
+        return
+    for line in rules_text.twin(found):
         typer.echo(line)
 
 

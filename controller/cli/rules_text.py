@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sim.rules.choose import Choice
     from sim.rules.evaluate import Row
     from sim.rules.flat import FlatRow
     from sim.rules.outliers import OutlierRow
+    from sim.rules.twin_series import TwinRow
 
 HEAD = (
     "rule",
@@ -50,12 +52,13 @@ def evaluated(found: Sequence[Row]) -> list[str]:
 
 
 def flat(found: Sequence[FlatRow]) -> list[str]:
-    lines = [("rule", "noise", "evals", "flat runs", "stopped %", "at most %")]
+    lines = [("rule", "noise", "total", "evals", "flat runs", "stopped %", "at most %")]
     for r in found:
         lines.append(
             (
                 r.rule,
                 r.noise,
+                r.total,
                 str(r.evals),
                 str(r.runs),
                 _percent(r.stopped, r.interval),
@@ -82,6 +85,51 @@ def outliers(found: Sequence[OutlierRow]) -> list[str]:
         lines.append(
             f"| {r.noise} | {bad} | `{r.rule}` | {100 * r.rising:.1f} % | {100 * r.flat:.1f} % "
             f"| {r.saved:.3f} | {kept} | {falls} |"
+        )
+    return lines
+
+
+def chosen(found: Choice) -> list[str]:
+    """As Markdown: the table, then the rule of the choice and those that cannot be told from it."""
+    weights = list(found.rows[0].value)
+    lines = [
+        f"| rule | told | {' | '.join(f'value at {w:g}' for w in weights)} | caught | flat stopped "
+        "| rising stopped | wrong of 100 | still to gain | right |",
+        "|---|---|" + "---|" * (len(weights) + 6),
+    ]
+    for r in found.rows:
+        values = " | ".join(
+            f"{value:.2f} ± {r.error:.2f}" if weight == found.weight else f"{value:.2f}"
+            for weight, value in r.value.items()
+        )
+        shares = " | ".join(f"{100 * share:.1f} %" for share in (r.caught, r.flat, r.rising))
+        ahead = "-" if r.ahead != r.ahead else f"{r.ahead:.3f}"
+        right = "-" if r.right != r.right else f"{100 * r.right:.0f} %"
+        lines.append(f"| `{r.rule}` | {r.known} | {values} | {shares} | {r.wrong:.2f} | {ahead} | {right} |")
+    ties = ", ".join(f"`{rule}`" for rule in found.ties)
+    return [
+        *lines,
+        "",
+        f"chosen of those that stop at most {100 * found.bound:g} % of flat runs: `{found.rule}`"
+        + (f"; cannot be told from it: {ties}" if ties else "; no tie"),
+    ]
+
+
+def twin(found: Sequence[TwinRow]) -> list[str]:
+    """As Markdown: one line for each rule and what it is told; bounds are one-sided, 95 %."""
+    lines = [
+        "| rule | told | caught | saved | flat stopped | rising stopped | saved by shape |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for r in found:
+        stopped = [
+            f"{100 * share:.1f} % ({100 * bound:.1f})" if share == share else "-"
+            for share, bound in ((r.flat, r.flat_bound), (r.rising, r.rising_bound))
+        ]
+        shapes = ", ".join(f"{shape} {saved:.2f}" for shape, saved in r.shapes.items())
+        lines.append(
+            f"| `{r.rule}` | {r.known} | {100 * r.caught:.1f} % | {r.saved:.3f} | {' | '.join(stopped)} "
+            f"| {shapes} |"
         )
     return lines
 

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 from controller.api.gpupool import GPUPool
 from controller.kube.resources import Resource
 from controller.policy.job import QueueView
-from controller.policy.types import Delegate
-from controller.workloads import Problem
+from controller.policy.types import Delegate, Problem
 
 Object = Mapping[str, Any]
 

@@ -9,8 +9,7 @@ from controller import names, workloads
 from controller.api.gpupool import GPUPool
 from controller.delegates.base import Adapter, Known, NotYet, Object, Placement, Write
 from controller.kube.resources import JOBS
-from controller.policy.types import Delegate
-from controller.workloads import Problem
+from controller.policy.types import Delegate, Problem
 
 
 class Builtin:

@@ -38,8 +38,7 @@ from controller.kube.resources import (
 )
 from controller.objects import parse_time
 from controller.policy.job import Answer, QueueView
-from controller.policy.types import Delegate
-from controller.workloads import Problem
+from controller.policy.types import Delegate, Problem
 
 MESSAGE_MAX = 1024  # characters of an answer's message
 

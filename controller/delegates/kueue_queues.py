@@ -14,7 +14,7 @@ from controller.api.gpupool import GPUPool
 from controller.delegates.base import Known, Object
 from controller.kube.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from controller.objects import GPUS_MOST, amount
-from controller.workloads import Problem
+from controller.policy.types import Problem
 
 _GO = ("", "None")  # stop policies that stop nobody
 _FIELD = "spec.resourceGroups[].flavors[].resources[nvidia.com/gpu].nominalQuota"

@@ -7,50 +7,13 @@ score. What contradicts itself is left out and named in ``notes``: a gap, and a 
 from __future__ import annotations
 
 import math
-import re
-from functools import lru_cache
-from typing import TypeVar
 
 from controller import names
-from controller.metrics.samples import Sample, count, refuse, same
+from controller.metrics import prompt_pairs
+from controller.metrics.identity import enter, identity, short, step_of
+from controller.metrics.samples import Sample, count
+from controller.policy.job import PROMPTS_MAX
 from controller.policy.types import Attempt, EvalPoint, Paired
-from controller.untrusted_text import printable
-
-_WHOLE_NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)  # 15 digits: exact as a float, too
-
-
-def _identity(sample: Sample) -> tuple[Attempt, int]:
-    """Attempt and step of an eval's sample."""
-    step = _step(sample, "step")
-    where = _where(sample)
-    if "attempt" not in sample.labels:
-        raise refuse(f"{where} at step {step} has no attempt: expected attempt='<number>-<life>'")
-    attempt = sample.labels["attempt"]
-    if len(attempt) > 31:
-        raise refuse(f"{where} has attempt {printable(attempt)!r}: expected at most 31 characters")
-    try:
-        return _attempt(attempt), step
-    except ValueError as error:
-        raise refuse(f"{where}: {printable(str(error), 160)}") from None
-
-
-@lru_cache(maxsize=64)
-def _attempt(text: str) -> Attempt:
-    """Return the parsed attempt; equal texts give the same object, so that evals share it."""
-    return Attempt.parse(text)
-
-
-def _step(sample: Sample, label: str) -> int:
-    text = sample.labels.get(label, "")
-    if not _WHOLE_NUMBER.fullmatch(text):
-        raise refuse(
-            f"{_where(sample)} has {label} {printable(text)!r}: expected a whole number of at most 15 digits"
-        )
-    return int(text)
-
-
-def _where(sample: Sample) -> str:
-    return f"{sample.name}{{metric={printable(sample.labels.get('metric', ''))!r}}}"
 
 
 def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[EvalPoint]:
@@ -59,14 +22,16 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
         names.METRIC_EVAL_SCORE: {},
         names.METRIC_EVAL_STDERR: {},
         names.METRIC_EVAL_SAMPLES: {},
+        names.METRIC_EVAL_PROMPTS: {},
         names.METRIC_EVAL_PROXY: {},
     }
     for sample in samples:
         column = columns.get(sample.name)
         if column is not None and sample.labels.get("metric") == metric:
-            _enter(column, _identity(sample), sample.value)
-    scores, errors, counts, proxies = columns.values()
+            enter(column, identity(sample), sample.value)
+    scores, errors, counts, asked, proxies = columns.values()
     paired = _paired(samples, metric, notes)
+    pairs = prompt_pairs.of(samples, metric, notes)
     points: list[EvalPoint] = []
     # Lives have no order of their own: a page shows the newest last.
     order = {attempt: place for place, (attempt, _) in enumerate(scores)}
@@ -79,6 +44,18 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
         number = count(counts.get((attempt, step)))
         if number == 0:
             notes.append(f"{metric} at step {step} was measured on 0 samples: this eval is ignored")
+        prompts, complaint = _prompts((attempt, step) in asked, asked.get((attempt, step)), number)
+        if complaint:
+            notes.append(f"{metric} at step {step} {complaint}")
+        if prompts == 0:
+            number, prompts = 0, None
+        same = pairs.get((attempt, step), ())
+        if any(pair.prompts != prompts for pair in same):
+            found = ", ".join(str(pair.prompts) for pair in same)
+            notes.append(
+                f"{metric} at step {step} is not paired: over {found} prompts, the eval has {prompts}"
+            )
+            same = ()
         error = errors.get((attempt, step))
         usable = error is not None and math.isfinite(error) and error >= 0
         proxy = proxies.get((attempt, step))
@@ -89,17 +66,37 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
                 attempt,
                 error if usable else None,
                 number,
-                _short(proxy) if proxy is not None and math.isfinite(proxy) else None,
+                short(proxy) if proxy is not None and math.isfinite(proxy) else None,
                 paired.get((attempt, step)),
+                prompts,
+                same,
             )
         )
     return points
 
 
+def _prompts(said: bool, value: float | None, samples: int | None) -> tuple[int | None, str]:
+    """Return how many prompts an eval had, and what is wrong with what the page says of it.
+
+    None: it does not say it in a way that could be used. 0: of none, so there was no eval.
+    """
+    if not said:
+        return None, ""
+    number = count(value)
+    if number == 0:
+        return 0, "was measured on 0 prompts: this eval is ignored"
+    if number is None or number > PROMPTS_MAX:
+        shown = "several numbers of prompts" if value is None else f"{value:g} prompts"
+        return None, f"has {shown}: not used, expected a whole number of 1 to {PROMPTS_MAX}"
+    if samples and number > samples:
+        return None, f"has {number} prompts in {samples} samples: not used, expected at most one in each"
+    return number, ""
+
+
 def evaluators_of(samples: list[Sample], metric: str) -> dict[tuple[Attempt, int], str]:
     """Return the version of the evaluator that scored each eval of ``metric``, of those that name it."""
     return {
-        _identity(s): s.labels["evaluator"]
+        identity(s): s.labels["evaluator"]
         for s in samples
         if s.name == names.METRIC_EVAL_SCORE
         and s.labels.get("metric") == metric
@@ -121,7 +118,7 @@ def _paired(samples: list[Sample], metric: str, notes: list[str]) -> dict[tuple[
     for sample in samples:
         column = columns.get(sample.name)
         if column is not None and sample.labels.get("metric") == metric:
-            _enter(column, (*_identity(sample), _step(sample, "reference")), sample.value)
+            enter(column, (*identity(sample), step_of(sample, "reference")), sample.value)
     prompts, means, variances = columns.values()
     found: dict[tuple[Attempt, int], list[Paired | None]] = {}
     for attempt, step, reference in sorted(prompts.keys() | means.keys() | variances.keys()):
@@ -134,7 +131,7 @@ def _paired(samples: list[Sample], metric: str, notes: list[str]) -> dict[tuple[
             and (mean is not None and math.isfinite(mean))
             and (variance is not None and math.isfinite(variance) and variance >= 0.0)
         ):
-            pair = Paired(reference, number, _short(mean), _short(variance))
+            pair = Paired(reference, number, short(mean), short(variance))
         found.setdefault((attempt, step), []).append(pair)
     out: dict[tuple[Attempt, int], Paired] = {}
     for (attempt, step), pairs in found.items():
@@ -146,18 +143,3 @@ def _paired(samples: list[Sample], metric: str, notes: list[str]) -> dict[tuple[
                 "variance for one earlier reference step"
             )
     return out
-
-
-_Key = TypeVar("_Key")
-
-
-def _enter(column: dict[_Key, float | None], key: _Key, value: float) -> None:
-    """Note a sample's value; None marks a series that has two."""
-    known = column.setdefault(key, value)
-    if known is not None and not same(known, value):
-        column[key] = None
-
-
-def _short(value: float) -> float:
-    """Seven significant digits, what a float32 carries: 32 of them are kept in a status."""
-    return float(f"{value:.7g}")

@@ -53,6 +53,7 @@ from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.reconcile.triggers import Triggers
 from controller.operator.reconcile.validation import SpecChecks
 from controller.operator.state.access_progress import AccessProgress
+from controller.operator.state.access_refusals import AccessRefusals
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices
 from controller.operator.state.external_queues import ExternalQueues
@@ -121,6 +122,7 @@ class Engine:
             self.cluster.touch,
             clock,
         )
+        self.cluster.refusals = self.refusals = AccessRefusals(self.api, self.cluster.touch, monotonic)
         self.health = Health(settings.stall_seconds, monotonic)
         # Probes, scrapes and API calls need descriptors: whoever connects to us leaves them theirs.
         self.connections = Connections.of_process(RESERVED + settings.scrape_concurrency)
@@ -304,6 +306,7 @@ class Engine:
                 loop.run(),
                 self.outside.run(),
                 self.progress.run(),
+                self.refusals.run(),
                 self._look_at_foreign_pods(),
             )
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -30,6 +30,14 @@ def namespace_of(key: JobKey) -> str:
     return key.partition("/")[0]
 
 
+class Problem(NamedTuple):
+    """Why something cannot be done or does not count: a CamelCase reason, as a condition has one, and a
+    sentence for people."""
+
+    reason: str
+    message: str
+
+
 class Attempt(NamedTuple):
     """One trainer process: the operator's attempt number, and an opaque id that the process gave itself.
 
@@ -92,6 +100,36 @@ class Paired(NamedTuple):
     prompts: int
     mean: float  # score units
     variance: float  # of one difference, score units squared
+
+
+class PromptPair(NamedTuple):
+    """Per-prompt scores of this eval less those of an earlier one, on the same prompts of the same set.
+
+    Not `Paired`: nothing was scored anew for it. The earlier eval may be the best so far, which was lucky on
+    these very prompts, so that the mean is biased; only the variance is evidence, of how noisy the difference
+    of the two scores is. Evidence that counts a mean as it comes (`eProcess`) must never be fed with it.
+
+    ``mean``: in the trainer's own orientation where it is stored, higher is better where a rule sees it.
+    """
+
+    step: int  # of the earlier eval
+    prompts: int  # that both evals scored
+    mean: float  # score units; the difference of the two scores
+    variance: float  # of one prompt's difference (sample variance), score units squared
+
+
+class EvalScale(NamedTuple):
+    """What an RLHFJob declares about a metric's evals, in the trainer's own orientation."""
+
+    prompts: int | None = None  # of each eval, where the page does not name them
+    range: tuple[float, float] | None = None  # lowest and highest score of one prompt
+
+    def reversed(self) -> EvalScale:
+        """Return the same for scores of the other sign."""
+        return self._replace(range=None if self.range is None else (-self.range[1], -self.range[0]))
+
+
+NOTHING_DECLARED = EvalScale()
 
 
 class FleetNoise(NamedTuple):
@@ -190,6 +228,13 @@ class EvalPoint(NamedTuple):
     samples: int | None = None
     proxy: float | None = None  # what the run optimises (reward model's score) at this step
     paired: Paired | None = None
+    prompts: int | None = None  # scored in this eval; answers to one prompt count once, unlike `samples`
+    prompt_pairs: tuple[PromptPair, ...] = ()  # with the best so far, the last, and a step that was named
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """Lowest and highest score that a prompt can have, higher is better; None: nobody declared it."""
+        return None
 
     @property
     def progress(self) -> float | None:
@@ -228,6 +273,7 @@ class EvalInContext(EvalPoint):
     peers: Peers | None = None
     fleet_noise: FleetNoise | None = None
     others: Mapping[str, float] = MappingProxyType({})
+    range: tuple[float, float] | None = None
     beside: tuple[tuple[float, float | None], ...] = ()
 
     @staticmethod
@@ -240,6 +286,7 @@ class EvalInContext(EvalPoint):
             peers=point.peers,
             fleet_noise=point.fleet_noise,
             others=point.others,
+            range=point.range,
         )
         seen.beside = lost
         return seen
@@ -253,10 +300,11 @@ class EvalInContext(EvalPoint):
         peers: Peers | None = None,
         fleet_noise: FleetNoise | None = None,
         others: Mapping[str, float] = MappingProxyType({}),
+        range: tuple[float, float] | None = None,
     ) -> EvalInContext:
         seen = EvalInContext(*point)
         seen.progress, seen.loss, seen.peers, seen.fleet_noise = progress, loss, peers, fleet_noise
-        seen.others = others
+        seen.others, seen.range = others, range
         return seen
 
 

@@ -22,7 +22,7 @@ from controller.workloads.child import (
 from controller.workloads.dryrun import server_problem
 from controller.workloads.kinds import JOB, KINDS, Kind, find, kind_of, supported
 from controller.workloads.pods import gpus, owned, owned_pods, pod_view
-from controller.workloads.problems import Problem, ProblemError
+from controller.workloads.problems import ProblemError
 from controller.workloads.running import (
     node_selector,
     pod_annotations,
@@ -43,7 +43,6 @@ __all__ = [
     "JOB",
     "KINDS",
     "Kind",
-    "Problem",
     "ProblemError",
     "Scheduling",
     "build_child",

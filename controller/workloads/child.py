@@ -8,9 +8,10 @@ from typing import Any
 
 from controller import names
 from controller.bounded import quoted
+from controller.policy.types import Problem
 from controller.workloads.kinds import Kind, Object, dotted, find, get, kind_of, supported
 from controller.workloads.pods import gpus
-from controller.workloads.problems import Problem, ProblemError
+from controller.workloads.problems import ProblemError
 from controller.workloads.scheduling import (
     Scheduling,
     ref_scheduling_problem,
@@ -322,7 +323,6 @@ def _set(obj: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 __all__ = [
-    "Problem",
     "ProblemError",
     "build_child",
     "child_problem",

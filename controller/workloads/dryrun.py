@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from controller import bounded
+from controller.policy.types import Problem
 from controller.workloads.child import TEMPLATE
-from controller.workloads.problems import Problem
 from controller.workloads.running import queue_problem
 
 MESSAGE_LIMIT = 1000  # characters of the server's answer

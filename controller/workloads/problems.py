@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Problem(NamedTuple):
-    """Why a workload cannot be used: a CamelCase reason, and a sentence naming field, value and remedy."""
-
-    reason: str
-    message: str
+from controller.policy.types import Problem
 
 
 class ProblemError(ValueError):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from controller import names
+from controller.policy.types import Problem
 from controller.workloads.kinds import Kind, Object, dotted, get, kind_of
-from controller.workloads.problems import Problem
 
 
 class Scheduling(NamedTuple):

@@ -14,8 +14,8 @@ from typing import Any
 from controller import names
 from controller.bounded import DIGITS, quoted
 from controller.objects import amount
+from controller.policy.types import Problem
 from controller.workloads.kinds import Kind, Object, Path
-from controller.workloads.problems import Problem
 
 # What a value must be: what is expected in words where it is not that; None: it is that.
 Leaf = Callable[[Any], str | None]

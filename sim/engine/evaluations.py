@@ -79,7 +79,7 @@ class Evaluations:
         self._watched = watched
         self._spec = rule
         self._rule = rule.make() if rule is not None else None
-        self._context = rule is not None and bool(rule.needs)
+        self._context = rule is not None and bool(rule.needs | rule.uses)
         peers = rule is not None and "peers" in rule.needs
         self._peers: PeerBoard | None = None
         if peers:

@@ -11,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta  # type: ignore[import-untyped, unused-ignore]
 
+from controller.policy.stopping import noise
 from controller.policy.types import Verb
 from sim.foresight import RuleSpec
 from sim.rules import vector
 from sim.rules.history import Series
 from sim.rules.truth import Truth, truth
 from sim.rules.vector_eprocess import Pairs
+from sim.rules.vector_spending import PromptPairs
 
 RESAMPLES = 1000
 ALL = "all"
@@ -106,8 +108,19 @@ def _matrices(series: Sequence[Series], evals: int) -> vector.Evals:
             matrix([[p and p.variance for p in s.paired] for s in series]),
         )
     proxies = matrix(s.proxies for s in series) if any(s.proxies for s in series) else None
-    scores, stderrs = matrix(s.scores for s in series), matrix(s.stderrs for s in series)
-    return vector.Evals(scores, stderrs, proxies, pairs)
+    stderrs = matrix([noise.error(point) for point in s.points()] for s in series)
+    progress = matrix(s.progress() for s in series) if any(s.total for s in series) else None
+    steps = matrix([int(step) for step in s.steps] for s in series)
+    shared = None
+    if any(s.prompt_pairs for s in series):
+        shared = PromptPairs(
+            matrix([[p and p.step for p in s.prompt_pairs] for s in series]),
+            matrix([[p and p.prompts for p in s.prompt_pairs] for s in series]),
+            matrix([[p and p.variance for p in s.prompt_pairs] for s in series]),
+            matrix([[s.range and s.range[1] - s.range[0]] * len(s.steps) for s in series]),
+        )
+    scores = matrix(s.scores for s in series)
+    return vector.Evals(scores, stderrs, proxies, pairs, steps, progress, prompt_pairs=shared)
 
 
 def first_stops(spec: RuleSpec, judged: Sequence[Judged]) -> npt.NDArray[np.int64]:

@@ -7,23 +7,41 @@ So what is measured on flat runs bounds all of them.
 
 Noise is reported with every eval, alike or not (``uneven``), or estimated. Uneven is the bad case of evals on
 fewer prompts from some eval on: a rule that took an average of the errors would take noise for a fall.
+
+With ``prompts`` scores are shares of so many prompts that are answered right, drawn anew for each eval, and
+the noise is bounded by their number (`noise.error`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+from controller.policy.stopping import noise
+from controller.policy.types import EvalInContext, EvalPoint
 from sim.foresight import RuleSpec
 from sim.rules import vector
 from sim.rules.evaluate import exact_interval, upper_bound
+from sim.rules.vector import Matrix
 
 LENGTHS = (10, 20, 50, 100, 200, 500)
 BATCH = 1000  # runs drawn at a time
 QUIET, LOUDER = 25, 5.0  # uneven noise: evals before it grows, and how many times
+WRONG = 5.0  # factor by which a total is wrong
+
+
+class Total(StrEnum):
+    """What a trainer says of the length of its run."""
+
+    UNKNOWN = "unknown"
+    KNOWN = "known"
+    TOO_SMALL = "too-small"  # a fifth of it
+    TOO_LARGE = "too-large"  # five times as much
+    CHANGING = "changing"  # by turns a fifth of it, itself and five times as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +54,8 @@ class FlatRow:
     """
 
     rule: str
-    noise: str  # reported | uneven | estimated
+    noise: str  # reported | uneven | estimated | prompts
+    total: str  # of `Total`
     evals: int
     runs: int
     stopped: float
@@ -55,10 +74,22 @@ def rates(
     seed: int,
     lengths: Sequence[int] = LENGTHS,
     reported_times: float = 1.0,
+    total: Total = Total.UNKNOWN,
+    prompts: int | None = None,
+    score: float = 0.5,
 ) -> Iterator[FlatRow]:
-    """Gaussian noise, known to the rule and not, the same runs for every length and rule.
+    """Yield how often a rule stops flat runs, the same for every length; by default of Gaussian noise.
 
-    ``reported_times``: standard errors are reported as so many times what they are.
+    Args:
+        name: of the rule, in the rows.
+        spec: of the rule.
+        runs: flat ones.
+        seed: of all that is drawn.
+        lengths: of runs, in evals.
+        reported_times: standard errors are reported as so many times what they are.
+        total: what is said of a run's length.
+        prompts: of each eval; None: Gaussian noise.
+        score: true share of the prompts that are answered right, 0 to 1.
 
     Raises:
         ValueError: the rule has no vectorised form.
@@ -67,20 +98,84 @@ def rates(
         raise ValueError(
             f"--rule: {name!r} has no vectorised form, expected one of {', '.join(vector.FORMS)}"
         )
-    alike = np.ones(max(lengths))
-    uneven = np.where(np.arange(max(lengths)) < QUIET, 1.0, LOUDER)
-    for noise, errors in (("reported", alike), ("uneven", uneven), ("estimated", None)):
+    kinds = ("reported", "uneven", "estimated") if prompts is None else ("prompts",)
+    for kind in kinds:
+        hits = dict.fromkeys(lengths, 0)
         random = np.random.default_rng(seed)
-        stops = []
         for start in range(0, runs, BATCH):
-            scores = random.standard_normal((min(BATCH, runs - start), max(lengths)))
-            stderrs = np.full(scores.shape, np.nan)
-            if errors is not None:
-                scores, stderrs = scores * errors, np.broadcast_to(errors * reported_times, scores.shape)
-            stops.append(vector.first_stops(spec, vector.Evals(scores, stderrs)))
-        first = np.concatenate(stops)
-        for evals in lengths:
-            hits = int(((first >= 0) & (first < evals)).sum())
+            shape = (min(BATCH, runs - start), max(lengths))
+            if prompts is None:
+                scores, stderrs = _gaussian(kind, shape, reported_times, random)
+            else:
+                scores, stderrs = _answered(prompts, score, shape, random)
+            for evals, stopped in _stopped(spec, scores, stderrs, lengths, total):
+                hits[evals] += stopped
+        for evals, n in hits.items():
             yield FlatRow(
-                name, noise, evals, runs, hits / runs, upper_bound(hits, runs), exact_interval(hits, runs)
+                name, kind, total, evals, runs, n / runs, upper_bound(n, runs), exact_interval(n, runs)
             )
+
+
+def errors(prompts: int) -> Matrix:
+    """Return the standard error that is known of an eval of so many prompts, by how many were right.
+
+    Shape (prompts + 1,).
+    """
+    found = []
+    for right in range(prompts + 1):
+        plain = EvalPoint(1, right / prompts, prompts=prompts)
+        known = noise.error(EvalInContext.of(plain, range=(0.0, 1.0)))
+        found.append(np.nan if known is None else known)
+    return np.array(found)
+
+
+def progress(total: Total, evals: int) -> Matrix | None:
+    """Return the share of a run of ``evals`` that seems done at each of them; None: nothing is said."""
+    if total is Total.UNKNOWN:
+        return None
+    times = {
+        Total.KNOWN: (1.0,),
+        Total.TOO_SMALL: (1.0 / WRONG,),
+        Total.TOO_LARGE: (WRONG,),
+        Total.CHANGING: (1.0 / WRONG, 1.0, WRONG),
+    }[total]
+    told = np.resize(np.array(times), evals) * evals
+    shown: Matrix = np.minimum(1.0, np.arange(1.0, evals + 1.0) / told)
+    return shown
+
+
+def _gaussian(
+    kind: str, shape: tuple[int, int], reported_times: float, random: np.random.Generator
+) -> tuple[Matrix, Matrix]:
+    scores = random.standard_normal(shape)
+    if kind == "estimated":
+        return scores, np.full(shape, np.nan)
+    sizes = np.ones(shape[1])
+    if kind == "uneven":
+        sizes = np.where(np.arange(shape[1]) < QUIET, 1.0, LOUDER)
+    return scores * sizes, np.broadcast_to(sizes * reported_times, shape)
+
+
+def _answered(
+    prompts: int, score: float, shape: tuple[int, int], random: np.random.Generator
+) -> tuple[Matrix, Matrix]:
+    right = random.binomial(prompts, score, shape)
+    return right / prompts, errors(prompts)[right]
+
+
+def _stopped(
+    spec: RuleSpec, scores: Matrix, stderrs: Matrix, lengths: Sequence[int], total: Total
+) -> Iterator[tuple[int, int]]:
+    """Yield how many of the runs are stopped within each length."""
+    if total is Total.UNKNOWN:  # then the beginning of a long run is a short one
+        first = vector.first_stops(spec, vector.Evals(scores, stderrs))
+        for evals in lengths:
+            yield evals, int(((first >= 0) & (first < evals)).sum())
+        return
+    for evals in lengths:
+        shown = progress(total, evals)
+        assert shown is not None
+        part = vector.Evals(
+            scores[:, :evals], stderrs[:, :evals], progress=np.broadcast_to(shown, (len(scores), evals))
+        )
+        yield evals, int((vector.first_stops(spec, part) >= 0).sum())

@@ -2,7 +2,9 @@
 
 Columns: ``series_id, step, eval`` (higher is better), optional ``proxy, kl, stderr, n, label, family, run,
 peak_step`` and the per-prompt differences to a reference step, ``reference_step, paired_prompts,
-paired_mean, paired_variance`` (all four or none of an eval). ``n`` is the number of samples of an eval.
+paired_mean, paired_variance`` (all four or none of an eval). ``n`` is the number of samples of an eval,
+``prompts`` that of its prompts; ``lowest`` and ``highest``, a prompt's scores at most, and ``total_steps`` of
+the run are read from a series' first row.
 ``kl`` is read, checked and drawn; no rule looks at it. ``label`` is healthy, plateau, declining or hacking;
 other texts (as ``auto:...``, a guess) count as no label. ``run`` names what was trained: its series are
 correlated and are resampled together; default: the series_id up to its last slash, if it has one; the
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from controller.bounded import quoted
-from controller.policy.types import EvalPoint, Paired
+from controller.policy.types import EvalInContext, EvalPoint, Paired, PromptPair
 from sim.traces.errors import TraceError
 from sim.traces.json_text import parse
 
@@ -30,7 +32,8 @@ T = TypeVar("T")
 
 NEEDED = ("series_id", "step", "eval")
 PAIRED = ("reference_step", "paired_prompts", "paired_mean", "paired_variance")
-NUMBERS = ("step", "eval", "stderr", "n", "proxy", "kl", "peak_step", *PAIRED)
+SIZE = ("prompts", "lowest", "highest", "total_steps")
+NUMBERS = ("step", "eval", "stderr", "n", "proxy", "kl", "peak_step", *PAIRED, *SIZE)
 LABELS = {"healthy": "healthy", "plateau": "plateau", "declining": "declining", "hacking": "declining"}
 
 
@@ -54,20 +57,46 @@ class Series:
     kls: tuple[float | None, ...] = ()
     samples: tuple[int | None, ...] = ()
     paired: tuple[Paired | None, ...] = ()
+    prompts: tuple[int | None, ...] = ()
+    range: tuple[float, float] | None = None  # lowest and highest score of a prompt
+    total: float | None = None  # steps of the whole run, where it states them
+    prompt_pairs: tuple[PromptPair | None, ...] = ()  # with the best before; no history file has them
 
     def points(self) -> Iterator[EvalPoint]:
         """Yield the evals as a stop rule is shown them."""
         nothing = (None,) * len(self.steps)
-        for step, score, stderr, samples, proxy, paired in zip(
+        for step, score, stderr, samples, proxy, paired, prompts, pair in zip(
             self.steps,
             self.scores,
             self.stderrs,
             self.samples or nothing,
             self.proxies or nothing,
             self.paired or nothing,
+            self.prompts or nothing,
+            self.prompt_pairs or nothing,
             strict=True,
         ):
-            yield EvalPoint(int(step), score, stderr=stderr, samples=samples, proxy=proxy, paired=paired)
+            plain = EvalPoint(
+                int(step),
+                score,
+                stderr=stderr,
+                samples=samples,
+                proxy=proxy,
+                paired=paired,
+                prompts=prompts,
+                prompt_pairs=() if pair is None else (pair,),
+            )
+            if self.range is None and self.total is None:
+                yield plain
+            else:
+                yield EvalInContext.of(plain, progress=self._progress(step), range=self.range)
+
+    def _progress(self, step: float) -> float | None:
+        return None if self.total is None else min(1.0, step / self.total)
+
+    def progress(self) -> tuple[float | None, ...]:
+        """Return the share of the run that is done at each eval, as far as it is known."""
+        return tuple(self._progress(step) for step in self.steps)
 
 
 def read(path: Path) -> list[Series]:
@@ -127,6 +156,10 @@ _OPTIONAL: dict[str, Callable[[Series], tuple[Any, ...]]] = {
     "proxy": lambda s: s.proxies,
     "kl": lambda s: s.kls,
     "n": lambda s: s.samples,
+    "prompts": lambda s: s.prompts,
+    "lowest": lambda s: (s.range[0],) * len(s.steps) if s.range else (),
+    "highest": lambda s: (s.range[1],) * len(s.steps) if s.range else (),
+    "total_steps": lambda s: (s.total,) * len(s.steps) if s.total else (),
     "reference_step": lambda s: tuple(p and p.reference_step for p in s.paired),
     "paired_prompts": lambda s: tuple(p and p.prompts for p in s.paired),
     "paired_mean": lambda s: tuple(p and p.mean for p in s.paired),
@@ -143,6 +176,8 @@ def _series(name: str, rows: list[Mapping[str, Any]]) -> Series:
     run = str(first.get("run") or "") or (name.rpartition("/")[0] if "/" in name else name)
     family = str(first.get("family") or "") or (name.split("/")[0] if "/" in name else "unnamed")
     counts = (_finite(r, "n", above=0.0) for r in kept)
+    prompts = (_finite(r, "prompts", above=0.0) for r in kept)
+    lowest, highest = _finite(first, "lowest"), _finite(first, "highest")
     return Series(
         name,
         run,
@@ -156,6 +191,9 @@ def _series(name: str, rows: list[Mapping[str, Any]]) -> Series:
         _if_any(_finite(r, "kl") for r in kept),
         _if_any(None if n is None else int(n) for n in counts),
         _if_any(_paired(r) for r in kept),
+        _if_any(None if n is None else int(n) for n in prompts),
+        None if lowest is None or highest is None else (lowest, highest),
+        _finite(first, "total_steps", above=0.0),
     )
 
 

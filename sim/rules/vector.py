@@ -24,8 +24,9 @@ from controller.policy.stopping.patience import Patience
 from controller.policy.stopping.warmup import WarmUp
 from controller.policy.types import PolicySpec
 from sim.foresight import RuleSpec
-from sim.rules import vector_divergence, vector_eprocess, vector_gate
+from sim.rules import vector_divergence, vector_eprocess, vector_gate, vector_spending
 from sim.rules.vector_eprocess import Pairs
+from sim.rules.vector_spending import PromptPairs
 
 Matrix = npt.NDArray[np.float64]
 
@@ -35,13 +36,22 @@ CLOSE = 1e-13  # a relative change as small as this is rounding
 
 
 class Evals(NamedTuple):
-    """Scores, reported standard errors and proxy rewards (NaN: none), each (runs, evals), and differences."""
+    """Scores, standard errors (`noise.error`) and proxy rewards (NaN: none), each (runs, evals), and
+    differences."""
 
     scores: Matrix
     stderrs: Matrix
     proxies: Matrix | None = None
     pairs: Pairs | None = None
+    steps: Matrix | None = None  # None: 1, 2, ...
+    progress: Matrix | None = None  # share of the run that is done; None, or NaN: not known
     noise: NoiseOf | None = None
+    prompt_pairs: PromptPairs | None = None
+
+    def numbered(self) -> Matrix:
+        """Return the step of each eval."""
+        shape = self.scores.shape
+        return np.broadcast_to(np.arange(1.0, shape[1] + 1.0), shape) if self.steps is None else self.steps
 
 
 class NoiseOf(NamedTuple):
@@ -70,8 +80,8 @@ def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
     runs, count = scores.shape
     mean = np.zeros(runs)
     sigma, freedom = np.full((runs, count), np.nan), np.full((runs, count), np.nan)
-    reported = np.logical_and.accumulate(stderrs > 0.0, axis=1)  # NaN is not
     largest = np.fmax.accumulate(stderrs, axis=1)
+    reported = np.logical_and.accumulate(~np.isnan(stderrs), axis=1) & (largest > 0.0)
     for t in range(count):
         differences = max(0, t - 1)
         if t >= 2:
@@ -141,13 +151,33 @@ def _single(values: Matrix) -> Matrix:
 
 
 def _scan(evals: Evals, p: Any) -> Matrix:
-    """Return the threshold that would have been passed here."""
+    """Return the threshold that would have been passed here; with alpha, minus the log of the smallest alpha
+    that would have stopped here."""
+    if p.alpha:
+        return _spent(evals, p)
     known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
     fall = falls(evals.scores, p.window, p.share)
     z = unwiden(np.where(np.isfinite(fall), fall / known.sigma, np.nan), known.freedom)
     looks = np.array([scan.looks(t + 1, p.horizon) for t in range(z.shape[1])])
     level = np.sqrt(np.maximum(np.square(np.maximum(z, 0.0)) - looks, 0.0))
     return np.where(fall > p.min_drop, level, -np.inf)
+
+
+def _spent(evals: Evals, p: Any) -> Matrix:
+    known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
+    shape = evals.scores.shape
+    steps = evals.numbered()
+    alone = vector_spending.against_best(evals.scores, steps, *known, evals.prompt_pairs)
+    grown = vector_spending.Singles(falls(evals.scores, p.window, p.share), *known)
+    single, wide = (
+        np.where(
+            fall > p.min_drop, unwiden(np.where(np.isfinite(fall), fall / sigma, np.nan), freedom), np.nan
+        )
+        for fall, sigma, freedom in (alone, grown)
+    )
+    progress = np.full(shape, np.nan) if evals.progress is None else evals.progress
+    look = vector_spending.looks(~np.isnan(alone.sigma), steps, progress, p.horizon)
+    return vector_spending.levels(single, wide, look, ~np.isnan(known.sigma), p.window, p.share)
 
 
 def _glr(evals: Evals, p: Any) -> Matrix:
@@ -233,7 +263,7 @@ class Form(NamedTuple):
 FORMS: dict[str, Form] = {
     "kDeclines": Form(_k_declines, lambda p: p.k - 0.5),
     "drawdown": Form(_drawdown, lambda p: p.sigmas if p.sigmas else p.max_drop),
-    "scan": Form(_scan, lambda p: p.threshold),
+    "scan": Form(_scan, lambda p: -math.log(p.alpha) if p.alpha else p.threshold),
     "glr": Form(_glr, lambda p: -math.log(p.alpha)),
     "cusum": Form(_cusum, lambda p: p.threshold),
     "eProcess": Form(_e_process, lambda p: -math.log(p.alpha)),
@@ -269,7 +299,10 @@ def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals
     pairs = None if evals.pairs is None else Pairs(*map(moved, evals.pairs))
     proxies = None if evals.proxies is None else moved(evals.proxies)
     beside = NoiseOf(evals.scores, evals.stderrs, through.order) if gate.count_dropped else None
-    return Evals(moved(evals.scores), moved(evals.stderrs), proxies, pairs, beside)
+    progress = None if evals.progress is None else moved(evals.progress)
+    shared = None if evals.prompt_pairs is None else PromptPairs(*map(moved, evals.prompt_pairs))
+    steps = moved(evals.numbered())
+    return Evals(moved(evals.scores), moved(evals.stderrs), proxies, pairs, steps, progress, beside, shared)
 
 
 def _stops(rule: PolicySpec, modifiers: tuple[PolicySpec, ...], evals: Evals) -> npt.NDArray[np.bool_]:

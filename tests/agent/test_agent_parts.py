@@ -77,9 +77,17 @@ def test_bad_quantities_are_named(text: str) -> None:
         quantity.parse(text)
 
 
+# Owners of files; only root may give a file to another.
+IDS = [None, os.geteuid(), *([12001] if os.geteuid() == 0 else [])]
 FILES = st.dictionaries(
     st.sampled_from(["a", "b", "c/d", "c/e", "f.json"]),
-    st.builds(atomic.File, st.binary(max_size=20), st.sampled_from([0o644, 0o600])),
+    st.builds(
+        atomic.File,
+        st.binary(max_size=20),
+        st.sampled_from([0o644, 0o600]),
+        st.sampled_from(IDS),
+        st.none(),
+    ),
 )
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from deploy.local.agent.process import (
     kill_left_behind,
     probe_mounting,
 )
+from deploy.local.agent.users import User
 from tests.support.waiting import wait_until
 
 PATH = {"PATH": "/usr/bin:/bin"}
@@ -94,6 +96,40 @@ def test_mount_points_that_the_machine_lacks_leave_nothing_behind(tmp_path: Path
     assert (volume / "sub" / "two").read_text() == "2\n"
     assert message.read_text() == "said\n"
     assert {folder: sorted(os.listdir(folder)) for folder in before} == before
+
+
+@pytest.mark.skipif(BEST != "root", reason="only root may give up being root")
+def test_another_user_reaches_the_image_and_reads_nobody_elses_files(tmp_path: Path) -> None:
+    """Its interpreter may lie in a folder that the machine keeps for root, as below /root."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as top:
+        _another_user(Path(top), tmp_path)
+
+
+def _another_user(top: Path, tmp_path: Path) -> None:
+    volume, closed = top / "volume", top / "closed"
+    image = closed / "image"
+    for folder in (volume, image):
+        folder.mkdir(parents=True)
+    closed.chmod(0o700)
+    (image / "program").write_text("#!/bin/sh\nid -u; id -g; id -G\n")
+    (image / "program").chmod(0o755)
+    (closed / "secret").write_text("x")
+    (closed / "secret").chmod(0o600)
+    (volume / "roots").write_text("x")
+    (volume / "roots").chmod(0o600)
+    volume.chmod(0o777)
+    script = f"{image}/program; cat /volume/roots {closed}/secret || echo denied; touch /volume/own"
+    mounts = [Mount(str(volume), "/volume")]
+    user = User(12001, 12002, (12003,))
+    asked = Command(["sh", "-c", script], PATH, "/", "h", mounts, "root", user, [str(image)])
+    _, ended, output = run(asked, tmp_path / "run")
+    assert ended == Ended(0)
+    lines = output.splitlines()
+    assert lines[:3] == ["12001", "12002", "12002 12003"]
+    assert lines[-1] == "denied"
+    made = (volume / "own").stat()
+    assert (made.st_uid, made.st_gid) == (12001, 12002)
+    assert closed.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(

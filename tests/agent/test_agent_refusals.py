@@ -1,5 +1,6 @@
 """What the node enforces and refuses, and what its identity may not do."""
 
+import asyncio
 import json
 import os
 import pty
@@ -11,10 +12,13 @@ import urllib.request
 import pytest
 from agent_pods import Object, Pods, container, state
 
+from controller.names import ACCESS_IMAGE
+from deploy.local.agent.process import probe_mounting
 from deploy.local.errors import PlaneError
 from deploy.local.nodes import PORT, Nodes
 
 GPU = "nvidia.com/gpu"
+BEST = asyncio.run(probe_mounting())
 
 
 def gpus(count: int) -> Object:
@@ -76,13 +80,52 @@ def test_what_it_cannot_run_is_refused_with_an_event(
     assert words in pods.wait_event("p", "UnsupportedPod")
 
 
-def test_security_context_is_accepted_with_a_note(pods: Pods) -> None:
+def test_what_has_no_effect_of_a_security_context_is_told(pods: Pods) -> None:
     context = {"runAsUser": 1000, "readOnlyRootFilesystem": True}
     pods.create("p", container("true", securityContext=context), securityContext={"fsGroup": 7})
     pods.output("p")
     note = pods.wait_event("p", "SettingsIgnored")
     assert "spec.securityContext.fsGroup" in note
-    assert "container main: securityContext.runAsUser" in note
+    assert "container main: securityContext.readOnlyRootFilesystem" in note
+    assert ("runAsUser" in note) == (BEST != "root")
+
+
+@pytest.mark.skipif(BEST != "root", reason="only root may give up being root")
+def test_a_container_runs_as_the_user_and_group_that_it_asks_for(pods: Pods) -> None:
+    """They were ignored: no test saw what another user may not read."""
+    program = "import os, yaml; print(os.getuid(), os.getgid(), sorted(os.getgroups()), os.environ['HOME'])"
+    python: Object = {"image": f"{ACCESS_IMAGE}:0.1.0", "command": ["python", "-c", program]}
+    asked = {"runAsUser": 1000, "runAsGroup": 2000, "fsGroup": 7}
+    pods.create("pod", container(**python), securityContext=asked)
+    own = container(**python, securityContext={"runAsUser": 1001})
+    pods.create("own", own, securityContext=asked)
+    pods.create("root", container(**python), securityContext={"runAsUser": 0})
+    assert pods.output("pod") == "1000 2000 [7] /\n"
+    assert pods.output("own") == "1001 2000 [7] /\n"
+    assert pods.output("root") == "0 0 [] /root\n"
+
+
+@pytest.mark.skipif(BEST != "root", reason="only root may give up being root")
+def test_a_container_reads_its_token_and_its_secrets_as_the_user_that_it_asks_for(pods: Pods) -> None:
+    """The token was root's alone: no other user's pod could ask the API server anything."""
+    pods.make("secrets", "own", {"stringData": {"key": "s"}})
+    volumes = [
+        {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+        {"name": "secret", "secret": {"secretName": "own", "defaultMode": 0o400}},
+    ]
+    mounts = [{"name": volume["name"], "mountPath": f"/{volume['name']}"} for volume in volumes]
+    look = "stat -Lc '%a %u %g' $f; head -c1 $f >/dev/null 2>&1 && echo read"
+    show = f"for f in /token/token /secret/key; do {look}; done; true"
+    context = {"runAsUser": 1000, "runAsGroup": 1000}
+    shown = container(show, volumeMounts=mounts)
+    other = container("true", name="other", securityContext={"runAsUser": 1001})
+    pods.create("own", shown, securityContext=context, volumes=volumes)
+    pods.create("group", shown, securityContext={**context, "fsGroup": 7}, volumes=volumes)
+    pods.create("two", shown, other, securityContext=context, volumes=volumes)
+    assert pods.output("own") == "600 1000 0\nread\n400 0 0\n"
+    assert pods.output("group") == "640 1000 7\nread\n440 0 7\nread\n"
+    pods.wait_phase("two", "Succeeded", "Failed")
+    assert pods.logs("two", "-c", "main") == "644 0 0\nread\n400 0 0\n"
 
 
 def test_a_missing_config_map_is_waited_for(pods: Pods) -> None:

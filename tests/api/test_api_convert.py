@@ -28,7 +28,15 @@ from controller.policy.job.types import (
 from controller.policy.stopping import DEFAULT_MODIFIERS, RULES, make_rule
 from controller.policy.stopping.gate import GateParams
 from controller.policy.stopping.kdeclines import KDeclinesParams
-from controller.policy.types import EvalPoint, Mode, PolicySpec, Reservation, Verb
+from controller.policy.types import (
+    NOTHING_DECLARED,
+    EvalPoint,
+    EvalScale,
+    Mode,
+    PolicySpec,
+    Reservation,
+    Verb,
+)
 
 
 def test_a_valid_spec_arrives_whole() -> None:
@@ -104,6 +112,18 @@ def test_guardrails_share_the_budget_of_false_alarms() -> None:
     assert (alone.guardrails, alone.proxy) == ((), None)
 
 
+def test_range_and_prompts_are_those_of_each_judged_metric() -> None:
+    metrics = [
+        {"name": "loss", "direction": "Minimize", "range": ["-2.5", "1e1"], "prompts": 512},
+        {"name": "safety", "role": "Guardrail", "preset": "WinRate"},
+        {"name": "length", "role": "Guardrail"},
+    ]
+    found = desired(changed(JOB, "spec.metrics", metrics), pool())
+    assert found.problem is None
+    assert found.scale == EvalScale(512, (-2.5, 10.0))
+    assert [g.scale for g in found.guardrails] == [EvalScale(None, (0.0, 1.0)), NOTHING_DECLARED]
+
+
 @pytest.mark.parametrize(
     ("rule", "modifiers", "said"),
     [
@@ -118,8 +138,8 @@ def test_guardrails_share_the_budget_of_false_alarms() -> None:
 def test_grades_that_cannot_be_are_a_problem(rule: dict, modifiers: list, said: str) -> None:
     found = desired(changed(changed(JOB, "spec.stopRule", rule), "spec.modifiers", modifiers), pool())
     assert found.problem is not None
-    assert found.problem[0] == "InvalidStopRule"
-    assert re.search(said, found.problem[1])
+    assert found.problem.reason == "InvalidStopRule"
+    assert re.search(said, found.problem.message)
 
 
 def test_a_reference_is_named() -> None:
@@ -201,9 +221,9 @@ BAD = [(path, value, "InvalidSpec", said) for path, value, said in INVALID] + RE
 def test_a_bad_spec_is_a_problem_in_words(path: str, value: Any, reason: str, said: str) -> None:
     found = desired(changed(JOB, path, value), pool())
     assert found.problem is not None
-    assert found.problem[0] == reason
-    assert said in found.problem[1]
-    assert len(found.problem[1]) < 400
+    assert found.problem.reason == reason
+    assert said in found.problem.message
+    assert len(found.problem.message) < 400
 
 
 def test_a_missing_pool_is_a_problem() -> None:
@@ -218,8 +238,8 @@ def test_trainers_must_not_mount_what_is_kept() -> None:
     ]
     found = desired(changed(JOB, "spec.workload.template", template), pool())
     assert found.problem is not None
-    assert found.problem[0] == "RetentionReachable"
-    assert "'kept' is mounted by pods of spec.workload.template" in found.problem[1]
+    assert found.problem.reason == "RetentionReachable"
+    assert "'kept' is mounted by pods of spec.workload.template" in found.problem.message
     del template["spec"]["template"]["spec"]["volumes"][1]
     assert desired(changed(JOB, "spec.workload.template", template), pool()).problem is None
 
@@ -318,8 +338,8 @@ def test_srtf_needs_what_only_users_know() -> None:
     clairvoyant = pool(queuePolicy={"srtf": {}})
     problem = desired(JOB, clairvoyant).problem
     assert problem is not None
-    assert problem[0] == "DurationMissing"
-    assert "spec.expectedDurationSeconds: not set, and GPUPool 'a100' queues by srtf" in problem[1]
+    assert problem.reason == "DurationMissing"
+    assert "spec.expectedDurationSeconds: not set, and GPUPool 'a100' queues by srtf" in problem.message
     stated = changed(JOB, "spec.expectedDurationSeconds", 7200)
     found = desired(stated, clairvoyant)
     assert (found.problem, found.expected_seconds) == (None, 7200.0)

@@ -120,7 +120,7 @@ def test_a_pool_that_promises_precision_refuses_what_it_cannot_weigh() -> None:
     guarded = dataclasses.replace(fine, guardrails=(Guardrail("safety", PolicySpec("glr")),))
     problem = fleet.precision_problem(guarded, promising)
     assert problem is not None
-    assert problem[1].startswith("spec.metrics: stopRule of 'safety': 'glr' yields no e-values")
+    assert problem.message.startswith("spec.metrics: stopRule of 'safety': 'glr' yields no e-values")
 
 
 GOLD = ScoredBy("ns", "gold", "")

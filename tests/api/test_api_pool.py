@@ -20,7 +20,7 @@ from controller.api.gpupool import GPUPool
 from controller.api.status import PoolStatus
 from controller.policy.pool.handovers import Handover
 from controller.policy.pool.reservations import NODES_MAX, RESERVATIONS_MAX
-from controller.policy.types import Delegate, Reservation
+from controller.policy.types import Delegate, Problem, Reservation
 
 ETCD_LIMIT = 1_500_000  # bytes of one object, as the API server is set up by default
 
@@ -72,12 +72,12 @@ def test_a_bad_pool_is_a_problem_in_words(spec: dict[str, Any], said: str) -> No
 def test_kueue_needs_a_queue_and_the_others_take_none() -> None:
     for spec in ({"delegate": "Kueue"}, {"delegate": "None", "kueue": {"localQueue": "team"}}):
         problem = convert.parse_pool(pool(**spec))
-        assert isinstance(problem, tuple)
-        assert problem[0] == "InvalidSpec"
-        assert "kueue.localQueue is needed with delegate Kueue" in problem[1]
+        assert isinstance(problem, Problem)
+        assert problem.reason == "InvalidSpec"
+        assert "kueue.localQueue is needed with delegate Kueue" in problem.message
         found = convert.desired(JOB, problem)
         assert found.problem is not None
-        assert found.problem[0] == "PoolNotUsable"
+        assert found.problem.reason == "PoolNotUsable"
     assert isinstance(convert.parse_pool(pool(delegate="None")), GPUPool)
 
 

@@ -13,7 +13,13 @@ from controller.api.newer import refuse_newer_job
 from tests.support import previous
 
 # Rules that are new since then and refuse nothing that was stored, by what they begin with.
-NEW_RULES: dict[str, list[str]] = {"rlhfjobs": [], "gpupools": []}
+NEW_RULES: dict[str, list[str]] = {
+    "rlhfjobs": [
+        ".spec.metrics[]: has the rule !(has(self.preset) && has(self.range))",
+        ".spec.metrics[]: has the rule self.role != 'Proxy' || !(has(self.preset)",
+    ],
+    "gpupools": [],
+}
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda r: r.plural)

@@ -33,6 +33,7 @@ from controller.policy.job.record import (
     Guard,
     JobRecord,
     LifeRecord,
+    OutOfRange,
     PastGrades,
     Preempting,
     RefusalRecord,
@@ -48,6 +49,7 @@ from controller.policy.types import (
     LossTrend,
     Paired,
     PolicySpec,
+    PromptPair,
     Verb,
     Verdict,
 )
@@ -67,6 +69,10 @@ POINTS = st.builds(
     st.none() | st.integers(0, 10**9),
     st.none() | FINITE,
     st.none() | st.builds(Paired, st.integers(0, 10**12), st.integers(0, 10**9), FINITE, FINITE),
+    st.none() | st.integers(1, 10**7),
+    st.lists(
+        st.builds(PromptPair, st.integers(0, 10**12), st.integers(2, 10**7), FINITE, FINITE), max_size=3
+    ).map(tuple),
 )
 NUMBERS = st.floats(allow_nan=False)
 VERDICTS = st.builds(
@@ -190,6 +196,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
     full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))
     full = dataclasses.replace(full, evals_due=EvalsDue(1e9, 600.0))
+    full = dataclasses.replace(full, out_of_range=(OutOfRange("gold", 20, 1.5, 0.0, 1.0),))
     full = dataclasses.replace(full, expected=Expected(60.0, 50.0), delayed_at=1e9)
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):

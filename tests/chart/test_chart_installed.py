@@ -146,6 +146,7 @@ def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
     wake_a_parked_pod(cluster)
     resume(cluster, audit, jobs[Role.OVER_OPTIMISING])
     find_a_name_taken(cluster, audit, jobs[Role.WAITING])
+    train_as_root(cluster, audit, jobs[Role.WAITING])
     pool, node = cluster.get("gpupool", "research"), cluster.get("node", "node-1")
     job = cluster.get("rlhfjobs", "-n", SPACE)["items"][0]
     identity = f"system:serviceaccount:{NAMESPACE}:evalstop-operator"
@@ -259,10 +260,34 @@ def find_a_name_taken(cluster: ChartCluster, audit: AuditLog, job: dict[str, Any
     cluster.kubectl("delete", "rlhfjob", "clash", "-n", SPACE)
 
 
+def train_as_root(cluster: ChartCluster, audit: AuditLog, job: dict[str, Any]) -> None:
+    """Access pods as root pass only where the namespace lets them: the operator looks at its label."""
+    rooted = copy.deepcopy(job) | {"metadata": {"name": "rooted", "namespace": SPACE}}
+    rooted["spec"]["checkpoints"]["location"]["volumeClaim"]["path"] = "/rooted"
+    pod = rooted["spec"]["workload"]["template"]["spec"]["template"]["spec"]
+    pod["securityContext"] = {"runAsUser": 0}
+    cluster.apply([rooted])
+    wait_for_rights(audit, {("", "namespaces", "get")})
+    cluster.kubectl("delete", "rlhfjob", "rooted", "-n", SPACE)
+
+
 def resume(cluster: ChartCluster, audit: AuditLog, job: dict[str, Any]) -> None:
-    """The stopped run goes on from its best checkpoint; where that is, its trainer reads in its ConfigMap."""
+    """The stopped run goes on from its best checkpoint; where that is, its trainer reads in its ConfigMap.
+
+    At first a quota refuses the pod of the access Job that brings it back, and the operator says why.
+    """
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": SPACE}}
+    cluster.apply([{**quota, "spec": {"hard": {"pods": "0"}}}])
     wanted = json.dumps({"spec": {"resume": {"id": "once-more", "from": "Best"}}})
     cluster.kubectl("patch", "rlhfjob", job["metadata"]["name"], "-n", SPACE, "--type=merge", "-p", wanted)
+    wait_for_rights(audit, {("", "events", "list")})
+
+    def told() -> bool:
+        found = cluster.condition(SPACE, job["metadata"]["name"], "Resumed")
+        return found is not None and found["reason"] == "AccessJobRefused" and "quota" in found["message"]
+
+    until("the refusal of the access Job's pod to be told", told)
+    cluster.kubectl("delete", "resourcequota", "none", "-n", SPACE)
     wait_for_rights(audit, {("", "configmaps", "patch")})
 
 

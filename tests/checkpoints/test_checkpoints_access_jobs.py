@@ -485,7 +485,7 @@ def test_a_full_node_is_named_with_what_is_missing_and_the_cure() -> None:
     pod = pod_with(None, conditions=[waits])
     pod["status"].pop("containerStatuses", None)
     view = parse_result(job, [pod])
-    assert (view.finished, view.unplaced) == (False, True)
+    assert (view.finished, view.hindered) == (False, "AccessPodUnschedulable")
     for part in (
         "node gpu-1",
         "ReadWriteOnce",
@@ -495,5 +495,5 @@ def test_a_full_node_is_named_with_what_is_missing_and_the_cure() -> None:
     ):
         assert part in view.message
     anywhere = parse_result(build(StartAccess("secure-400-1", Operation.SECURE, 400)), [pod])
-    assert anywhere.unplaced
+    assert anywhere.hindered == "AccessPodUnschedulable"
     assert CROWDED in anywhere.message

@@ -9,7 +9,6 @@ import copy
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,26 +21,19 @@ from controller.checkpoints.access_jobs import AccessRefused
 from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request
 from controller.checkpoints.results import read_result
 from controller.policy.job import AccessView, FileOwner, Operation, StartAccess
+from tests.support.as_user import ACCESS, TRAINER, as_user, needs_root, open_location
 from tests.support.trainers_files import hugging_face, write
 
-ACCESS, TRAINER = 12001, 12002  # users that own nothing else here
 OWNER = "0f2a1bb7-uid"
 BRANCH = (BranchLife("1-aa01b2c3"),)
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two users")
 
 
 @pytest.fixture
 def location() -> Iterator[Path]:
-    """The trainer's folder, as its own mkdir made it; pytest's own may be entered by one user alone."""
-    top = Path(tempfile.mkdtemp(prefix="evalstop-owner-"))
-    top.chmod(0o755)
-    place = top / "ckpt"
-    place.mkdir()
-    place.chmod(0o755)
-    os.chown(place, TRAINER, TRAINER)
-    yield place
-    shutil.rmtree(top)
+    """The trainer's folder, as its own mkdir made it."""
+    with open_location(0o755) as place:
+        os.chown(place, TRAINER, TRAINER)
+        yield place
 
 
 def saves(location: Path, step: int, user: int = TRAINER) -> None:
@@ -58,28 +50,14 @@ def answer_as(user: int, location: Path, operation: str, step: int = 0, **more: 
     if operation == "secure":
         more = {"branch": BRANCH, **more}
     request = Request(operation, "HuggingFace", OWNER, str(location), step, job="ns/run", **more)
-    read, end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups([])
-            os.setgid(user)
-            os.setuid(user)
-            os.umask(0o022)
-            os.write(end, access.answer({REQUEST_ENV: request.to_json()}).encode())
-        finally:
-            os._exit(0)
-    os.close(end)
-    with os.fdopen(read, "rb") as pipe:
-        message = pipe.read().decode()
-    os.waitpid(pid, 0)
+    message = as_user(user, lambda: access.answer({REQUEST_ENV: request.to_json()}))
     job = {"metadata": {"labels": {"evalstop.dev/operation": operation}}}
     ended = {"state": {"terminated": {"message": message}}}
     pod = {"metadata": {"name": "p"}, "status": {"containerStatuses": [ended]}}
     return read_result(job, [pod], f"{operation}-{step}-1")
 
 
-@as_root
+@needs_root
 def test_the_whole_way_of_a_run_whose_user_nobody_named(location: Path) -> None:
     """It was StoreUnreachable for ever: 65532 can neither write beside the files nor read them."""
     claimed = answer_as(ACCESS, location, "claim", attempt="1", find_owner=True)
@@ -99,7 +77,7 @@ def test_the_whole_way_of_a_run_whose_user_nobody_named(location: Path) -> None:
     assert json.loads((location / ".evalstop/owner.json").read_text())["uid"] == OWNER
 
 
-@as_root
+@needs_root
 def test_what_a_claim_could_not_write_is_not_forgotten(location: Path) -> None:
     """An inventory that is made once the checkpoint lies there would make it an earlier process's."""
     saves(location, 40)
@@ -111,7 +89,7 @@ def test_what_a_claim_could_not_write_is_not_forgotten(location: Path) -> None:
     assert answer_as(TRAINER, location, "secure", 40).ok
 
 
-@as_root
+@needs_root
 def test_a_claim_as_another_user_still_finds_that_the_folder_is_taken(location: Path) -> None:
     assert answer_as(TRAINER, location, "claim", attempt="1").ok
     record = location / ".evalstop/owner.json"
@@ -120,7 +98,7 @@ def test_a_claim_as_another_user_still_finds_that_the_folder_is_taken(location: 
     assert (found.reason, found.holder) == ("LocationTaken", ("other", "ns/b"))
 
 
-@as_root
+@needs_root
 @pytest.mark.parametrize("mode", [0o700, 0o711])
 def test_the_owner_of_a_folder_that_nobody_else_may_list_is_found(location: Path, mode: int) -> None:
     saves(location, 40)
@@ -129,7 +107,7 @@ def test_the_owner_of_a_folder_that_nobody_else_may_list_is_found(location: Path
     assert found.file_owner == FileOwner(TRAINER, TRAINER, "")
 
 
-@as_root
+@needs_root
 def test_who_owns_the_files_goes_on_and_says_so(location: Path) -> None:
     saves(location, 40)
     found = answer_as(TRAINER, location, "secure", 40, find_owner=True, empty_at="1")
@@ -138,7 +116,7 @@ def test_who_owns_the_files_goes_on_and_says_so(location: Path) -> None:
     assert found.file_owner.user == TRAINER
 
 
-@as_root
+@needs_root
 def test_the_newest_checkpoint_counts(location: Path) -> None:
     saves(location, 40, user=ACCESS)
     saves(location, 80)
@@ -147,7 +125,7 @@ def test_the_newest_checkpoint_counts(location: Path) -> None:
     assert (found.file_owner.user, found.file_owner.by[:13]) == (TRAINER, "checkpoint-80")
 
 
-@as_root
+@needs_root
 def test_a_refusal_of_the_file_system_names_user_file_and_mode(location: Path) -> None:
     """It was told as an unreachable store: "see that the volume or the object store answers"."""
     saves(location, 40)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,45 +13,23 @@ import pytest
 from controller.checkpoints.access import carry_out
 from controller.checkpoints.request import BranchLife, Request, Result
 from evalstop_client.client import EvalStopClient
+from tests.support.as_user import ACCESS, NEXT, TRAINER, as_user, needs_root, open_location
 from tests.support.trainers_files import hugging_face, write
 
-ACCESS, TRAINER, NEXT = 12001, 12002, 12003  # users that own nothing else here
 OWNER = "0f2a1bb7-uid"
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two users")
+pytestmark = needs_root
 
 
 @pytest.fixture
 def location() -> Iterator[Path]:
-    """A folder in which every user may write; pytest's own may be entered by one alone."""
-    top = Path(tempfile.mkdtemp(prefix="evalstop-users-"))
-    top.chmod(0o755)
-    place = top / "ckpt"
-    place.mkdir()
-    place.chmod(0o777)
-    (top / "run.json").write_text(json.dumps({"uid": OWNER, "attempt": 1}))
-    yield place
-    shutil.rmtree(top)
+    """A folder in which every user may write, with the run.json of its trainer beside it."""
+    with open_location(0o777) as place:
+        (place.parent / "run.json").write_text(json.dumps({"uid": OWNER, "attempt": 1}))
+        yield place
 
 
-def as_user(uid: int, act: Callable[[], object]) -> None:
-    """Do it in a process of that user, with no other group and the usual umask."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups([])
-            os.setgid(uid)
-            os.setuid(uid)
-            os.umask(0o022)
-            act()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, f"as user {uid}; its words are above"
-
-
-def trains(place: Path, life: str, step: int) -> Callable[[], object]:
+def trains(place: Path, life: str, step: int) -> Callable[[], None]:
     def act() -> None:
         client = EvalStopClient(place.parent, port=0, host="127.0.0.1", speaks=True, life=life)
         folder = place / f"checkpoint-{step}"
@@ -65,11 +41,14 @@ def trains(place: Path, life: str, step: int) -> Callable[[], object]:
     return act
 
 
-def claims(place: Path) -> Callable[[], object]:
-    return lambda: carry_out(Request("claim", "HuggingFace", OWNER, str(place), 0, job="ns/run", attempt="1"))
+def claims(place: Path) -> Callable[[], None]:
+    def act() -> None:
+        carry_out(Request("claim", "HuggingFace", OWNER, str(place), 0, job="ns/run", attempt="1"))
+
+    return act
 
 
-def secures(place: Path, life: str, step: int) -> Callable[[], object]:
+def secures(place: Path, life: str, step: int) -> Callable[[], None]:
     def act() -> None:
         branch = (BranchLife(f"1-{life}"),)
         asked = Request("secure", "HuggingFace", OWNER, str(place), step, job="ns/run", branch=branch)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from controller.checkpoints.errors import Reason
-from controller.policy.job.types import ScrapeOutcome
+from controller.policy.job.types import Hindrance, ScrapeOutcome
 
 ROOT = Path(__file__).resolve().parents[2] / "controller"
 CODE = re.compile(r"(?:[A-Z]+[a-z0-9]+)+[A-Z]*")
@@ -38,6 +38,7 @@ def written() -> dict[str, str]:
     """Reason: where it stands."""
     found = {str(one): "ScrapeOutcome" for one in ScrapeOutcome if one is not ScrapeOutcome.OK}
     found |= {str(one): "checkpoints.errors.Reason" for one in Reason}
+    found |= {str(one): "Hindrance" for one in Hindrance}
     rooms = ("", "job", "pool", "fleet", "node")
     policy = sorted(path for room in rooms for path in (ROOT / "policy" / room).glob("*.py"))
     trees = {path: ast.parse(path.read_text()) for path in (*policy, *(ROOT / name for name in PAIRS))}

@@ -65,6 +65,71 @@ def test_a_page_as_it_should_be() -> None:
     assert page_of(GOOD) == [ok("metrics", "1 evals of 'gold_reward' on the page, the newest at step 20")]
 
 
+def page_with(scores: list[float]) -> bytes:
+    """As `GOOD`, with these scores and no standard error."""
+    head, *rest = [line for line in GOOD.splitlines() if b"eval_score" not in line]
+    evals = [
+        b'rlhf_eval_score{metric="gold_reward",step="%d",attempt="1-9f2c41d0"} %r' % (n, score)
+        for n, score in enumerate(scores)
+    ]
+    return b"\n".join([head, *evals, *rest, b""])
+
+
+def metric(**more: Any) -> list[dict[str, Any]]:
+    return [{"name": "gold_reward", "role": "Primary", **more}]
+
+
+SHARES = [7 / 40, 9 / 40, 13 / 40, 21 / 40]
+
+
+@pytest.mark.parametrize(
+    ("declared", "lacks", "cures"),
+    [
+        (
+            {},
+            ["rlhf_eval_score_stderr", "number of prompts", "range of scores"],
+            ["preset: Accuracy", "prompts: 40"],
+        ),
+        ({"prompts": 40}, ["rlhf_eval_score_stderr", "range of scores"], ["preset: Accuracy"]),
+        (
+            {"preset": "WinRate"},
+            ["rlhf_eval_score_stderr", "number of prompts"],
+            ["prompts: 40, if it is so"],
+        ),
+    ],
+)
+def test_the_number_that_would_make_the_rule_see_is_named_and_proposed(
+    declared: dict[str, Any], lacks: list[str], cures: list[str]
+) -> None:
+    found = page_of(page_with(SHARES), metrics=metric(**declared))
+    (finding,) = [f for f in found if f.level is Level.NOTE]
+    assert finding.text.startswith(f"the noise of an eval is not known (no {lacks[0]} above 0, no {lacks[1]}")
+    assert all(f"no {part}" in finding.text for part in lacks)
+    assert all(part in finding.cure for part in cures)
+    assert ("prompts" in finding.cure) == ("number of prompts" in lacks)
+
+
+def test_nothing_is_missing_where_prompts_and_their_range_are_named() -> None:
+    found = page_of(page_with(SHARES), metrics=metric(prompts=40, preset="Accuracy"))
+    assert [f.level for f in found] == [Level.OK]
+
+
+def test_no_number_of_prompts_is_proposed_where_scores_show_none() -> None:
+    found = page_of(
+        page_with([0.1234567, 0.7654321, 0.3141593, 0.2718282]), metrics=metric(preset="Accuracy")
+    )
+    (finding,) = [f for f in found if f.level is Level.NOTE]
+    assert finding.cure == "add to the Primary of spec.metrics prompts: how many an eval has"
+
+
+def test_a_primary_that_is_no_eval_is_told() -> None:
+    batches = [0.1, 0.9, 0.3, 0.8, 0.05, 0.7, 0.2, 0.95, 0.15, 0.6]
+    found = page_of(page_with(batches), metrics=metric(prompts=1000, preset="Accuracy"))
+    (said,) = texts(found, Level.WRONG)
+    assert "'gold_reward' scatters by 0." in said
+    assert "name a score on held-out prompts as Primary" in said
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -166,7 +231,7 @@ def test_troubles_of_the_page_and_the_checkpoints_ask_for_something(kind: str, r
     assert found.level is Level.WRONG
     assert found.cure
     assert "gang" not in found.cure, "that is what TooLarge of a gang says"
-    assert list(explanation.troubles(job)) == [(reason, "it is so")]
+    assert [(c.reason, c.message) for c in explanation.troubles(job)] == [(reason, "it is so")]
 
 
 @pytest.mark.parametrize("reason", sorted(remedies.CURES))
@@ -186,7 +251,7 @@ def test_a_run_without_a_trainer_is_asked_for_no_metrics(ended: dict[str, Any]) 
     conditions = (*(known for known in w.running().conditions if known.type != c.METRICS), told)
     runs = job_view.read(w.whole("run", replace(w.running(), conditions=conditions)))
     assert [found.level for found in checks.conditions(runs)] == [Level.WRONG]
-    assert list(explanation.troubles(runs)) == [("NoPods", told.message)]
+    assert [(c.reason, c.message) for c in explanation.troubles(runs)] == [("NoPods", told.message)]
     over = job_view.read(w.whole("run", replace(w.running(), conditions=conditions, **ended)))
     assert [found.level for found in checks.conditions(over)] == [Level.OK]
     assert list(explanation.troubles(over)) == []
@@ -285,7 +350,7 @@ def test_an_end_that_nobody_saw_and_a_gang_in_parts_ask_for_something() -> None:
     (found,) = checks.conditions(job := job_view.read(w.whole("lost", lost)))
     assert found.level is Level.WRONG
     assert "evalstop resume lost -n team --from latest" in found.cure
-    assert list(explanation.troubles(job)) == [("EndUnknown", unknown.message)]
+    assert [(c.reason, c.message) for c in explanation.troubles(job)] == [("EndUnknown", unknown.message)]
     failed = w.condition(c.FAILED, True, "Failed", "BackoffLimitExceeded")
     (found,) = checks.conditions(job_view.read(w.whole("f", replace(lost, conditions=(w.ACCEPTED, failed)))))
     assert found.level is Level.OK
@@ -293,7 +358,7 @@ def test_an_end_that_nobody_saw_and_a_gang_in_parts_ask_for_something() -> None:
     waits = replace(w.running(), admission=None, conditions=(w.ACCEPTED, parts))
     (found,) = checks.conditions(job := job_view.read(w.whole("parts", waits)))
     assert found.level is Level.WRONG
-    assert list(explanation.troubles(job)) == [("MembersEnded", parts.message)]
+    assert [(c.reason, c.message) for c in explanation.troubles(job)] == [("MembersEnded", parts.message)]
 
 
 def test_a_time_to_live_is_named() -> None:

@@ -181,9 +181,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "a pin that is missing is let go at once",
         "3",
         LOST_BESTS,
-        "    if reason == CHANGED:\n        if damaged is not None:",
+        "    if problem.reason == CHANGED:\n        if damaged is not None:",
         "    if damaged is not None:\n        access_requests.release(context, damaged.path)\n"
-        "    if reason == CHANGED:\n        if damaged is not None:",
+        "    if problem.reason == CHANGED:\n        if damaged is not None:",
         "tests/policy/test_policy_changed.py::test_a_pin_that_is_missing_is_asked_for_anew_and_not_let_go",
     ),
     # 4: another trainer's page
@@ -287,7 +287,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a user's stop cannot be called off",
         "6",
         TAKING_BACK,
-        'return ("CalledOff", "spec.runState is Run again") if desired.run_state is RunState.RUN else None',
+        'return Problem("CalledOff", "spec.runState is Run again") if again else None',
         "return None",
     ),
     # 7: one eval that says nothing
@@ -345,8 +345,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "all evals of a page say its present evaluator",
         "8",
         "clients/python/evalstop_client/client.py",
-        "_Eval(step, attempt, value, spread, samples, reward, differences, self._evaluator)",
-        '_Eval(step, attempt, value, spread, samples, reward, differences, "")',
+        "(value, spread, samples, reward, differences, self._evaluator, prompts, compared)",
+        '(value, spread, samples, reward, differences, "", prompts, compared)',
         "tests/trainer/test_trainer_client.py::test_an_eval_keeps_the_evaluator_that_scored_it",
     ),
     Mutant(
@@ -417,7 +417,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a best that was changed after its pin keeps its score",
         "11",
         LOST_BESTS,
-        "        lose(context, _of(waited), reason, message)\n        return\n    delay",
+        "        lose(context, _of(waited), problem)\n        return\n    delay",
         "    delay",
         "tests/policy/test_policy_changed.py::test_a_changed_best_is_never_kept_under_its_score",
     ),

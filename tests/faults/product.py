@@ -20,7 +20,7 @@ from controller.policy.job.types import (
     ScrapeView,
     StartAccess,
 )
-from controller.policy.types import Attempt, EvalPoint
+from controller.policy.types import Attempt, EvalPoint, Problem
 from tests.faults.trainer import Eval, Life
 
 Json = dict[str, Any]
@@ -110,12 +110,12 @@ def page(life: Life, uid: str | None, now: float, pod: str, created: float, tota
 # -- access Jobs ---------------------------------------------------------------------------------------
 
 
-def access_manifest(obj: Json, action: StartAccess) -> Json | tuple[str, str]:
-    """The access Job as the operator would create it; (reason, message): it may not be made."""
+def access_manifest(obj: Json, action: StartAccess) -> Json | Problem:
+    """The access Job as the operator would create it; a `Problem`: it may not be made."""
     try:
         return access_job(obj, pod_template(obj), action, SETTINGS, claims=CLAIMS)
     except AccessRefused as refused:
-        return refused.reason, refused.message
+        return Problem(refused.reason, refused.message)
 
 
 def carry_out(job: Json, retention: str) -> str:

@@ -36,7 +36,7 @@ from controller.policy.job.view import job_view
 from controller.policy.pool import job_outcomes
 from controller.policy.pool.handovers import newest_handovers
 from controller.policy.pool.plan import plan_pool
-from controller.policy.types import JobView, Mode, NodeView, PoolPlan, PoolSnapshot, StopLimits
+from controller.policy.types import JobView, Mode, NodeView, PoolPlan, PoolSnapshot, Problem, StopLimits
 from tests.faults import product
 from tests.faults.cluster import Child, Job, Json, Pod
 
@@ -382,7 +382,7 @@ class Operator:
         if action.request_id in job.access:
             return
         made = product.access_manifest(thought.seen.obj, action)
-        if isinstance(made, tuple):
+        if isinstance(made, Problem):
             view = AccessView(action.request_id, action.operation, True, False, *made)
             self.unstarted[job.uid, action.request_id] = view
             return

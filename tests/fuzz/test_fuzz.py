@@ -23,6 +23,7 @@ MOST = 60.0  # s of CPU that `make test` may take for it, imports and all
 EXEMPT = {
     "controller/checkpoints/s3.py:Bucket._ask": "splits a URL that it has just made",
     "controller/cli/doctor/installation.py": "the API server's own version and schemas",
+    "controller/cli/doctor/job.py:_scale": "asked of RLHFJobs that their schema has passed",
     "controller/cli/doctor/rights.py:_before_1_36": "the API server's own version",
     "controller/cli/parity.py:_read": "a file of the user's, written by `evalstop parity`",
     "controller/cli/queue_positions.py": "answers of the operator's queue API",

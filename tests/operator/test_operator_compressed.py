@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controller.operator.state.compressed import Compressed
 from controller.policy.job.types import MetricPoints, ScrapeOutcome, ScrapeView
-from controller.policy.types import Attempt, EvalPoint, Paired
+from controller.policy.types import Attempt, EvalPoint, Paired, PromptPair
 
 SCORES = st.floats(allow_nan=False)
 POINTS = st.builds(
@@ -21,6 +21,10 @@ POINTS = st.builds(
     st.none() | st.integers(0, 1000),
     st.none() | SCORES,
     st.none() | st.builds(Paired, st.integers(0, 99), st.integers(2, 99), SCORES, SCORES),
+    st.none() | st.integers(0, 1000),
+    st.lists(st.builds(PromptPair, st.integers(0, 99), st.integers(2, 99), SCORES, SCORES), max_size=3).map(
+        tuple
+    ),
 )
 VIEWS = st.builds(
     ScrapeView,

@@ -106,7 +106,9 @@ def test_a_fall_that_all_jobs_share_stops_none_and_a_decline_after_it_is_found(
                 for name in jobs:
                     await eventually(lambda name=name: began_anew(rig, name))
                 (fall,) = fleet_status.shared_falls(await pool_status(rig))
-                assert (fall.metric, fall.fell, fall.of) == ("gold", 4, 4)
+                assert fall.metric == "gold"
+                # Pages are read one by one: the fall of three is known before the fourth's is read.
+                assert 3 <= fall.fell == fall.of <= 4
                 for name in jobs:
                     record = await rig.record(name)
                     assert record.decision is None

@@ -19,6 +19,7 @@ from controller.operator.reconcile.plan_cache import KEPT_WHOLE, PlanCache
 from controller.operator.reconcile.planned_job import FullPlan
 from controller.operator.state.cluster import ClusterState
 from controller.policy import decision_log
+from controller.policy.types import Problem
 
 POOL = {
     "apiVersion": "evalstop.dev/v1alpha1",
@@ -172,7 +173,7 @@ def test_a_pass_loads_its_job_once_and_again_only_if_its_check_has_changed_it(
     def refuse() -> None:
         loaded = load(KEYS[0])
         assert loaded is not None
-        world.refuse(loaded, ("QuotaExceeded", "no room"), 60.0)
+        world.refuse(loaded, Problem("QuotaExceeded", "no room"), 60.0)
 
     reconcile(plans, Parts(posted, refuse, lambda: None))
     assert (loads, len(log)) == ([KEYS[0]] * 3, 2)

@@ -12,7 +12,16 @@ from controller.operator.reconcile import pool_status
 from controller.operator.reconcile.pool_status import Surroundings
 from controller.policy.pool.handovers import Handover
 from controller.policy.pool.plan import plan_pool
-from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot, Quota, Reservation
+from controller.policy.types import (
+    JobState,
+    JobView,
+    NodeView,
+    PolicySpec,
+    PoolSnapshot,
+    Problem,
+    Quota,
+    Reservation,
+)
 
 NOW = datetime(2026, 7, 1, 12, 0, 0, tzinfo=UTC)
 ALONE = Surroundings({}, [])
@@ -147,7 +156,7 @@ def test_an_unusable_pool_forgets_what_it_found_and_keeps_what_it_remembers() ->
     hold = Reservation("ns/a", "ns/b", ("n1",), NOW.timestamp() + 9)
     known = status(snapshot(JobView("ns/b", 0, 0, 1, 8), reservations=(hold,)), stops=[stop])
     obj = {"metadata": {"name": "p", "generation": 4}, "status": known}
-    told = pool_status.unusable(obj, "InvalidSpec", "spec.x: no", NOW.timestamp())
+    told = pool_status.unusable(obj, Problem("InvalidSpec", "spec.x: no"), NOW.timestamp())
     assert told["lastHandovers"] == known["lastHandovers"]
     assert "capacity" not in told
     assert "reservations" not in told

@@ -196,6 +196,7 @@ READS: dict[Right, Right] = {
     ("", "configmaps", "watch"): ("", "configmaps", "delete"),
     ("", "persistentvolumeclaims", "get"): ("", "persistentvolumes", "get"),
     ("", "namespaces", "get"): ("", "namespaces", "list"),
+    ("", "events", "list"): ("", "events", "watch"),
     ("resource.k8s.io", "resourceclaims", "list"): ("resource.k8s.io", "resourceclaims", "get"),
     ("resource.k8s.io", "resourceclaims", "watch"): ("resource.k8s.io", "resourceclaims", "patch"),
     ("resource.k8s.io", "resourceslices", "list"): ("resource.k8s.io", "deviceclasses", "list"),

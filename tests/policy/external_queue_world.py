@@ -26,7 +26,7 @@ from controller.policy.job.types import (
     SuspendWorkload,
     WorkloadView,
 )
-from controller.policy.types import Delegate
+from controller.policy.types import Delegate, Problem
 from tests.support.merge_patch import merge_apply
 from tests.support.policy_world import Job, PolicyWorld
 
@@ -123,7 +123,7 @@ class ExternalQueueWorld(PolicyWorld):
         super().__init__(nodes)
         self.delegate = Delegate.KUEUE
         self.quota, self.down, self.close = quota, False, close
-        self.problem: tuple[str, str] | None = None
+        self.problem: Problem | None = None
         self.tickets: dict[str, Ticket] = {}
         self.answered: dict[str, list[int]] = {}  # admission numbers that were let start
 
@@ -226,7 +226,7 @@ class ExternalQueueWorld(PolicyWorld):
             workload = job.observed.workload
             if workload is not None and workload.queue and only in (None, key):
                 self._next(self.tickets.setdefault(key, Ticket(key, self.now)), job, workload)
-        if self.problem is None or not self.problem[0].endswith("Stopped"):
+        if self.problem is None or not self.problem.reason.endswith("Stopped"):
             self._reserve()
 
     def _next(self, ticket: Ticket, job: Job, workload: WorkloadView) -> None:

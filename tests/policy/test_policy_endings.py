@@ -19,6 +19,7 @@ from controller.policy.job.record import AdmissionRecord, JobRecord, Operation
 from controller.policy.job.types import (
     AccessView,
     CreateWorkload,
+    Hindrance,
     Observed,
     Plan,
     PodView,
@@ -600,7 +601,8 @@ def test_an_access_pod_that_finds_no_node_is_told_in_the_condition_at_once() -> 
     job = world.jobs["ns/a"]
     planned = world.step("ns/a", acts=0)
     (asked,) = [a for a in planned.actions if isinstance(a, StartAccess)]
-    waits = AccessView(asked.request_id, asked.operation, False, message="node n0: no cpu", unplaced=True)
+    why = Hindrance.UNSCHEDULABLE
+    waits = AccessView(asked.request_id, asked.operation, False, message="node n0: no cpu", hindered=why)
     job.observed = replace(job.observed, access=(waits,))
     told_first = world.step("ns/a", acts=0)
     assert told(world, c.SECURED).reason == "AccessPodUnschedulable"

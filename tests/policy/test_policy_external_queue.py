@@ -11,7 +11,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job import external_queue
 from controller.policy.job.types import Answer, RunState, SuspendWorkload
 from controller.policy.pool import job_outcomes
-from controller.policy.types import PolicySpec, Preemption
+from controller.policy.types import PolicySpec, Preemption, Problem
 
 NODES = {"n1": 4, "n2": 4}
 
@@ -136,7 +136,7 @@ def test_the_words_of_a_run_put_out_last_until_it_is_started_again() -> None:
     at.submit("ns/a", 2, 2)
     at.settle()
     at.evict("ns/a", "Preempted")
-    at.problem = ("ClusterQueueStopped", "ClusterQueue q: spec.stopPolicy is 'Hold'")
+    at.problem = Problem("ClusterQueueStopped", "ClusterQueue q: spec.stopPolicy is 'Hold'")
     at.settle()
     assert reason(at, "ns/a", c.RUNNING) == "PreemptedByQueue"
     assert reason(at, "ns/a", c.ADMITTED) == "ClusterQueueStopped"
@@ -331,8 +331,8 @@ def test_only_when_contended_counts_those_who_wait_for_quota() -> None:
 
 
 PROBLEMS = {
-    "stopped": ("QueueStopped", "LocalQueue q: held"),
-    "problem": ("FlavorMismatch", "ResourceFlavor other: another label"),
+    "stopped": Problem("QueueStopped", "LocalQueue q: held"),
+    "problem": Problem("FlavorMismatch", "ResourceFlavor other: another label"),
     "mended": None,
 }
 EVENTS = st.sampled_from(

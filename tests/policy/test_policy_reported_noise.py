@@ -50,13 +50,21 @@ def test_of_all_standard_errors_the_largest_counts(stderrs: list[float], sigma: 
     assert estimate(stderrs) == noise.Noise(sigma, math.inf)
 
 
-@pytest.mark.parametrize("gap", [None, 0.0])
 @pytest.mark.parametrize("at", [0, 1, 2, 9])
-def test_one_eval_without_a_standard_error_leaves_the_noise_to_the_trajectory(
-    gap: float | None, at: int
-) -> None:
+def test_a_reported_0_takes_nothing_from_what_the_others_report(at: int) -> None:
     stderrs: list[float | None] = [0.02] * len(SCORES)
-    stderrs[at] = gap
+    stderrs[at] = 0.0
+    assert estimate(stderrs) == noise.Noise(0.02, math.inf)
+
+
+def test_reported_0s_alone_are_none() -> None:
+    assert estimate([0.0] * len(SCORES)) == estimate(UNREPORTED)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 9])
+def test_one_eval_without_a_standard_error_leaves_the_noise_to_the_trajectory(at: int) -> None:
+    stderrs: list[float | None] = [0.02] * len(SCORES)
+    stderrs[at] = None
     assert estimate(stderrs) == estimate(UNREPORTED)
     assert noise.own(points(stderrs)) == noise.own(points(UNREPORTED))
 

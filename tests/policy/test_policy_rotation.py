@@ -16,7 +16,7 @@ from controller.policy.job.lost_bests import lose
 from controller.policy.job.record import Best
 from controller.policy.job.rotation import ANY_TRAINER, SETTINGS, remedy
 from controller.policy.job.types import Desired, Observed
-from controller.policy.types import Attempt, PolicySpec
+from controller.policy.types import Attempt, PolicySpec, Problem
 from tests.support import cli_world as w
 
 NAMED = {
@@ -26,9 +26,9 @@ NAMED = {
         'save_strategy="best"',
         "save_total_limit",
     ),
-    "Verl": ("trainer.max_actor_ckpt_to_keep",),
-    "OpenRLHF": ("--ckpt.max_num", "--ckpt.save_steps"),
-    "NeMoRL": ("checkpointing.metric_name", "checkpointing.keep_top_k"),
+    "Verl": ("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
+    "OpenRLHF": ("--ckpt.best_metric_key", "--ckpt.max_num", "--ckpt.save_steps"),
+    "NeMoRL": ("checkpointing.metric_name", "val:accuracy", "checkpointing.keep_top_k"),
 }
 
 
@@ -69,7 +69,7 @@ def test_the_condition_names_the_setting_whole(layout: str, auto: bool) -> None:
     desired = Desired("ns/run", "uid", 1, "gold_reward", 1, 2, PolicySpec("kDeclines"))
     record = replace(w.running(), layout=FoundLayout(layout, "x") if auto else None)
     context = PlanContext(replace(desired, layout="" if auto else layout), Observed(), record, 1e9)
-    lose(context, Best(20, 1.0, Attempt(1, "9f2c41d0")), "CheckpointMissing", "nothing lies there")
+    lose(context, Best(20, 1.0, Attempt(1, "9f2c41d0")), Problem("CheckpointMissing", "nothing lies there"))
     told = context.conditions.get(c.SECURED)
     assert told is not None
     assert told.reason == "BestCheckpointLost"

@@ -9,15 +9,15 @@ import pytest
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import Guardrail, RunState, StartWorkload, SuspendWorkload
-from controller.policy.types import Mode, PolicySpec
+from controller.policy.types import Mode, PolicySpec, Problem
 from tests.support.policy_world import PolicyWorld
 
 RISE, FALL = (0.1, 0.3, 0.5), (0.45, 0.4, 0.35)
 PROBLEMS = [
-    ("PriorityTooHigh", "spec.priority: 9 is above the ceiling"),
-    ("PoolNotUsable", "spec.pool: GPUPool 'p' admits nobody: spec.queuePolicy.xyz: no such field"),
-    ("PoolNotFound", "spec.pool: there is no GPUPool 'p'"),
-    ("DurationMissing", "spec.expectedDurationSeconds: not set"),
+    Problem("PriorityTooHigh", "spec.priority: 9 is above the ceiling"),
+    Problem("PoolNotUsable", "spec.pool: GPUPool 'p' admits nobody: spec.queuePolicy.xyz: no such field"),
+    Problem("PoolNotFound", "spec.pool: there is no GPUPool 'p'"),
+    Problem("DurationMissing", "spec.expectedDurationSeconds: not set"),
 ]
 
 
@@ -35,7 +35,7 @@ def told(world: PolicyWorld, type_: str):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_what_befalls_a_pool_stops_neither_reading_nor_securing(problem: tuple[str, str]) -> None:
+def test_what_befalls_a_pool_stops_neither_reading_nor_securing(problem: Problem) -> None:
     # row 9
     world = running()
     job = world.jobs["ns/a"]
@@ -46,13 +46,13 @@ def test_what_befalls_a_pool_stops_neither_reading_nor_securing(problem: tuple[s
     assert job.record.secured is not None
     assert job.record.secured.best_step == job.record.best.step
     assert told(world, c.METRICS).status
-    assert told(world, c.ACCEPTED).reason == problem[0]
+    assert told(world, c.ACCEPTED).reason == problem.reason
     world.submit("ns/b", replicas=2, gpus=2)  # somebody waits
     world.scores("ns/a", *FALL)
     world.settle()
     assert job.record.decision is None
     assert told(world, c.TERMINATION).reason == "NotAccepted"
-    assert problem[1] in told(world, c.TERMINATION).message
+    assert problem.message in told(world, c.TERMINATION).message
     assert told(world, c.RUNNING).status
     job.wish(problem=None)  # mended: what was seen meanwhile counts
     world.settle()
@@ -60,7 +60,7 @@ def test_what_befalls_a_pool_stops_neither_reading_nor_securing(problem: tuple[s
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_nobody_is_admitted_meanwhile(problem: tuple[str, str]) -> None:
+def test_nobody_is_admitted_meanwhile(problem: Problem) -> None:
     world = PolicyWorld({"n1": 2})
     job = world.submit("ns/a", replicas=1, gpus=2, problem=problem)
     world.settle()
@@ -70,7 +70,7 @@ def test_nobody_is_admitted_meanwhile(problem: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("mode", list(Mode))
-def test_what_somebody_starts_meanwhile_is_suspended(problem: tuple[str, str], mode: Mode) -> None:
+def test_what_somebody_starts_meanwhile_is_suspended(problem: Problem, mode: Mode) -> None:
     # row 15: its gang was withdrawn, its child started by hand, and its user's stop was not carried out
     world = running()
     job = world.jobs["ns/a"]
@@ -115,6 +115,6 @@ def test_what_cannot_be_read_is_not_said_to_be() -> None:
     world = running()
     job = world.jobs["ns/a"]
     assert told(world, c.METRICS).status
-    job.wish(metric="", problem=("InvalidSpec", "spec.metrics: missing"))
+    job.wish(metric="", problem=Problem("InvalidSpec", "spec.metrics: missing"))
     world.step("ns/a")
     assert not told(world, c.METRICS).status

@@ -18,10 +18,15 @@ import pytest
 
 from controller.metrics.parse import parse
 from controller.policy.job import ScrapeView
+from deploy.local.ports import free_port
+from tests.real_trainers.warm import Warm
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 PATIENCE = 240.0  # s for anything to happen
+
+
+Start = Callable[..., "Trainer"]
 
 
 def report(text: str) -> None:
@@ -31,11 +36,35 @@ def report(text: str) -> None:
         file.write(text + "\n")
 
 
-class Trainer:
-    """One start after another of a script, over the same checkpoints."""
+def environment(**variables: str) -> dict[str, str]:
+    """Return what every trainer is started with."""
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'clients' / 'python'}",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "DS_ACCELERATOR": "cpu",
+        **variables,
+    }
 
-    def __init__(self, folder: Path, script: str, ranks: int = 1, **variables: str) -> None:
+
+class Trainer:
+    """One start after another of a script, over the same checkpoints.
+
+    Args:
+        folder: for what it reads and writes.
+        script: of this folder.
+        ranks: how many processes.
+        warm: what they are forked from, all of them a pod's own process; default: torchrun starts them.
+        variables: of their environment.
+    """
+
+    def __init__(
+        self, folder: Path, script: str, ranks: int = 1, warm: Warm | None = None, **variables: str
+    ) -> None:
         self.folder, self.out = folder, folder / "out"
+        self._warm, self._forks = warm, dict[int, int | None]()  # exit codes by process
         self.script, self.ranks, self.variables = script, ranks, variables
         # A block of the loopback net for itself: the page's port is the contract's.
         self.ip = f"127.{random.randint(16, 250)}.{random.randint(1, 254)}.7"
@@ -56,28 +85,45 @@ class Trainer:
 
     def start(self, steps: int) -> None:
         """Start it as a pod would."""
+        variables = environment(POD_IP=self.ip, RUN_DIRS=str(self.folder / "run"), **self.variables)
+        self._begins = self.log.stat().st_size if self.log.exists() else 0
+        command = [str(HERE / self.script), str(self.out), str(steps)]
+        if self._warm is not None:
+            self._forks = dict.fromkeys(self._fork(self._warm, command, variables))
+            return
         python = Path(os.environ["EVALSTOP_REAL_TRAINERS"])
         launch = [str(python)]
         if self.ranks > 1:
             launch = [str(python.with_name("torchrun")), "--standalone", f"--nproc-per-node={self.ranks}"]
-        variables = {
-            **os.environ,
-            "PYTHONPATH": str(REPOSITORY / "clients" / "python"),
-            "POD_IP": self.ip,
-            "RUN_DIRS": str(self.folder / "run"),
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            **self.variables,
-        }
-        self._begins = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*launch, str(HERE / self.script), str(self.out), str(steps)],
+                [*launch, *command],
                 env=variables,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def _fork(self, warm: Warm, command: list[str], variables: dict[str, str]) -> list[int]:
+        if self.ranks > 1:  # as torchrun would set it
+            world = str(self.ranks)
+            variables |= {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+            variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        numbers = [
+            {"RANK": str(n), "LOCAL_RANK": str(n)} if self.ranks > 1 else {} for n in range(self.ranks)
+        ]
+        return [warm.start(command, {**variables, **number}, self.log) for number in numbers]
+
+    def _ended(self) -> int | None:
+        """Return the exit code, that of the first process that failed if there are some; None: it runs."""
+        if self._warm is None:
+            assert self._process is not None
+            return self._process.poll()
+        for pid, code in self._forks.items():
+            if code is None:
+                self._forks[pid] = self._warm.poll(pid)
+        codes = list(self._forks.values())
+        return None if None in codes else next((code for code in codes if code), 0)
 
     @property
     def said(self) -> str:
@@ -92,9 +138,8 @@ class Trainer:
         while True:
             if found := ready():
                 return found
-            assert self._process is not None
-            if self._process.poll() is not None and not (found := ready()):
-                pytest.fail(f"it ended with {self._process.returncode} before {what}\n{self.said[-4000:]}")
+            if (code := self._ended()) is not None and not (found := ready()):
+                pytest.fail(f"it ended with {code} before {what}\n{self.said[-4000:]}")
             if time.monotonic() > end:
                 pytest.fail(f"not {what} within {PATIENCE:g} s\n{self.said[-4000:]}")
             time.sleep(0.01)
@@ -118,13 +163,19 @@ class Trainer:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to what the container runs."""
-        assert self._process is not None
-        self._process.send_signal(number)
+        if self._process is not None:
+            self._process.send_signal(number)
+        for pid, code in self._forks.items():
+            if code is None:
+                os.kill(pid, number)
 
     def end(self) -> int:
         """Wait for its end and return the exit code."""
-        assert self._process is not None
-        return self._process.wait(PATIENCE)
+        end = time.monotonic() + PATIENCE
+        while (code := self._ended()) is None:
+            assert time.monotonic() < end, f"it has not ended within {PATIENCE:g} s\n{self.said[-4000:]}"
+            time.sleep(0.01)
+        return code
 
     def kill(self) -> None:
         """End whatever is left of it, as kubelet does after the grace period.
@@ -138,3 +189,6 @@ class Trainer:
                     os.kill(int(entry.parent.name), signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
+        elif self._forks:
+            self.signal(signal.SIGKILL)
+            self.end()

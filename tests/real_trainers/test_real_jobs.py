@@ -7,8 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,10 @@ from controller.api.record import record
 from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE
 from deploy.local.acquire import Found
 from deploy.local.demo import cast
-from deploy.local.demo.stage import Stage, stage
+from deploy.local.demo.stage import stage
 from deploy.local.report import silent
 from tests.real_trainers.process import HERE, REPOSITORY, report
+from tests.support.stage_jobs import StageJobs, holds
 
 pytestmark = pytest.mark.timeout(2400)
 
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def cluster(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def cluster(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[StageJobs]:
     """One node with one GPU, in a pool that preempts for the shorter job."""
     scenes = cast.load(namespace=NAMESPACE)
     supplies = [s for s in scenes.supplies if s["kind"] != "Namespace" or s["metadata"]["name"] == NAMESPACE]
@@ -41,7 +41,7 @@ def cluster(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -
     work = tmp_path_factory.mktemp("real") / "plane"
     with stage(work, scenes.node_labels, silent, gpus=(1,)) as built:
         built.apply(supplies)
-        yield built
+        yield StageJobs(built, NAMESPACE, PATIENCE)
 
 
 def job(name: str, *, steps: int, seconds: int, every: int = 5, **spec: Any) -> Json:
@@ -101,32 +101,9 @@ def job(name: str, *, steps: int, seconds: int, every: int = 5, **spec: Any) -> 
     }
 
 
-def status_of(cluster: Stage, name: str) -> Json:
-    text = cluster.plane.kubectl("-n", NAMESPACE, "get", "rlhfjob", name, "-o", "json")
-    return dict(json.loads(text).get("status") or {})
-
-
-def wait(cluster: Stage, name: str, what: str, ready: Callable[[Json], Any]) -> Json:
-    end = time.monotonic() + PATIENCE
-    while not ready(status := status_of(cluster, name)):
-        if time.monotonic() > end:
-            told = json.dumps(status, indent=1)
-            pytest.fail(f"{name}: not {what} within {PATIENCE:g} s\n{told}\n{cluster.operator_log(40)}")
-        time.sleep(0.5)
-    return status
-
-
-def holds(status: Json, type_: str) -> bool:
-    return any(c["type"] == type_ and c["status"] == "True" for c in status.get("conditions") or ())
-
-
-def delete(cluster: Stage, name: str) -> None:
-    cluster.plane.kubectl("-n", NAMESPACE, "delete", "rlhfjob", name, "--wait=true", "--timeout=120s")
-
-
-def first_verdict(cluster: Stage, name: str) -> int:
+def first_verdict(cluster: StageJobs, name: str) -> int:
     """Return the step of the eval at which the rule first said to stop the run."""
-    for line in cluster.decision_log().read_text().splitlines():
+    for line in cluster.stage.decision_log().read_text().splitlines():
         for one in json.loads(line).get("input", {}).get("jobs", ()):
             if one["key"] == f"{NAMESPACE}/{name}" and one.get("proposal"):
                 return int(one["proposal"]["step"])
@@ -155,10 +132,12 @@ def stops(evals: list[Any], rule: str, folder: Path) -> bool:
     return bool(row["false_stops"])  # of one series that is called healthy: stopped or not
 
 
-def test_a_run_past_its_best_is_stopped_where_the_rule_alone_would(cluster: Stage, tmp_path: Path) -> None:
+def test_a_run_past_its_best_is_stopped_where_the_rule_alone_would(
+    cluster: StageJobs, tmp_path: Path
+) -> None:
     rule = "+".join([DEFAULT_RULE, *DEFAULT_MODIFIERS])
-    cluster.apply([job("grpo", steps=400, seconds=600)])
-    status = wait(cluster, "grpo", "stopped", lambda s: holds(s, "GPUsReleased"))
+    cluster.stage.apply([job("grpo", steps=400, seconds=600)])
+    status = cluster.wait("grpo", "stopped", lambda s: holds(s, "GPUsReleased"))
     assert "decision" in status, json.dumps(status, indent=1)
     decision, best = status["decision"], status["best"]
     verdict = first_verdict(cluster, "grpo")
@@ -170,7 +149,9 @@ def test_a_run_past_its_best_is_stopped_where_the_rule_alone_would(cluster: Stag
     # What was kept is the best one, and it loads.
     retained = status["retained"][-1]
     assert retained["step"] == best["step"]
-    (weights,) = cluster.claim_folder(NAMESPACE, "retained").rglob(f"*{best['step']}*/**/model.safetensors")
+    (weights,) = cluster.stage.claim_folder(NAMESPACE, "retained").rglob(
+        f"*{best['step']}*/**/model.safetensors"
+    )
     load = "import sys; from transformers import AutoModelForCausalLM as M; M.from_pretrained(sys.argv[1])"
     subprocess.run([os.environ["EVALSTOP_REAL_TRAINERS"], "-c", load, str(weights.parent)], check=True)
     report(
@@ -178,40 +159,39 @@ def test_a_run_past_its_best_is_stopped_where_the_rule_alone_would(cluster: Stag
         f"stopped at {decision['step']} "
         f"of 400; `rules evaluate --rule {rule}` stops at the same eval; the kept checkpoint loads"
     )
-    delete(cluster, "grpo")
+    cluster.delete("grpo")
 
 
-def test_a_stop_is_confirmed_by_an_eval_asked_for_at_once(cluster: Stage) -> None:
+def test_a_stop_is_confirmed_by_an_eval_asked_for_at_once(cluster: StageJobs) -> None:
     rule = {"stopRule": {"kDeclines": {"k": 2}}, "modifiers": [{"confirm": {}}]}
-    cluster.apply([job("sure", steps=400, seconds=600, **rule)])
-    status = wait(cluster, "sure", "stopped", lambda s: holds(s, "GPUsReleased"))
+    cluster.stage.apply([job("sure", steps=400, seconds=600, **rule)])
+    status = cluster.wait("sure", "stopped", lambda s: holds(s, "GPUsReleased"))
     asked = [e.step for e in record(status).evals if e.step % 5]
     assert asked, "an eval between the trainer's own"
     assert status["decision"]["step"] >= asked[-1]
     report(f"`confirm`: evals asked for at steps {asked}, stopped at step {status['decision']['step']}")
-    delete(cluster, "sure")
+    cluster.delete("sure")
 
 
-def test_a_preempted_run_saves_makes_room_and_goes_on_where_it_was(cluster: Stage) -> None:
+def test_a_preempted_run_saves_makes_room_and_goes_on_where_it_was(cluster: StageJobs) -> None:
     mode = {"mode": "Shadow"}  # nothing but the queue stops these
-    cluster.apply([job("long", steps=100_000, seconds=86_400, **mode)])
-    wait(cluster, "long", "evaluated", lambda s: len(s.get("evals") or ()) >= 3)
-    cluster.apply([job("short", steps=10, seconds=600, **mode)])
-    wait(cluster, "short", "complete", lambda s: holds(s, "Completed"))
-    again = wait(cluster, "long", "running again", lambda s: s.get("attempt") == 2 and holds(s, "Running"))
+    cluster.stage.apply([job("long", steps=100_000, seconds=86_400, **mode)])
+    cluster.wait("long", "evaluated", lambda s: len(s.get("evals") or ()) >= 3)
+    cluster.stage.apply([job("short", steps=10, seconds=600, **mode)])
+    cluster.wait("short", "complete", lambda s: holds(s, "Completed"))
+    again = cluster.wait("long", "running again", lambda s: s.get("attempt") == 2 and holds(s, "Running"))
     assert again["preemptions"] == 1
     before = max(int(line.split()[0]) for line in again["evals"])
-    on = wait(
-        cluster,
+    on = cluster.wait(
         "long",
         "evaluated again",
         lambda s: max(int(line.split()[0]) for line in s["evals"]) > before,
     )
-    log = cluster.plane.kubectl(
+    log = cluster.stage.plane.kubectl(
         "-n", NAMESPACE, "logs", "-l", "batch.kubernetes.io/job-name=long", "--tail=-1"
     )
     resumed = next(line for line in log.splitlines() if line.startswith("RESUME "))
     assert resumed != "RESUME None", "it went on, and did not start afresh"
     report(f"preempted after step {before}: {resumed}, evals go on to {on['evals'][-1].split()[0]}")
-    delete(cluster, "long")
-    delete(cluster, "short")
+    cluster.delete("long")
+    cluster.delete("short")

@@ -18,7 +18,9 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Trainer
+
+from evalstop_client.hf import EvalStop
 
 WORDS = 29
 SPECIAL = ("<pad>", "<eos>", "<unk>")
@@ -26,8 +28,8 @@ WANTED = "w3"
 ENOUGH = 3  # of that word; each further one makes a response worse
 
 
-def base_model(folder: Path) -> str:
-    """Write an untrained model and its tokenizer into a folder of this rank; return it."""
+def base_model(folder: Path, hidden: int = 32) -> str:
+    """Write an untrained model of this width and its tokenizer into a folder of this rank; return it."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     names = [*SPECIAL, *(f"w{i}" for i in range(WORDS))]
@@ -43,8 +45,8 @@ def base_model(folder: Path) -> str:
     tokenizer.chat_template = None
     config = LlamaConfig(
         vocab_size=len(names),
-        hidden_size=32,
-        intermediate_size=64,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=2,
@@ -57,6 +59,38 @@ def base_model(folder: Path) -> str:
     LlamaForCausalLM(config).save_pretrained(place)
     tokenizer.save_pretrained(place)
     return str(place)
+
+
+def arguments(out: Path, steps: int) -> dict[str, Any]:
+    """Return the training arguments that the runs have in common: small batches, on a CPU."""
+    every = int(os.environ.get("EVERY", "5"))
+    return {
+        "output_dir": str(out),
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 8,
+        "max_steps": steps,
+        "eval_strategy": "steps",
+        "eval_steps": every,
+        "save_strategy": "steps",
+        "save_steps": every,
+        "save_total_limit": 3,
+        "logging_steps": 1,
+        "learning_rate": 5e-3,
+        "report_to": [],
+        "use_cpu": True,
+        "bf16": False,
+        "disable_tqdm": True,
+    }
+
+
+def train(trainer: Trainer, metric: str) -> None:
+    """Train with EvalStop's callback, from where it says that the run goes on, and say both to the log."""
+    trainer.add_callback(callback := EvalStop(metric))
+    start = callback.resume_path(trainer.args.output_dir)
+    print("RESUME", start, flush=True)
+    trainer.train(resume_from_checkpoint=start)
+    print("TRAINED", trainer.state.global_step, flush=True)
+    callback.finish()
 
 
 def proxy(completions: list[str], **_: Any) -> list[float]:

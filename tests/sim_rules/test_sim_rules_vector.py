@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.policy.stopping import noise
-from controller.policy.types import EvalPoint, PolicySpec, Verb
+from controller.policy.types import EvalInContext, EvalPoint, PolicySpec, Verb
 from sim.foresight import RuleSpec
 from sim.rules import vector
 
@@ -26,6 +26,9 @@ SPECS = [
     RuleSpec(PolicySpec("glr", {"window": 8, "alpha": 0.5, "horizon": 50})),
     RuleSpec(PolicySpec("cusum", {"window": 4, "threshold": 2.0, "allowance": 0.5})),
     RuleSpec(PolicySpec("cusum", {"window": 8, "usual_noise": 0.05, "usual_noise_weight": 100.0})),
+    RuleSpec(PolicySpec("scan", {"alpha": 0.3})),
+    RuleSpec(PolicySpec("scan", {"alpha": 0.5, "horizon": 9, "min_drop": 0.05}), (WARM,)),
+    RuleSpec(PolicySpec("scan", {"alpha": 0.3}), (PolicySpec("gate"),)),
     RuleSpec(PolicySpec("scan", {"threshold": 2.0}), (PolicySpec("patience"), PolicySpec("gate"))),
     RuleSpec(PolicySpec("glr", {"alpha": 0.5}), (PolicySpec("gate"), WARM)),
 ]
@@ -41,11 +44,15 @@ GATES = [
 ]
 
 
-def streaming(spec: RuleSpec, scores: np.ndarray, stderrs: np.ndarray) -> int:
+def streaming(
+    spec: RuleSpec, scores: np.ndarray, stderrs: np.ndarray, progress: np.ndarray | None = None
+) -> int:
     rule = spec.make()
     state = rule.initial()
     for i, (score, stderr) in enumerate(zip(scores, stderrs, strict=True)):
-        point = EvalPoint(i, float(score), stderr=None if np.isnan(stderr) else float(stderr))
+        point = EvalPoint(i + 1, float(score), stderr=None if np.isnan(stderr) else float(stderr))
+        if progress is not None and not np.isnan(progress[i]):
+            point = EvalInContext.of(point, progress=float(progress[i]))
         state, verdict = rule.observe(state, point)
         if verdict.verb is Verb.STOP:
             return i
@@ -73,8 +80,12 @@ def test_vectorised_equals_streaming(spec: RuleSpec, seed: int, evals: int, repo
     for row, length in enumerate(lengths):
         scores[row, length:] = np.nan
         stderrs[row, length:] = np.nan
-    found = vector.first_stops(spec, vector.Evals(scores, stderrs))
-    wanted = [streaming(spec, scores[r, :n], stderrs[r, :n]) for r, n in enumerate(lengths)]
+    # A total that is stated at some evals, and changes.
+    total = evals * draw.choice([0.2, 1.0, 5.0], (runs, evals))
+    progress = np.minimum(1.0, (np.arange(evals) + 1) / total)
+    progress[draw.random((runs, evals)) < draw.choice([0.0, 0.3, 1.0])] = np.nan
+    found = vector.first_stops(spec, vector.Evals(scores, stderrs, progress=progress))
+    wanted = [streaming(spec, scores[r, :n], stderrs[r, :n], progress[r]) for r, n in enumerate(lengths)]
     assert found.tolist() == wanted
 
 

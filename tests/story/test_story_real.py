@@ -9,7 +9,7 @@ import contextlib
 import copy
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,29 +21,25 @@ from deploy.local.client import Unreachable
 from deploy.local.demo import cast
 from deploy.local.demo.facts import Role
 from deploy.local.demo.report import replay
-from deploy.local.demo.stage import SYSTEM, Stage, stage
+from deploy.local.demo.stage import SYSTEM, stage
 from deploy.local.errors import PlaneError
 from deploy.local.report import silent
+from tests.support.stage_jobs import StageJobs, condition, holds
 
 pytestmark = pytest.mark.timeout(240)
 
 NAMESPACE = "story"
-KINDS = {
-    "configmap": ("api/v1", "configmaps"),
-    "job": ("apis/batch/v1", "jobs"),
-    "rlhfjob": (f"apis/{names.API_VERSION}", "rlhfjobs"),
-}
 Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def story(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def story(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[StageJobs]:
     scenes = cast.load(namespace=NAMESPACE)
     with stage(tmp_path_factory.mktemp("story") / "plane", scenes.node_labels, silent) as built:
         built.apply(
             [s for s in scenes.supplies if s["kind"] != "Namespace" or s["metadata"]["name"] == NAMESPACE]
         )
-        yield built
+        yield StageJobs(built, NAMESPACE, 120.0)
         same, words = replay(built.decision_log(), built.plane.work / "decisions.jsonl")
         assert same, words
 
@@ -58,83 +54,49 @@ def sample(name: str, **spec: Any) -> Json:
     return job
 
 
-def get(story: Stage, kind: str, name: str) -> Json:
-    """The object as it is now. Errors: Unreachable."""
-    group, plural = KINDS[kind]
-    found: Json = story.plane.client().get(f"/{group}/namespaces/{NAMESPACE}/{plural}/{name}")
-    return found
-
-
-def wait(story: Stage, name: str, what: str, ready: Callable[[Json], Any], seconds: float = 120.0) -> Json:
-    """The RLHFJob once ``ready(status)`` holds; fails with its status and the operator's last words."""
-    deadline = time.monotonic() + seconds
-    while True:
-        job = get(story, "rlhfjob", name)
-        if ready(job.get("status") or {}):
-            return job
-        if time.monotonic() > deadline:
-            status = json.dumps(job.get("status"), indent=1)
-            pytest.fail(f"{name}: not {what} within {seconds:g} s\n{status}\n{story.operator_log(30)}")
-        time.sleep(0.3)
-
-
-def condition(status: Json, type_: str) -> tuple[str, str, str]:
-    for c in status.get("conditions") or ():
-        if c["type"] == type_:
-            return c["status"], c["reason"], c["message"]
-    return "", "", ""
-
-
 def stopped(status: Json) -> bool:
-    return (
-        condition(status, "GPUsReleased")[0] == "True" and condition(status, "TerminationTarget")[0] == "True"
-    )
+    return holds(status, "GPUsReleased") and holds(status, "TerminationTarget")
 
 
 def steps(status: Json) -> list[int]:
     return [int(line.split()[0]) for line in status.get("evals") or ()]
 
 
-def delete(story: Stage, name: str) -> None:
-    story.plane.kubectl("-n", NAMESPACE, "delete", "rlhfjob", name, "--wait=true", "--timeout=60s")
-
-
-def test_resume_from_best_end_to_end_then_deleting_keeps_what_was_retained(story: Stage) -> None:
-    story.apply([sample("again")])
-    first = wait(story, "again", "stopped", stopped)["status"]
+def test_resume_from_best_end_to_end_then_deleting_keeps_what_was_retained(story: StageJobs) -> None:
+    story.stage.apply([sample("again")])
+    first = story.wait("again", "stopped", stopped)
     best = first["best"]["step"]
     assert best < first["decision"]["step"]
     patch = json.dumps({"spec": {"resume": {"id": "one-more", "from": "Best"}}})
-    story.plane.kubectl("-n", NAMESPACE, "patch", "rlhfjob", "again", "--type=merge", "-p", patch)
-    resumed = wait(
-        story,
+    story.stage.plane.kubectl("-n", NAMESPACE, "patch", "rlhfjob", "again", "--type=merge", "-p", patch)
+    resumed = story.wait(
         "again",
         "running again",
-        lambda s: s.get("attempt") == 2 and condition(s, "Running")[0] == "True",
-    )["status"]
+        lambda s: s.get("attempt") == 2 and holds(s, "Running"),
+    )
     assert condition(resumed, "Resumed")[:2] == ("True", "Resumed")
-    run = json.loads(get(story, "configmap", "again" + names.RUN_CONFIGMAP_SUFFIX)["data"][names.RUN_KEY])
+    run = json.loads(story.get("configmap", "again" + names.RUN_CONFIGMAP_SUFFIX)["data"][names.RUN_KEY])
     kept = first["retained"][-1]["step"]
     assert (run["attempt"], run["resume"]["step"]) == (2, kept)
     # The restored checkpoint is the retained one, and the trainer really goes on from its step. It says so
     # at once; its pods go with the next stop, so that is read before anything else is waited for.
     wait_said(story, "again", f"step {kept}")
-    more = wait(story, "again", "evaluating again", lambda s: any(x > best for x in steps(s)))["status"]
+    more = story.wait("again", "evaluating again", lambda s: any(x > best for x in steps(s)))
     after = [x for x in steps(more) if x > kept]
     assert after[0] == kept + 10
     # It over-optimises again, and is stopped again.
-    second = wait(story, "again", "stopped again", stopped)["status"]
+    second = story.wait("again", "stopped again", stopped)
     assert second["decision"]["time"] > first["decision"]["time"]
-    folder = story.claim_folder(NAMESPACE, "retained")
+    folder = story.stage.claim_folder(NAMESPACE, "retained")
     kept_files = sorted(folder.rglob("manifest.json"))
     assert kept_files
-    delete(story, "again")
+    story.delete("again")
     with pytest.raises(Unreachable, match="not found"):
         wait_gone(story, "job", "again")
     assert sorted(folder.rglob("manifest.json")) == kept_files
 
 
-def wait_said(story: Stage, name: str, words: str, seconds: float = 60.0) -> None:
+def wait_said(story: StageJobs, name: str, words: str, seconds: float = 60.0) -> None:
     """Until the trainer has said it."""
     # By the workload's own name: access Jobs carry the RLHFJob's label too, and end at any moment.
     of_trainer = ("-l", f"batch.kubernetes.io/job-name={name}", "--tail=200")
@@ -144,31 +106,31 @@ def wait_said(story: Stage, name: str, words: str, seconds: float = 60.0) -> Non
             pytest.fail(f"{name}: its trainer did not say {words!r} within {seconds:g} s\n{said}")
         time.sleep(0.1)
         with contextlib.suppress(PlaneError):  # a pod that has no log yet
-            said = story.plane.kubectl("-n", NAMESPACE, "logs", *of_trainer) or said
+            said = story.stage.plane.kubectl("-n", NAMESPACE, "logs", *of_trainer) or said
 
 
-def wait_gone(story: Stage, kind: str, name: str) -> None:
+def wait_gone(story: StageJobs, kind: str, name: str) -> None:
     for _ in range(100):
-        get(story, kind, name)
+        story.get(kind, name)
         time.sleep(0.2)
 
 
-def test_shadow_says_what_it_would_do_and_the_run_goes_on_to_its_end(story: Stage) -> None:
-    story.apply([sample("watched", mode="Shadow")])
-    status = wait(story, "watched", "judged", lambda s: s.get("decision"))["status"]
+def test_shadow_says_what_it_would_do_and_the_run_goes_on_to_its_end(story: StageJobs) -> None:
+    story.stage.apply([sample("watched", mode="Shadow")])
+    status = story.wait("watched", "judged", lambda s: s.get("decision"))
     assert status["decision"]["mode"] == "Shadow"
     assert condition(status, "TerminationTarget")[:2] == ("False", "Shadow")
-    done = wait(story, "watched", "completed", lambda s: condition(s, "Completed")[0] == "True")["status"]
+    done = story.wait("watched", "completed", lambda s: holds(s, "Completed"))
     assert done.get("secured") is None
     assert done.get("retained") in (None, [])
-    pins = story.claim_folder(NAMESPACE, "checkpoints") / "watched" / names.PINS_FOLDER
+    pins = story.stage.claim_folder(NAMESPACE, "checkpoints") / "watched" / names.PINS_FOLDER
     assert [one.name for one in pins.iterdir()] == ["saves"], "the trainer's own records, and nothing else"
-    delete(story, "watched")
+    story.delete("watched")
 
 
-def test_the_operator_killed_in_the_middle_of_a_stop_goes_on_where_it_was(story: Stage) -> None:
-    story.apply([sample("survivor")])
-    wait(story, "survivor", "being stopped", lambda s: condition(s, "TerminationTarget")[0] == "True", 120)
+def test_the_operator_killed_in_the_middle_of_a_stop_goes_on_where_it_was(story: StageJobs) -> None:
+    story.stage.apply([sample("survivor")])
+    story.wait("survivor", "being stopped", lambda s: holds(s, "TerminationTarget"))
     kill = (
         "-n",
         SYSTEM,
@@ -179,58 +141,56 @@ def test_the_operator_killed_in_the_middle_of_a_stop_goes_on_where_it_was(story:
         "--grace-period=0",
         "--force",
     )
-    story.plane.kubectl(*kill)
-    status = wait(story, "survivor", "stopped", stopped)["status"]
+    story.stage.plane.kubectl(*kill)
+    status = story.wait("survivor", "stopped", stopped)
     assert len(status["retained"]) == 1
-    assert get(story, "job", "survivor")["spec"]["suspend"] is True
-    delete(story, "survivor")
+    assert story.get("job", "survivor")["spec"]["suspend"] is True
+    story.delete("survivor")
 
 
-def test_the_reference_goes_to_the_trainer_and_its_differences_stop_the_run(story: Stage) -> None:
+def test_the_reference_goes_to_the_trainer_and_its_differences_stop_the_run(story: StageJobs) -> None:
     """The best is secured, named to the trainer, scored by it on fresh prompts, judged by eProcess."""
     rule = {"stopRule": {"eProcess": {"bound": "16.6"}}, "modifiers": [{"divergence": {}}]}
-    story.apply([sample("compared", **rule)])
-    status = wait(story, "compared", "stopped", stopped)["status"]
+    story.stage.apply([sample("compared", **rule)])
+    status = story.wait("compared", "stopped", stopped)
     decision, best = status["decision"], status["best"]["step"]
     assert decision["reason"] == "RewardHacking"
     assert float(decision["eValue"]) >= 40.0
     assert best < decision["step"]
-    run = json.loads(get(story, "configmap", "compared" + names.RUN_CONFIGMAP_SUFFIX)["data"][names.RUN_KEY])
+    run = json.loads(story.get("configmap", "compared" + names.RUN_CONFIGMAP_SUFFIX)["data"][names.RUN_KEY])
     assert run["reference"] <= best  # securing a late best may take longer than the stop
     judged = next(p for p in reversed(record(status).evals) if p.step == decision["step"])
     assert judged.proxy is not None
     assert judged.paired is not None
     assert (judged.paired.reference_step <= best, judged.paired.prompts) == (True, 1024)
     assert judged.paired.mean < 0.0
-    delete(story, "compared")
+    story.delete("compared")
 
 
-def test_an_unknown_metric_is_told_with_the_names_seen_and_stops_nothing(story: Stage) -> None:
+def test_an_unknown_metric_is_told_with_the_names_seen_and_stops_nothing(story: StageJobs) -> None:
     metrics = [{"name": "silver_reward", "direction": "Maximize", "role": "Primary"}]
-    story.apply([sample("misnamed", metrics=metrics)])
-    status = wait(
-        story, "misnamed", "told", lambda s: condition(s, "MetricsAvailable")[1] == "MetricMissing"
-    )["status"]
+    story.stage.apply([sample("misnamed", metrics=metrics)])
+    status = story.wait("misnamed", "told", lambda s: condition(s, "MetricsAvailable")[1] == "MetricMissing")
     message = condition(status, "MetricsAvailable")[2]
     assert "'silver_reward'" in message
     assert "gold_reward" in message
     assert not status.get("decision")
-    delete(story, "misnamed")
+    story.delete("misnamed")
 
 
-def test_a_gang_larger_than_the_pool_is_refused_with_the_numbers_and_blocks_nobody(story: Stage) -> None:
+def test_a_gang_larger_than_the_pool_is_refused_with_the_numbers_and_blocks_nobody(story: StageJobs) -> None:
     wide = sample("wide", gang={"replicas": 2, "gpusPerReplica": 16})
     container = wide["spec"]["workload"]["template"]["spec"]["template"]["spec"]["containers"][0]
     container["resources"]["limits"]["nvidia.com/gpu"] = "16"
-    story.apply([wide, sample("beside")])
-    told = wait(story, "wide", "refused", lambda s: condition(s, "Admitted")[1] == "TooLarge")["status"]
+    story.stage.apply([wide, sample("beside")])
+    told = story.wait("wide", "refused", lambda s: condition(s, "Admitted")[1] == "TooLarge")
     assert "16 is more than the 2 GPUs" in condition(told, "Admitted")[2]
-    wait(story, "beside", "running", lambda s: condition(s, "Running")[0] == "True")
-    delete(story, "wide")
-    delete(story, "beside")
+    story.wait("beside", "running", lambda s: holds(s, "Running"))
+    story.delete("wide")
+    story.delete("beside")
 
 
-def test_a_real_trainer_is_asked_for_a_second_look_on_the_same_prompts(story: Stage) -> None:
+def test_a_real_trainer_is_asked_for_a_second_look_on_the_same_prompts(story: StageJobs) -> None:
     """`confirm`: asked through `sure-run`, the trainer scores its best step beside an eval made at once.
 
     Its own evals are twenty seconds apart, as rare beside scrapes as in long runs, and the second is a fall.
@@ -240,8 +200,8 @@ def test_a_real_trainer_is_asked_for_a_second_look_on_the_same_prompts(story: St
         "modifiers": [{"confirm": {"margin": "3"}}],
     }
     rare = json.dumps(sample("sure", **rule)).replace("--eval-every=10", "--eval-every=200")
-    story.apply([json.loads(rare)])
-    status = wait(story, "sure", "stopped", stopped)["status"]
+    story.stage.apply([json.loads(rare)])
+    status = story.wait("sure", "stopped", stopped)
     decision = status["decision"]
     assert decision["reason"] == "ConfirmedOnSamePrompts"
     assert float(decision["statistic"]) >= 3
@@ -249,6 +209,6 @@ def test_a_real_trainer_is_asked_for_a_second_look_on_the_same_prompts(story: St
     judged = next(p for p in record(status).evals if p.step == decision["step"])
     assert judged.paired is not None
     assert judged.paired.reference_step == decision["bestStep"]
-    run = json.loads(get(story, "configmap", "sure" + names.RUN_CONFIGMAP_SUFFIX)["data"][names.RUN_KEY])
+    run = json.loads(story.get("configmap", "sure" + names.RUN_CONFIGMAP_SUFFIX)["data"][names.RUN_KEY])
     assert run["request"]["id"] >= 1
-    delete(story, "sure")
+    story.delete("sure")

@@ -77,19 +77,22 @@ ZERO = {
     "zero_allow_untested_optimizer": True,
 }
 SHARDED: dict[str, dict[str, Any]] = {
-    "fsdp": {
-        "fsdp": True,
-        "fsdp_config": {
-            "version": 2,
-            "state_dict_type": "SHARDED_STATE_DICT",
-            "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"],
-        },
+    **{
+        name: {
+            "fsdp": True,
+            "fsdp_config": {
+                "version": 2,
+                "state_dict_type": state,
+                "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"],
+            },
+        }
+        for name, state in (("fsdp", "SHARDED_STATE_DICT"), ("fsdp-full", "FULL_STATE_DICT"))
     },
     **{f"zero{stage}": {"deepspeed": {**ZERO, "zero_optimization": {"stage": stage}}} for stage in (2, 3)},
 }
 
 
-def _as_on_gpus() -> None:
+def as_on_gpus() -> None:
     """Let accelerate take a process group on CPUs for one on GPUs: else the Trainer falls back to DDP.
 
     accelerate 1.15.0, state.py `PartialState._prepare_backend` (755) and `AcceleratorState` (974-1016): FSDP
@@ -114,9 +117,9 @@ def trainer(kind: str) -> Saver:
         if rank.world > 1:
             _environment(rank)
         if kind in SHARDED:
-            _as_on_gpus()
+            as_on_gpus()
             if "deepspeed" in SHARDED[kind]:
-                _deepspeed()
+                start_deepspeed()
         model = _model()
         if kind == "sharded":
             whole = model.save_pretrained
@@ -186,7 +189,7 @@ def _sharded_model(rank: Rank, *names: str) -> tuple[Any, Callable[[Path, int], 
     return model, write
 
 
-def _deepspeed() -> Any:
+def start_deepspeed() -> Any:
     """deepspeed with its process group, without its C++ operator for shared memory, which saves nothing."""
     import deepspeed
 
@@ -237,7 +240,7 @@ def open_rlhf(rank: Rank) -> None:
 
     torch.set_num_threads(1)
     _environment(rank)
-    deepspeed = _deepspeed()
+    deepspeed = start_deepspeed()
     engines = {}
     for role in ("_actor", "_critic"):
         model = _model()

@@ -72,7 +72,12 @@ def test_names_are_those_of_the_operator() -> None:
         "EVAL_SCORE": names.METRIC_EVAL_SCORE,
         "EVAL_STDERR": names.METRIC_EVAL_STDERR,
         "EVAL_SAMPLES": names.METRIC_EVAL_SAMPLES,
+        "EVAL_PROMPTS": names.METRIC_EVAL_PROMPTS,
         "EVAL_PROXY": names.METRIC_EVAL_PROXY,
+        "PAIR_PROMPTS": names.METRIC_PROMPT_PAIR_PROMPTS,
+        "PAIR_MEAN": names.METRIC_PROMPT_PAIR_MEAN,
+        "PAIR_VARIANCE": names.METRIC_PROMPT_PAIR_VARIANCE,
+        "PAIRS_DROPPED": names.METRIC_PROMPT_PAIRS_DROPPED,
         "PAIRED_PROMPTS": names.METRIC_PAIRED_PROMPTS,
         "PAIRED_MEAN": names.METRIC_PAIRED_MEAN,
         "PAIRED_VARIANCE": names.METRIC_PAIRED_VARIANCE,
@@ -98,15 +103,37 @@ def test_names_are_those_of_the_operator() -> None:
 
 
 def test_needs_only_the_standard_library() -> None:
-    tree = ast.parse(Path(evalstop_client.__file__).read_text())
-    roots = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            roots |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0
-            roots.add((node.module or "").partition(".")[0])
-    assert roots <= set(sys.stdlib_module_names)
+    """The contract, and the comparison of prompts that it looks for beside it."""
+    for file in (Path(evalstop_client.__file__), Path(evalstop_client.__file__).with_name("prompts.py")):
+        roots = set()
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                roots |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0
+                if node.module in ("evalstop_client", "evalstop_client.prompts"):
+                    assert {alias.name for alias in node.names} <= {
+                        "prompts",
+                        "Compared",
+                        "Memory",
+                        "PerPrompt",
+                    }
+                    continue
+                roots.add((node.module or "").partition(".")[0])
+        assert roots <= set(sys.stdlib_module_names)
+
+
+def test_the_contract_works_in_one_file_alone(tmp_path: Path) -> None:
+    """Without what compares prompts an eval is reported all the same, and the log says what is missing."""
+    (tmp_path / "contract.py").write_text(Path(evalstop_client.__file__).read_text())
+    program = (
+        "import logging, sys; logging.basicConfig(); sys.modules['evalstop_client'] = None; import contract;"
+        "c = contract.EvalStopClient(); c.report_eval('gold', 1, 0.5, per_prompt={'a': 0.5});"
+        "print(c.exposition().decode())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert 'rlhf_eval_score{metric="gold",step="1"' in done.stdout, done.stderr
+    assert "is not compared prompt by prompt" in done.stderr
 
 
 def test_a_scrape_shows_everything_that_was_said() -> None:

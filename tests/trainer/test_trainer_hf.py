@@ -27,7 +27,7 @@ from evalstop_client.client import EvalStopClient
 from evalstop_client.run import EXIT_STOPPED, Run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "trainers.md").read_text()
-TRL, NEMO, LIGHTNING, PLAIN = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TRL, NEMO, LIGHTNING, PLAIN, SCORED = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 GOLD = "eval_rewards/gold/mean"
 PROMPTS = 16
 

@@ -1,6 +1,9 @@
-"""The NeMo-RL adapter against a stand-in that calls it as nemo_rl/algorithms/grpo.py does (commit 002cdc27).
+"""The NeMo-RL adapter against a stand-in that calls it as the source does.
 
-The checkpoint's part is nemo_rl/utils/checkpoint.py at commit 01e9028b; each call is named by its line there.
+Repository NVIDIA-NeMo/RL: nemo_rl/algorithms/grpo.py at commit 002cdc27b8019eafc470f0aab22d4a7206d0de81,
+nemo_rl/utils/checkpoint.py at 01e9028b7fd77ef5aca3e970cac250dea0bb6f2c, nemo_rl/utils/timer.py at
+05c502c0cc044ca6f6af30578b9055dfd277bf01. Each line names the function of the source that it stands for, and
+the call or the condition in it: the source was read without line numbers.
 """
 
 from __future__ import annotations
@@ -26,34 +29,51 @@ PAGE = Path(__file__).parents[2] / "docs" / "use" / "trainers.md"
 def classes() -> tuple[Any, Any, Any]:
     class Logger:
         def log_metrics(
-            self, metrics: Any, step: int, prefix: Any = "", step_metric: Any = None, **_: Any
+            self,
+            metrics: Any,
+            step: int,
+            prefix: Any = "",
+            step_metric: Any = None,
+            step_finished: bool = False,
         ) -> None:
             pass
 
     class CheckpointManager:
+        """checkpoint.py."""
+
         def __init__(self, config: Any) -> None:
             self.checkpoint_dir, self.save_period = Path(config.checkpoint_dir), config.save_period
-            self.thread = threading.Thread()
+            self._finalize_thread: threading.Thread | None = None
 
         def _rename_checkpoint(self, checkpoint_path: Any) -> None:
             path = Path(checkpoint_path)
             os.rename(path, path.parent / f"step_{path.name.split('_')[2]}")
 
         def begin_finalization(self, checkpoint_path: Any, wait_fn: Any = None) -> None:
-            self.thread = threading.Thread(
-                target=self._rename_checkpoint, args=(checkpoint_path,), daemon=True
-            )
-            self.thread.start()
+            self.finalize_pending()
+
+            def _finalize() -> None:
+                wait_fn()  # policy.finalize_async_save
+                self._rename_checkpoint(checkpoint_path)
+
+            self._finalize_thread = threading.Thread(target=_finalize, daemon=True)
+            self._finalize_thread.start()
+
+        def finalize_pending(self) -> None:
+            if self._finalize_thread is not None:
+                self._finalize_thread.join()
+                self._finalize_thread = None
 
         def shutdown(self) -> None:
-            if self.thread.ident is not None:
-                self.thread.join()
+            self.finalize_pending()
 
         def get_latest_checkpoint_path(self) -> str | None:
             found = sorted(self.checkpoint_dir.glob("step_*"), key=lambda p: int(p.name.split("_")[1]))
             return str(found[-1]) if found else None
 
     class TimeoutChecker:
+        """timer.py: without ``checkpoint_must_save_by`` no time is ever up."""
+
         def check_save(self, extra_s: float = 0.0) -> bool:
             return False
 
@@ -61,50 +81,68 @@ def classes() -> tuple[Any, Any, Any]:
 
 
 class Loop:
-    """`grpo_train`, from the validation of a step to its end."""
+    """`setup` and `grpo_train`, without what they compute."""
 
-    def __init__(self, world: World) -> None:
+    EPOCH = 10  # steps
+
+    def __init__(self, world: World, **config: Any) -> None:
         self.world = world
         self.run = Run(METRIC, world.client, stop_grace=0.0)
         found = classes()
         nemo_rl.follow(nemo_rl.EvalStop(self.run), *found)
         self.config = SimpleNamespace(checkpoint_dir=str(world.out), save_period=10)
-        self.logger, self.timeout = found[0](), found[2]()
-        self.checkpointer = found[1](self.config)
+        self.at_start = config.get("val_at_start", False)
+        self.batches = config.get("batches", 1)  # that are generated for a step (dynamic sampling)
+        self.logger, self.timeout = found[0](), found[2]()  # setup: Logger(…); grpo_train: TimeoutChecker(…)
+        self.checkpointer = found[1](self.config)  # setup: CheckpointManager(checkpointing_config)
+        self.latest = self.checkpointer.get_latest_checkpoint_path()  # setup, right after it
         self.saved: list[int] = []
         self.asks: dict[int, Any] = {}
 
     def train(self, steps: int = 20) -> int:
         """Return how many steps were done."""
-        total_steps = 0
-        latest = self.checkpointer.get_latest_checkpoint_path()  # setup()
-        if latest is not None:
-            total_steps = int(Path(latest).name.split("_")[1])
+        log, total_steps = self.logger.log_metrics, 0
+        if self.latest is not None:  # setup: grpo_save_state, of training_info.json
+            total_steps = int(Path(self.latest).name.split("_")[1])
+        current_step = total_steps % self.EPOCH
+        if self.at_start and current_step == 0:  # grpo_train: val_at_start and current_step == 0
+            log(self.validate(total_steps), current_step, prefix="validation")
+            log({"total_validation_time": 1.0}, current_step, prefix="timing/validation")
         while total_steps < steps:
             step = total_steps + 1
             self.asks.get(step, lambda: None)()
-            if step % 5 == 0:
-                self.logger.log_metrics(
-                    {"accuracy": step / 100, "avg_length": 9.0}, step, prefix="validation"
-                )
+            for _ in range(self.batches):  # timer.time("generation"); "if not is_batch_complete: continue"
+                log({"mean_gen_tokens_per_sample": 9.0, "reward": 9.0}, step, prefix="train")
+            if step % 5 == 0:  # should_run_validation
+                log({"total_validation_time": 1.0}, step, prefix="timing/validation")
+                log(self.validate(step), step, prefix="validation")
+                log({"validation_bytes": 8}, step, prefix="validation")  # debug_payload_metrics
             by_step = step == steps or step % self.config.save_period == 0  # should_save_by_step
             by_timeout = self.timeout.check_save()  # should_save_by_timeout
             if by_step or by_timeout:
-                self.checkpointer.shutdown()  # finalize_pending()
-                draft = self.world.out / f"tmp_step_{step}"  # init_tmp_checkpoint()
-                (draft / "policy").mkdir(parents=True)
-                (draft / "policy" / "weights").write_bytes(b"w" * 5)
-                self.saved.append(step)
-                self.checkpointer.begin_finalization(draft)
-            metrics = {"loss": 0.5, "reward": 0.25, "histogram/x": [1, 2]}
-            self.logger.log_metrics(metrics, step, prefix="train")
-            self.logger.log_metrics({"total_step_time": 1.0}, step, prefix="timing/train", step_finished=True)
-            total_steps += 1
-            if by_timeout:
+                self.save(step)
+            metrics = {"loss": 0.5, "reward": 0.25, "histogram/x": [1, 2], "generation_logger_metrics": {}}
+            log(metrics, step, prefix="train")  # the three logs that end a step
+            log({"tokens_per_sec": 1.0}, step, prefix="performance")
+            log({"total_step_time": 1.0}, step, prefix="timing/train", step_finished=True)
+            current_step, total_steps = (current_step + 1) % self.EPOCH, step
+            if by_timeout:  # "Timeout has been reached"
                 self.checkpointer.shutdown()
                 return total_steps
-        self.checkpointer.shutdown()
+        self.checkpointer.shutdown()  # "Max number of steps has been reached"
         return total_steps
+
+    def validate(self, step: int) -> dict[str, float]:
+        return {"accuracy": step / 100, "avg_length": 9.0}
+
+    def save(self, step: int) -> None:
+        """timer.time("checkpointing")."""
+        self.checkpointer.finalize_pending()
+        draft = self.world.out / f"tmp_step_{step}"  # init_tmp_checkpoint()
+        (draft / "policy").mkdir(parents=True)
+        (draft / "policy" / "weights").write_bytes(b"w" * 5)  # policy.save_checkpoint()
+        self.saved.append(step)
+        self.checkpointer.begin_finalization(draft, wait_fn=lambda: None)
 
 
 @pytest.fixture
@@ -124,7 +162,10 @@ def test_evals_and_saves_are_published(loop: Loop) -> None:
     assert "validation/avg_length" in view.metrics_seen
 
 
-def test_requests_are_carried_out_with_the_next_step(loop: Loop) -> None:
+@pytest.mark.parametrize("batches", [1, 3])
+def test_requests_are_carried_out_with_the_next_step(loop: Loop, batches: int) -> None:
+    """What a step generates is logged as ``train`` before its save, too: it took the request back."""
+    loop.batches = batches
     loop.asks = {
         6: lambda: loop.world.ask(id=1, checkpoint=True),
         13: lambda: loop.world.ask(id=2, stop=True),
@@ -136,6 +177,32 @@ def test_requests_are_carried_out_with_the_next_step(loop: Loop) -> None:
     assert left.value.code == 143
     assert loop.world.page(METRIC).request_served == 2
     assert loop.world.records().keys() == {"step_7", "step_10", "step_14"}
+
+
+def test_what_is_generated_for_a_step_does_not_end_it(loop: Loop) -> None:
+    """It is logged under ``train`` as well, with the step that has only begun."""
+    seen: dict[int, int | None] = {}
+    save = loop.save
+
+    def spy(step: int) -> None:
+        seen[step] = loop.world.page(METRIC).step
+        save(step)
+
+    loop.save = spy  # type: ignore[method-assign]
+    loop.train()
+    assert seen == {10: 9, 20: 19}, "step 10 is not done when it is saved"
+    assert loop.world.page(METRIC).proxy == 0.25, "of the whole step"
+
+
+def test_a_validation_before_the_first_step_is_of_the_checkpoint_that_was_loaded(tmp_path: Path) -> None:
+    """At the begin of an epoch it is logged with step 0, whatever was trained before."""
+    first = Loop(World(tmp_path), val_at_start=True)
+    first.train(10)
+    assert first.world.evals(METRIC)[0] == (0, 0.0)
+    again = Loop(World(tmp_path), val_at_start=True)
+    assert again.train(15) == 15
+    assert again.world.evals(METRIC) == [(10, 0.1), (15, 0.15)]
+    assert again.world.page(METRIC).resumed_step == 10
 
 
 def test_sigterm_ends_it_with_a_checkpoint(loop: Loop) -> None:
@@ -151,7 +218,7 @@ def test_it_resumes_from_the_newest_whole_one(loop: Loop, tmp_path: Path) -> Non
     (loop.world.out / "step_20" / "policy" / "weights").write_bytes(b"w")
     (loop.world.out / "step_99").mkdir()
     again = Loop(World(tmp_path))
-    assert again.checkpointer.get_latest_checkpoint_path() == str(loop.world.out / "step_10")
+    assert again.latest == str(loop.world.out / "step_10")
     other = Loop(World(tmp_path / "out"))
     (other.world.out / "step_3").mkdir(parents=True)
     assert other.checkpointer.get_latest_checkpoint_path() == str(other.world.out / "step_3"), (

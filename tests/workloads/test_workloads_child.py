@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import names, workloads
-from controller.workloads import Problem
+from controller.policy.types import Problem
 
 UID = "0f2a1bb7-3c52-4d5e-9d61-8d7b5a1c0001"
 TEMPLATE: dict[str, Any] = {

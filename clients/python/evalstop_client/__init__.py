@@ -8,5 +8,6 @@ from evalstop_client.client import (
     Saved,
     speaks_for_the_job,
 )
+from evalstop_client.prompts import gathered
 
-__all__ = ["Differences", "EvalStopClient", "Requests", "Resume", "Saved", "speaks_for_the_job"]
+__all__ = ["Differences", "EvalStopClient", "Requests", "Resume", "Saved", "gathered", "speaks_for_the_job"]

@@ -27,15 +27,23 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple, Union
+
+if TYPE_CHECKING:
+    from evalstop_client.prompts import Compared, Memory, PerPrompt
 
 EVAL_SCORE = "rlhf_eval_score"
 EVAL_STDERR = "rlhf_eval_score_stderr"
 EVAL_SAMPLES = "rlhf_eval_samples"
+EVAL_PROMPTS = "rlhf_eval_prompts"
 EVAL_PROXY = "rlhf_eval_proxy_reward"
 PAIRED_PROMPTS = "rlhf_paired_prompts"
 PAIRED_MEAN = "rlhf_paired_mean"
 PAIRED_VARIANCE = "rlhf_paired_variance"
+PAIR_PROMPTS = "rlhf_prompt_pair_prompts"
+PAIR_MEAN = "rlhf_prompt_pair_mean"
+PAIR_VARIANCE = "rlhf_prompt_pair_variance"
+PAIRS_DROPPED = "rlhf_prompt_pairs_dropped"
 EVALS_TOTAL = "rlhf_evals_total"
 PROXY_REWARD = "rlhf_proxy_reward"
 KL = "rlhf_kl"
@@ -49,6 +57,7 @@ EVALUATOR_INFO = "rlhf_evaluator_info"
 RUN_INFO = "rlhf_run_info"
 
 EVALS_KEPT = 32  # evals per metric that stay exposed, so that missed scrapes lose none
+PAIRS_KEPT = 8  # newest evals per metric whose pairs stay exposed: ten lines of the page each
 METRICS_KEPT = 32  # metrics with evals: the operator reads no more names
 EVAL_BYTES = 128 * 1024  # of the page, in evals: with more the oldest go. The operator reads twice as much
 DEFAULT_PORT = 9400
@@ -174,6 +183,8 @@ class _Run(NamedTuple):
     request: Requests
     reference: int | None = None
     scrape_interval: float = 0.0  # s; 0: not said
+    minimize: frozenset[str] | None = None  # metrics of which lower is better; None: not said
+    best: tuple[str, int] | None = None  # metric, and the step that is its best
 
 
 _NO_RUN = _Run("", 0, None, Requests(0))
@@ -188,6 +199,8 @@ class _Eval(NamedTuple):
     proxy: float | None
     differences: Differences | None
     evaluator: str
+    prompts: int | None
+    compared: Compared | None
 
 
 def speaks_for_the_job(environ: Mapping[str, str] = os.environ) -> bool:
@@ -240,9 +253,10 @@ def _parse_run(text: str) -> _Run:
     interval = document.get("scrapeIntervalSeconds", 0)
     if isinstance(interval, bool) or not isinstance(interval, (int, float)) or not 0 <= interval <= 86400:
         raise ValueError(f"scrapeIntervalSeconds: expected a number of 0 to 86400, got {interval!r}")
+    minimize, best = _minimize(document.get("minimize")), _best(document.get("best"))
     wanted = document.get("request")
     if wanted is None:
-        return _Run(uid, attempt, resume, Requests(0), reference, float(interval))
+        return _Run(uid, attempt, resume, Requests(0), reference, float(interval), minimize, best)
     if not isinstance(wanted, dict):
         raise ValueError(f'request: expected {{"id": N, "evaluate": …}}, got {wanted!r}')
     flags: dict[str, bool] = {}
@@ -251,7 +265,23 @@ def _parse_run(text: str) -> _Run:
         if not isinstance(flags[name], bool):
             raise ValueError(f"request.{name}: expected true or false, got {flags[name]!r}")
     request = Requests(_integer(wanted.get("id"), "request.id"), **flags)
-    return _Run(uid, attempt, resume, request, reference, float(interval))
+    return _Run(uid, attempt, resume, request, reference, float(interval), minimize, best)
+
+
+def _minimize(given: object) -> frozenset[str] | None:
+    if given is None:
+        return None
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise ValueError(f"minimize: expected a list of names of metrics, got {given!r}")
+    return frozenset(given)
+
+
+def _best(given: object) -> tuple[str, int] | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not isinstance(given.get("metric"), str):
+        raise ValueError(f'best: expected null or {{"metric": "…", "step": N}}, got {given!r}')
+    return given["metric"], _integer(given.get("step"), "best.step")
 
 
 class EvalStopClient:
@@ -302,6 +332,10 @@ class EvalStopClient:
         self._spoken = False  # an eval or a save record carries this attempt
         self._gauges: dict[str, float] = {}
         self._evaluator = _word(evaluator, "evaluator", 128)
+        self._place: Path | None = None  # the checkpoint location, once it is known
+        self._results = threading.Lock()  # guards the memory of what each prompt scored
+        self._memory: Memory | None = None  # made with the first such results
+        self._loaded = False  # what an earlier process kept of them
         self._served = 0
         self._news = 0  # counts what the operator must not miss: evals and served requests
         self._read = 0  # of these, how many were on a page that it has read
@@ -421,6 +455,8 @@ class EvalStopClient:
         *,
         proxy: float | None = None,
         differences: Differences | None = None,
+        prompts: int | None = None,
+        per_prompt: PerPrompt | None = None,
     ) -> bool:
         """Report one evaluation on held-out data. Returns False if it was ignored: not new, or of no sample.
 
@@ -432,6 +468,10 @@ class EvalStopClient:
             samples: how many samples it is the mean of. 0 is no evaluation: ignored.
             proxy: reward-model score of the very policy that was evaluated.
             differences: to the policy of step `reference`, on the prompts of this eval.
+            prompts: how many prompts it has; several answers to one count once. 0 is no evaluation: ignored.
+            per_prompt: what each prompt scored, by a key that is the same in every eval, in any order; of
+                several answers to a prompt all scores, or their mean. The eval is then compared with
+                earlier ones on the same prompts. What cannot be used is logged, and the eval counts.
 
         Raises:
             ValueError: a field is not of the type or range above.
@@ -440,6 +480,8 @@ class EvalStopClient:
         _integer(step, "step")
         if samples is not None:
             _integer(samples, "samples")
+        if prompts is not None:
+            _integer(prompts, "prompts")
         if differences is not None and not 0 <= differences.reference < step:
             raise ValueError(
                 f"differences.reference: expected a step before {step}, got {differences.reference}"
@@ -449,9 +491,13 @@ class EvalStopClient:
         reward = None if proxy is None else float(proxy)
         if not self.speaks:
             return True
-        if samples == 0:
-            log.warning("eval of %s at step %d ignored: it is the mean of 0 samples", metric, step)
+        if samples == 0 or prompts == 0:
+            what = "samples" if samples == 0 else "prompts"
+            log.warning("eval of %s at step %d ignored: it is the mean of 0 %s", metric, step, what)
             return False
+        compared = None if per_prompt is None else self._compared(metric, step, value, per_prompt)
+        if compared is not None:
+            prompts = compared.prompts
         with self._lock:
             kept = self._evals.get(metric, deque(maxlen=EVALS_KEPT))
             last = kept[-1].step if kept else -1
@@ -459,9 +505,8 @@ class EvalStopClient:
             if step > last and not full:
                 self._evals[metric] = kept
                 attempt = self.attempt
-                kept.append(
-                    _Eval(step, attempt, value, spread, samples, reward, differences, self._evaluator)
-                )
+                parts = (value, spread, samples, reward, differences, self._evaluator, prompts, compared)
+                kept.append(_Eval(step, attempt, *parts))
                 self._totals[metric, attempt] = self._totals.get((metric, attempt), 0) + 1
                 self._spoken = True
                 self._news += 1
@@ -475,6 +520,40 @@ class EvalStopClient:
         else:
             log.warning("eval of %s at step %d ignored: step %d was reported already", metric, step, last)
         return False
+
+    def _compared(self, metric: str, step: int, score: float, per_prompt: PerPrompt) -> Compared | None:
+        """Return how an eval compares with earlier ones, and keep its results; None: they cannot be used."""
+        with self._lock:
+            kept, run = self._evals.get(metric), self._run
+            place, evaluator = self._place, self._evaluator
+            resumed = self._gauges.get(RESUMED_STEP)
+        if kept and step <= kept[-1].step:
+            return None  # it is not new, and will be ignored
+        try:
+            from evalstop_client import prompts as results
+
+            with self._results:
+                self._memory = self._memory or results.Memory()
+                if place is not None and not self._loaded:
+                    self._loaded = True
+                    self._memory.load(place, self.uid, step - 1 if resumed is None else int(resumed))
+                now = results.Results.of(step, score, evaluator, per_prompt)
+                minimize = None if run.minimize is None else metric in run.minimize
+                named = run.best[1] if run.best is not None and run.best[0] == metric else None
+                compared = self._memory.add(
+                    metric, now, minimize=minimize, named=named, began=int(resumed or 0)
+                )
+                if place is not None:
+                    _make_shared(place / SAVES_FOLDER)
+                    self._memory.save(place, self.uid)
+        except (ImportError, ValueError, TypeError, OverflowError) as fault:
+            log.warning("eval of %s at step %d is not compared prompt by prompt: %s", metric, step, fault)
+            return None
+        except OSError as fault:
+            log.warning("results of %s at step %d are not kept over a restart: %s", metric, step, fault)
+        for reason in compared.dropped:
+            log.warning("eval of %s at step %d is not paired: %s", metric, step, reason)
+        return compared
 
     def set_progress(
         self,
@@ -543,6 +622,10 @@ class EvalStopClient:
         with self._lock:
             self._gauges[CHECKPOINT_STEP] = step
 
+    def _lies_at(self, place: Path) -> None:
+        with self._lock:
+            self._place = place
+
     def checkpoint_begins(self, path: Folders, location: Location | None = None) -> None:
         """Forget the records of this folder before it is written, perhaps over an earlier save.
 
@@ -553,6 +636,7 @@ class EvalStopClient:
             return
         folders = _folders(path)
         place, name = _place(folders, location), folders[0].name
+        self._lies_at(place)
         for record in _records(place):
             if record.name == name:
                 (place / SAVES_FOLDER / f"{record.attempt}-{record.step}.json").unlink(missing_ok=True)
@@ -565,6 +649,7 @@ class EvalStopClient:
         files: Mapping[str, int] | None,
     ) -> None:
         place = _place(folders, location)
+        self._lies_at(place)
         try:
             listed = _listed(folders, place) if files is None else dict(files)
             if not listed:
@@ -592,6 +677,8 @@ class EvalStopClient:
             usable: a further look at a folder that is whole by its record; False passes it over.
         """
         place = Path(location)
+        if self.speaks:
+            self._lies_at(place)
         uid, number, named = self.uid, self.attempt_number, self.resume
 
         def newest(records: Iterable[Saved]) -> str | None:
@@ -606,6 +693,12 @@ class EvalStopClient:
         if named is not None:
             return newest(own) or str(place / named.path)
         return newest(own) or newest(found)
+
+    @property
+    def evaluator(self) -> str:
+        """The version of what computes the scores."""
+        with self._lock:
+            return self._evaluator
 
     def set_evaluator(self, version: str) -> None:
         """Set the version of what computes the scores from now on (judge, prompts)."""
@@ -718,9 +811,22 @@ def _eval_families(evals: Sequence[tuple[str, Sequence[_Eval]]], most: int) -> l
     """Return what is known of the newest ``most`` evals of each metric, all of it under step and attempt."""
     found: dict[str, list[tuple[Mapping[str, str], float]]] = {name: [] for name in _OF_AN_EVAL}
     for metric, kept in evals:
+        paired = {point.step for point in kept[-PAIRS_KEPT:]}
         for point in kept[-most:]:
             key = {"metric": metric, "step": str(point.step), "attempt": point.attempt}
             found[EVAL_SCORE].append(({**key, "evaluator": point.evaluator}, point.score))
+            compared = point.compared
+            of = {} if compared is None else {"prompt_set": compared.digest}
+            if point.prompts is not None:
+                found[EVAL_PROMPTS].append(({**key, **of}, point.prompts))
+            if compared is not None and point.step in paired:
+                for pair in compared.pairs:
+                    at = {**key, "reference": str(pair.reference)}
+                    found[PAIR_PROMPTS].append(({**at, **of}, pair.prompts))
+                    found[PAIR_MEAN].append((at, pair.mean))
+                    found[PAIR_VARIANCE].append((at, pair.variance))
+                for reason in compared.dropped:
+                    found[PAIRS_DROPPED].append(({**key, "reason": reason}, 1))
             beside = ((EVAL_STDERR, point.stderr), (EVAL_SAMPLES, point.samples), (EVAL_PROXY, point.proxy))
             for name, value in beside:
                 if value is not None:
@@ -736,10 +842,15 @@ _OF_AN_EVAL = {
     EVAL_SCORE: "Score of one evaluation on held-out data.",
     EVAL_STDERR: "Standard error of that score.",
     EVAL_SAMPLES: "Samples that score is the mean of.",
+    EVAL_PROMPTS: "Prompts of that evaluation.",
     EVAL_PROXY: "Reward-model score of the policy of that eval.",
     PAIRED_PROMPTS: "Prompts scored for the reference step too.",
     PAIRED_MEAN: "Mean difference to the reference step.",
     PAIRED_VARIANCE: "Variance of one such difference.",
+    PAIR_PROMPTS: "Prompts that the eval of the reference step had too.",
+    PAIR_MEAN: "Mean difference to that eval, prompt by prompt.",
+    PAIR_VARIANCE: "Variance of one such difference.",
+    PAIRS_DROPPED: "1: why that evaluation has no pair, or none with the best.",
 }
 _GAUGES = {
     STEP: "Training step reached.",

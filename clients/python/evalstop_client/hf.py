@@ -49,7 +49,13 @@ class EvalStop(TrainerCallback):
         self.run.finish()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Say where the training starts."""
+        """Say where the training starts, and under which settings is evaluated."""
+        with self.run.guarded("reading the settings of the evals"):
+            self.run.evaluated_by(
+                temperature=getattr(args, "temperature", None),
+                k=getattr(args, "num_generations_eval", None) or getattr(args, "num_generations", None),
+                tokens=getattr(args, "max_completion_length", None),
+            )
         self.run.begin(state.global_step, state.max_steps, args.output_dir)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -88,7 +94,8 @@ class EvalStop(TrainerCallback):
             found = numbers(metrics or {})
             # Several eval datasets come one after the other: only that of the metric tells its size.
             samples = _samples(more.get("eval_dataloader")) if self.run.metric in found else None
-            self.run.evaluated(state.global_step, found, samples=samples, proxy=first(found, (self._proxy,)))
+            proxy = first(found, (self._proxy,))
+            self.run.evaluated(state.global_step, found, samples=samples, proxy=proxy, prompts=samples)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Record the checkpoint, once every rank has written its files."""

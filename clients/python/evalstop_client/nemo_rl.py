@@ -4,10 +4,13 @@
     grpo_train(…)
     run.finish()
 
-Written against nemo_rl/algorithms/grpo.py at commit 002cdc27 and nemo_rl/utils/checkpoint.py at commit
-01e9028b. One driver process logs a validation, saves (``begin_finalization`` renames tmp_step_N in a
-thread) and then logs the step. Followed are `Logger.log_metrics`, `CheckpointManager` and
-`TimeoutChecker.check_save`.
+Written against the repository NVIDIA-NeMo/RL: nemo_rl/algorithms/grpo.py at commit
+002cdc27b8019eafc470f0aab22d4a7206d0de81, nemo_rl/utils/checkpoint.py at
+01e9028b7fd77ef5aca3e970cac250dea0bb6f2c, nemo_rl/utils/timer.py at
+05c502c0cc044ca6f6af30578b9055dfd277bf01. One driver process logs under ``train`` what was generated for a
+step, logs its validation, saves (``begin_finalization`` renames tmp_step_N in a thread), logs the step under
+``train`` and last of all its times under ``timing/train``. Followed are `Logger.log_metrics`,
+`CheckpointManager` and `TimeoutChecker.check_save`.
 
 A checkpoint that is asked for is written in the next step: for it ``checkpointing.save_period`` is 1. A
 stop and SIGTERM end the run as its own time limit does: with a checkpoint, after the next step. The trainer
@@ -27,7 +30,9 @@ from evalstop_client.logs import first, numbers
 from evalstop_client.run import Run
 from evalstop_client.settings import OneStep
 
-VALIDATION, TRAIN = "validation", "train"  # prefixes of what is logged
+# Prefixes of what is logged. Under TRAIN come first the rollouts of a step, once for each batch of them, and
+# at its end all of its metrics; under STEP_ENDS its times, which end a step in every algorithm of NeMo-RL's.
+VALIDATION, TRAIN, STEP_ENDS = "validation", "train", "timing/train"
 PROXY, LOSS = ("reward",), ("loss",)
 
 
@@ -38,26 +43,37 @@ class EvalStop:
         self.run = run
         self._lock = threading.Lock()  # a checkpoint is finished in a thread of its own
         self._begun = False
+        self._start: int | None = None  # step of the checkpoint that the run goes on from
+        self._train: Mapping[str, float] = {}  # what was logged last of the training
         self._config: Any = None
         self._settings = OneStep()
 
     def logged(self, metrics: Mapping[str, Any], step: int, prefix: str) -> None:
-        """Take what is logged; the step's own log is the last of it."""
+        """Take what is logged; the step's times are the last of it."""
         found = numbers(metrics)
-        if not self._begun:
-            self._begun = True
-            self.run.begin(step if prefix == VALIDATION else max(0, step - 1))
-        if prefix == VALIDATION:
-            self.run.evaluated(step, {f"{prefix}/{name}": value for name, value in found.items()})
-        elif prefix == TRAIN:
-            with self._lock:
-                wanted = self.run.step(step, proxy=first(found, PROXY), loss=first(found, LOSS))
-            with self.run.guarded("asking NeMo-RL for a checkpoint"):
-                if wanted.evaluate and not wanted.checkpoint:
-                    raise ValueError("NeMo-RL cannot be asked for an eval")
-                self._settings.restore()
-                if wanted.checkpoint and self._config is not None:
-                    self._settings.every_step(self._config, "save_period")
+        with self._lock:
+            if not self._begun:
+                self._begun = True
+                if self._start is None:  # the checkpoints were looked for before `watch`
+                    self._start = step if prefix == VALIDATION else max(0, step - 1)
+                self.run.begin(self._start)
+            if prefix == VALIDATION:
+                # A validation before the first step is logged with the step of the epoch, which is 0.
+                step = max(step, self._start or 0)
+                self.run.evaluated(step, {f"{prefix}/{name}": value for name, value in found.items()})
+            elif prefix == TRAIN:
+                self._train = found
+            elif prefix == STEP_ENDS:
+                self._step_ended(step)
+
+    def _step_ended(self, step: int) -> None:
+        wanted = self.run.step(step, proxy=first(self._train, PROXY), loss=first(self._train, LOSS))
+        with self.run.guarded("asking NeMo-RL for a checkpoint"):
+            self._settings.restore()
+            if wanted.evaluate and not wanted.checkpoint:
+                raise ValueError("NeMo-RL cannot be asked for an eval")
+            if wanted.checkpoint and self._config is not None:
+                self._settings.every_step(self._config, "save_period")
 
     def finalized(self, temporary: Path) -> None:
         """Record a checkpoint that has got its name: tmp_step_N is step_N now."""
@@ -68,7 +84,10 @@ class EvalStop:
     def latest(self, folder: Path, own: str | None) -> str | None:
         """Return the newest whole checkpoint; without any save record what NeMo-RL itself would take."""
         found = self.run.resume_path(folder)
-        return found if found is not None or saved_names(folder) else own
+        taken = found if found is not None or saved_names(folder) else own
+        if not self._begun:
+            self._start = 0 if taken is None else int(Path(taken).name.rpartition("_")[2])
+        return taken
 
     def keep_config(self, config: Any) -> None:
         """Keep the configuration that the loop reads ``save_period`` of."""

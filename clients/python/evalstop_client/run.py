@@ -25,15 +25,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evalstop_client import logs as log_of
 from evalstop_client import ranks as ranks_of
 from evalstop_client.client import SAVES_FOLDER, EvalStopClient, Folders, Location, Requests, saved_names
+from evalstop_client.prompts import PerPrompt
 
 EXIT_STOPPED = 128 + signal.SIGTERM  # 143: no Job takes it for a run that is complete
 STOP_GRACE = 300.0  # s that a run which was asked to stop waits for its SIGTERM
+_VERSION_MAX = 128  # characters of an evaluator's version
 _LOOK = 0.1  # s between two looks at whether something has happened
 
 log = logging.getLogger("evalstop")
@@ -47,6 +50,8 @@ class _Eval(NamedTuple):
     stderr: float | None
     samples: int | None
     proxy: float | None
+    prompts: int | None
+    per_prompt: PerPrompt | None
 
 
 class Run:
@@ -84,6 +89,8 @@ class Run:
         self._agrees = True
         self.asked = 0  # id of what the last step was asked for
         self._pending: _Eval | None = None
+        self._judge = ""  # the evaluator's version without settings, once there are any
+        self._scored: PerPrompt | None = None  # of the eval that comes next
         self._saved = -1  # step of the last whole checkpoint
         self._others: dict[str, None] = {}  # further metrics, in the order they were seen
         self._named = False  # whether the log has had the metric, or was said to lack it
@@ -216,6 +223,24 @@ class Run:
             self._saved = step
         self.flush()
 
+    def evaluated_by(self, **settings: Any) -> None:
+        """Add settings of the evals to the evaluator's version, so that scores under others are not compared.
+
+        As in ``temperature=0.6, k=8, tokens=2048, prompts="aime.parquet"``; None: not known, left out.
+        """
+        known = {name: value for name, value in settings.items() if value is not None}
+        if known:
+            self._judge = self._judge or self.client.evaluator
+            self.client.set_evaluator(version_of(self._judge, known))
+
+    def scored(self, per_prompt: PerPrompt) -> None:
+        """Hand over what each prompt scored in the eval that is reported next, by the prompt's key.
+
+        For trainers whose eval ends in a log: call it where the results are known. Of all ranks together, or
+        the pairs are dropped. See `EvalStopClient.report_eval`.
+        """
+        self._scored = per_prompt
+
     def evaluated(
         self,
         step: int,
@@ -224,6 +249,8 @@ class Run:
         samples: int | None = None,
         *,
         proxy: float | None = None,
+        prompts: int | None = None,
+        per_prompt: PerPrompt | None = None,
     ) -> None:
         """Report an eval: at once if the step's checkpoint is saved, else with it, or with the next step.
 
@@ -234,8 +261,11 @@ class Run:
             stderr: standard error of the score.
             samples: how many samples it is the mean of.
             proxy: reward-model score of the very policy that was evaluated.
+            prompts: how many prompts it has; several answers to one count once.
+            per_prompt: what each prompt scored, by its key; default: what was handed to `scored`.
         """
         with self.guarded("taking an eval"):
+            per_prompt, self._scored = self._scored if per_prompt is None else per_prompt, None
             logs = dict(score) if isinstance(score, Mapping) else {self.metric: score}
             before = self._pending
             if before is not None and before.step == step:
@@ -243,9 +273,11 @@ class Run:
                 stderr = before.stderr if stderr is None else stderr
                 samples = before.samples if samples is None else samples
                 proxy = before.proxy if proxy is None else proxy
+                prompts = before.prompts if prompts is None else prompts
+                per_prompt = before.per_prompt if per_prompt is None else per_prompt
             elif before is not None:
                 self.flush()
-            self._pending = _Eval(step, logs, stderr, samples, proxy)
+            self._pending = _Eval(step, logs, stderr, samples, proxy, prompts, per_prompt)
         if self._saved == step:
             self.flush()
 
@@ -260,7 +292,14 @@ class Run:
             if found.score is not None:
                 self._named = True
                 self.client.report_eval(
-                    self.metric, eval_.step, found.score, stderr, found.samples, proxy=eval_.proxy
+                    self.metric,
+                    eval_.step,
+                    found.score,
+                    stderr,
+                    found.samples,
+                    proxy=eval_.proxy,
+                    prompts=eval_.prompts,
+                    per_prompt=eval_.per_prompt,
                 )
             elif not self._named and self.client.speaks:
                 self._named = True
@@ -342,6 +381,16 @@ class Run:
                     "EvalStop: %s failed, the training goes on: %s: %s", what, type(fault).__name__, fault
                 )
                 log.debug("EvalStop: %s", what, exc_info=True)
+
+
+def version_of(version: str, settings: Mapping[str, Any]) -> str:
+    """Return an evaluator's version with its settings, as in ``1;k=8;temperature=0.6``; long ones as a
+    digest."""
+    words = [version, *(f"{name}={settings[name]}" for name in sorted(settings))]
+    text = ";".join(words)
+    if len(text) <= _VERSION_MAX and text.isprintable():
+        return text
+    return f"{version[:64]};{blake2b(text.encode(errors='replace'), digest_size=8).hexdigest()}"
 
 
 def _unrecorded(location: Path) -> str:

@@ -51,6 +51,8 @@ class EvalStop:
             self._hook()
         with self.run.guarded("resuming"):
             self._resume()
+        with self.run.guarded("reading the settings of the validation"):
+            self.run.evaluated_by(**_validation(config))
 
     def on_save(
         self, trainer: Any, global_step: int, checkpoint_dir: str, async_save: bool = False, **_: Any
@@ -162,6 +164,25 @@ class EvalStop:
 def _setting(config: Any, name: str) -> Any:
     trainer = getattr(config, "trainer", None)
     return trainer.get(name, None) if trainer is not None else None
+
+
+def _validation(config: Any) -> dict[str, Any]:
+    """Return the settings of verl's validation: how it samples, how long, on which files."""
+    sampling = _at(config, "actor_rollout_ref", "rollout", "val_kwargs")
+    data = _at(config, "data")
+    return {
+        "temperature": _at(sampling, "temperature"),
+        "k": _at(sampling, "n"),
+        "tokens": _at(data, "max_response_length"),
+        "prompts": _at(data, "val_files"),
+    }
+
+
+def _at(found: Any, *names: str) -> Any:
+    """Return what a configuration has below these names; None: nothing."""
+    for name in names:
+        found = getattr(found, name, None)
+    return found
 
 
 def _is_validation(found: Mapping[str, float]) -> bool:

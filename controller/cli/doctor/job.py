@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from controller import names
+from controller.api.rlhfjob import Metric
 from controller.api.rule_unions import rule_and_modifiers
 from controller.cli.cluster import CallerApi
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
@@ -32,8 +35,10 @@ from controller.policy.job import (
     first_asked,
     is_eval,
     lives,
+    no_eval,
 )
-from controller.policy.stopping import MODIFIERS, RULES
+from controller.policy.stopping import MODIFIERS, RULES, noise
+from controller.policy.types import EvalInContext, EvalPoint, EvalScale
 
 Object = dict[str, Any]
 
@@ -308,9 +313,8 @@ def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
         text = "rlhf_run_info is not exported: the page does not say whose it is, so Enforce stops nobody"
         finding = wrong if job.mode == "Enforce" else note
         yield finding("metrics", text, cure(job, "PageWithoutIdentity", examining=True))
-    if view.points and all(p.stderr is None for p in view.points):
-        text = f"{names.METRIC_EVAL_STDERR} is not exported: the noise has to be estimated from the curve"
-        yield note("metrics", text, CONTRACT)
+    if view.points:
+        yield from _noise(job, [p for p in view.points if p.attempt == view.points[-1].attempt])
     kinds: Mapping[str, Any] = {**RULES, **MODIFIERS}
     chosen = [next(iter(one)) for one in rule_and_modifiers(job.spec)]
     needs = {need for name in chosen if name in kinds for need in kinds[name].needs}
@@ -320,6 +324,37 @@ def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
     if view.points and "paired" in needs and all(p.paired is None for p in view.points):
         text = f"{', '.join(chosen)} looks at paired differences, which no eval has"
         yield note("metrics", text, f"export {names.METRIC_PAIRED_MEAN} and its companions; {CONTRACT}")
+
+
+def _noise(job: Reading, points: Sequence[EvalPoint]) -> Iterator[Finding]:
+    """Yield what the Primary's evals lack for their noise to be known, and whether they are evals at all."""
+    scale = _scale(job)
+    doubt = no_eval.suspicion(str(job.metric.get("name")), points, scale)
+    if doubt is not None:
+        yield wrong("metrics", doubt, CONTRACT)
+    counted = [p._replace(prompts=p.prompts or scale.prompts) for p in points]
+    if all(noise.error(EvalInContext.of(p, range=scale.range)) for p in counted):
+        return
+    lacks = [] if any(p.stderr for p in points) else [f"no {names.METRIC_EVAL_STDERR} above 0"]
+    lacks += [] if all(p.prompts for p in counted) else ["no number of prompts"]
+    lacks += [] if scale.range else ["no range of scores"]
+    text = (
+        f"the noise of an eval is not known ({', '.join(lacks)}), so it is estimated from the curve: falls "
+        "within the first evals, and shallow ones, are not seen"
+    )
+    add = [] if scale.range else ["preset: Accuracy, if each prompt is right or wrong, else range"]
+    if not all(p.prompts for p in counted):
+        fits = no_eval.prompts_fitting(points)
+        guess = f"prompts: {fits}, if it is so: all scores are multiples of 1/{fits}"
+        add.append("prompts: how many an eval has" if fits is None else guess)
+    yield note("metrics", text, f"add to the Primary of spec.metrics {'; '.join(add)}" if add else CONTRACT)
+
+
+def _scale(job: Reading) -> EvalScale:
+    try:
+        return Metric.model_validate(job.metric).scale
+    except ValidationError:  # the API server lets none in; of an older CRD it may be there
+        return EvalScale()
 
 
 async def checkpoints(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:

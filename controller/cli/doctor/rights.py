@@ -115,7 +115,7 @@ ALWAYS = (
     *_rights("get list watch create patch", "", "configmaps"),
     *_rights("get", "", "persistentvolumeclaims namespaces"),
     *_rights("list watch", "resource.k8s.io", "resourceclaims resourceslices"),
-    *_rights("create patch", "", "events"),
+    *_rights("list create patch", "", "events"),
     *_rights("create", _LEASES, "leases", own=True),
     *_rights("get patch", _LEASES, "leases", OPERATOR, own=True),
     *_REVIEWS,
@@ -209,7 +209,8 @@ def _where(needed: Iterable[Right], watched: Sequence[str]) -> Iterator[Right]:
         if not watched or not right.in_namespaces:
             yield right
             continue
-        places = {*watched, _EVENTS_OF_POOLS} if right.resource == "events" else {*watched}
+        of_pools = right.resource == "events" and right.verb != "list"
+        places = {*watched, _EVENTS_OF_POOLS} if of_pools else {*watched}
         yield from (replace(right, where=place) for place in sorted(places))
 
 

@@ -50,6 +50,7 @@ from controller.policy.job import (
     SuspendWorkload,
     WriteRun,
 )
+from controller.policy.types import Problem
 
 Object = Mapping[str, Any]
 
@@ -126,7 +127,7 @@ class Actions:
                 # Never started by us, and that queue must not start it: away with it, and asked anew later.
                 with contextlib.suppress(NotFound, Conflict):
                     await self._api.delete(JOBS, metadata["name"], metadata["namespace"], metadata["uid"])
-                self._cluster.refuse(loaded, ("QueueTakesWorkload", problem), NO_LASTS)
+                self._cluster.refuse(loaded, Problem("QueueTakesWorkload", problem), NO_LASTS)
             raise Refused(403, "QueueLabelKept", problem) from None
 
     async def _start_workload(self, loaded: JobSnapshot, attempt: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.operator.reconcile.planned_job import PlannedJob
 from controller.policy.fleet import ASKS_OTHERS, ASKS_POOL, HOUR, day_start
@@ -24,7 +24,14 @@ HELD_BACK = "StopsHeldBack"  # condition of a GPUPool: its limits hold stops bac
 
 ASK_AGAIN = 5.0  # s
 
-Told = tuple[bool, str, str]  # status, reason, message of a condition
+
+class PoolCondition(NamedTuple):
+    """What a condition of a GPUPool is to say."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
 
 
 def past_stops(
@@ -61,7 +68,7 @@ def _ended(record: JobRecord) -> float:
     return max(ends, default=0.0) if record.finished is not None else 0.0
 
 
-def held_back(obj: Mapping[str, Any], plan: PoolPlan) -> Told | None:
+def held_back(obj: Mapping[str, Any], plan: PoolPlan) -> PoolCondition | None:
     """Return the pool's condition `HELD_BACK`; None while there never was a reason for one.
 
     The numbers in the message are those of the first time: they change at every pass.
@@ -70,10 +77,11 @@ def held_back(obj: Mapping[str, Any], plan: PoolPlan) -> Told | None:
     conditions = (obj.get("status") or {}).get("conditions") or ()
     known = next((c for c in conditions if c["type"] == HELD_BACK), None)
     if not stops.reason:
-        return None if known is None else (False, "NothingHeldBack", "no stop is held back")
+        nothing = PoolCondition(HELD_BACK, False, "NothingHeldBack", "no stop is held back")
+        return nothing if known is not None else None
     if known is not None and (known["status"], known["reason"]) == ("True", stops.reason):
-        return True, stops.reason, known["message"]
-    return True, stops.reason, stops.message
+        return PoolCondition(HELD_BACK, True, stops.reason, known["message"])
+    return PoolCondition(HELD_BACK, True, stops.reason, stops.message)
 
 
 def ask_again_at(plan: PoolPlan, now: float) -> float | None:

@@ -99,7 +99,7 @@ class PoolReconciler:
             self._put_aside.pop(name, None)
             return Result("gone")
         if not isinstance(pool, GPUPool):
-            await self._writer.pool(obj, pool_status.unusable(obj, *pool, self._clock()))
+            await self._writer.pool(obj, pool_status.unusable(obj, pool, self._clock()))
             return Result("invalid")
         newer.refuse_newer_pool(obj.get("status"))
         started = time.perf_counter()

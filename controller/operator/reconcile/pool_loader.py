@@ -14,6 +14,7 @@ from controller.kube import nodes as kube_nodes
 from controller.kube.cache import Cache, key_of
 from controller.kube.resources import NODES, PODS
 from controller.operator.reconcile import estimates, fleet, pool_status
+from controller.operator.reconcile.fleet import PoolCondition
 from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.reconcile.planned_job import PlannedJob
 from controller.operator.state import nodes
@@ -97,7 +98,7 @@ class PoolLoader:
             guests += self._devices.guests(mine, known)
         named = (namespace for quota in pool.spec.quotas for namespace in quota.namespaces)
         shut_out = sorted(namespace for namespace in named if not pool.allows(namespace))
-        return pool_status.Surroundings(contested, guests, self._queue_problem(pool), shut_out)
+        return pool_status.Surroundings(contested, guests, self._queue_ready(pool), shut_out)
 
     def snapshot(self, loaded: LoadedPool, around: pool_status.Surroundings) -> PoolSnapshot:
         """Return the input of the pool's plan.
@@ -149,13 +150,12 @@ class PoolLoader:
             quotas=convert.quotas(pool),
         )
 
-    def _queue_problem(self, pool: GPUPool) -> tuple[str, str] | None:
-        """Return whether the external queue that the pool delegates to is there; None: it delegates to
-        none."""
+    def _queue_ready(self, pool: GPUPool) -> PoolCondition | None:
+        """Return condition QueueReady of a pool; None: it delegates to no external queue."""
         asked = delegates.queue_of_pool(pool)
         if asked is None:
             return None
-        return asked.pool_problem(pool, self._cluster.queues) or pool_status.QUEUE_FOUND
+        return pool_status.queue_ready(asked.pool_problem(pool, self._cluster.queues))
 
 
 def _view(planned_job: PlannedJob, now: float) -> JobView | None:

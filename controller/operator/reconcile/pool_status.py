@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from controller import workloads
 from controller.api import codec
@@ -20,27 +20,20 @@ from controller.api import fleet as fleet_status
 from controller.api.status import NODE_SIZES_MAX, NodeSize, PoolStatus, QuotaUse
 from controller.api.values import timestamp
 from controller.operator.reconcile import fleet
+from controller.operator.reconcile.fleet import PoolCondition
 from controller.operator.state.nodes import node_of
 from controller.policy.job import STUCK_AFTER
 from controller.policy.pool import Handover, free_gpus
 from controller.policy.queueing.quota_ledger import usage
 from controller.policy.stored import MESSAGE_MAX
-from controller.policy.types import JobState, PoolPlan, PoolSnapshot
+from controller.policy.types import JobState, PoolPlan, PoolSnapshot, Problem
 from controller.policy.wording import some
 
 Object = Mapping[str, Any]
 
-QUEUE_FOUND = ("Served", "the queue that it delegates to is there")
 NAMED = 5  # nodes or pods that a message names
 # What is found out at each pass; of a pool that is not usable nothing is, and the rest stays as it was.
 _FOUND = ("nodeSizes", "capacity", "free", "held", "foreign", "running", "queued", "reservations", "quotas")
-
-
-class _Told(NamedTuple):
-    type: str
-    status: bool
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +43,12 @@ class Surroundings:
     Attributes:
         contested: node -> the pools that select it, its owner first, where there are several.
         guests: non-terminal pods with GPUs on the pool's nodes that are no job's of the pool.
-        queue: why the external queue that it delegates to cannot serve it, as (reason, message), or
-            QUEUE_FOUND; None: it needs none.
+        queue: condition QueueReady; None: it delegates to no external queue.
     """
 
     contested: Mapping[str, Sequence[str]]
     guests: Sequence[Object]
-    queue: tuple[str, str] | None = None
+    queue: PoolCondition | None = None
     shut_out: Sequence[str] = ()  # namespaces in its quotas that may not use it
 
 
@@ -100,16 +92,16 @@ def planned(
         told.append(_guarantees_fit(snapshot, capacity))
         told.append(_quotas_allowed(snapshot, around.shut_out))
     if around.queue is not None:
-        told.append(_Told("QueueReady", around.queue == QUEUE_FOUND, *around.queue))
+        told.append(around.queue)
     if held := fleet.held_back(obj, plan):
-        told.append(_Told(fleet.HELD_BACK, *held))
+        told.append(held)
     return _status(obj, codec.encode(facts), told, now)
 
 
-def unusable(obj: Object, reason: str, message: str, now: float) -> dict[str, Any]:
+def unusable(obj: Object, problem: Problem, now: float) -> dict[str, Any]:
     """Return the status of a pool whose spec cannot be carried out. What it remembers of its jobs stays."""
     facts = {key: value for key, value in (obj.get("status") or {}).items() if key not in _FOUND}
-    return _status(obj, facts, [_Told("Ready", False, reason, message)], now)
+    return _status(obj, facts, [PoolCondition("Ready", False, *problem)], now)
 
 
 def stuck_at(guests: Iterable[Object], now: float) -> float | None:
@@ -123,11 +115,19 @@ def leaving(guests: Iterable[Object], now: float) -> list[Object]:
     return [g for g in guests if (at := _deleting(g)) is not None and now - at < STUCK_AFTER]
 
 
-def _ready(snapshot: PoolSnapshot) -> _Told:
+def queue_ready(problem: Problem | None) -> PoolCondition:
+    """Return condition QueueReady of a pool that delegates to an external queue. ``problem``: why that cannot
+    serve it."""
+    if problem is not None:
+        return PoolCondition("QueueReady", False, *problem)
+    return PoolCondition("QueueReady", True, "Served", "the queue that it delegates to is there")
+
+
+def _ready(snapshot: PoolSnapshot) -> PoolCondition:
     if snapshot.nodes:
-        return _Told("Ready", True, "Planned", f"jobs are admitted to {len(snapshot.nodes)} nodes")
+        return PoolCondition("Ready", True, "Planned", f"jobs are admitted to {len(snapshot.nodes)} nodes")
     message = "spec.nodeSelector: no ready and schedulable node matches that no older GPUPool has"
-    return _Told("Ready", False, "NoUsableNodes", message)
+    return PoolCondition("Ready", False, "NoUsableNodes", message)
 
 
 def _quotas(snapshot: PoolSnapshot, plan: PoolPlan) -> tuple[QuotaUse, ...]:
@@ -139,32 +139,32 @@ def _quotas(snapshot: PoolSnapshot, plan: PoolPlan) -> tuple[QuotaUse, ...]:
     )
 
 
-def _guarantees_fit(snapshot: PoolSnapshot, capacity: int) -> _Told:
+def _guarantees_fit(snapshot: PoolSnapshot, capacity: int) -> PoolCondition:
     total = sum(quota.guaranteed for quota in snapshot.quotas)
     if total <= capacity:
         message = f"{total} of {capacity} GPUs are guaranteed to namespaces"
-        return _Told("GuaranteesFit", True, "Covered", message)
+        return PoolCondition("GuaranteesFit", True, "Covered", message)
     closed = sum(node.gpus for node in snapshot.closed)
     more = f" ({closed} more are on nodes that are closed for now)" if closed else ""
     message = (
         f"spec.quotas: {total} GPUs are guaranteed, of {capacity} that the pool has{more}; who comes first "
         f"by the queue policy gets them, so guarantee {capacity} in all at most, or add nodes"
     )
-    return _Told("GuaranteesFit", False, "MoreThanThePoolHas", message)
+    return PoolCondition("GuaranteesFit", False, "MoreThanThePoolHas", message)
 
 
-def _quotas_allowed(snapshot: PoolSnapshot, shut_out: Sequence[str]) -> _Told:
+def _quotas_allowed(snapshot: PoolSnapshot, shut_out: Sequence[str]) -> PoolCondition:
     if not shut_out:
         message = f"every namespace of {len(snapshot.quotas)} quotas may use the pool"
-        return _Told("QuotasAllowed", True, "Allowed", message)
+        return PoolCondition("QuotasAllowed", True, "Allowed", message)
     message = (
         f"spec.quotas: {some(shut_out, NAMED)} {_are(shut_out)} not in spec.allowedNamespaces, so nobody can "
         "use what is guaranteed there; allow them, or leave them out of the quotas"
     )
-    return _Told("QuotasAllowed", False, "NamespaceNotAllowed", message)
+    return PoolCondition("QuotasAllowed", False, "NamespaceNotAllowed", message)
 
 
-def _nodes_exclusive(pool: str, contested: Mapping[str, Sequence[str]]) -> _Told:
+def _nodes_exclusive(pool: str, contested: Mapping[str, Sequence[str]]) -> PoolCondition:
     lost = sorted(node for node, pools in contested.items() if pool in pools[1:])
     if lost:
         owners = sorted({contested[node][0] for node in lost})
@@ -172,7 +172,7 @@ def _nodes_exclusive(pool: str, contested: Mapping[str, Sequence[str]]) -> _Told
             f"spec.nodeSelector: {some(lost, NAMED)} {_are(lost)} selected by GPUPool {', '.join(owners)} "
             "too, which is older and has them; a node is in one pool only, so let the selectors not overlap"
         )
-        return _Told("NodesExclusive", False, "YieldedToOlderPool", message)
+        return PoolCondition("NodesExclusive", False, "YieldedToOlderPool", message)
     shared = sorted(node for node, pools in contested.items() if pools[0] == pool)
     if shared:
         others = sorted({other for node in shared for other in contested[node][1:]})
@@ -180,13 +180,15 @@ def _nodes_exclusive(pool: str, contested: Mapping[str, Sequence[str]]) -> _Told
             f"spec.nodeSelector: {some(shared, NAMED)} {_are(shared)} selected by GPUPool "
             f"{', '.join(others)} too; this pool is older and has them; let the selectors not overlap"
         )
-        return _Told("NodesExclusive", False, "SharedWithYoungerPool", message)
-    return _Told("NodesExclusive", True, "Exclusive", "no other GPUPool selects its nodes")
+        return PoolCondition("NodesExclusive", False, "SharedWithYoungerPool", message)
+    return PoolCondition("NodesExclusive", True, "Exclusive", "no other GPUPool selects its nodes")
 
 
-def _gpus_exclusive(guests: Sequence[Object], now: float) -> _Told:
+def _gpus_exclusive(guests: Sequence[Object], now: float) -> PoolCondition:
     if not guests:
-        return _Told("GPUsExclusive", True, "Exclusive", "only pods of the pool's RLHFJobs use its GPUs")
+        return PoolCondition(
+            "GPUsExclusive", True, "Exclusive", "only pods of the pool's RLHFJobs use its GPUs"
+        )
     total = sum(workloads.gpus(pod.get("spec") or {}) for pod in guests)
     message = (
         f"{total} GPUs are used by {len(guests)} pods of no RLHFJob of this pool: "
@@ -195,13 +197,13 @@ def _gpus_exclusive(guests: Sequence[Object], now: float) -> _Told:
     since = {_name(pod): at for pod in guests if (at := _deleting(pod)) is not None}
     stuck = sorted(f"{name} (since {timestamp(at)})" for name, at in since.items() if now - at >= STUCK_AFTER)
     if stuck:
-        return _Told(
+        return PoolCondition(
             "GPUsExclusive",
             False,
             "ForeignPodsStuck",
             f"still terminating after {STUCK_AFTER:.0f} s: {some(stuck, NAMED)}; {message}",
         )
-    return _Told("GPUsExclusive", False, "ForeignPods", message)
+    return PoolCondition("GPUsExclusive", False, "ForeignPods", message)
 
 
 def _guest(pod: Object) -> str:
@@ -220,7 +222,9 @@ def _are(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"
 
 
-def _status(obj: Object, facts: Mapping[str, Any], told: Iterable[_Told], now: float) -> dict[str, Any]:
+def _status(
+    obj: Object, facts: Mapping[str, Any], told: Iterable[PoolCondition], now: float
+) -> dict[str, Any]:
     """Return a status as it is stored; a condition's time is that of its last change."""
     known = {c["type"]: c for c in (obj.get("status") or {}).get("conditions") or ()}
     generation = int(obj["metadata"].get("generation") or 0)
@@ -228,7 +232,7 @@ def _status(obj: Object, facts: Mapping[str, Any], told: Iterable[_Told], now: f
     return {**facts, "conditions": conditions, "observedGeneration": generation}
 
 
-def _condition(told: _Told, known: Object | None, generation: int, now: float) -> dict[str, Any]:
+def _condition(told: PoolCondition, known: Object | None, generation: int, now: float) -> dict[str, Any]:
     word = "True" if told.status else "False"
     message = told.message if len(told.message) <= MESSAGE_MAX else told.message[: MESSAGE_MAX - 1] + "…"
     same = known is not None and known["status"] == word

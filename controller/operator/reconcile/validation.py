@@ -13,7 +13,7 @@ from typing import Any
 from controller import delegates, names, workloads
 from controller.api.gpupool import GPUPool
 from controller.checkpoints.access_jobs import access_problem
-from controller.checkpoints.pod_security import refusal
+from controller.checkpoints.pod_security import RESTRICTED, refusal
 from controller.checkpoints.run_as import USER_REFUSED, run_as
 from controller.kube.cache import Cache
 from controller.kube.client import Api
@@ -21,10 +21,10 @@ from controller.kube.errors import AlreadyExists, NotFound, Unavailable
 from controller.kube.resources import JOBS, PRIORITY_CLASSES
 from controller.kube.trim import Object
 from controller.operator.state.claims import claims_of
-from controller.operator.state.cluster import ClusterState, JobSnapshot, Problem
+from controller.operator.state.cluster import ClusterState, JobSnapshot
 from controller.operator.state.namespaces import enforced_level
 from controller.operator.state.ownership import child_key, controlled_by, generation, is_ref, leftover
-from controller.policy.types import Mode
+from controller.policy.types import Mode, Problem
 
 NO_LASTS = 60.0  # s
 
@@ -108,7 +108,7 @@ class SpecChecks:
             await self._api.get(PRIORITY_CLASSES, name)
         except NotFound:
             cure = " (kubectl apply -f deploy/manifests)" if name == names.PRIORITY_CLASS else ""
-            return (
+            return Problem(
                 "PriorityClassNotFound",
                 f"priorityClassName: there is no PriorityClass {name!r}, so no pod could be made; make it"
                 f"{cure}, or name another in the template or in the GPUPool's spec.priorityClassName",
@@ -143,7 +143,7 @@ class SpecChecks:
             return None
         if leftover(found, loaded.obj):
             raise Unavailable(0, "Leftover", f"Job {key} of an earlier RLHFJob of this name is being removed")
-        return (
+        return Problem(
             "WorkloadNameTaken",
             f"Job {key} exists already and does not belong to this RLHFJob: delete it, or rename the RLHFJob",
         )
@@ -176,8 +176,10 @@ async def user_problem(api: Api, loaded: JobSnapshot, pod_template: Mapping[str,
     message = user.problem(trainer)
     if message is None:
         namespace = loaded.obj["metadata"]["namespace"]
-        message = refusal(namespace, await enforced_level(api, namespace), user, trainer)
-    return (USER_REFUSED, message) if message is not None else None
+        # What the strictest level lets in passes every one: the API server is seldom asked.
+        if refusal(namespace, RESTRICTED, user, trainer) is not None:
+            message = refusal(namespace, await enforced_level(api, namespace), user, trainer)
+    return Problem(USER_REFUSED, message) if message is not None else None
 
 
 def _watched(loaded: JobSnapshot) -> bool:

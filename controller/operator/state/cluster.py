@@ -44,12 +44,11 @@ from controller.policy.job import (
     ScrapeView,
     peers,
 )
-from controller.policy.types import FleetScope, FleetView, JobKey, Mode, ScoredBy, namespace_of
+from controller.policy.types import FleetScope, FleetView, JobKey, Mode, Problem, ScoredBy, namespace_of
 
 Object = Mapping[str, Any]
 
 FORMER = 8  # earlier workloads of a job that are remembered: each is gone when its pods are
-Problem = tuple[str, str]  # (reason, message)
 State = tuple[int, int]  # of a job: its revision (grows with what else `load` reads), its resourceVersion
 
 
@@ -79,22 +78,23 @@ class _NoQueues:
 NO_QUEUES = _NoQueues()
 
 
-class KnownProgress(Protocol):
-    """The source of access Jobs' progress (access_progress.py)."""
+class AccessDetails(Protocol):
+    """A source of what an access Job and its pods do not say themselves (access_progress.py,
+    access_refusals.py)."""
 
     def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
-        """Return the view of an access Job, with what is known of its progress."""
+        """Return the view of an access Job, with what is known of it from there."""
         ...
 
 
-class _NoProgress:
-    """No source of progress."""
+class _NoDetails:
+    """No such source."""
 
     def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
         return view
 
 
-NO_PROGRESS = _NoProgress()
+NO_DETAILS = _NoDetails()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,8 @@ class ClusterState:
         self.queues: delegates.Known = NO_QUEUES
         # GPUs that a pod (by uid) holds beside those that it requests by name.
         self.claimed: Callable[[str], int] = lambda uid: 0
-        self.progress: KnownProgress = NO_PROGRESS
+        self.progress: AccessDetails = NO_DETAILS
+        self.refusals: AccessDetails = NO_DETAILS
         self.changed: Callable[[JobKey], None] = lambda key: None
         self.pool_changed: Callable[[str], None] = lambda name: None
 
@@ -429,8 +430,7 @@ class ClusterState:
         namespace, gpus = desired.key.partition("/")[0], desired.replicas * desired.gpus_per_replica
         # A workload that is referred to may name a queue of its own.
         own = workloads.queue_of(child) if child is not None and desired.workload_ref else ""
-        found = asked.queue_problem(namespace, own or desired.queue, gpus, pool, self.queues)
-        return None if found is None else (found.reason, found.message)
+        return asked.queue_problem(namespace, own or desired.queue, gpus, pool, self.queues)
 
     def aside(self, key: JobKey) -> list[tuple[Object, str]]:
         """Return a job's objects that were put aside, each with the reason: those that carry its label, and
@@ -583,7 +583,9 @@ class ClusterState:
             if not _is_of(record, job):
                 continue  # anybody may make a Job that says to be one
             own = [pod for pod in pods if controlled_by(pod, job["metadata"]["uid"])]
-            view = self.progress.of(key_of(obj), parse_result(job, own), job, own)
+            view = parse_result(job, own)
+            for details in (self.progress, self.refusals):
+                view = details.of(key_of(obj), view, job, own)
             views.append(replace(view, holder_gone=self._gone(obj, view.holder)))
         known = {view.request_id for view in views}
         refused = self._unstarted.get(key_of(obj), {})

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.checkpoints.places import normal_path
+from controller.policy.types import Problem
 
 Object = Mapping[str, Any]
 _Place = tuple[str, str, str]  # namespace, store, path with '/' at its end
@@ -58,9 +59,9 @@ class Locations:
             known.pop(bisect_left(known, path))
         return touched
 
-    def clash(self, obj: Object) -> tuple[str, str] | None:
+    def clash(self, obj: Object) -> Problem | None:
         """Return why an RLHFJob may not use its location: an older one of its namespace has it, or it is of a
-        kind of which nobody can tell that. Reason and message; None: it may."""
+        kind of which nobody can tell that; None: it may."""
         metadata = obj["metadata"]
         place = self._there.get((metadata["namespace"], metadata["name"]))
         if place is None:
@@ -72,10 +73,11 @@ class Locations:
         theirs = self._there[place[0], older[1]][2]
         how = "the same as" if theirs == place[2] else "inside" if place[2].startswith(theirs) else "around"
         mine, others = (path.rstrip("/") or "/" for path in (place[2], theirs))
-        return "LocationShared", (
+        return Problem(
+            "LocationShared",
             f"spec.checkpoints.location: {mine} of {place[1]} is {how} that of RLHFJob {older[1]} "
             f"({others}), which was there first; {metadata['name']} needs a folder of its own, or the other "
-            "one is to be deleted"
+            "one is to be deleted",
         )
 
     def _beside(self, place: _Place) -> list[_Age]:
@@ -98,14 +100,15 @@ def _location(obj: Object) -> Object:
     return found
 
 
-def _unknown(obj: Object) -> tuple[str, str] | None:
-    """Return reason and message if the location is of no known kind; None: it is, or there is no location."""
+def _unknown(obj: Object) -> Problem | None:
+    """Return the problem if the location is of no known kind; None: it is, or there is no location."""
     location = _location(obj)
     if not location:
         return None
     kinds = ", ".join(sorted(location))
-    return "PlaceMissing", (
-        f"spec.checkpoints.location: {kinds} is no kind of place, expected volumeClaim or objectStore"
+    return Problem(
+        "PlaceMissing",
+        f"spec.checkpoints.location: {kinds} is no kind of place, expected volumeClaim or objectStore",
     )
 
 

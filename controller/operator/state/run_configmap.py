@@ -27,6 +27,8 @@ def render(run: RunFile) -> str:
         "request": request,
         "reference": run.reference_step,
         "scrapeIntervalSeconds": run.scrape_interval,
+        "minimize": list(run.minimize),
+        "best": None if run.best_step is None else {"metric": run.best_metric, "step": run.best_step},
     }
     return json.dumps(document, sort_keys=True)
 
@@ -39,7 +41,7 @@ def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
         return None
     try:
         value = bounded.load(text, f"data[{names.RUN_KEY}]")
-        resume, request = value["resume"] or {}, value["request"]
+        resume, request, best = value["resume"] or {}, value["request"], value["best"] or {}
         run = RunFile(
             attempt=value["attempt"],
             resume_path=resume.get("path", ""),
@@ -51,6 +53,9 @@ def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
             reference_step=value["reference"],
             uid=value["uid"],
             scrape_interval=value["scrapeIntervalSeconds"],
+            minimize=tuple(value["minimize"]),
+            best_metric=best.get("metric", ""),
+            best_step=best.get("step"),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from controller.policy.job.evals import *
     from controller.policy.job.incomplete import *
     from controller.policy.job.peers import *
+    from controller.policy.job.pin_method import *
     from controller.policy.job.plan import *
     from controller.policy.job.record import *
     from controller.policy.job.rotation import *
+    from controller.policy.job.scores import *
     from controller.policy.job.service import *
     from controller.policy.job.speaker import *
     from controller.policy.job.terminating_pods import *
@@ -39,8 +41,10 @@ SHOWS = {
     "evals": "RuleInUse is_eval",
     "incomplete": "MEMBERS_ENDED",
     "lives": "lives",
+    "no_eval": "no_eval",
     "peers": "peers PeerCurve standings",
     "plan": "plan_job",
+    "pin_method": "is_linked",
     "preemption": "preemption",
     "record": (
         "AdmissionRecord Best Condition ConditionList Decision FileOwner FoundLayout GUARDS_MAX Guard "
@@ -48,6 +52,7 @@ SHOWS = {
         "RunFile"
     ),
     "rotation": "remedy",
+    "scores": "PROMPTS_MAX",
     "service": "attained remaining_seconds seconds",
     "speaker": (
         "ANY ANY_MEMBER EXPECTED INDEX_MAX LABEL_PATTERN Gang Member Speaker SpeakerSearch candidates "
@@ -57,7 +62,7 @@ SHOWS = {
     "transfer": "STALL",
     "types": (
         "AccessView Action Answer CreateWorkload Desired Direction Event ForgetAccess Guardrail "
-        "MetricPoints Observed Page Plan PodView Progress ProxyMetric QueueView ReadMetrics "
+        "Hindrance MetricPoints Observed Page Plan PodView Progress ProxyMetric QueueView ReadMetrics "
         "RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RunState "
         "ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload WorkloadView "
         "WriteRun"

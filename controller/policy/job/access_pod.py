@@ -1,4 +1,4 @@
-"""Messages while an access Job runs: how far it is, or that its pod cannot be scheduled, with a remedy."""
+"""Messages while an access Job runs: how far it is, or why its pod does not, with a remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from controller.policy.job.evals import keepable
 from controller.policy.job.record import InFlight, Operation
 from controller.policy.job.types import AccessView
 
-REASON = "AccessPodUnschedulable"
 MOVING = "InProgress"
 LONG = 60.0  # s: what is secured stays so in words while the pin of a new best takes no longer
 _TOLD_BY = {
@@ -25,15 +24,15 @@ _MOVING = {Operation.RESTORE: "Restoring", Operation.PIN: "Pinning"}
 
 
 def tell(context: PlanContext) -> None:
-    """Say in the condition of what the record waits for how far it is, or that its pod finds no node."""
+    """Say in the condition of what the record waits for how far it is, or why its pod does not run."""
     waited = context.record.access
     if waited is None or waited.operation not in _TOLD_BY:
         return
     view = _under_way(context, waited)
     if view is None:
         return
-    if view.unplaced:
-        context.conditions.set(_TOLD_BY[waited.operation], False, REASON, view.message, warning=True)
+    if view.hindered is not None:
+        context.conditions.set(_TOLD_BY[waited.operation], False, view.hindered, view.message, warning=True)
     else:
         _tell_progress(context, waited, view)
 
@@ -44,7 +43,7 @@ def how_far(context: PlanContext) -> str:
     view = _under_way(context, waited) if waited is not None else None
     if waited is None or view is None:
         return ""
-    return f": {view.message}" if view.unplaced else _words(waited, view, ": ")
+    return f": {view.message}" if view.hindered is not None else _words(waited, view, ": ")
 
 
 def _under_way(context: PlanContext, waited: InFlight) -> AccessView | None:

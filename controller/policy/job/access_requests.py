@@ -106,6 +106,9 @@ def stalled(context: PlanContext, waited: InFlight, view: AccessView) -> AccessV
     if view.since is None:
         view = replace(view, since=waited.started)
     if transfer.stalled(view, context.now):
+        # A new Job is refused, or let in, at once; the Job controller tries this one ever more seldom.
+        if view.hindered is not None:
+            return replace(view, finished=True, ok=False, reason=view.hindered)
         told = f"; {transfer.describe(view.progress)}" if view.progress is not None else ""
         why = f"its access Job has not moved a byte for {transfer.duration(view.stall)}{told}"
         return replace(view, finished=True, ok=False, reason="AccessStalled", message=why)

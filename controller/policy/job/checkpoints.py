@@ -26,7 +26,7 @@ from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import better, keepable
 from controller.policy.job.record import Best, InFlight, JobRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import AccessView, ForgetAccess, StartAccess
-from controller.policy.types import Attempt, Mode
+from controller.policy.types import Attempt, Mode, Problem
 from controller.policy.wording import whole_by
 
 # What the pin of a new best goes before: a user's pin, the copy of a linked one, what is done for a stop with
@@ -427,9 +427,10 @@ def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> Non
         tries, access_requests.RETRY_RARELY if over else access_requests.RETRY_MOST
     )
     reason = answered.reason or "AccessFailed"
-    message = remedies.retry(reason, answered.message, tries, delay, context.layout)
+    problem = Problem(reason, answered.message)
+    message = remedies.retry(problem, tries, delay, context.layout)
     if waited.operation is Operation.SECURE:
-        if lost_bests.given_up(context, waited, tries, reason, answered.message):
+        if lost_bests.given_up(context, waited, tries, problem):
             return
         context.conditions.set(c.SECURED, False, reason, message, warning=True)
         if reason == access_requests.TAKEN and location_claim.note_taken(context, answered.message):
@@ -439,7 +440,7 @@ def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> Non
     elif waited.operation in (Operation.RETAIN, Operation.CHECK):
         if reason in lost_bests.DAMAGED:
             # An automatic stop that rested on it is taken back (`withdrawal`).
-            lost_bests.drop_pin(context, waited, reason, answered.message)
+            lost_bests.drop_pin(context, waited, problem)
             return
         context.conditions.set(c.RETAINED, False, reason, message, warning=True)
     else:

@@ -9,7 +9,7 @@ from controller.policy.job.conditions import Conditions
 from controller.policy.job.evals import RuleInUse
 from controller.policy.job.record import JobRecord
 from controller.policy.job.types import Action, Desired, Event, Observed, Plan
-from controller.policy.types import JobState, Proposal
+from controller.policy.types import JobState, Problem, Proposal
 
 
 class PlanContext:
@@ -25,7 +25,7 @@ class PlanContext:
         self.events: list[Event] = []
         self.wake: float | None = None
         # Why the spec cannot be carried out: then nobody is admitted, nor stopped by a rule.
-        self.problem: tuple[str, str] | None = None
+        self.problem: Problem | None = None
         self.use: RuleInUse | None = None  # by which its evals are taken in; None: the spec names no metric
 
     def update(self, **changes: Any) -> None:
@@ -50,8 +50,7 @@ class PlanContext:
     @property
     def layout(self) -> str:
         """The layout of the checkpoint folder, by the spec or as it was found; "": not known."""
-        found = self.record.layout
-        return self.desired.layout or (found.name if found is not None else "")
+        return self.record.layout_of(self.desired.layout)
 
     def plan(self, queue: JobState | None, proposal: Proposal | None = None) -> Plan:
         conditions = self.conditions.result()

@@ -10,6 +10,8 @@ somebody else unsuspends is suspended again, and its pods count as its own until
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from controller.policy.job import conditions as c
 from controller.policy.job import external_queue, terminating_pods
 from controller.policy.job.context import PlanContext
@@ -37,13 +39,21 @@ def is_lost(context: PlanContext) -> bool:
     return context.observed.workload is None and started and record.finished is None
 
 
-def how_it_ended(context: PlanContext) -> tuple[str, str, str]:
-    """Of a run whose workload is gone: how it counts (Complete, Failed), reason and message."""
+class Ending(NamedTuple):
+    """How a run ended."""
+
+    counts_as: str  # Complete or Failed
+    reason: str
+    message: str
+
+
+def how_it_ended(context: PlanContext) -> Ending:
+    """Return how a run ended whose workload is gone."""
     admission = context.record.admission
     number = admission.number if admission is not None else 0
     ours = [p for p in context.observed.pods if p.admission in (None, number)]
     if sum(1 for p in ours if p.succeeded) >= max(1, context.desired.replicas):
-        return "Complete", "Complete", "the workload is gone; all of its pods succeeded"
+        return Ending("Complete", "Complete", "the workload is gone; all of its pods succeeded")
     what = context.desired.workload_ref or "its Job"
     how = "spec.resume with a new id and from: Latest"
     again = f"make it again, suspended, and set {how}" if context.desired.workload_ref else f"set {how}"
@@ -51,7 +61,7 @@ def how_it_ended(context: PlanContext) -> tuple[str, str, str]:
         f"{what} is gone, and was not seen to end: it may have trained to its end, so it is "
         f"not trained again; to have it go on from its newest checkpoint, {again}"
     )
-    return "Failed", END_UNKNOWN, message
+    return Ending("Failed", END_UNKNOWN, message)
 
 
 def expiry_note(context: PlanContext) -> str:

@@ -9,20 +9,22 @@ be compared, because the evaluator changed, are not: the memory begins anew (`co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from controller.names import EVALS_KEPT
-from controller.policy.job import lives
+from controller.policy.job import lives, scores
 from controller.policy.job.record import READINGS_KEPT, Best, JobRecord, ProtectedCheckpoint, RuleRecord
-from controller.policy.job.types import Desired, Direction, ProxyMetric, ScrapeView
+from controller.policy.job.types import Desired, Direction, Guardrail, ProxyMetric, ScrapeView
 from controller.policy.stopping import MODIFIERS, RULES, StopRule, gate, make_rule, rule_fingerprint
 from controller.policy.types import (
+    NOTHING_DECLARED,
     Attempt,
     EvalInContext,
     EvalPoint,
+    EvalScale,
     FleetNoise,
     FleetView,
     Peers,
@@ -32,6 +34,7 @@ from controller.policy.types import (
 )
 
 NOTHING_TOLD = FleetView()
+_UNBOUNDED = "-unbounded"  # in the fingerprint of a rule whose metric has left its declared range
 _INVERTED = "-min"  # ends the fingerprint of a rule for a metric that is to be minimised
 
 
@@ -63,9 +66,11 @@ class RuleInUse:
     total_steps: int | None = None  # of the run, where the rule looks at progress
     peers: tuple[PeersAt, ...] = ()  # at the steps of new evals
     needs: frozenset[str] = frozenset()  # fields of `EvalPoint` besides the score that rule and modifiers use
+    uses: frozenset[str] = frozenset()  # fields that they look at where these are known
     guards: Mapping[str, RuleInUse] = field(default_factory=dict)  # by guardrail metric
     proxy: ProxyMetric | None = None
     gated: bool = False  # a `Gate` decides which evals count
+    scale: EvalScale = NOTHING_DECLARED  # as declared, in the trainer's own orientation
 
     @staticmethod
     def of(desired: Desired, fleet: FleetView = NOTHING_TOLD, total_steps: int | None = None) -> RuleInUse:
@@ -82,18 +87,32 @@ class RuleInUse:
         return replace(
             primary,
             fleet_noise=fleet.noise,
-            total_steps=total_steps if "progress" in primary.needs else None,
+            total_steps=total_steps if "progress" in primary.needs | primary.uses else None,
             peers=fleet.peers if "peers" in primary.needs else (),
-            guards={g.metric: _make(_Spelt(g.rule, plain), g.direction) for g in desired.guardrails},
+            guards={g.metric: _guard(g, plain, total_steps) for g in desired.guardrails},
             proxy=desired.proxy,
+            scale=desired.scale,
         )
+
+    def without_ranges(self, metrics: Container[str], metric: str) -> RuleInUse:
+        """Return the rules once the declared ranges of these metrics are not believed any more.
+
+        Its own metric is ``metric``. What was judged by such a range is judged again without it.
+        """
+        own = self
+        if metric in metrics and self.scale.range is not None:
+            inverted = _INVERTED if self.params_hash.endswith(_INVERTED) else ""
+            bare = f"{self.params_hash.removesuffix(_INVERTED)}{_UNBOUNDED}{inverted}"
+            own = replace(self, scale=self.scale._replace(range=None), params_hash=bare)
+        return replace(own, guards={m: g.without_ranges(metrics, m) for m, g in own.guards.items()})
 
     def orient(self, point: EvalPoint) -> EvalPoint:
         """Return the point as a rule sees it: higher is better."""
         if self.direction is Direction.MAXIMIZE:
             return point
         paired = point.paired._replace(mean=-point.paired.mean) if point.paired is not None else None
-        return point._replace(score=-point.score, paired=paired)
+        pairs = tuple(pair._replace(mean=-pair.mean) for pair in point.prompt_pairs)
+        return point._replace(score=-point.score, paired=paired, prompt_pairs=pairs)
 
     def better(self, score: float, than: float) -> bool:
         return better(self.direction, score, than)
@@ -117,14 +136,22 @@ class RuleInUse:
         comes without them. To the rules that look at them that is a gap, and a gap never stops a run.
         """
         seen = self.orient(point)
+        scale = self.scale if self.direction is Direction.MAXIMIZE else self.scale.reversed()
+        if seen.prompts is None and scale.prompts is not None:
+            seen = seen._replace(prompts=scale.prompts)
         progress = min(1.0, point.step / self.total_steps) if self.total_steps else None
         peers = (
             next((Peers(p.runs, p.median) for p in self.peers if p.step == point.step), None) if new else None
         )
-        known = (progress, loss, peers, self.fleet_noise)
+        known = (progress, loss, peers, self.fleet_noise, scale.range)
         if any(value is not None for value in known):
             seen = EvalInContext.of(
-                seen, progress=progress, loss=loss, peers=peers, fleet_noise=self.fleet_noise
+                seen,
+                progress=progress,
+                loss=loss,
+                peers=peers,
+                fleet_noise=self.fleet_noise,
+                range=scale.range,
             )
         return self.rule.observe(state, seen)
 
@@ -219,7 +246,13 @@ def _make(spelt: _Spelt, direction: Direction) -> RuleInUse:
     gated = any(m.name == gate.Gate.name for m in modifiers)
     # A state holds oriented scores: under the other direction it is another memory.
     fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""
-    return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), gated=gated)
+    uses = frozenset(RULES[rule.name].uses)
+    return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), uses=uses, gated=gated)
+
+
+def _guard(guard: Guardrail, modifiers: tuple[PolicySpec, ...], total_steps: int | None) -> RuleInUse:
+    use = _make(_Spelt(guard.rule, modifiers), guard.direction)
+    return replace(use, scale=guard.scale, total_steps=total_steps if "progress" in use.uses else None)
 
 
 def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
@@ -240,7 +273,9 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
         if _is_new(record, point):
             # The gauge says what the loss is now: of earlier evals it is not known.
             loss = scrape.loss if point is points[-1] and "loss" in use.needs else None
-            record = _append(record, use, _with_proxy(point, use.proxy, scrape), scrape.at, loss)
+            known = {p.step: p.score for p in (*((record.best,) if record.best else ()), *record.evals)}
+            seen = scores.believed(point, use.scale, record.evals, known)
+            record = _append(record, use, _with_proxy(seen, use.proxy, scrape), scrape.at, loss)
     return record
 
 

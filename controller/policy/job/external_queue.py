@@ -132,7 +132,7 @@ def wait(context: PlanContext) -> Plan | None:
         return None
     if context.observed.queue_problem is not None:
         context.conditions.set(c.ADMITTED, False, *context.observed.queue_problem, warning=True)
-        _leave_quota_to_others(context, context.observed.queue_problem[0])
+        _leave_quota_to_others(context, context.observed.queue_problem.reason)
         return context.plan(None)
     queue = context.observed.queue
     if queue is None:

@@ -30,7 +30,7 @@ from controller.policy.job.preemption import settle_account
 from controller.policy.job.record import AdmissionRecord, GangBackoff, Preempting
 from controller.policy.job.service import attained
 from controller.policy.job.types import Desired, Observed, Plan, PodView, SuspendWorkload
-from controller.policy.types import JobState, Mode
+from controller.policy.types import JobState, Mode, Problem
 
 REASON = "GangTimedOut"
 BACKOFF_FIRST = 10.0  # s
@@ -144,14 +144,14 @@ def withdraw(context: PlanContext) -> Plan:
     return context.plan(JobState.PREEMPTING)
 
 
-def give_back(context: PlanContext, reason: str, message: str) -> Plan:
+def give_back(context: PlanContext, problem: Problem) -> Plan:
     """Take an admission back whose gang is not started, and may not be: others have use for its GPUs."""
     admission = context.record.admission
     assert admission is not None
-    context.conditions.set(c.ADMITTED, False, reason, message, warning=True)
-    context.conditions.set(c.RUNNING, False, reason, message)
+    context.conditions.set(c.ADMITTED, False, *problem, warning=True)
+    context.conditions.set(c.RUNNING, False, *problem)
     withdrawn = replace(admission, withdrawn=context.now)
-    context.update(admission=withdrawn, preempting=Preempting(reason, context.now))
+    context.update(admission=withdrawn, preempting=Preempting(problem.reason, context.now))
     settle_account(context)
     context.wake_in(0.0)
     return context.plan(JobState.PREEMPTING)

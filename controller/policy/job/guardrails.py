@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from controller.policy.job import scores
 from controller.policy.job.evals import RuleInUse, is_eval
 from controller.policy.job.record import Guard, JobRecord
 from controller.policy.job.types import Desired, ScrapeView
@@ -73,6 +74,10 @@ def _absorb(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[E
             guard = rewound((guard,), point.step - 1)[0]
         if guard is None or point.step > guard.step:
             before = guard.state if guard is not None else ()
+            known = {p.step: point.score - p.mean for p in point.prompt_pairs}  # of others nothing is kept
+            if guard is not None:
+                known[guard.step] = guard.score
+            point = scores.believed(point, use.scale, (), known)
             state, verdict = use.observe(before or use.rule.initial(), point)
             guard = Guard(metric, point.step, point.attempt, point.score, use.params_hash, state, verdict)
     return guard

@@ -17,7 +17,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import Best, InFlight, JobRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import AccessView, StartAccess
-from controller.policy.types import Mode
+from controller.policy.types import Mode, Problem
 
 _GIVES_WAY = (Operation.DETACH, Operation.PIN, Operation.CLAIM)
 _HOW = "its files were changed after it had been pinned"
@@ -98,12 +98,12 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
         return
     reason = answered.reason or "AccessFailed"
     if reason in lost_bests.DAMAGED:
-        _drop(context, kept.path, reason, answered.message)
+        _drop(context, kept.path, Problem(reason, answered.message))
         return
     tries = waited.tries + 1
     delay = access_requests.retry_delay(tries)
     what = f"the run went back, and may write over the pin of step {kept.step}, which is linked"
-    told = remedies.retry(reason, f"{what}: {answered.message}", tries, delay)
+    told = remedies.retry(Problem(reason, f"{what}: {answered.message}"), tries, delay)
     context.event("PinAtRisk", told, warning=True)
     access_requests.again(context, waited, tries, context.now + delay)
     context.wake_in(delay)
@@ -124,10 +124,10 @@ def drop_changed(context: PlanContext, paths: tuple[str, ...]) -> None:
             for k in context.record.retained
         )
         if kept is None or kept.path != path or not copied:
-            _drop(context, path, lost_bests.CHANGED, f"{path}: {_HOW}")
+            _drop(context, path, Problem(lost_bests.CHANGED, f"{path}: {_HOW}"))
 
 
-def _drop(context: PlanContext, path: str, reason: str, message: str) -> None:
+def _drop(context: PlanContext, path: str, problem: Problem) -> None:
     """Remove the pin at a path from the record, whatever it was kept for, and say what takes its place."""
     record = context.record
     if all(kept.path != path for kept in _pins(record)):
@@ -136,12 +136,12 @@ def _drop(context: PlanContext, path: str, reason: str, message: str) -> None:
     if any(k.path == path for k in record.pinned):
         context.update(pinned=tuple(k for k in record.pinned if k.path != path))
         steps = ", ".join(str(k.step) for k in record.pinned if k.path == path)
-        told = f"step {steps}: {message}; what the trainer has of that step now is pinned instead"
-        context.conditions.set(c.PINNED, False, reason, told, warning=True)
+        told = f"step {steps}: {problem.message}; what the trainer has of that step now is pinned instead"
+        context.conditions.set(c.PINNED, False, problem.reason, told, warning=True)
     if baseline is not None and baseline.kept is not None and baseline.kept.path == path:
         context.update(baseline=replace(baseline, kept=None))
-        told = f"the checkpoint of step {baseline.kept.step}, best of the former evals, is lost: {message}"
-        context.event("BestCheckpointLost", told, warning=True)
+        told = f"the checkpoint of step {baseline.kept.step}, best of the former evals, is lost"
+        context.event("BestCheckpointLost", f"{told}: {problem.message}", warning=True)
     if beside is not None and beside.path == path:
         context.update(beside=None)
     if secured is not None and secured.path == path:
@@ -149,8 +149,8 @@ def _drop(context: PlanContext, path: str, reason: str, message: str) -> None:
     for kept in (beside, secured):
         if kept is not None and kept.path == path:
             best = Best(kept.best_step, kept.score, kept.attempt) if kept.score is not None else None
-            lost_bests.lose(context, best, reason, message)
-    if reason == lost_bests.CHANGED:  # one that is missing may be there again: it is not let go
+            lost_bests.lose(context, best, problem)
+    if problem.reason == lost_bests.CHANGED:  # one that is missing may be there again: it is not let go
         access_requests.release(context, path)
     context.wake_in(0.0)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from controller.policy.job.record import LIVES_KEPT, JobRecord, LifeRecord
 from controller.policy.job.types import BranchLife, ScrapeView
-from controller.policy.types import Attempt
+from controller.policy.types import Attempt, Problem
 
 
 def speaking(scrape: ScrapeView) -> Attempt | None:
@@ -25,8 +25,8 @@ def speaking(scrape: ScrapeView) -> Attempt | None:
     return scrape.points[-1].attempt if scrape.points else None
 
 
-def refusal(record: JobRecord, uid: str, scrape: ScrapeView) -> tuple[str, str] | None:
-    """Return why nothing on this page counts: reason and message; None: it may be read.
+def refusal(record: JobRecord, uid: str, scrape: ScrapeView) -> Problem | None:
+    """Return why nothing on this page counts; None: it may be read.
 
     Args:
         record: the job's record, with the admission that the page must be of.
@@ -36,14 +36,14 @@ def refusal(record: JobRecord, uid: str, scrape: ScrapeView) -> tuple[str, str] 
     page = scrape.page
     if page is not None:
         if page.uid != uid:
-            return (
+            return Problem(
                 "ForeignPage",
                 f"the page is of RLHFJob uid {page.uid!r}, this one has {uid!r}: another trainer answers at "
                 "this address (hostNetwork, or an address used again), or run.json is not this job's",
             )
         number = record.admission.number if record.admission is not None else record.attempt
         if page.attempt.number != number:
-            return (
+            return Problem(
                 "OtherAttempt",
                 f"the page is of attempt {page.attempt.number}, expected {number}: the trainer runs with "
                 "the run.json of another attempt",
@@ -58,7 +58,7 @@ def refusal(record: JobRecord, uid: str, scrape: ScrapeView) -> tuple[str, str] 
     other_pod = bool(scrape.pod) and scrape.pod != newest.pod and not elsewhere
     older_pod = other_pod and scrape.pod_created < newest.pod_created
     if earlier or older_pod:
-        return (
+        return Problem(
             "EarlierLife",
             f"the page is of process {life}, which came before {newest.attempt}: the newest one speaks",
         )

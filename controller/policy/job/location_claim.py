@@ -20,7 +20,7 @@ from controller.policy.job.access_requests import TAKEN
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import Claim, InFlight, Operation
 from controller.policy.job.types import AccessView, StartAccess
-from controller.policy.types import Attempt, Mode
+from controller.policy.types import Attempt, Mode, Problem
 
 START_WAITS = 30.0  # s that a start, and what a first claim goes before, waits for the folder to be claimed
 _WAITS = (Operation.PIN, Operation.DETACH)  # for a first claim
@@ -112,12 +112,12 @@ def refuse(context: PlanContext) -> None:
     """Refuse a job whose checkpoint location belongs to another RLHFJob."""
     claim = context.record.claim
     if context.problem is None and claim is not None and taken(context):
-        context.problem = (TAKEN, claim.message)
+        context.problem = Problem(TAKEN, claim.message)
 
 
 def refused(context: PlanContext) -> bool:
     """Return whether nothing but its folder keeps the job from being accepted: it goes on being asked for."""
-    return context.problem is not None and context.problem[0] == TAKEN
+    return context.problem is not None and context.problem.reason == TAKEN
 
 
 def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) -> None:
@@ -136,7 +136,7 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
     claim = access_requests.note_unclaimed(context, waited, reason, answered.message)
     delay = _delay(claim)
     context.wake_in(delay)
-    message = remedies.retry(reason, answered.message, claim.tries, delay)
+    message = remedies.retry(Problem(reason, answered.message), claim.tries, delay)
     context.conditions.set(c.CLAIMED, False, reason, message, warning=True)
 
 

@@ -10,6 +10,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import keepable
 from controller.policy.job.record import Best, InFlight, Operation
+from controller.policy.types import Problem
 
 FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not there
 # The same once the run has ended: nothing can come any more, but for a save that is just through, or that the
@@ -48,19 +49,19 @@ def late(context: PlanContext) -> Best | None:
     return best
 
 
-def given_up(context: PlanContext, waited: InFlight, tries: int, reason: str, message: str) -> bool:
+def given_up(context: PlanContext, waited: InFlight, tries: int, problem: Problem) -> bool:
     """Return whether the checkpoint of a best eval is given up for now: so many tries failed, the last one
     so."""
-    enough = FINISH_TRIES if reason == "CheckpointMissing" else LOST_TRIES
+    enough = FINISH_TRIES if problem.reason == "CheckpointMissing" else LOST_TRIES
     if _ended_at(context) is not None:
         enough = ENDED_TRIES
     if any(waited.is_for(lost) for lost in context.record.lost_bests):
         context.update(access=None, lost_tried=context.now)  # looked for again, and still not there
         context.wake_in(0.0)
         return True
-    if reason in GONE and tries >= enough and _overtaken(context, waited):
+    if problem.reason in GONE and tries >= enough and _overtaken(context, waited):
         context.update(access=None)
-        lose(context, _of(waited), reason, message)
+        lose(context, _of(waited), problem)
         return True
     return False
 
@@ -89,25 +90,25 @@ def _ended_at(context: PlanContext) -> float | None:
     return decision.suspended_at if decision is not None else None
 
 
-def drop_pin(context: PlanContext, waited: InFlight, reason: str, message: str) -> None:
+def drop_pin(context: PlanContext, waited: InFlight, problem: Problem) -> None:
     """Give up the pin that was to be copied, since its content is missing or was changed.
 
     A missing pin is made again from what the trainer still has. If the content was changed, so was the
     trainer's, which is the same file: that eval's checkpoint is lost.
     """
     context.conditions.set(
-        c.RETAINED, False, reason, remedies.of(reason, message, context.layout), warning=True
+        c.RETAINED, False, problem.reason, remedies.of(problem, context.layout), warning=True
     )
     damaged = context.record.secured
     context.update(access=None, secured=None)
-    if reason == CHANGED:
+    if problem.reason == CHANGED:
         if damaged is not None:  # one that is missing may be there again: it is not let go
             access_requests.release(context, damaged.path)
-        lose(context, _of(waited), reason, message)
+        lose(context, _of(waited), problem)
         return
     delay = access_requests.retry_delay(1)  # not at once: what it is made anew from may be going too
-    told = remedies.retry(reason, message, 1, delay, context.layout)
-    context.conditions.set(c.SECURED, False, reason, told, warning=True)
+    told = remedies.retry(problem, 1, delay, context.layout)
+    context.conditions.set(c.SECURED, False, problem.reason, told, warning=True)
     access_requests.begin(
         context,
         Operation.SECURE,
@@ -124,7 +125,7 @@ def _of(waited: InFlight) -> Best | None:
     return None if waited.score is None else Best(waited.step, waited.score, waited.attempt)
 
 
-def lose(context: PlanContext, gone: Best | None, reason: str, message: str) -> None:
+def lose(context: PlanContext, gone: Best | None, problem: Problem) -> None:
     """Record that the checkpoint of this eval is lost; the best eval that still has one takes its place.
 
     None: an eval that counts for nothing any more.
@@ -136,7 +137,7 @@ def lose(context: PlanContext, gone: Best | None, reason: str, message: str) -> 
     known = {(p.attempt, p.step) for p in record.evals}
     lost = (b for b in record.lost_bests if b == record.best or (b.attempt, b.step) in known)
     context.update(lost_bests=(*(b for b in lost if b != gone), gone), lost_tried=context.now)
-    if reason == CHANGED:
+    if problem.reason == CHANGED:
         changed = (b for b in record.changed_bests if b in context.record.lost_bests and b != gone)
         context.update(changed_bests=(*changed, gone))
     now = keepable(context.record, context.desired.direction, context.use)
@@ -145,8 +146,9 @@ def lose(context: PlanContext, gone: Best | None, reason: str, message: str) -> 
         if now is not None
         else "no other eval has one"
     )
-    how = "was changed after it had been pinned" if reason == CHANGED else "is lost"
+    how = "was changed after it had been pinned" if problem.reason == CHANGED else "is lost"
     told = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; "
-    told += message if reason == CHANGED else f"what helps: {rotation.remedy(context.layout)}; {message}"
+    helps = "" if problem.reason == CHANGED else f"what helps: {rotation.remedy(context.layout)}; "
+    told += helps + problem.message
     context.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
     context.wake_in(0.0)

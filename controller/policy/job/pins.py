@@ -11,6 +11,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import InFlight, Operation, ProtectedCheckpoint
 from controller.policy.job.types import AccessView, StartAccess
+from controller.policy.types import Problem
 
 _LATER = "WaitsItsTurn"
 _GONE = (
@@ -96,7 +97,7 @@ def wait(context: PlanContext) -> None:
 
 def _say_taken(context: PlanContext, missing: list[int]) -> None:
     text, claim = ", ".join(map(str, missing)), context.record.claim
-    told = remedies.of(access_requests.TAKEN, claim.message if claim is not None else "")
+    told = remedies.of(Problem(access_requests.TAKEN, claim.message if claim is not None else ""))
     context.conditions.set(c.PINNED, False, access_requests.TAKEN, f"step {text}: {told}", warning=True)
 
 
@@ -135,7 +136,7 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
     tries = waited.tries + 1
     delay = access_requests.retry_delay(tries, access_requests.RETRY_RARELY)
     reason = answered.reason or "AccessFailed"
-    message = remedies.retry(reason, f"step {step}: {answered.message}", tries, delay)
+    message = remedies.retry(Problem(reason, f"step {step}: {answered.message}"), tries, delay)
     context.conditions.set(c.PINNED, False, reason, message, warning=True)
     turn = _after(context, step)
     if turn is None:

@@ -32,6 +32,7 @@ from controller.policy.job import (
     preemption,
     progress,
     retention,
+    scores,
     verdicts,
     withdrawal,
 )
@@ -39,6 +40,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job.adoption import adopt
 from controller.policy.job.comparability import begin_anew
 from controller.policy.job.context import PlanContext
+from controller.policy.job.endings import Ending
 from controller.policy.job.estimates import stated
 from controller.policy.job.evals import RuleInUse, absorb, begin_life, ignored_steps, settle_agreeing
 from controller.policy.job.record import JobRecord, Operation, RunFile
@@ -61,6 +63,7 @@ from controller.policy.job.types import (
 from controller.policy.types import (
     JobState,
     Mode,
+    Problem,
     Proposal,
 )
 
@@ -84,7 +87,7 @@ def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float
     if ended or context.record.finished is not None:
         return _finish(context, use)
     if endings.is_lost(context):
-        _note_end(context, *endings.how_it_ended(context))
+        _note_end(context, endings.how_it_ended(context))
         return _finish(context, use)
     if _stop_under_way(context):
         return _stop_or_resume(context, use)
@@ -122,7 +125,7 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
     """
     context.problem = context.desired.problem
     if context.problem is None and wrong is not None:
-        context.problem = ("InvalidStopRule", f"spec.stopRule: {wrong}")
+        context.problem = Problem("InvalidStopRule", f"spec.stopRule: {wrong}")
     location_claim.refuse(context)
     if context.problem is not None:
         context.conditions.set(c.ACCEPTED, False, *context.problem, warning=True)
@@ -223,7 +226,7 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
         return gang_timeout.withdraw(context)
     if workload.suspended:
         if location_claim.refused(context) and context.problem is not None:
-            return gang_timeout.give_back(context, *context.problem)
+            return gang_timeout.give_back(context, context.problem)
         _start(context)
         return context.plan(JobState.ADMITTED)
     if withdrawal.asked_to_stop(context):
@@ -241,7 +244,7 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
     pins.keep(context)
     location_claim.within_attempt(context, retry=True)
     if proposal is not None and context.problem is not None:
-        told = f"to be stopped, but the spec cannot be carried out as it is: {context.problem[1]}"
+        told = f"to be stopped, but the spec cannot be carried out as it is: {context.problem.message}"
         context.conditions.set(c.TERMINATION, False, "NotAccepted", told)
         proposal = None
     return context.plan(JobState.ADMITTED, proposal)
@@ -261,6 +264,9 @@ def _start(context: PlanContext) -> None:
         reference_step=record.run.reference_step,
         uid=context.desired.uid,
         scrape_interval=context.desired.scrape_interval,
+        minimize=context.desired.minimize,
+        best_metric=record.run.best_metric,
+        best_step=record.run.best_step,
     )
     context.update(run=wanted)
     if location_claim.before_start(context):
@@ -328,7 +334,7 @@ def _watch(context: PlanContext, use: RuleInUse) -> Proposal | None:
         for type_ in (c.METRICS, c.DECLINING, c.GUARDRAILS, c.DEMOTED, c.SECURED):
             context.conditions.drop(type_)
         return None
-    _take_scrape(context, use)
+    use = _take_scrape(context, use)
     location_claim.within_attempt(context)
     if context.desired.mode is Mode.ENFORCE:
         checkpoints.secure_best(context)
@@ -337,32 +343,35 @@ def _watch(context: PlanContext, use: RuleInUse) -> Proposal | None:
 
 def _unwatched(context: PlanContext) -> None:
     """Set the condition that the spec names no metric that could be read."""
-    reason = context.problem[0] if context.problem is not None else "NotAccepted"
+    reason = context.problem.reason if context.problem is not None else "NotAccepted"
     context.conditions.set(
         c.METRICS, False, reason, "the spec names no metric that could be read", warning=True
     )
 
 
-def _take_scrape(context: PlanContext, use: RuleInUse) -> None:
+def _take_scrape(context: PlanContext, use: RuleInUse) -> RuleInUse:
+    """Take in what the page says; return the rules as they are used from now on."""
     before = context.record
-    _take_evals(context, use)
+    use = _take_evals(context, use)
     news = context.record.evals is not before.evals
     progress.note(context, news=news)
     verdicts.tell_dropped(context, use, before)
     if news:
         verdicts.count_past(context, before)
+    return use
 
 
-def _take_evals(context: PlanContext, use: RuleInUse) -> None:
-    scrape = context.observed.scrape
+def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
+    scrape, record = context.observed.scrape, context.record
+    use = use.without_ranges([one.metric for one in record.out_of_range], context.desired.metric)
     if scrape is None:
-        return
+        return use
     if scrape.outcome is not ScrapeOutcome.OK:
         context.conditions.set(c.METRICS, False, str(scrape.outcome), scrape.message)
-        return
+        return use
     if refused := lives.refusal(context.record, context.desired.uid, scrape):
         context.conditions.set(c.METRICS, False, *refused, warning=True)
-        return
+        return use
     context.record = begin_life(context.record, use, scrape)
     metric = context.desired.metric
     if metric not in scrape.metrics_seen:
@@ -371,21 +380,27 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> None:
         context.conditions.set(
             c.METRICS, False, reason, f"spec.metrics: no eval of {metric!r} is exported; names seen: {names}"
         )
-        return
+        return use
     before = context.record
+    context.record = scores.noted(context.record, context.desired, scrape)
+    use = use.without_ranges([one.metric for one in context.record.out_of_range], metric)
     _begin_anew(context, use, scrape)
     context.record = guardrails.watch(absorb(context.record, use, scrape), use.guards, scrape)
     notes = [scrape.message] if scrape.message else []
     if ignored := ignored_steps(context.record, scrape):
         steps = ", ".join(map(str, ignored[:5]))
         notes.append(f"ignored, because steps must increase within an attempt: step {steps}")
+    if context.record.lives:
+        life = context.record.lives[-1].attempt
+        notes += scores.complaints(context.desired, context.record, scrape, life)
     progress.watch_evals(context, before)
     if quiet := progress.without_evals(context):
         context.conditions.set(c.METRICS, False, "NoNewEvals", "; ".join([quiet, *notes]))
-        return
+        return use
     context.conditions.set(
         c.METRICS, True, "Scraped", "; ".join([f"evals of {metric!r} are being read", *notes])
     )
+    return use
 
 
 def _begin_anew(context: PlanContext, use: RuleInUse, scrape: ScrapeView) -> None:
@@ -430,11 +445,11 @@ def _finish(context: PlanContext, use: RuleInUse | None) -> Plan:
     """
     workload = context.observed.workload
     if use is not None and context.record.admission is not None and context.desired.mode is not Mode.OFF:
-        _take_scrape(context, use)
+        use = _take_scrape(context, use)
         context.record = settle_agreeing(context.record, use)
     if context.record.finished is None and workload is not None:
         end = workload.finished or ""
-        _note_end(context, end, end, workload.message or "the workload ended")
+        _note_end(context, Ending(end, end, workload.message or "the workload ended"))
     context.conditions.set(c.RUNNING, False, "Finished", "the workload ended")
     decision = context.record.decision
     if decision is not None and decision.mode is Mode.ENFORCE and decision.suspended_at is None:
@@ -474,16 +489,17 @@ def _secure_what_is_left(context: PlanContext) -> None:
         checkpoints.secure_best(context)
 
 
-def _note_end(context: PlanContext, end: str, reason: str, message: str) -> None:
-    """Record that the run is over: as Complete or Failed (``end``), and why."""
+def _note_end(context: PlanContext, ending: Ending) -> None:
+    """Record that the run is over, and why."""
     verdicts.count_past(context, context.record)
     served = attained(context.desired, context.record, context.now)
-    context.update(finished=end, attained=served, preempting=None)
+    context.update(finished=ending.counts_as, attained=served, preempting=None)
     waited = context.record.access
     if waited is not None and waited.operation in (Operation.CLAIM, Operation.RESTORE):
         access_requests.give_up(context)  # what pins or copies goes on: its answer says what is safe
-    complete = end == "Complete"
-    context.conditions.set(c.COMPLETED if complete else c.FAILED, True, reason, message, warning=not complete)
+    complete = ending.counts_as == "Complete"
+    type_ = c.COMPLETED if complete else c.FAILED
+    context.conditions.set(type_, True, ending.reason, ending.message, warning=not complete)
 
 
 def _delete(context: PlanContext) -> Plan:

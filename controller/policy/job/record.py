@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from controller.names import EVALS_KEPT, UID_MAX
+from controller.names import AUTO_LAYOUT, EVALS_KEPT, UID_MAX
+from controller.policy.job.pin_method import is_linked
 from controller.policy.stored import (
     AtMost,
     Count,
@@ -121,7 +122,7 @@ class ProtectedCheckpoint:
     @property
     def linked(self) -> bool:
         """Return whether some of its files are those of the trainer, under a second name."""
-        return "link" in self.method.split("+")
+        return is_linked(self.method)
 
     def stands_for(self, best: Best) -> bool:
         """Return whether it was kept for that very eval."""
@@ -253,6 +254,17 @@ class Guard:
         "JSON: the rule's memory after that eval.",
     ]
     verdict: Annotated[Verdict | None, "What the rule said to it."] = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfRange:
+    """A score that contradicts the range declared for its metric, which is not used since then."""
+
+    metric: Annotated[MetricName, "Name of the metric."]
+    step: Annotated[Step, "Step of the eval."]
+    score: Annotated[float, "Its score, in the trainer's own orientation."]
+    low: Annotated[float, "Lowest score of the range."]
+    high: Annotated[float, "Highest score of the range."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,6 +455,15 @@ class RunFile:
         "Seconds between two reads of the trainer's metrics; absent: 15. So long a trainer that has ended "
         "stays for its last eval to be read.",
     ] = 15.0
+    minimize: Annotated[
+        tuple[MetricName, ...], AtMost(1 + GUARDS_MAX), "Judged metrics of which lower scores are better."
+    ] = ()
+    best_metric: Annotated[MetricName, "Metric of best_step."] = ""
+    best_step: Annotated[
+        Step | None,
+        "Step of the best eval, where it is another than the one with the best score: the trainer keeps "
+        "what each prompt scored in it.",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +478,8 @@ class JobRecord:
         f"The last {EVALS_KEPT} evals of the Primary metric, newest last, each as: step, score, "
         "standard error, samples, attempt. The last two stand only where they change; - is unknown. "
         "proxy=… and paired=mean/variance/step/prompts follow where the trainer reports them; "
-        "of paired, the last two where they change.",
+        "of paired, the last two where they change. prompts=… stands where it changes; pairs=step/mean/"
+        "variance,… are its differences to earlier evals on the same prompts.",
     ] = ()
     eval_times: Annotated[
         tuple[Annotated[int, Within(0, None, "int64")], ...],
@@ -481,6 +503,9 @@ class JobRecord:
         EvalBaseline | None, "Since when the evals can be compared; absent: all of them can."
     ] = None
     evals_seen: Annotated[Count, "Evals the rule has seen."] = 0
+    out_of_range: Annotated[
+        tuple[OutOfRange, ...], AtMost(1 + GUARDS_MAX), "The first score outside of a declared range."
+    ] = ()
     earlier_sum: Annotated[
         float | None,
         "Sum of the scores of those of them that are no longer kept; absent: all are, or it is not known.",
@@ -602,6 +627,16 @@ class JobRecord:
     def baseline_number(self) -> int:
         """Of the baseline to which the evals kept belong."""
         return self.baseline.number if self.baseline is not None else 0
+
+    def layout_of(self, named: str) -> str:
+        """Return the layout of the checkpoint folder; "": not known.
+
+        Args:
+            named: by spec.checkpoints.layout; "" or Auto: it is the one that was found.
+        """
+        if named not in ("", AUTO_LAYOUT):
+            return named
+        return self.layout.name if self.layout is not None else ""
 
     def condition(self, type_: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == type_), None)

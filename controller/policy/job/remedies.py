@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from controller.policy.job.rotation import remedy
+from controller.policy.types import Problem
 
 REMEDIES: Mapping[str, str] = {
     "OutOfSpace": "make room on the volume that the message names, or enlarge its claim",
@@ -15,6 +16,7 @@ REMEDIES: Mapping[str, str] = {
     "UserRefused": "have the trainer write as a user that the namespace lets in, and name it in "
     "securityContext.runAsUser of the template",
     "AccessFailed": "see why the pod of the access Job ended: image, node, memory, quota of the namespace",
+    "AccessJobRefused": "mend what the message names: a quota, a policy or an admission webhook",
     "AccessRefused": "mend what the API server names: a quota, a policy or an admission webhook",
     "AccessStalled": "see whether the pod of the access Job was scheduled and its volumes mounted",
     "AccessNameTaken": "delete the Job of that name, which belongs to another RLHFJob",
@@ -34,20 +36,22 @@ REMEDIES: Mapping[str, str] = {
 }
 
 
-def retry(reason: str, message: str, tries: int, delay: float, layout: str = "") -> str:
+def retry(problem: Problem, tries: int, delay: float, layout: str = "") -> str:
     """Return the message of a condition for a failure after which the same is tried again.
 
     Args:
-        reason: of the failure.
-        message: of the failure.
+        problem: why it failed.
         tries: how often it has failed.
         delay: seconds until the next try.
         layout: of the checkpoint folder, where that says what helps.
     """
-    return of(reason, f"{message} (try {tries} failed; the next in {delay:.0f} s)", layout)
+    told = f"{problem.message} (try {tries} failed; the next in {delay:.0f} s)"
+    return of(Problem(problem.reason, told), layout)
 
 
-def of(reason: str, message: str, layout: str = "") -> str:
+def of(problem: Problem, layout: str = "") -> str:
     """Return the message with what would help, where that is known."""
-    help_ = REMEDIES.get(reason)
-    return message if help_ is None else f"{message}. What helps: {help_.format(rotation=remedy(layout))}"
+    help_ = REMEDIES.get(problem.reason)
+    if help_ is None:
+        return problem.message
+    return f"{problem.message}. What helps: {help_.format(rotation=remedy(layout))}"

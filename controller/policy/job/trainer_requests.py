@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy.job.context import PlanContext
+from controller.policy.job.evals import best_of
 from controller.policy.job.types import WriteRun
 from controller.policy.types import Mode
 
@@ -42,6 +43,22 @@ def name_reference(context: PlanContext, *, wanted: bool) -> None:
         context.update(run=replace(run, reference_step=step))
 
 
+def name_best(context: PlanContext) -> None:
+    """Name the step of the best eval for the trainer to keep what each prompt scored in it.
+
+    Only to trainers that compare their evals prompt by prompt, and only where it is not the eval with the
+    best score, which they keep by themselves (`EvalPoint.prompt_pairs`).
+    """
+    record, run = context.record, context.record.run
+    newest, best = record.evals[-1:], record.best
+    top = best_of(context.desired.direction, record.evals)
+    named = newest and newest[0].prompt_pairs and best is not None and top is not None
+    step = best.step if named and best is not None and top is not None and top.step != best.step else None
+    if step != run.best_step:
+        metric = context.desired.metric if step is not None else ""
+        context.update(run=replace(run, best_metric=metric, best_step=step))
+
+
 def best_to_compare(context: PlanContext) -> int | None:
     """Return the step whose policy stands for the best eval and can be scored again; None: not in
     safety yet."""
@@ -58,13 +75,16 @@ def tell(context: PlanContext) -> None:
     none is needed.
     """
     run, written = context.record.run, context.observed.run_written
-    interval = context.desired.scrape_interval
-    if run.scrape_interval != interval:
-        run = replace(run, scrape_interval=interval)
+    interval, minimize = context.desired.scrape_interval, context.desired.minimize
+    if (run.scrape_interval, run.minimize) != (interval, minimize):
+        run = replace(run, scrape_interval=interval, minimize=minimize)
         context.update(run=run)
-    asks = run.reference_step is not None or context.record.confirming is not None
+    names_step = run.reference_step is not None or run.best_step is not None
+    asks = names_step or context.record.confirming is not None
     outdated = written is not None and (
-        written.reference_step is not None or written.scrape_interval != interval
+        written.reference_step is not None
+        or written.best_step is not None
+        or (written.scrape_interval, written.minimize) != (interval, minimize)
     )
     if written != run and (asks or outdated):
         context.act(WriteRun(run))

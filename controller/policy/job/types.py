@@ -16,13 +16,16 @@ from controller.policy.job.record import (
     RunFile,
 )
 from controller.policy.types import (
+    NOTHING_DECLARED,
     Attempt,
     EvalPoint,
+    EvalScale,
     FleetView,
     JobKey,
     JobState,
     Mode,
     PolicySpec,
+    Problem,
     Proposal,
 )
 
@@ -87,6 +90,7 @@ class Guardrail:
     metric: str
     rule: PolicySpec
     direction: Direction = Direction.MAXIMIZE
+    scale: EvalScale = NOTHING_DECLARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ class Desired:
     resume: ResumeRequest | None = None
     deleting: bool = False
     workload_ref: str = ""  # "batch/v1 Job name" when the workload is referred to; "": made from the template
-    problem: tuple[str, str] | None = None  # (reason, message): why this job cannot be accepted as it is
+    problem: Problem | None = None  # why this job cannot be accepted as it is
     gang_timeout: float = 300.0  # s within which every pod of an admitted gang must have a node
     preempt_grace: float = 300.0  # s that a preempted run may go on until its next checkpoint
     guardrails: tuple[Guardrail, ...] = ()
@@ -128,6 +132,13 @@ class Desired:
     note: str = ""  # what is carried out otherwise than it is written, for condition Accepted
     retain: Retain = Retain.BEFORE_SUSPEND
     scrape_interval: float = 15.0  # s between two reads of the trainer's metrics
+    scale: EvalScale = NOTHING_DECLARED  # what is declared about the Primary metric's evals
+
+    @property
+    def minimize(self) -> tuple[str, ...]:
+        """Judged metrics of which lower scores are better."""
+        judged = ((self.metric, self.direction), *((g.metric, g.direction) for g in self.guardrails))
+        return tuple(metric for metric, direction in judged if direction is Direction.MINIMIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +240,14 @@ class Progress(NamedTuple):
     phase: str = ""  # what these bytes are of: Reading, Copying, Checking; "": it names none
 
 
+class Hindrance(StrEnum):
+    """Why the pod of an access Job that was started does not run: the reason of its condition."""
+
+    UNSCHEDULABLE = "AccessPodUnschedulable"  # there is no node for it
+    REFUSED = "AccessJobRefused"  # the cluster lets it not be made
+    USER_REFUSED = "UserRefused"  # nor as this user
+
+
 @dataclass(frozen=True, slots=True)
 class AccessView:
     """An access Job of this RLHFJob. ``result`` fields are those of its termination message.
@@ -256,7 +275,7 @@ class AccessView:
     evidence: str = ""  # by what the checkpoint is known to be whole: SaveRecord, Manifest, Siblings
     holder: tuple[str, str] | None = None
     holder_gone: bool = False  # that RLHFJob was of the same namespace, and is deleted
-    unplaced: bool = False  # its pod finds no node; the message says why, and what helps
+    hindered: Hindrance | None = None  # its pod does not run; the message says why and what helps
     method: str = ""  # how the pin was made: clone, link, copy, joined by "+" where files differ
     changed: tuple[str, ...] = ()  # paths of pins that it found changed
     layout: FoundLayout | None = None  # None: it was asked for a layout by name, or found none
@@ -275,8 +294,7 @@ class Observed:
     run_written: RunFile | None = None  # what ConfigMap `<name>-run` says now
     fleet: FleetView = field(default_factory=FleetView)  # what the pool tells of the others
     queue: QueueView | None = None  # None: no external queue knows the workload, or it is not known yet
-    # (reason, message): why that queue cannot give it quota, whatever else happens.
-    queue_problem: tuple[str, str] | None = None
+    queue_problem: Problem | None = None  # why that queue cannot give it quota, whatever else happens
     finalizer: bool = False  # ours is on the RLHFJob
     # Access Jobs that we made and have not set going: request id, uid of the Job.
     made: tuple[tuple[str, str], ...] = ()

@@ -10,12 +10,13 @@ from __future__ import annotations
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import Guard
+from controller.policy.types import Problem
 
 GUARD_LATE = 3  # evals of the Primary metric without one of the guardrail's
 
 
-def problem(context: PlanContext, metric: str = "") -> tuple[str, str] | None:
-    """Return why the standing verdict proposes nothing now: reason and message; None: it may.
+def problem(context: PlanContext, metric: str = "") -> Problem | None:
+    """Return why the standing verdict proposes nothing now; None: it may.
 
     Called once the newest scrape is taken in (condition MetricsAvailable is of this pass).
 
@@ -25,19 +26,20 @@ def problem(context: PlanContext, metric: str = "") -> tuple[str, str] | None:
     """
     record, scrape = context.record, context.observed.scrape
     if scrape is None:
-        return "MetricsNotRead", "its metrics were not read since the operator began"
+        return Problem("MetricsNotRead", "its metrics were not read since the operator began")
     read = context.conditions.get(c.METRICS)
     if read is None or not read.status:
         why = "" if read is None else f" ({read.reason}: {read.message})"
         reason = "VerdictOutdated" if read is not None and read.reason == "NoNewEvals" else "MetricsNotRead"
-        return reason, f"the verdict may be out of date, for its metrics bring no evals now{why}"
+        message = f"the verdict may be out of date, for its metrics bring no evals now{why}"
+        return Problem(reason, message)
     newest = record.lives[-1] if record.lives else None
     if newest is None or not record.evals:
         return None
     if record.admission is not None and newest.attempt.number != record.admission.number:
-        return "NewLife", f"nothing was read of attempt {record.admission.number} yet"
+        return Problem("NewLife", f"nothing was read of attempt {record.admission.number} yet")
     if newest.resumed is None and record.evals[-1].attempt != newest.attempt:
-        return (
+        return Problem(
             "NewLife",
             f"process {newest.attempt} has not said at which step it went on, nor has an eval yet",
         )
@@ -45,9 +47,9 @@ def problem(context: PlanContext, metric: str = "") -> tuple[str, str] | None:
     return _guard_problem(context, guard) if guard is not None else None
 
 
-def _guard_problem(context: PlanContext, guard: Guard) -> tuple[str, str] | None:
+def _guard_problem(context: PlanContext, guard: Guard) -> Problem | None:
     later = sum(1 for p in context.record.evals if p.attempt == guard.attempt and p.step > guard.step)
     if later < GUARD_LATE:
         return None
     why = f"{later} evals of {context.desired.metric!r} came after its newest, at step {guard.step}"
-    return "VerdictOutdated", f"guardrail {guard.metric!r} is out of date: {why}"
+    return Problem("VerdictOutdated", f"guardrail {guard.metric!r} is out of date: {why}")

@@ -21,7 +21,7 @@ from controller.policy.stopping import MODIFIERS
 from controller.policy.stopping.confirm import STOP, Confirm, ConfirmParams
 from controller.policy.stopping.gate import WAITS
 from controller.policy.stopping.graded import Graded, share
-from controller.policy.types import Grade, Mode, Proposal, Verb, Verdict
+from controller.policy.types import Grade, Mode, Problem, Proposal, Verb, Verdict
 
 # Reasons of verdicts that say nothing, for want of what the rule looks at besides the score.
 BLIND = frozenset(
@@ -58,13 +58,13 @@ def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
     return proposal
 
 
-def unsafe(context: PlanContext) -> tuple[str, str] | None:
-    """Return why a run whose rule says stop may not be stopped now: reason and message; None: it may."""
+def unsafe(context: PlanContext) -> Problem | None:
+    """Return why a run whose rule says stop may not be stopped now; None: it may."""
     record = context.record
     scrape = context.observed.scrape
     read = scrape is not None and scrape.outcome is ScrapeOutcome.OK
     if read and not lives.identified(record, scrape):
-        return (
+        return Problem(
             "PageWithoutIdentity",
             "to be stopped, but the page does not say whose it is (rlhf_run_info with uid and attempt), so "
             "it may be another trainer's; the run goes on. Use a client that reads run.json",
@@ -72,7 +72,7 @@ def unsafe(context: PlanContext) -> tuple[str, str] | None:
     best = keepable(record, context.desired.direction, context.use) or record.best
     if best is None or record.secured is None or not record.secured.stands_for(best):
         step = best.step if best is not None else 0
-        return (
+        return Problem(
             "NoVerifiableCheckpoint",
             f"to be stopped, but no checkpoint of step {step} or up to "
             f"{context.desired.max_step_lag} steps earlier is in safety yet; the run goes on",
@@ -97,6 +97,7 @@ def stands(context: PlanContext, use: RuleInUse) -> Proposal | None:
     _show_grade(context, verdict, numbers)
     compares = any("paired" in rule.needs for rule in (use, *use.guards.values()))
     trainer_requests.name_reference(context, wanted=compares or verdict.verb is Verb.CONFIRM)
+    trainer_requests.name_best(context)
     verdict = _confirmed(context, verdict, numbers)
     trainer_requests.tell(context)
     if verdict.verb is not Verb.STOP:

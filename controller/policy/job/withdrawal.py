@@ -18,17 +18,15 @@ from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, judged_from_now_on
 from controller.policy.job.record import Decision, Operation, TakenBack
 from controller.policy.job.types import Plan, ReadMetrics, ResumeFrom, RunState, ScrapeOutcome, SetFinalizer
-from controller.policy.types import JobState, Mode
+from controller.policy.types import JobState, Mode, Problem
 
 USER = "User"
 FRESH_LEAST, FRESH_INTERVALS = 60.0, 4.0  # s, and scrape intervals: how long a fresh scrape is waited for
 READ_AGAIN = 5.0  # s between two reads out of turn of metrics that cannot be read
 NEW_LEADER = 3.0  # times as long, as long as nothing was read at all: who came into office may need a while
 
-Why = tuple[str, str]  # reason, message
 
-
-def why(context: PlanContext, use: RuleInUse | None) -> Why | None:
+def why(context: PlanContext, use: RuleInUse | None) -> Problem | None:
     """Return why the stop under way is to be taken back now; None: it stands, as far as the run was read.
 
     Called before the suspend, once the newest scrape is taken in.
@@ -36,24 +34,25 @@ def why(context: PlanContext, use: RuleInUse | None) -> Why | None:
     desired, decision = context.desired, context.record.decision
     assert decision is not None
     if decision.by == USER:
-        return ("CalledOff", "spec.runState is Run again") if desired.run_state is RunState.RUN else None
+        again = desired.run_state is RunState.RUN
+        return Problem("CalledOff", "spec.runState is Run again") if again else None
     if desired.mode is not Mode.ENFORCE:
-        return "ModeForbids", f"mode is {desired.mode} by now (spec.mode, or its pool's modeCap)"
+        return Problem("ModeForbids", f"mode is {desired.mode} by now (spec.mode, or its pool's modeCap)")
     if use is None or context.problem is not None:
         problem = ": ".join(context.problem) if context.problem is not None else "its rule is not usable"
-        return "NotJudged", f"its rule cannot be asked once more: {problem}"
+        return Problem("NotJudged", f"its rule cannot be asked once more: {problem}")
     if wants_to_go_on(context):
         assert desired.resume is not None
-        return "Resumed", f"resume {desired.resume.id!r} was asked for before it was suspended"
+        return Problem("Resumed", f"resume {desired.resume.id!r} was asked for before it was suspended")
     if not runs(context):
         return None  # what is off its GPUs has nothing more to say
     if context.record.secured is None:
         told = context.conditions.get(c.SECURED)
         detail = f": {told.message}" if told is not None and not told.status else ""
-        return "NoVerifiableCheckpoint", f"its best checkpoint is no longer in safety{detail}"
+        return Problem("NoVerifiableCheckpoint", f"its best checkpoint is no longer in safety{detail}")
     if verdicts.stands(context, use) is None:
         numbers = verdicts.said(context.record, use, decision.proposal.metric)
-        return "NoLongerDeclining", f"its rule no longer says stop ({numbers})"
+        return Problem("NoLongerDeclining", f"its rule no longer says stop ({numbers})")
     return None
 
 
@@ -86,7 +85,7 @@ def runs(context: PlanContext) -> bool:
     return workload is not None and not workload.suspended and external_queue.to_be_stopped(context.observed)
 
 
-def last_look(context: PlanContext, settled: float) -> tuple[bool, Why | None]:
+def last_look(context: PlanContext, settled: float) -> tuple[bool, Problem | None]:
     """Just before the suspend: whether the run was read and judged since ``settled`` (s).
 
     Returns:
@@ -101,21 +100,22 @@ def last_look(context: PlanContext, settled: float) -> tuple[bool, Why | None]:
         found = verdict_age.problem(context, decision.proposal.metric) or verdicts.unsafe(context)
         if found is None:
             return True, None
-        if found[0] != "MetricsNotRead":
+        if found.reason != "MetricsNotRead":
             return False, found
     waits = max(FRESH_LEAST, FRESH_INTERVALS * context.desired.scrape_interval)
     left = settled + (waits if scrape is not None else NEW_LEADER * waits) - context.now
     if left <= 0:
         read = context.conditions.get(c.METRICS)
         told = f" ({read.reason}: {read.message})" if read is not None and not read.status else ""
-        return False, ("NoFreshScrape", f"it could not be read once more before the suspend{told}")
+        message = f"it could not be read once more before the suspend{told}"
+        return False, Problem("NoFreshScrape", message)
     if scrape is None or scrape.at <= settled or context.now - scrape.at >= READ_AGAIN:
         context.act(ReadMetrics())
     context.wake_in(min(left, 1.0))
     return False, None
 
 
-def take_back(context: PlanContext, use: RuleInUse | None, found: Why) -> Plan:
+def take_back(context: PlanContext, use: RuleInUse | None, found: Problem) -> Plan:
     """Let the run go on: one write of the record, then what was begun for the stop is given up."""
     decision = context.record.decision
     assert decision is not None

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from controller.policy.pool.delegates import DELEGATIONS, TOO_LARGE
 from controller.policy.queueing.base import queue_key
 from controller.policy.queueing.quota_ledger import too_large
-from controller.policy.types import JobKey, JobState, JobView, NodeView, PoolSnapshot, Waiting
+from controller.policy.types import JobKey, JobState, JobView, NodeView, PoolSnapshot, Problem, Waiting
 from controller.policy.wording import some
 
 
@@ -20,7 +20,7 @@ def inadmissible_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
     """Return the queued jobs that could not run even if no other RLHFJob were running, and why. They block
     nobody: no job that ends can make room for them."""
     # Cached by shape: `_inadmissible` may use only replicas and gpus_per_replica of the job.
-    known: dict[tuple[int, int], tuple[str, str] | None] = {}
+    known: dict[tuple[int, int], Problem | None] = {}
     inadmissible: dict[JobKey, Waiting] = too_large(snapshot.quotas, snapshot.jobs)
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
         if job.state is not JobState.QUEUED or not job.gpus or job.key in inadmissible:
@@ -33,9 +33,9 @@ def inadmissible_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
     return inadmissible
 
 
-def _inadmissible(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
-    """Return why a gang of this job's shape could not run even if no other RLHFJob were running: reason and
-    message; None: it could.
+def _inadmissible(job: JobView, snapshot: PoolSnapshot) -> Problem | None:
+    """Return why a gang of this job's shape could not run even if no other RLHFJob were running; None:
+    it could.
 
     `TOO_LARGE`: more than all nodes of the pool hold, including nodes that are not schedulable now."""
     nodes, pool, size = snapshot.nodes, snapshot.pool, job.gpus_per_replica
@@ -43,28 +43,28 @@ def _inadmissible(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | Non
     every = nodes + tuple(n for n in snapshot.closed if n.gpus)
     largest = max((n.gpus for n in every), default=size)
     if size > largest:
-        return (
+        return Problem(
             TOO_LARGE,
             f"spec.gang.gpusPerReplica: {size} is more than the {largest} GPUs of the "
             f"largest node of pool {pool!r}; at most {largest} is right",
         )
     members = _members(every, size)
     if every and job.replicas > members:
-        return (
+        return Problem(
             TOO_LARGE,
             f"spec.gang.replicas: {job.replicas} replicas of {size} GPUs are more than pool "
             f"{pool!r} can hold ({sum(n.gpus for n in every)} GPUs on {len(every)} nodes); "
             f"at most {members} is right",
         )
     if not nodes:
-        return (
+        return Problem(
             "NoUsableNodes",
             f"GPUPool {pool!r} has no ready and schedulable node now; the job waits until it has",
         )
     if job.replicas > (members := _members(nodes, size)):
         closed = [n.name for n in snapshot.closed]
         what, are = ("node", "is") if len(closed) == 1 else ("nodes", "are")
-        return (
+        return Problem(
             "NodesClosed",
             f"needs {job.replicas} x {size} GPUs; {what} {some(closed, 3)} of pool {pool!r} {are} not ready, "
             f"cordoned or tainted, which leaves room for {members}; the job waits until enough nodes are "
@@ -74,7 +74,7 @@ def _inadmissible(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | Non
     stay = {n.name: n.foreign - n.leaving for n in nodes}
     left = sum(max(0, n.gpus - stay[n.name]) // size for n in nodes)
     if job.replicas > left:
-        return (
+        return Problem(
             "GPUsUsedByOthers",
             f"needs {job.replicas} x {size} GPUs; pods of no RLHFJob of pool {pool!r} use "
             f"{sum(stay.values())} of its {sum(n.gpus for n in nodes)}, which leaves room for "

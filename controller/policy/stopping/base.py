@@ -6,7 +6,7 @@ decision log, and so that a restarted operator goes on where it was.
 
 What every rule can rely on (the caller, `EvalStream` in history.py, sees to it): scores are finite and
 oriented higher-is-better, steps strictly increase. What every rule must keep to: one observation costs
-O(window) at most, the state stays under 400 bytes of JSON, and the same points give the same verdicts.
+O(window) at most, the state stays under 600 bytes of JSON, and the same points give the same verdicts.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class RuleType:
         doc: the first line that users read about it.
         needs: fields of `EvalPoint` besides the score without which it says nothing; a rule class states them
             as ``needs``.
+        uses: fields that it looks at where they are known; without them it still judges.
         rises: its statistic rises towards its threshold, which its stops lie above.
         standing: verdicts that are no STOP matter too, and a STOP counts only while it stands (a modifier
             that grades or defers).
@@ -58,6 +59,7 @@ class RuleType:
     make: Callable[..., StopRule]
     doc: str
     needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
     rises: bool = True
     standing: bool = False
     yields_e_value: bool = False
@@ -67,7 +69,7 @@ class RuleType:
         """Return an entry for a rule or modifier class, which carries its own name and version."""
         more = {
             key: getattr(make, key)
-            for key in ("needs", "rises", "standing", "yields_e_value")
+            for key in ("needs", "uses", "rises", "standing", "yields_e_value")
             if hasattr(make, key)
         }
         return RuleType(make.name, make.version, params, make, doc, **more)

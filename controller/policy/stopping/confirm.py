@@ -70,7 +70,7 @@ class Confirm:
     """
 
     name: ClassVar[str] = "confirm"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __init__(self, params: ConfirmParams, rule: StopRule) -> None:
         check(params, self.name)
@@ -83,9 +83,10 @@ class Confirm:
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         inner, best, best_error, spread, phase, fresh = state
         inner, verdict = self._rule.observe(inner, point)
-        spread = noise.observe(spread or noise.initial(), point) if point.stderr is None else ()
+        error = noise.error(point) or None
+        spread = noise.observe(spread or noise.initial(), point) if error is None else ()
         stop = verdict.verb is Verb.STOP
-        news: Any = (point.score, point.stderr)  # to the best; fresh evals are compared with the best before
+        news: Any = (point.score, error)  # to the best; fresh evals are compared with the best before
         if phase == _ASKING:
             fresh = _add(fresh, point)
             news = fresh[4:] if fresh[0] >= self.params.evals else None
@@ -128,10 +129,11 @@ class Confirm:
 
 def _add(fresh: Fresh, point: EvalPoint) -> Fresh:
     count, total, square, pairs, *highest = fresh or (0, 0.0, 0.0, None, -math.inf, None)
-    square = None if square is None or point.stderr is None else square + point.stderr * point.stderr
+    error = noise.error(point) or None
+    square = None if square is None or error is None else square + error * error
     pairs = _add_pairs(pairs, point.paired) if point.paired is not None and (pairs or not count) else None
     if point.score > highest[0]:
-        highest = [point.score, point.stderr]
+        highest = [point.score, error]
     return (count + 1, total + point.score, square, pairs, *highest)
 
 

@@ -38,7 +38,7 @@ class Cusum:
     """
 
     name: ClassVar[str] = "cusum"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     def __init__(self, params: CusumParams) -> None:
         check(params, self.name)

@@ -4,7 +4,7 @@ One eval of 0 because the scorer was down, or one far too high, moves everything
 stretch, peak, noise. No rule can tell it from a collapse at that moment; the evals after it can. So an eval x
 that is further from the last one that counted, l, than
 
-    sigmas reported * the larger of their standard errors      where the trainer reports one
+    sigmas reported * the larger of their standard errors      where one is known (`noise.error`)
     sigmas estimated * a robust estimate of the noise          where it does not (`noise.robust`)
 
 waits. Once ``evals`` in a row after it have gone at least the share ``borne_out`` of the way from l to x, it
@@ -41,7 +41,7 @@ from typing import Any, ClassVar, NamedTuple
 from controller.policy.params import check, param
 from controller.policy.stopping import noise, windows
 from controller.policy.stopping.base import State, StopRule
-from controller.policy.types import EvalInContext, EvalPoint, Grade, Paired, Peers, Verb, Verdict
+from controller.policy.types import EvalInContext, EvalPoint, Grade, Paired, Peers, PromptPair, Verb, Verdict
 
 WAITS = "AwaitsNextEval"  # reason of the verdict on an eval that waits
 
@@ -120,7 +120,7 @@ class Gate:
     """
 
     name: ClassVar[str] = "gate"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __init__(self, params: GateParams, rule: StopRule) -> None:
         check(params, self.name)
@@ -153,9 +153,9 @@ class Gate:
         """Return the memory after an eval, and the evals that count from now on, oldest first."""
         before = memory
         memory, counts = self._decide(memory._replace(dropped=(), refuted=()), point)
-        error = _larger(before.last[1] if before.last else None, point.stderr)
+        error = _larger(before.last[1] if before.last else None, noise.error(point))
         if counts and not before.last and before.held:
-            error = _larger(error, counts[0].stderr)
+            error = _larger(error, noise.error(counts[0]))
         blind = self._scale(before, error, point) is None
         if counts and (blind or memory.young):
             young = memory.young or (((-1, before.last[0]),) if before.last else ())
@@ -171,7 +171,7 @@ class Gate:
                 return memory._replace(held=(_pack(point),)), []
             first = held[0]
             if len(held) == 1:
-                limit = self._scale(memory, _larger(first.stderr, point.stderr), point)
+                limit = self._scale(memory, _larger(noise.error(first), noise.error(point)), point)
                 if limit is not None and first.score - point.score > limit:
                     return memory._replace(held=(*memory.held, _pack(point))), []
                 memory, counts = self._count(memory, [first])
@@ -194,7 +194,7 @@ class Gate:
                 counts += more
             return memory, counts
         memory = memory._replace(held=())
-        limit = self._scale(memory, _larger(memory.last[1], point.stderr), point)
+        limit = self._scale(memory, _larger(memory.last[1], noise.error(point)), point)
         if limit is None or abs(point.score - memory.last[0]) <= limit or memory.drops >= self.params.most:
             memory, more = self._count(memory, [point])
             return memory, [*counts, *more]
@@ -239,7 +239,7 @@ class Gate:
     def _drop(self, memory: Memory, point: EvalPoint) -> Memory:
         lost = memory.lost
         if self.params.count_dropped:
-            lost = (*lost, (point.score, point.stderr or None))
+            lost = (*lost, (point.score, noise.error(point)))
         return memory._replace(drops=memory.drops + 1, dropped=(*memory.dropped, point.step), lost=lost)
 
     def _count(self, memory: Memory, points: list[EvalPoint]) -> tuple[Memory, list[EvalPoint]]:
@@ -248,14 +248,15 @@ class Gate:
         if memory.lost:
             shown[0] = EvalInContext.with_lost(shown[0], memory.lost)
         for point in points:
-            if point.stderr:
+            error = noise.error(point) or None
+            if error is not None:
                 memory = memory._replace(first=0.0, recent="")  # not asked for beside reported ones
             else:
                 first = memory.first if memory.recent else point.score
                 scores = [*windows.unpack(memory.recent), windows.single(point.score - first)]
                 recent = windows.pack(scores[-noise.ROBUST_MOST :])
                 memory = memory._replace(first=first, recent=recent)
-            memory = memory._replace(last=(point.score, point.stderr or None), drops=0)
+            memory = memory._replace(last=(point.score, error), drops=0)
         return memory._replace(lost=()), shown
 
 
@@ -302,17 +303,18 @@ def _pack(point: EvalPoint) -> tuple[Any, ...]:
     """Return all of an eval that rules look at, without what is not known at its end."""
     pair = None if point.paired is None else tuple(point.paired)
     peers = None if point.peers is None else tuple(point.peers)
-    fields = [point.step, point.score, point.stderr, point.samples, point.proxy, pair]
-    fields += [point.progress, point.loss, peers]
+    pairs = tuple(tuple(one) for one in point.prompt_pairs) or None
+    fields: list[Any] = [point.step, point.score, point.stderr, point.samples, point.proxy, pair]
+    fields += [point.progress, point.loss, peers, point.prompts, pairs]
     while fields[-1] is None:
         fields.pop()
     return tuple(fields)
 
 
 def _unpack(packed: tuple[Any, ...], now: EvalPoint) -> EvalPoint:
-    """Return the eval again; what the fleet shows of its noise is that of ``now``."""
-    fields = [*packed, *(None,) * 9][:9]
-    step, score, stderr, samples, proxy, pair, progress, loss, peers = fields
+    """Return the eval again; what the fleet shows of its noise, and the range, are those of ``now``."""
+    fields = [*packed, *(None,) * 11][:11]
+    step, score, stderr, samples, proxy, pair, progress, loss, peers, prompts, pairs = fields
     point = EvalPoint(
         step,
         score,
@@ -320,11 +322,19 @@ def _unpack(packed: tuple[Any, ...], now: EvalPoint) -> EvalPoint:
         samples=samples,
         proxy=proxy,
         paired=None if pair is None else Paired(*pair),
+        prompts=prompts,
+        prompt_pairs=tuple(PromptPair(*one) for one in pairs or ()),
     )
-    if progress is None and loss is None and peers is None and now.fleet_noise is None:
+    if all(one is None for one in (progress, loss, peers, now.fleet_noise, now.range)):
         return point
-    found = None if peers is None else Peers(*peers)
-    return EvalInContext.of(point, progress=progress, loss=loss, peers=found, fleet_noise=now.fleet_noise)
+    return EvalInContext.of(
+        point,
+        progress=progress,
+        loss=loss,
+        peers=None if peers is None else Peers(*peers),
+        fleet_noise=now.fleet_noise,
+        range=now.range,
+    )
 
 
 def _told(verdict: Verdict | None) -> tuple[Any, ...]:

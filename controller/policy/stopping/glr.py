@@ -79,7 +79,7 @@ class Glr:
     """
 
     name: ClassVar[str] = "glr"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     def __init__(self, params: GlrParams) -> None:
         check(params, self.name)

@@ -37,7 +37,7 @@ def shared(spec: PolicySpec, metrics: int, rules: Mapping[str, RuleType]) -> Pol
     if alpha is None or metrics == 1:
         return spec
     whole = spec.params.get("alpha", alpha.default)
-    if not isinstance(whole, int | float):
+    if not isinstance(whole, int | float) or whole == 0:  # 0: it has none
         return spec
     return replace(spec, params={**spec.params, "alpha": whole / metrics})
 

@@ -1,12 +1,17 @@
 """The noise of one eval: the standard deviation by which rules measure drops.
 
-Three sources, in this order. The trainer's own standard errors, where it reports one with every eval: of them
-the largest so far. No eval that a rule compares is noisier than that, so a bound that holds for this noise
-holds for evals of any size, on more prompts or fewer; their mean square would be too small for those on the
-fewest. One eval without (or with none above 0) leaves the noise unknown. Then the trajectory:
-second differences d_i = x_i - 2 x_{i-1} + x_{i-2} cancel a level and a straight trend, and for independent
-noise E d^2 = 6 sigma^2 whatever its distribution, so their mean square over 6 estimates its variance. It is
-shrunk to the fleet's usual noise, as the user gives it or as the pool has learned it from its runs.
+Four sources, in this order. The trainer's own standard error of an eval; where it reports none above 0, a
+bound on it: a score that is the mean over n prompts, each between lo and hi, has variance at most (hi - m) (m
+- lo) / n, m being the true score (Bhatia and Davis 2000). The observed one may be at an end by luck, so m' =
+(n m + 1) / (n + 2) stands for it (of a range of 0 to 1; others are scaled). Where every eval has one of the
+two, the largest so far counts. No eval that a rule compares is noisier than that, so what holds for this
+noise holds for evals of any size, on more prompts or fewer; their mean square would be too small for those on
+the fewest, and the own bound of a best is that of a lucky score. A reported 0 (all answers wrong: just the
+collapse) says nothing, and takes nothing from what the others say. One eval without either leaves the noise
+unknown. Then the trajectory: second differences d_i = x_i - 2 x_{i-1} + x_{i-2} cancel a level and a straight
+trend, and for independent noise E d^2 = 6 sigma^2 whatever its distribution, so their mean square over 6
+estimates its variance. It is shrunk to the fleet's usual noise, as the user gives it or as the pool has
+learned it from its runs.
 
 The mean square and nothing more robust: rules compare means, whose variance is that of the noise with its
 outliers, and runs with rare deep dips were stopped in them for as long as an estimate left the dips out. It
@@ -26,7 +31,7 @@ from typing import Any, NamedTuple
 from controller.policy.params import param
 from controller.policy.types import EvalPoint, FleetNoise
 
-# (x_{i-1}, x_{i-2}, second differences seen, their mean square, stderrs seen, the largest)
+# (x_{i-1}, x_{i-2}, second differences seen, their mean square, evals without stderr, largest stderr)
 NoiseState = tuple[Any, ...]
 
 PER_VARIANCE = 6.0  # E d^2 / sigma^2
@@ -34,6 +39,8 @@ LARGEST = 1e150  # that a difference counts for: its square is still a number
 # Degrees of freedom per difference: 1 / (1 + 2 (r_1^2 + r_2^2)), their correlations at lags 1 and 2 being
 # -4/6 and 1/6 for independent noise.
 FREEDOM_PER_DIFFERENCE = 1.0 / (1.0 + 2.0 * (16.0 + 1.0) / 36.0)
+MOST_PROMPTS = 1_000_000  # that are believed to be in one eval
+FAR_TOO_SMALL = 0.1  # of the bound: a reported standard error below this is not believed
 MOST_FREEDOM = 1000.0  # that a number which is as good as known is written with
 ROBUST_LEAST, ROBUST_MOST = 5, 16  # evals that the robust estimate is made of
 ROBUST_UNIT = math.sqrt(6.0) * 0.6744897501960817  # median of |d| for Gaussian noise of 1
@@ -74,23 +81,66 @@ def initial() -> NoiseState:
     return (None, None, 0, 0.0, 0, 0.0)
 
 
+def bound(point: EvalPoint) -> float | None:
+    """Return what the standard error of an eval's score is at most, by its prompts and their range of scores.
+
+    None: either is not known, or they cannot be right (a score outside the range, no prompt or more than
+    `MOST_PROMPTS`).
+    """
+    if point.prompts is None or point.range is None or not 1 <= point.prompts <= MOST_PROMPTS:
+        return None
+    low, high = point.range
+    if not (low < high and low <= point.score <= high):
+        return None
+    mean = (point.prompts * (point.score - low) / (high - low) + 1.0) / (point.prompts + 2.0)
+    return (high - low) * math.sqrt(mean * (1.0 - mean) / point.prompts)
+
+
+def error(point: EvalPoint) -> float | None:
+    """Return the standard error of an eval as it is known beforehand: reported, or bounded; 0: a reported 0
+    that nothing bounds; None: neither.
+
+    A reported one of less than a tenth of the bound is not believed.
+    """
+    most, stderr = bound(point), point.stderr
+    if stderr is None or stderr <= 0.0:
+        return most if most is not None else None if stderr is None else 0.0
+    return most if most is not None and stderr < FAR_TOO_SMALL * most else stderr
+
+
+def of_difference(point: EvalPoint, step: int) -> Noise | None:
+    """Return the noise of this eval's score less that of the eval at ``step``, by the prompts of both.
+
+    None: no such pair. One prompt more is counted, whose two scores differ by all of the range: of few
+    prompts all may have changed alike by luck. Where no range is known, a variance of 0 says nothing.
+    """
+    pair = next((p for p in point.prompt_pairs if p.step == step), None)
+    if pair is None or not 2 <= pair.prompts <= MOST_PROMPTS or not 0.0 <= pair.variance < math.inf:
+        return None
+    n, variance = pair.prompts, pair.variance
+    if point.range is not None and point.range[0] < point.range[1]:
+        variance = (n * variance + (point.range[1] - point.range[0]) ** 2) / (n + 1)
+    return Noise(math.sqrt(variance / n), n - 1.0) if variance > 0.0 else None
+
+
 def observe(state: NoiseState, point: EvalPoint) -> NoiseState:
     """Take in one eval."""
     for score, stderr in point.beside:  # no part of any comparison, but noise
         state = _take(state, score, stderr)
-    return _take(state, point.score, point.stderr)
+    return _take(state, point.score, error(point))
 
 
 def _take(state: NoiseState, score: float, stderr: float | None) -> NoiseState:
-    last, before, differences, mean, reports, largest = state
-    if stderr is not None and stderr > 0.0:
-        reports += 1
+    last, before, differences, mean, missing, largest = state
+    if stderr is None:
+        missing += 1
+    else:
         largest = max(largest, stderr)
     if before is not None:
         size = min(abs(score - 2.0 * last + before), LARGEST)
         differences += 1
         mean += (size * size - mean) / differences
-    return (score, last, differences, mean, reports, largest)
+    return (score, last, differences, mean, missing, largest)
 
 
 def estimate(
@@ -102,12 +152,11 @@ def estimate(
     gives them; where they are unknown, as the pool has ``learned`` them from its runs (`fleet_noise`). Then
     other namespaces may raise the estimate (``learned.floor``), which makes it no better known.
     """
-    last, before, differences, mean, reports, largest = state
+    _, _, differences, mean, missing, largest = state
     floor = 0.0
     if usual <= 0.0 and learned is not None:
         usual, weight, floor = learned
-    seen = differences + (last is not None) + (before is not None)
-    if reports and reports == seen:
+    if largest > 0.0 and not missing:
         return Noise(largest, math.inf)
     freedom = differences * FREEDOM_PER_DIFFERENCE
     variance = mean / PER_VARIANCE
@@ -125,11 +174,12 @@ def own(points: Iterable[EvalPoint]) -> FleetNoise | None:
 
     Of standard errors their root mean square: what is usual, where `estimate` bounds every eval.
     """
-    state, square = initial(), 0.0
-    for count, point in enumerate(points, 1):
+    state, square, known = initial(), 0.0, 0
+    for point in points:
         state = observe(state, point)
-        error = point.stderr if point.stderr is not None else 0.0
-        square += (error * error - square) / count
+        if size := error(point):
+            known += 1
+            square += (size * size - square) / known
     found = estimate(state, 0.0, 1.0)
     if found is None:
         return None

@@ -13,6 +13,12 @@ measured (`evalstop rules flat`, docs/use/stop-rules.md): for independent noise 
 every run whose true score never falls, since none of them is stopped oftener than the flat one (`windows`).
 
 A fleet whose healthy runs rise can take a lower threshold: tune it (`evalstop rules tune`).
+
+With ``alpha`` a budget takes the threshold's place (`spending`): of runs whose true score never falls at most
+so many are stopped, over the evals that the run will have and beyond. Then single evals are compared too, the
+newest with the best before it, at a share `SINGLES` of what each look may spend: of a run of ten evals that
+collapses, longer windows see the most of the collapse too late. How noisy the difference of these two is, is
+known from the prompts that both scored, where the trainer reports that (`EvalPoint.prompt_pairs`).
 """
 
 from __future__ import annotations
@@ -22,10 +28,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.policy.params import check, param
-from controller.policy.stopping import noise, windows
+from controller.policy.stopping import noise, spending, windows
 from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict
 
+SINGLES = 0.2  # of what a look may spend; all of it while there are no longer windows
 BEFORE, BEYOND = 2.0, 4.0  # what one e-fold of the run's length adds to the squared threshold
 
 
@@ -53,6 +60,14 @@ class ScanParams:
         ge=1,
         le=100_000,
     )
+    alpha: float = param(
+        0.0,
+        unit="probability",
+        doc="chance of ever stopping a run that does not fall, spent over the evals that it will have "
+        "(unknown: horizon), single evals compared too; 0: threshold holds instead",
+        ge=0.0,
+        le=0.5,
+    )
     min_drop: float = param(
         0.0, unit="score", doc="a fall of this much or less is let pass however clear it is", ge=0.0, le=1e9
     )
@@ -69,21 +84,27 @@ def looks(seen: int, horizon: int) -> float:
 class Scan:
     """Stop when the newest evals are clearly below the best stretch of the run.
 
-    Silent until both can be formed and the noise is known. State: (windows, noise).
+    Silent until both can be formed and the noise is known. State: (windows, noise); with ``alpha`` also (best
+    score less the first, its step, step of the first eval, most evals that the run was taken to have or 0,
+    share of the budget that was spent).
     """
 
     name: ClassVar[str] = "scan"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
+    uses: ClassVar[tuple[str, ...]] = ("progress",)
 
     def __init__(self, params: ScanParams) -> None:
         check(params, self.name)
         self.params = params
 
     def initial(self) -> State:
-        return (windows.initial(), noise.initial())
+        beside = ((0.0, 0, 0, 0, 0.0),) if self.params.alpha else ()
+        return (windows.initial(), noise.initial(), *beside)
 
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         p = self.params
+        if p.alpha:
+            return self._spend(state, point)
         seen, spread = state
         seen, fall = windows.observe(seen, point.score, p.window, p.share)
         spread = noise.observe(spread, point)
@@ -97,3 +118,48 @@ class Scan:
         if z > limit and fall > p.min_drop:
             return (seen, spread), Verdict(Verb.STOP, "FellBelowBestStretch", z, limit)
         return (seen, spread), Verdict(Verb.CONTINUE, "NearBestStretch", z, limit)
+
+    def _spend(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
+        p = self.params
+        seen, spread, (best, best_step, first_step, most, spent) = state
+        seen, wide = windows.observe(seen, point.score, p.window, p.share)
+        spread = noise.observe(spread, point)
+        number, now = seen[0], windows.single(point.score - seen[1])
+        if number == 1:
+            best, best_step, first_step = now, point.step, point.step
+        known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
+        # Of two single evals the prompts that both scored tell more than either's own error does.
+        paired = noise.of_difference(point, best_step)
+        pairs = windows.comparisons(number, p.window, p.share, False) if known is not None else 0
+        silent = number == 1 or (known is None and paired is None)
+        most = max(most, spending.expected(number, first_step, point.step, point.progress) or 0)
+        look = 0.0 if silent else spending.share(number, most or p.horizon, spent)
+        newest = (now, point.step) if now > best else (best, best_step)
+        state = (seen, spread, (*newest, first_step, most, spent + look))
+        if silent:
+            reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
+            return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
+        chance, part = p.alpha * look, SINGLES if pairs else 1.0
+        limit = spending.single_limit(chance * part, number)
+        if paired is not None:
+            compared = [_against(best - now, paired, limit, p.min_drop)]
+        else:
+            assert known is not None
+            compared = [_against((best - now) / math.sqrt(2.0), known, limit, p.min_drop)]
+        if pairs:
+            assert known is not None
+            limit = spending.windows_limit(chance * (1.0 - part), number, pairs)
+            compared.append(_against(wide, known, limit, p.min_drop))
+        stop, _, z, limit = max(compared)
+        if stop:
+            return state, Verdict(Verb.STOP, "FellBelowBestStretch", z, limit)
+        return state, Verdict(Verb.CONTINUE, "NearBestStretch", z, limit)
+
+
+def _against(
+    fall: float, known: noise.Noise, limit: float, min_drop: float
+) -> tuple[bool, float, float, float]:
+    """Return whether a fall passes its limit, by how much, its z, and the limit for noise so well known."""
+    z = fall / known.sigma
+    limit = noise.widen(limit, known.freedom) if limit < math.inf else limit
+    return z > limit and fall > min_drop, z - limit, z, limit

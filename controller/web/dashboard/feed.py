@@ -204,8 +204,8 @@ def read_job(obj: Object, pools: Mapping[str, Object]) -> Job:
     desired = convert.desired(obj, convert.parse_pool(pool) if pool is not None else None)
     problem = ""
     # Without the pool at hand the operator's own judgement (condition Accepted) is what counts.
-    if desired.problem is not None and desired.problem[0] == "InvalidSpec":
-        problem = f"spec: {desired.problem[1]}"
+    if desired.problem is not None and desired.problem.reason == "InvalidSpec":
+        problem = f"spec: {desired.problem.message}"
     try:
         record = convert.record(obj.get("status"))
     except convert.StatusError as error:

@@ -20,6 +20,8 @@ _DATA = "..data"
 class File(NamedTuple):
     content: bytes
     mode: int = 0o644
+    user: int | None = None  # None: the agent's own
+    group: int | None = None
 
 
 def write(folder: Path, files: Mapping[str, File]) -> bool:
@@ -32,7 +34,7 @@ def write(folder: Path, files: Mapping[str, File]) -> bool:
         if not parts or name.startswith("/") or ".." in parts or parts[0].startswith(".."):
             raise ValueError(f"path {name!r}: must be relative, without '..' and not begin with '..'")
     current = _current(folder)
-    if current is not None and _read(current) == dict(files):
+    if current is not None and _read(current) == {name: _plain(file) for name, file in files.items()}:
         return False
     fresh = Path(tempfile.mkdtemp(prefix=time.strftime("..%Y_%m_%d_%H_%M_%S."), dir=folder))
     fresh.chmod(0o755)
@@ -40,7 +42,9 @@ def write(folder: Path, files: Mapping[str, File]) -> bool:
         path = fresh / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(file.content)
-        path.chmod(file.mode)
+        if (file.user, file.group) != (None, None):
+            os.chown(path, *(-1 if owner is None else owner for owner in (file.user, file.group)))
+        path.chmod(file.mode)  # last: a change of owner takes bits of it away
     link = folder / "..data_tmp"
     link.unlink(missing_ok=True)
     link.symlink_to(fresh.name)
@@ -64,8 +68,16 @@ def _current(folder: Path) -> Path | None:
 
 
 def _read(folder: Path) -> dict[str, File]:
-    return {
-        str(path.relative_to(folder)): File(path.read_bytes(), path.stat().st_mode & 0o7777)
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return {str(path.relative_to(folder)): _file(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def _file(path: Path) -> File:
+    status = path.stat()
+    return _plain(File(path.read_bytes(), status.st_mode & 0o7777, status.st_uid, status.st_gid))
+
+
+def _plain(file: File) -> File:
+    """Return a file without the owners that it has anyway."""
+    user = None if file.user == os.geteuid() else file.user
+    group = None if file.group == os.getegid() else file.group
+    return file._replace(user=user, group=group)

@@ -34,3 +34,9 @@ class Node:
     labels: OwnLabels
     images: Mapping[str, Environment] = field(default_factory=dict)  # besides images.TABLE
     restart_backoff: float = 10.0  # s before the second restart; doubles to 300
+
+    @property
+    def changes_users(self) -> bool:
+        """Return whether containers run as the users that they ask for: only root may give up being root, and
+        only in a root of its own can what an image holds be opened to that user."""
+        return self.mounting == "root"

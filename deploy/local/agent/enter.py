@@ -125,8 +125,22 @@ def shadowed(mounts: list[Spec]) -> set[str]:
     return folders
 
 
-def rebuild(root: str, folder: str, folders: set[str]) -> None:
-    """Fill `root + folder` with what the machine's `folder` holds, by bind mounts."""
+def closed_on_the_way(image: list[str], mounts: list[Spec]) -> set[str]:
+    """Folders of the machine that keep other users from what an image would hold, with all around them."""
+    found: set[str] = set()
+    for path in image:
+        way = os.path.dirname(path)
+        while way != "/":
+            outside = not any(below(way, item["target"]) for item in mounts)
+            if outside and (found or not os.stat(way).st_mode & stat.S_IXOTH):
+                found.add(way)
+            way = os.path.dirname(way)
+    return found
+
+
+def rebuild(root: str, folder: str, folders: set[str], opened: set[str]) -> None:
+    """Fill `root + folder` with what the machine's `folder` holds, by bind mounts; of `folders` the entries,
+    and all users may pass through those that are `opened`."""
     for entry in os.scandir(folder):
         path, target = entry.path, root + entry.path
         if path == "/proc":
@@ -137,8 +151,9 @@ def rebuild(root: str, folder: str, folders: set[str]) -> None:
             os.mkdir(target)
             if path in folders:
                 info = entry.stat()
-                rebuild(root, path, folders)
-                os.chmod(target, stat.S_IMODE(info.st_mode))
+                rebuild(root, path, folders, opened)
+                more = stat.S_IXGRP | stat.S_IXOTH if path in opened else 0
+                os.chmod(target, stat.S_IMODE(info.st_mode) | more)
                 if os.geteuid() == 0:
                     with contextlib.suppress(OSError):  # an id that the user namespace does not know
                         os.chown(target, info.st_uid, info.st_gid)
@@ -177,17 +192,19 @@ def bind_volume(item: Spec, root: str) -> None:
         raise Refused(f"mount path {item['asked']!r}: {error}") from error
 
 
-def enter_root(root: str, mounts: list[Spec]) -> None:
+def enter_root(root: str, mounts: list[Spec], image: list[str]) -> None:
     """Make `root` (an empty folder) the root: the machine's folders, and the mounts on top.
 
+    `image`: folders that every user can reach there, however closed the machine keeps the way to them.
     Must run in mount and pid namespaces of its own. Raises Refused naming the mount path at fault.
     """
     mounts = real_targets(mounts)
-    folders = shadowed(mounts)
+    opened = closed_on_the_way(image, mounts)
+    folders = shadowed(mounts) | opened
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", MS_NOSUID, "mode=755,size=256m")
     mount(None, root, None, MS_UNBINDABLE)  # else a bind of the folder that holds it would hold it again
-    rebuild(root, "/", folders)
+    rebuild(root, "/", folders, opened)
     try:
         mount("proc", root + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     except OSError:  # a masked /proc (we are in a container ourselves) may not be mounted anew
@@ -204,9 +221,20 @@ def enter_root(root: str, mounts: list[Spec]) -> None:
 # The command
 
 
+def become(user: Spec) -> None:
+    """Give up root for this user and these groups alone; the kernel takes all capabilities from another
+    user."""
+    os.setgroups(user["groups"])
+    os.setresgid(user["gid"], user["gid"], user["gid"])
+    os.setresuid(user["uid"], user["uid"], user["uid"])
+    die_with_parent()  # the kernel forgets it when credentials change
+
+
 def execute(spec: Spec) -> None:
     """Become the command. Raises OSError when it cannot be found or run."""
     os.chdir(spec["cwd"])
+    if spec["user"] is not None:
+        become(spec["user"])
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # Python has set these
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -290,7 +318,7 @@ def guarded(spec: Spec, report: int) -> None:
             unshare(CLONE_NEWNS | CLONE_NEWUTS)
             name = spec["hostname"].encode()[:63]
             check(libc.sethostname(name, len(name)), "sethostname")
-            enter_root(spec["root"], spec["mounts"])
+            enter_root(spec["root"], spec["mounts"], spec["image"])
         main = spawn(spec)
     except (Refused, OSError) as error:
         tell(report, error=str(error))

@@ -131,18 +131,29 @@ def unsupported(pod: Object) -> str | None:
     return None
 
 
-def ignored_settings(pod: Object) -> list[str]:
-    """Return what the pod asks for that is accepted and has no effect here, for one note on the pod."""
+# Of securityContexts: as whom a container runs. (fsGroup: its processes are in the group, volumes stay.)
+HONOURED = frozenset({"runAsUser", "runAsGroup", "supplementalGroups"})
+
+
+def ignored_settings(pod: Object, changes_users: bool) -> list[str]:
+    """Return what the pod asks for that is accepted and has no effect here, for one note on the pod.
+
+    ``changes_users``: containers run as the users that they ask for.
+    """
+    honoured = HONOURED if changes_users else frozenset()
     spec = pod["spec"]
     found = [
         f"spec.{name}"
         for name in ("hostPID", "hostIPC", "shareProcessNamespace", "dnsConfig")
         if spec.get(name)
     ]
-    found += [f"spec.securityContext.{key}" for key in sorted(spec.get("securityContext") or {})]
+    found += [
+        f"spec.securityContext.{key}" for key in sorted((spec.get("securityContext") or {}).keys() - honoured)
+    ]
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         where = f"container {container['name']}"
-        found += [f"{where}: securityContext.{key}" for key in sorted(container.get("securityContext") or {})]
+        asked = (container.get("securityContext") or {}).keys() - honoured
+        found += [f"{where}: securityContext.{key}" for key in sorted(asked)]
         found += [f"{where}: {key}" for key in ("stdin", "tty") if container.get(key)]
         limits = {*((container.get("resources") or {}).get("limits") or {})} & {
             "cpu",

@@ -173,7 +173,7 @@ class PodWorker:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         self._dirty.set()
-        if ignored := ignored_settings(self.pod):
+        if ignored := ignored_settings(self.pod, self.node.changes_users):
             self.event(
                 "SettingsIgnored", f"accepted without effect on this development node: {', '.join(ignored)}"
             )

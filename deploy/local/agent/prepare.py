@@ -17,6 +17,7 @@ from deploy.local.agent.images import FOLDERS, environment_for
 from deploy.local.agent.mounts import Rewriter, container_mounts, missing_folder, uncovered
 from deploy.local.agent.process import Command
 from deploy.local.agent.sources import KINDS
+from deploy.local.agent.users import user_of
 from deploy.local.agent.volumes import PodVolumes
 
 _FORBIDDEN_TRIES = 10  # the authorizer learns a moment later than we that the pod is ours
@@ -28,7 +29,10 @@ async def prepare(
     """Everything resolved. Raises UnmappedImage, ConfigError or VolumeError."""
     image = environment_for(container["image"], node.images)
     hostname = pod["spec"].get("hostname") or pod["metadata"]["name"][:63].rstrip("-.")
+    user = user_of(pod, container) if node.changes_users else None
     base = {**image.env, "HOSTNAME": hostname, **_kubernetes(node), **_gpus(node, pod, container)}
+    if user is not None and user.uid:
+        base["HOME"] = "/"  # as a runtime has it for a user without a name
 
     async def read(resource: str, name: str) -> Object | None:
         return await _read(node, resource, pod["metadata"]["namespace"], name)
@@ -47,7 +51,8 @@ async def prepare(
         )
     else:
         mounts += missing_folder(cwd, mounts)
-    return Command(argv, variables, cwd, hostname, mounts, node.mounting)
+    reached = FOLDERS if user is not None else ()
+    return Command(argv, variables, cwd, hostname, mounts, node.mounting, user, reached)
 
 
 def _kubernetes(node: Node) -> Mapping[str, str]:

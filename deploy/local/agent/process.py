@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from deploy.local import processes
 from deploy.local.agent import enter
+from deploy.local.agent.users import User
 
 LAUNCHER = [sys.executable, "-I", "-S", "-E", str(Path(enter.__file__).resolve())]
 _PIPE_PATIENCE = 2.0  # s, for output to end after the launcher did
@@ -40,6 +42,8 @@ class Command:
     hostname: str
     mounts: Sequence[Mount]
     mounting: str
+    user: User | None = None  # None: the agent's own
+    image: Sequence[str] = ()  # folders that the user must be able to reach, as in an image
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,7 @@ class ContainerProcess:
             "cwd": self.command.cwd,
             "mounting": self.command.mounting,
             "terminal": terminal,
+            "user": _user(self.command),
         }
         read, write = os.pipe()
         try:
@@ -266,11 +271,17 @@ def _spec(command: Command, folder: Path) -> dict[str, object]:
         "cwd": command.cwd,
         "argv": list(command.argv),
         "env": dict(command.env),
+        "user": _user(command),
+        "image": list(command.image),
         "mounts": [
             {"source": mount.source, "target": mount.target, "read_only": mount.read_only}
             for mount in command.mounts
         ],
     }
+
+
+def _user(command: Command) -> dict[str, object] | None:
+    return None if command.user is None else dataclasses.asdict(command.user)
 
 
 def _write_private(path: Path, text: str) -> None:

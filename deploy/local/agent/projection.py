@@ -17,6 +17,7 @@ from deploy.local.agent import atomic
 from deploy.local.agent.context import Node
 from deploy.local.agent.env import ConfigError, field_value, resource_value
 from deploy.local.agent.sources import Token
+from deploy.local.agent.users import token_user, volume_group
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ class Projection:
         self._folder = folder
         self._sources = sources
         self._mode = 0o644 if default_mode is None else default_mode
+        self._user = token_user(pod) if node.changes_users else None
+        self._group = volume_group(pod) if node.changes_users else None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._undo: list[Callable[[], None]] = []
@@ -106,7 +109,18 @@ class Projection:
                     self._changed.set()
 
     def _write(self, files: dict[str, atomic.File]) -> None:
-        atomic.write(self._folder, files)
+        atomic.write(self._folder, {name: self._for_group(file) for name, file in files.items()})
+
+    def _for_group(self, file: atomic.File) -> atomic.File:
+        """Return a file as kubelet gives it to the pod's fsGroup, who may read it whatever its mode says."""
+        if self._group is None:
+            return file
+        return file._replace(mode=file.mode | 0o440, group=self._group)
+
+    def _token(self, text: str) -> atomic.File:
+        """Return a token's file: its user's alone where the pod has one user or a group, else for all."""
+        secret = not self._node.changes_users or (self._user, self._group) != (None, None)
+        return atomic.File(text.encode(), 0o600 if secret else self._mode, self._user)
 
     async def _render(self) -> dict[str, atomic.File]:
         files: dict[str, atomic.File] = {}
@@ -117,8 +131,7 @@ class Projection:
             if (fields := source.get("downwardAPI")) is not None:
                 files.update(self._fields(fields))
             if token := source.get("serviceAccountToken"):
-                text = await self._tokens[token["path"]].current()
-                files[token["path"]] = atomic.File(text.encode(), 0o600)
+                files[token["path"]] = self._token(await self._tokens[token["path"]].current())
         return files
 
     async def _keys(self, resource: str, reference: Object) -> dict[str, atomic.File]:

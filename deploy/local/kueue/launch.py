@@ -28,7 +28,7 @@ def main() -> None:
             enter.enter_user_namespace()
         enter.unshare(enter.CLONE_NEWNS)
         mount = {"source": certificates, "target": PLACE, "read_only": True}
-        enter.enter_root(root, [mount])
+        enter.enter_root(root, [mount], [])
     except (OSError, enter.Refused) as error:
         sys.exit(f"Kueue's view of this machine, with {certificates} in {PLACE}: {error}")
     enter.die_with_parent()  # once more: the kernel forgets it when credentials change

@@ -25,6 +25,12 @@ rlhf_eval_proxy_reward{metric="gold",step="1300",attempt="2-9f2c41d0"} 3.25
 rlhf_paired_prompts{metric="gold",step="1300",attempt="2-9f2c41d0",reference="1200"} 512
 rlhf_paired_mean{metric="gold",step="1300",attempt="2-9f2c41d0",reference="1200"} -0.03
 rlhf_paired_variance{metric="gold",step="1300",attempt="2-9f2c41d0",reference="1200"} 0.25
+rlhf_eval_prompts{metric="gold",step="1300",attempt="2-9f2c41d0",prompt_set="0f1e2d3c4b5a6978"} 512
+rlhf_prompt_pair_prompts{metric="gold",step="1300",attempt="2-9f2c41d0",reference="1200",\
+prompt_set="0f1e2d3c4b5a6978"} 512
+rlhf_prompt_pair_mean{metric="gold",step="1300",attempt="2-9f2c41d0",reference="1200"} -0.03
+rlhf_prompt_pair_variance{metric="gold",step="1300",attempt="2-9f2c41d0",reference="1200"} 0.25
+rlhf_prompt_pairs_dropped{metric="gold",step="1300",attempt="2-9f2c41d0",reason="NoResults"} 1
 rlhf_evals_total{metric="gold",attempt="2-9f2c41d0"} 13
 rlhf_proxy_reward{attempt="2-9f2c41d0"} 3.5
 rlhf_kl{attempt="2-9f2c41d0"} +Inf

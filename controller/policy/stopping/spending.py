@@ -1,0 +1,95 @@
+"""A budget of false stops, spent look by look over the evals that a run will have.
+
+How many that are: the evals so far, and what is left of the run by its progress over the evals' usual
+distance (steps), at least `FEWEST` and at most `MOST`. Where no total is known, the rule's own horizon. Nine
+tenths of the budget are spent evenly on these: each look gets what is left of it, over the looks left. A
+tenth is kept for what comes beyond, of which the j-th look after takes 1 / (j + 2) of what is left, so that
+it is never used up. A total that is wrong makes a run harder or easier to stop, and never spends more than
+there is. Of totals that change the one counts that makes for most evals: what a look may spend must not rise
+suddenly, for then what longer windows passed before does not tell how seldom they pass now.
+
+What a look may spend is the share of it that a comparison of the newest evals with the best before may pass
+by chance, on a run whose true score never falls:
+
+- single evals: (t - 1) pairs, each passed with 1 - Phi(c) at most (union bound);
+- longer windows: their pairs (`windows.comparisons`) the same way, or what was measured on flat Gaussian runs
+  (windows of 3 and more, a quarter of the run), whichever is less: successive looks see nearly the same, and
+  the chance that the t-th is the first above c is at most `RATE` c^4 exp(-c^2 / 2) / (t + `LATER`).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+
+FEWEST, MOST = 5, 200  # evals that a run is taken to have
+WITHIN = 0.9  # of the budget, for the evals that it will have
+RATE, LATER = 0.25, 40.0
+LEAST_Z = 2.0  # below it the rate does not fall as z rises
+HIGHEST_Z = 12.0
+
+_NORMAL = NormalDist()
+
+
+def expected(seen: int, first_step: int, step: int, progress: float | None) -> int | None:
+    """Return how many evals the run will have; None: its length, or their distance, is not known.
+
+    Args:
+        seen: evals so far.
+        first_step: of the first of them.
+        step: of the newest.
+        progress: share of the run that is done at ``step``.
+    """
+    if progress is None or not 0.0 < progress <= 1.0 or seen < 2 or step <= first_step:
+        return None
+    left = step / progress - step
+    return max(FEWEST, min(MOST, seen + math.floor(left * (seen - 1) / (step - first_step) + 1e-6)))
+
+
+def share(seen: int, evals: int, spent: float) -> float:
+    """Return which share of the budget the ``seen``-th look may spend, of a run of ``evals``.
+
+    ``spent``: share of the budget that the looks before it did. Nothing can be compared at the first.
+    """
+    if seen < 2:
+        return 0.0
+    if seen <= evals:
+        return max(0.0, WITHIN - spent) / (evals - seen + 1)
+    return (1.0 - spent) / (seen - evals + 2)
+
+
+def single_chance(z: float, seen: int) -> float:
+    """Return how probable it is at most that the newest of ``seen`` flat evals lies z below any before."""
+    return (seen - 1) * _NORMAL.cdf(-z)
+
+
+def single_limit(chance: float, seen: int) -> float:
+    """Return the z that `single_chance` gives ``chance`` at; infinite for 0."""
+    return _quantile(chance, seen - 1)
+
+
+@lru_cache(maxsize=4096)
+def windows_limit(chance: float, seen: int, pairs: int) -> float:
+    """Return the z that longer windows pass on a flat run first at this look with at most ``chance``.
+
+    ``pairs``: how many of them there are; infinite for none.
+    """
+    if not pairs or chance <= 0.0:
+        return math.inf
+    low, high = LEAST_Z, HIGHEST_Z
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if rate(middle, seen) > chance else (low, middle)
+    return min(high, _quantile(chance, pairs))
+
+
+def rate(z: float, seen: int) -> float:
+    """Return the measured bound on longer windows' first passing of z >= `LEAST_Z` at this look."""
+    return RATE * z**4 * math.exp(-z * z / 2.0) / (seen + LATER)
+
+
+def _quantile(chance: float, pairs: int) -> float:
+    if chance <= 0.0:
+        return math.inf
+    return -_NORMAL.inv_cdf(min(0.5, chance / pairs))

@@ -1,0 +1,118 @@
+"""Runs of the twin as series that rules are shown, and how rules do on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from controller.policy.types import PromptPair
+from sim.foresight import RuleSpec
+from sim.rules import evaluate, twin
+from sim.rules.evaluate import upper_bound
+from sim.rules.history import Series
+
+LABELS = {twin.DECLINING: "declining", twin.RISING: "healthy", twin.FLAT: "plateau"}
+
+
+@dataclass(frozen=True, slots=True)
+class TwinRow:
+    """What a rule does on the twin; shares of the runs of each kind, bounds one-sided, 95 %.
+
+    Attributes:
+        known: what the rule is told besides scores: how many prompts, pairs too, or nothing.
+        caught: of declining runs, stopped after their peak.
+        saved: of the evals after the peak, the mean share that is saved, 0 for a run not caught.
+        flat, rising: share that is stopped; NaN: no such runs.
+    """
+
+    rule: str
+    known: str
+    runs: int  # of each kind
+    caught: float
+    saved: float
+    flat: float
+    flat_bound: float
+    rising: float
+    rising_bound: float
+    shapes: dict[str, float]  # saved, by shape of the decline
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; what is not defined is null."""
+        return {k: None if v != v else v for k, v in asdict(self).items()}
+
+
+def series(runs: Iterable[twin.Run]) -> list[Series]:
+    """Return the runs as series with all that is known of them; family: the shape, or the kind."""
+    found = []
+    for number, run in enumerate(runs):
+        steps = tuple(float(i + 1) for i in range(len(run.scores)))
+        name = f"{run.shape or run.kind}/{number}"
+        found.append(
+            Series(
+                name,
+                name,
+                run.shape or run.kind,
+                LABELS[run.kind],
+                steps,
+                tuple(run.scores.tolist()),
+                (None,) * len(steps),
+                steps[run.peak] if run.peak >= 0 else None,
+                prompts=(run.prompts,) * len(steps),
+                range=(0.0, 1.0),
+                total=steps[-1],
+                prompt_pairs=tuple(
+                    p and PromptPair(p.earlier + 1, run.prompts, p.mean, p.variance) for p in run.best
+                ),
+            )
+        )
+    return found
+
+
+def rows(named: dict[str, RuleSpec], runs: Sequence[twin.Run]) -> Iterator[TwinRow]:
+    """Yield what who knows the curve reaches, then every rule: with pairs, prompts only, scores only."""
+    falling = [run for run in runs if run.kind == twin.DECLINING]
+    yield _row("(who knows the curve)", "all", falling, [twin.ceiling(run) for run in falling])
+    for known, judged in told(runs):
+        for name, spec in named.items():
+            yield _row(name, known, runs, evaluate.first_stops(spec, judged).tolist())
+
+
+def told(runs: Iterable[twin.Run]) -> Iterator[tuple[str, list[evaluate.Judged]]]:
+    """Yield the runs as a rule sees them that is told pairs and prompts, prompts only, scores only."""
+    known = series(runs)
+    unpaired = [replace(one, prompt_pairs=()) for one in known]
+    bare = [replace(one, prompts=(), range=None) for one in unpaired]
+    for name, shown in (("pairs", known), ("prompts", unpaired), ("scores only", bare)):
+        yield name, evaluate.judge(shown)
+
+
+def _row(name: str, known: str, runs: Sequence[twin.Run], stops: Sequence[int]) -> TwinRow:
+    caught: list[bool] = []
+    saved: dict[str, list[float]] = {}
+    stopped: dict[str, list[bool]] = {twin.FLAT: [], twin.RISING: []}
+    for run, stop in zip(runs, stops, strict=True):
+        if run.kind == twin.DECLINING:
+            caught.append(stop > run.peak)
+            saved.setdefault(run.shape, []).append(twin.saved(run, stop))
+        else:
+            stopped[run.kind].append(stop >= 0)
+    return TwinRow(
+        name,
+        known,
+        len(caught),
+        float(np.mean(caught)),
+        float(np.mean([s for one in saved.values() for s in one])),
+        *_share(stopped[twin.FLAT]),
+        *_share(stopped[twin.RISING]),
+        {shape: float(np.mean(saved[shape])) for shape in sorted(saved)},
+    )
+
+
+def _share(stopped: Sequence[bool]) -> tuple[float, float]:
+    if not stopped:
+        return math.nan, math.nan
+    return sum(stopped) / len(stopped), upper_bound(sum(stopped), len(stopped))

@@ -1,0 +1,108 @@
+"""`controller.policy.stopping.spending` over whole matrices: the budget that `scan` with ``alpha`` spends."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr  # type: ignore[import-untyped, unused-ignore]
+
+from controller.policy.stopping import noise, scan, spending, windows
+
+Matrix = npt.NDArray[np.float64]
+
+
+class PromptPairs(NamedTuple):
+    """Differences to one earlier eval on the same prompts (NaN: none), each (runs, evals).
+
+    Attributes:
+        against: step of the earlier one.
+    """
+
+    against: Matrix
+    prompts: Matrix
+    variance: Matrix
+    ranges: Matrix  # highest less lowest score of a prompt, NaN: not known
+
+
+class Singles(NamedTuple):
+    """Each eval against the best before it: its fall, the noise of that, and degrees of freedom."""
+
+    fall: Matrix
+    sigma: Matrix
+    freedom: Matrix
+
+
+def against_best(
+    scores: Matrix, steps: Matrix, sigma: Matrix, freedom: Matrix, pairs: PromptPairs | None
+) -> Singles:
+    """Return what single evals are judged by: of the prompts that both scored, else the noise of any eval."""
+    best, at = _best_before(scores)
+    fall, root = best, np.sqrt(2.0)
+    if pairs is None:
+        return Singles(fall / root, sigma, freedom)
+    n = np.where((pairs.prompts >= 2) & (pairs.prompts <= noise.MOST_PROMPTS), pairs.prompts, np.nan)
+    variance = np.where(pairs.variance >= 0.0, pairs.variance, np.nan)
+    wide = pairs.ranges > 0.0
+    variance = np.where(wide, (n * variance + np.square(pairs.ranges)) / (n + 1.0), variance)
+    own = np.take_along_axis(steps, at, axis=1) == pairs.against
+    own &= np.isfinite(variance) & (variance > 0.0)
+    return Singles(
+        np.where(own, fall, fall / root),
+        np.where(own, np.sqrt(np.where(own, variance, 1.0) / n), sigma),
+        np.where(own, n - 1.0, freedom),
+    )
+
+
+def _best_before(scores: Matrix) -> tuple[Matrix, npt.NDArray[np.int64]]:
+    """Return each eval's fall below the best before it (-inf at the first), and that one's column."""
+    largest = float(np.finfo(np.float32).max)
+    x = np.clip(scores - scores[:, :1], -largest, largest).astype(np.float32).astype(np.float64)
+    highest = np.maximum.accumulate(x, axis=1)
+    new = np.column_stack([np.ones(len(x), dtype=bool), x[:, 1:] > highest[:, :-1]])
+    at = np.maximum.accumulate(np.where(new, np.arange(x.shape[1]), 0), axis=1)
+    before = np.column_stack([np.zeros(len(x), dtype=np.int64), at[:, :-1]])
+    fall = np.column_stack([np.full(len(x), -np.inf), highest[:, :-1] - x[:, 1:]])
+    return fall, before
+
+
+def looks(known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon: int) -> Matrix:
+    """Return the share of the budget that each look may spend; 0 where the noise is not ``known``."""
+    runs, count = known.shape
+    spent, most, found = np.zeros(runs), np.zeros(runs), np.zeros((runs, count))
+    for t in range(1, count):
+        gone = steps[:, t] - steps[:, 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left = steps[:, t] / progress[:, t] - steps[:, t]
+            evals = t + 1 + np.floor(left * t / gone + 1e-6)
+        told = (progress[:, t] > 0.0) & (progress[:, t] <= 1.0) & (gone > 0.0)
+        most = np.where(told, np.maximum(most, np.clip(evals, spending.FEWEST, spending.MOST)), most)
+        evals = np.where(most > 0.0, most, horizon)
+        within = np.maximum(0.0, spending.WITHIN - spent) / np.maximum(1.0, evals - t)
+        beyond = (1.0 - spent) / np.maximum(1.0, t + 3 - evals)
+        found[:, t] = np.where(known[:, t], np.where(t + 1 <= evals, within, beyond), 0.0)
+        spent = spent + found[:, t]
+    return found
+
+
+def levels(
+    single: Matrix, wide: Matrix, look: Matrix, shared: npt.NDArray[np.bool_], window: int, share: float
+) -> Matrix:
+    """Return minus the log of the smallest alpha that would have stopped here, of z of singles and of windows
+    (NaN, -inf: none); ``shared``: windows have their part of the look."""
+    count = single.shape[1]
+    level = np.full(single.shape, -np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for t in range(1, count):
+            pairs = windows.comparisons(t + 1, window, share, False)
+            part = np.where(shared[:, t] & (pairs > 0), scan.SINGLES, 1.0)
+            spent = np.log(look[:, t] * part) - log_ndtr(-single[:, t]) - np.log(t)
+            if pairs:
+                z = wide[:, t]
+                chance = log_ndtr(-z) + np.log(pairs)
+                rate = np.log(spending.RATE) + 4.0 * np.log(np.maximum(z, 1.0)) - z * z / 2.0
+                rate = np.where(z >= spending.LEAST_Z, rate - np.log(t + 1 + spending.LATER), np.inf)
+                spent = np.fmax(spent, np.log(look[:, t] * (1.0 - part)) - np.fmin(chance, rate))
+            level[:, t] = np.where(np.isnan(spent), -np.inf, spent)
+    return level

@@ -1,0 +1,176 @@
+"""The noise of an eval as it is known from its prompts, and the budget of false stops that `scan` spends."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.policy.stopping import make_rule, noise, spending
+from controller.policy.types import EvalInContext, EvalPoint, PolicySpec, PromptPair, Verb
+
+
+def an_eval(step: int, score: float, *, total: int | None = None, **fields: Any) -> EvalPoint:
+    progress = None if total is None else min(1.0, step / total)
+    known = fields.pop("range", (0.0, 1.0))
+    return EvalInContext.of(EvalPoint(step, score, **fields), progress=progress, range=known)
+
+
+def binomial(score: float, n: int) -> float:
+    mean = (n * score + 1) / (n + 2)
+    return math.sqrt(mean * (1 - mean) / n)
+
+
+@pytest.mark.parametrize(
+    ("score", "fields", "expected"),
+    [
+        (0.5, {"prompts": 100}, binomial(0.5, 100)),
+        (0.0, {"prompts": 100}, binomial(0.0, 100)),
+        (7.0, {"prompts": 100, "range": (-1.0, 9.0)}, 10 * binomial(0.8, 100)),
+        (-0.5, {"prompts": 100, "range": (-1.0, 0.0)}, binomial(0.5, 100)),  # minimised
+        (0.5, {"prompts": 100, "stderr": 0.02}, 0.02),
+        (0.0, {"prompts": 100, "stderr": 0.0}, binomial(0.0, 100)),
+        (0.0, {"stderr": 0.0}, 0.0),
+        # Not to be believed: a tenth of what the prompts allow, or numbers that cannot be.
+        (0.5, {"prompts": 100, "stderr": 0.001}, binomial(0.5, 100)),
+        (1.5, {"prompts": 100}, None),
+        (-0.1, {"prompts": 100}, None),
+        (0.5, {"prompts": 0}, None),
+        (0.5, {"prompts": -3}, None),
+        (0.5, {"prompts": 10**9}, None),
+        (0.5, {"prompts": 100, "range": (1.0, 0.0)}, None),
+        (0.5, {"prompts": 100, "range": None}, None),
+        (0.5, {}, None),
+    ],
+)
+def test_the_first_that_is_there_counts(score: float, fields: dict[str, Any], expected: float | None) -> None:
+    found = noise.error(an_eval(1, score, **fields))
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def run(rule: PolicySpec, scores: list[float], **fields: Any) -> tuple[int, str]:
+    """Eval (from 1) of the first STOP, 0 for none, and the last verdict's reason."""
+    made = make_rule(rule)
+    state, reason = made.initial(), ""
+    for step, score in enumerate(scores, 1):
+        state, verdict = made.observe(state, an_eval(step, score, **fields))
+        state = tuple(json.loads(json.dumps(state)))
+        reason = verdict.reason
+        if verdict.verb is Verb.STOP:
+            return step, reason
+    return 0, reason
+
+
+COLLAPSE = [0.2, 0.35, 0.45, 0.5, 0.52, 0.0, 0.0, 0.0, 0.0, 0.0]
+SPENDING = PolicySpec("scan", {"alpha": 0.045})
+
+
+def test_a_collapse_in_a_run_of_ten_is_seen_at_its_first_eval() -> None:
+    assert run(SPENDING, COLLAPSE, prompts=200, total=10) == (6, "FellBelowBestStretch")
+    assert run(SPENDING, COLLAPSE, stderr=0.0, prompts=200, total=10) == (6, "FellBelowBestStretch")
+    assert run(SPENDING, COLLAPSE)[0] != 6  # nobody says how noisy an eval is
+
+
+def test_a_reported_0_at_the_collapse_does_not_hide_it() -> None:
+    made = make_rule(SPENDING)
+    state = made.initial()
+    for step, score in enumerate(COLLAPSE[:6], 1):
+        error = 0.0 if score == 0.0 else 0.03
+        state, verdict = made.observe(state, EvalPoint(step, score, stderr=error))
+    assert verdict.verb is Verb.STOP
+
+
+def test_what_cannot_be_right_stops_nobody() -> None:
+    fields: list[dict[str, Any]] = [{"prompts": n} for n in (0, -5, 10**9)] + [{"range": (0.0, 0.3)}]
+    for more in fields:
+        given_fields = {"prompts": 200, **more}
+        assert run(SPENDING, COLLAPSE, **given_fields) == run(SPENDING, COLLAPSE)
+
+
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=400))
+def test_no_totals_that_a_trainer_can_state_spend_more_than_there_is(totals: list[int]) -> None:
+    spent = 0.0
+    for seen, total in enumerate(totals, 1):
+        look = spending.share(seen, total, spent)
+        assert look >= 0.0
+        spent += look
+    assert spent <= 1.0 + 1e-9
+
+
+def test_a_known_total_leaves_a_tenth() -> None:
+    spent = 0.0
+    for seen in range(1, 11):
+        spent += spending.share(seen, 10, spent)
+    assert spent == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    ("seen", "first", "step", "progress", "expected"),
+    [
+        (2, 10, 20, 0.2, 10),
+        (5, 0, 40, 0.4, 11),  # an eval before training
+        (2, 10, 20, 1.0, 5),
+        (2, 10, 20, 0.001, 200),
+        (1, 10, 10, 0.1, None),
+        (2, 10, 20, None, None),
+    ],
+)
+def test_the_evals_that_a_run_will_have(
+    seen: int, first: int, step: int, progress: float | None, expected: int | None
+) -> None:
+    assert spending.expected(seen, first, step, progress) == expected
+
+
+@pytest.mark.parametrize("seen", [8, 30, 200])
+@pytest.mark.parametrize("chance", [1e-6, 1e-4, 1e-3])
+def test_limits_are_where_their_chances_are(chance: float, seen: int) -> None:
+    single = spending.single_limit(chance, seen)
+    assert spending.single_chance(single, seen) == pytest.approx(chance)
+    wide = spending.windows_limit(chance, seen, 1000)
+    assert spending.rate(wide, seen) == pytest.approx(chance)
+
+
+def test_the_state_stays_small() -> None:
+    made = make_rule(SPENDING)
+    state, sizes = made.initial(), []
+    for step in range(1, 400):
+        state, _ = made.observe(state, an_eval(step, 0.5 + 1e-3 * (step % 7) / 3, prompts=1319, total=400))
+        sizes.append(len(json.dumps(state)))
+    assert max(sizes) <= 600
+
+
+def paired(score: float, against: int, *, variance: float, prompts: int = 200) -> EvalPoint:
+    pair = PromptPair(against, prompts, 0.0, variance)
+    return EvalInContext.of(EvalPoint(9, score, prompt_pairs=(pair,)), range=(0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("point", "sigma"),
+    [
+        (paired(0.4, 3, variance=0.1), math.sqrt((200 * 0.1 + 1) / 201 / 200)),
+        (paired(0.4, 3, variance=0.0), math.sqrt(1 / 201 / 200)),  # all prompts changed alike
+        (paired(0.4, 2, variance=0.1), None),  # with another step
+        (paired(0.4, 3, variance=-1.0), None),
+        (paired(0.4, 3, variance=math.nan), None),
+        (paired(0.4, 3, variance=math.inf), None),
+        (paired(0.4, 3, variance=0.1, prompts=1), None),
+        (paired(0.4, 3, variance=0.1, prompts=10**9), None),
+        (EvalPoint(9, 0.4, prompt_pairs=(PromptPair(3, 200, 0.0, 0.0),)), None),
+    ],
+)
+def test_the_noise_of_a_difference_is_that_of_its_prompts(point: EvalPoint, sigma: float | None) -> None:
+    found = noise.of_difference(point, 3)
+    assert (found and found.sigma) == (sigma and pytest.approx(sigma))
+
+
+def test_pairs_alone_are_enough_for_single_evals() -> None:
+    made = make_rule(SPENDING)
+    state = made.initial()
+    for step, score in enumerate([0.2, 0.5, 0.3], 1):
+        pairs = (PromptPair(2, 200, -0.2, 0.2),) if step == 3 else ()
+        state, verdict = made.observe(state, EvalPoint(step, score, prompt_pairs=pairs))
+        assert (verdict.verb is Verb.STOP) == (step == 3)
