@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ def test_twelve_real_runs_with_faults_lose_no_best_and_none_is_stopped_wrongly(
     tools: dict[str, Found], repository: Path, tmp_path: Path
 ) -> None:
     plans = [draw(SEED + i, kinds=SHARED[i] if i < len(SHARED) else OWN, evals=(14, 18)) for i in range(RUNS)]
+    # A run that is over before its best was read is owed nothing: on a busy machine most of them would be.
+    plans = [replace(plan, waits=True) for plan in plans]
     kinds = [fault.kind for plan in plans for fault in plan.faults]
     assert {"operator-kill", "lag", "lost", "trainer-kill", "access-kill", "disk-full"} <= {*kinds}
     said: list[str] = []

@@ -95,20 +95,21 @@ def owed(
         if save.gone is not None:
             ends.append(save.gone)
         ends += [b.at for b in branch[i + 1 :] if b.score > e.score][:1]
-        noted = next(
-            (
-                at + NOTED
-                for at in truth.lives[e.life].scrapes
-                if at >= e.at and not any(begin < at + NOTED and end > at for begin, end in acute)
-            ),
-            None,
-        )
-        if noted is None:
+        since = noted(truth, e, acute)
+        if since is None:
             continue
-        spans = spans_without(troubles, noted, min(ends))
+        spans = spans_without(troubles, since, min(ends))
         if any(end - begin >= after for begin, end in spans):
             found.append((e, save))
     return found
+
+
+def noted(truth: Truth, e: Eval, acute: Sequence[Span]) -> float | None:
+    """Since when an eval is surely in the status: read, and written while nothing was `acute`; or None."""
+    for at in truth.lives[e.life].scrapes:
+        if at >= e.at and not any(begin < at + NOTED and end > at for begin, end in acute):
+            return at + NOTED
+    return None
 
 
 def _save_of(truth: Truth, e: Eval) -> Save | None:

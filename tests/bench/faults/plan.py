@@ -55,7 +55,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run. ``back``: by life, how many checkpoints it goes back further than it must."""
+    """One run. ``back``: by life, how many checkpoints it goes back further than it must; ``waits``: whether
+    its trainers end only when their last eval is in the status."""
 
     seed: int
     kind: str  # over-optimising | healthy
@@ -67,6 +68,7 @@ class Plan:
     back: tuple[int, ...]
     act: str  # of its user: "" | Stopped | Off | Off-Enforce
     act_at: float
+    waits: bool = False
     faults: tuple[Fault, ...] = field(default=())
 
     def described(self) -> dict[str, Any]:

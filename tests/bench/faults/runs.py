@@ -69,17 +69,21 @@ class Runner:
         truth = self._stage.truth / name
         truth.mkdir()
         (truth / "back.json").write_text(json.dumps(plan.back))
+        if plan.waits:
+            (truth / "noted").touch()
         (slot.checkpoints / name).mkdir(mode=0o777)
         body = stage.job(name, slot, truth, self._stage.truth / "gpus", plan)
         began = time.time()
         self.under_way.add(name)
         faults: asyncio.Task[Any] | None = None
+        noting: asyncio.Task[Any] | None = None
         try:
             await self._api.create(RLHFJOBS, body)
             if not await _until(lambda: (truth / "life.jsonl").is_file(), START):
                 outcome.trouble = f"no trainer began within {START:.0f} s"
             else:
                 faults = asyncio.create_task(self._faults(plan, name, slot, outcome))
+                noting = asyncio.create_task(self._note(truth)) if plan.waits else None
                 await self._to_its_end(plan, name, slot, outcome, faults)
             self._judge(outcome, slot, truth, began)
             if outcome.failed:
@@ -88,9 +92,10 @@ class Runner:
             where = traceback.extract_tb(error.__traceback__)[-1]
             outcome.trouble = f"the bench failed: {error!r} at {where.filename}:{where.lineno}"
         finally:
-            if faults is not None:
-                faults.cancel()
-                await asyncio.gather(faults, return_exceptions=True)
+            tasks = [task for task in (faults, noting) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             with contextlib.suppress(ApiError):
                 await self._clear(name, slot, outcome)
             self.under_way.discard(name)
@@ -116,6 +121,24 @@ class Runner:
                 )
             if plan.act:
                 group.create_task(one(plan.act_at, lambda: self._act(plan, name, slot)))
+
+    async def _note(self, folder: Path) -> None:
+        """Tell the trainer, again and again, which of its evals the operator surely has in the status.
+
+        One that waits for its last one is owed its best however slow the machine is; one that only lingers
+        for some seconds may be over before an operator that was killed is there again.
+        """
+        file = folder / "noted"
+        while True:
+            truth = Truth.read(folder)
+            evals = truth.lives[-1].evals if truth.lives else []
+            if evals:
+                since = oracle.noted(truth, evals[-1], self._mischief.acute())
+                if since is not None and since <= time.time():
+                    new = file.with_suffix(".new")
+                    new.write_text(f"{evals[-1].life} {evals[-1].step}")
+                    new.rename(file)  # whoever reads it meanwhile finds the old text or the new one
+            await asyncio.sleep(0.5)
 
     async def _act(self, plan: Plan, name: str, slot: Slot) -> None:
         async def change(**spec: Any) -> None:

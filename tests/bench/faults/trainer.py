@@ -6,8 +6,8 @@ is a folder of this run, ``$TRUTH_GPUS`` one that all runs share. One JSON objec
 that a checkpoint's is written right after its save returned.
 
 Each life of a run draws other random numbers, so that two branches of one run have other scores at the same
-step; and a life goes back by as many checkpoints as ``$TRUTH/back.json`` (a list, by the number of the
-life) says.
+step. ``$TRUTH/back.json`` (a list, by the number of the life) says by how many checkpoints a life goes back.
+Where there is ``$TRUTH/noted``, a life ends only when that file names its last step: see `Runner`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ from examples.trainer.settings import RESUME_AUTO, parse
 from examples.trainer.task import Floats, Ints
 from examples.trainer.termination import Termination
 from examples.trainer.training import Training
+
+# s that a trainer waits at most for its last eval to be noted: an operator that was killed is there again by
+# then, on a machine that has other things to do, too.
+PATIENCE = 60.0
 
 
 class Book:
@@ -116,10 +120,21 @@ def of_life(life: int) -> type[Training]:
 
 
 class Process(process.TrainerProcess):
-    """Goes back further than it must, where it is told to."""
+    """Goes back further than it must, and ends only when it may, where it is told to."""
 
     back: int
+    noted: Path
     book: Book
+
+    def run(self) -> int:
+        code = super().run()
+        if code == process.EXIT_DONE and self.leads and self.noted.exists():
+            last = f"{self.book.life} {self.training.step}"
+            until = time.monotonic() + PATIENCE
+            while self.noted.read_text() != last and time.monotonic() < until:
+                if self.termination.wait(0.1):
+                    break
+        return code
 
     def _resume(self) -> None:
         found = self.folder.all() if self.folder is not None else []
@@ -183,7 +198,8 @@ def main() -> int:
     process.CheckpointFolder = Folder  # type: ignore[misc]
     back = json.loads((truth / "back.json").read_text()) if (truth / "back.json").exists() else []
     work = Process(settings, client, termination)
-    work.book, work.back = book, back[life] if life < len(back) else 0
+    work.book, work.noted = book, truth / "noted"
+    work.back = back[life] if life < len(back) else 0
     code = 1
     try:
         code = work.run()
