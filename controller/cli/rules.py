@@ -252,6 +252,8 @@ def flat(
             raise ValueError(f"--total: {total!r}, expected one of {', '.join(flats.Total)}")
         if wrong := [n for n in evals or () if not 2 <= n <= MOST_EVALS]:
             raise ValueError(f"--evals: {wrong[0]}, expected 2 to {MOST_EVALS}")
+        if prompts and reported_times != 1.0:
+            raise ValueError("--reported-times: with --prompts no standard error is reported, leave one out")
         if prompts > MOST_PROMPTS:
             raise ValueError(f"--prompts: {prompts}, expected 0 to {MOST_PROMPTS}")
         named = {text: specs.rule(text) for text in rule or DEFAULTS}

@@ -128,6 +128,16 @@ class EvalScale(NamedTuple):
         """Return the same for scores of the other sign."""
         return self._replace(range=None if self.range is None else (-self.range[1], -self.range[0]))
 
+    def counted(self, point: EvalPoint) -> EvalPoint:
+        """Return an eval with the declared number of prompts, where its page names none."""
+        if point.prompts is not None or self.prompts is None:
+            return point
+        return point._replace(prompts=self.prompts)
+
+    def known_of(self, point: EvalPoint) -> EvalInContext:
+        """Return an eval with what is declared of it: what bounds its noise."""
+        return EvalInContext.of(self.counted(point), range=self.range)
+
 
 NOTHING_DECLARED = EvalScale()
 

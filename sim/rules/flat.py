@@ -101,13 +101,15 @@ def rates(
     kinds = ("reported", "uneven", "estimated") if prompts is None else ("prompts",)
     for kind in kinds:
         hits = dict.fromkeys(lengths, 0)
+        known = None if prompts is None else errors(prompts)
         random = np.random.default_rng(seed)
         for start in range(0, runs, BATCH):
             shape = (min(BATCH, runs - start), max(lengths))
-            if prompts is None:
+            if prompts is None or known is None:
                 scores, stderrs = _gaussian(kind, shape, reported_times, random)
             else:
-                scores, stderrs = _answered(prompts, score, shape, random)
+                right = random.binomial(prompts, score, shape)
+                scores, stderrs = right / prompts, known[right]
             for evals, stopped in _stopped(spec, scores, stderrs, lengths, total):
                 hits[evals] += stopped
         for evals, n in hits.items():
@@ -156,13 +158,6 @@ def _gaussian(
     return scores * sizes, np.broadcast_to(sizes * reported_times, shape)
 
 
-def _answered(
-    prompts: int, score: float, shape: tuple[int, int], random: np.random.Generator
-) -> tuple[Matrix, Matrix]:
-    right = random.binomial(prompts, score, shape)
-    return right / prompts, errors(prompts)[right]
-
-
 def _stopped(
     spec: RuleSpec, scores: Matrix, stderrs: Matrix, lengths: Sequence[int], total: Total
 ) -> Iterator[tuple[int, int]]:
@@ -174,8 +169,6 @@ def _stopped(
         return
     for evals in lengths:
         shown = progress(total, evals)
-        assert shown is not None
-        part = vector.Evals(
-            scores[:, :evals], stderrs[:, :evals], progress=np.broadcast_to(shown, (len(scores), evals))
-        )
+        told = None if shown is None else np.broadcast_to(shown, (len(scores), evals))
+        part = vector.Evals(scores[:, :evals], stderrs[:, :evals], progress=told)
         yield evals, int((vector.first_stops(spec, part) >= 0).sum())

@@ -32,6 +32,13 @@ def test_the_reward_of_training_batches_scatters_by_more_than_prompts_allow() ->
     assert no_eval.suspicion("reward", batches, EvalScale(8, (0.0, 1.0))) is None, "so noisy are 8 prompts"
 
 
+def test_scores_of_any_size_are_judged_without_an_error() -> None:
+    huge = EvalScale(prompts=2, range=(-1.5e308, 1.5e308))
+    scores = [1.2e308 if n % 2 else -1.2e308 for n in range(12)]
+    no_eval.suspicion("reward", points(scores), huge)
+    no_eval.suspicion("reward", points([1.2e200 * (n % 2) for n in range(12)]), EvalScale(2, (0.0, 1.3e200)))
+
+
 @pytest.mark.parametrize("shape", ["rising", "collapse", "late", "dip"])
 def test_evals_on_the_prompts_that_are_named_are_evals_whatever_becomes_of_the_run(shape: str) -> None:
     told = 0

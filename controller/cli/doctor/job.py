@@ -38,7 +38,7 @@ from controller.policy.job import (
     no_eval,
 )
 from controller.policy.stopping import MODIFIERS, RULES, noise
-from controller.policy.types import EvalInContext, EvalPoint, EvalScale
+from controller.policy.types import EvalPoint, EvalScale
 
 Object = dict[str, Any]
 
@@ -332,8 +332,8 @@ def _noise(job: Reading, points: Sequence[EvalPoint]) -> Iterator[Finding]:
     doubt = no_eval.suspicion(str(job.metric.get("name")), points, scale)
     if doubt is not None:
         yield wrong("metrics", doubt, CONTRACT)
-    counted = [p._replace(prompts=p.prompts or scale.prompts) for p in points]
-    if all(noise.error(EvalInContext.of(p, range=scale.range)) for p in counted):
+    counted = [scale.known_of(p) for p in points]
+    if all(noise.error(p) for p in counted):
         return
     lacks = [] if any(p.stderr for p in points) else [f"no {names.METRIC_EVAL_STDERR} above 0"]
     lacks += [] if all(p.prompts for p in counted) else ["no number of prompts"]

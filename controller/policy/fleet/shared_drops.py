@@ -315,10 +315,7 @@ def _answer(job: JobView, after: float, before: float, usual: Usual) -> _Answer 
 def _scale(past: Sequence[float], noise: FleetNoise | None) -> float | None:
     """Return the standard deviation of one eval, from the evals before the gap; None: too little is known.
 
-    The noise that the run shows over all its evals counts only where there are too few before the gap: the
-    drop itself is in it.
-
-    What the run shows of its noise over all its evals counts only where there are too few before: the fall
+    What the run shows of its noise over all its evals counts only where there are too few before: the drop
     itself is in it.
     """
     falls = _differences(past)

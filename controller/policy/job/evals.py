@@ -137,8 +137,7 @@ class RuleInUse:
         """
         seen = self.orient(point)
         scale = self.scale if self.direction is Direction.MAXIMIZE else self.scale.reversed()
-        if seen.prompts is None and scale.prompts is not None:
-            seen = seen._replace(prompts=scale.prompts)
+        seen = scale.counted(seen)
         progress = min(1.0, point.step / self.total_steps) if self.total_steps else None
         peers = (
             next((Peers(p.runs, p.median) for p in self.peers if p.step == point.step), None) if new else None

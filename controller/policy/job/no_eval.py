@@ -12,11 +12,12 @@ import math
 from collections.abc import Sequence
 
 from controller.policy.stopping import noise
-from controller.policy.types import EvalInContext, EvalPoint, EvalScale
+from controller.policy.types import EvalPoint, EvalScale
 
 LEAST_EVALS = 8  # from which scatter is judged
 LEAST_EQUAL = 4  # evals with a proxy reward from which it is compared with their scores
-TIMES = 2.0  # the bound
+LEAST_SHARES = 4  # different scores from which a number of prompts is proposed
+TIMES = 2.0  # the bound on an eval's noise: a scatter from which it is told
 PROMPTS_GUESSED = 1024  # most that are proposed
 _MULTIPLE = 1e-6  # how near to a multiple of 1/n a score has to be, in answers
 
@@ -39,7 +40,7 @@ def prompts_fitting(points: Sequence[EvalPoint]) -> int | None:
     A proposal for people, never a fact for a rule: n may be a part of the true number, or luck.
     """
     scores = sorted({p.score for p in points if 0.0 < p.score < 1.0})
-    if len(scores) < LEAST_EQUAL:
+    if len(scores) < LEAST_SHARES:
         return None
     for n in range(2, PROMPTS_GUESSED + 1):
         if all(abs(score * n - round(score * n)) <= _MULTIPLE for score in scores):
@@ -59,27 +60,18 @@ def _is_the_proxy(metric: str, points: Sequence[EvalPoint]) -> str | None:
 
 
 def _scatters(metric: str, points: Sequence[EvalPoint], scale: EvalScale) -> str | None:
-    known = [
-        noise.bound(EvalInContext.of(p._replace(prompts=p.prompts or scale.prompts), range=scale.range))
-        for p in points
-    ]
-    bounds = [b for b in known if b is not None]
-    if len(points) < LEAST_EVALS or len(bounds) < len(points):
+    newest = points[-noise.ROBUST_MOST :]
+    bounds = [b for p in newest if (b := noise.bound(scale.known_of(p))) is not None]
+    if len(newest) < LEAST_EVALS or len(bounds) < len(newest):
         return None
-    scores = [p.score for p in points[-noise.ROBUST_MOST :]]
-    sigma, most = min(_scatter([*scores[:n], *scores[n + 1 :]]) for n in range(len(scores))), max(bounds)
-    if sigma <= TIMES * most:
-        return None
+    scores, most, sigma = [p.score for p in newest], max(bounds), math.inf
+    for n in range(len(scores)):
+        found = noise.smaller([*scores[:n], *scores[n + 1 :]])
+        if found is None or found <= TIMES * most:
+            return None  # of an eval it is the first answer: this is asked of every job at every look
+        sigma = min(sigma, found)
     return (
-        f"{metric!r} scatters by {sigma:.3g} from eval to eval, more than twice the {most:.3g} that its "
-        "prompts allow. If it is the reward of training batches, name a score on held-out prompts as "
-        "Primary; else correct spec.metrics[].prompts, or the prompts on the page"
+        f"{metric!r} scatters by {sigma:.3g} from eval to eval, more than {TIMES:g} times the {most:.3g} "
+        "that its prompts allow. If it is the reward of training batches, name a score on held-out prompts "
+        "as Primary; else correct spec.metrics[].prompts, or the prompts on the page"
     )
-
-
-def _scatter(scores: Sequence[float]) -> float:
-    """Of both estimates of the noise the smaller: a collapse makes the mean square large, luck the median."""
-    second = [c - 2.0 * b + a for a, b, c in zip(scores, scores[1:], scores[2:], strict=False)]
-    square = math.sqrt(math.fsum(d * d for d in second) / (noise.PER_VARIANCE * len(second)))
-    middle = noise.robust(scores)
-    return square if middle is None else min(square, middle)

@@ -15,7 +15,7 @@ from controller.policy.job import no_eval
 from controller.policy.job.record import JobRecord, OutOfRange
 from controller.policy.job.types import Desired, ScrapeView
 from controller.policy.stopping import noise
-from controller.policy.types import Attempt, EvalInContext, EvalPoint, EvalScale, PromptPair
+from controller.policy.types import Attempt, EvalPoint, EvalScale, PromptPair
 
 PROMPTS_MAX = noise.MOST_PROMPTS  # in one eval; more is a mistake, or meant to make noise look small
 
@@ -112,8 +112,7 @@ def _too_small(point: EvalPoint, scale: EvalScale) -> bool:
     """Return whether a reported error above 0 is less than prompts and range could ever give."""
     if not point.stderr or scale.range is None:
         return False
-    whole = point._replace(prompts=point.prompts or scale.prompts, stderr=None)
-    most = noise.bound(EvalInContext.of(whole, range=scale.range))
+    most = noise.bound(scale.known_of(point))
     return most is not None and point.stderr < noise.FAR_TOO_SMALL * most
 
 

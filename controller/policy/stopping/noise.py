@@ -195,11 +195,31 @@ def robust(scores: Sequence[float]) -> float | None:
     """
     if len(scores) < ROBUST_LEAST:
         return None
-    sizes = sorted(abs(c - 2.0 * b + a) for a, b, c in zip(scores, scores[1:], scores[2:], strict=False))
+    sizes = sorted(_second_differences(scores))
     middle = (sizes[(len(sizes) - 1) // 2] + sizes[len(sizes) // 2]) / 2.0
     if middle > 0.0:
         return middle / ROBUST_UNIT
-    return math.sqrt(math.fsum(min(d, LARGEST) ** 2 for d in sizes) / (PER_VARIANCE * len(sizes)))
+    return _root_mean_square(sizes)
+
+
+def smaller(scores: Sequence[float]) -> float | None:
+    """Noise of one eval: of the root mean square of all second differences and `robust` the smaller.
+
+    A collapse makes the mean square large, luck the median. None: too few scores.
+    """
+    middle = robust(scores)
+    return None if middle is None else min(middle, _root_mean_square(_second_differences(scores)))
+
+
+def _second_differences(scores: Sequence[float]) -> list[float]:
+    """Return their sizes, each at most `LARGEST`."""
+    triples = zip(scores, scores[1:], scores[2:], strict=False)
+    return [min(abs(c - 2.0 * b + a), LARGEST) for a, b, c in triples]
+
+
+def _root_mean_square(sizes: Sequence[float]) -> float:
+    """Return the standard deviation of one eval from the sizes of second differences."""
+    return math.sqrt(math.fsum(d * d for d in sizes) / (PER_VARIANCE * len(sizes)))
 
 
 def widen(threshold: float, freedom: float) -> float:
