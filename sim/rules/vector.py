@@ -167,7 +167,7 @@ def _spent(evals: Evals, p: Any) -> Matrix:
     known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
     shape = evals.scores.shape
     steps = evals.numbered()
-    alone = vector_spending.against_best(evals.scores, steps, *known, evals.prompt_pairs)
+    alone = vector_spending.against_best(evals.scores, steps, *known, p.usual_noise > 0.0, evals.prompt_pairs)
     grown = vector_spending.Singles(falls(evals.scores, p.window, p.share), *known)
     single, wide = (
         np.where(

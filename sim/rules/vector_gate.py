@@ -167,5 +167,5 @@ def _robust(recent: Matrix) -> Matrix:
     middle = (sizes[at, low] + sizes[at, np.minimum(high, sizes.shape[1] - 1)]) / 2.0
     squares = np.square(np.minimum(np.nan_to_num(sizes), noise.LARGEST)).sum(axis=1)
     mean = np.sqrt(squares / (noise.PER_VARIANCE * np.maximum(number, 1)))
-    found: Matrix = np.where(enough, np.where(middle > 0.0, middle / noise.ROBUST_UNIT, mean), np.nan)
-    return found
+    found: Matrix = np.where(middle > 0.0, np.minimum(middle / noise.ROBUST_UNIT, mean), mean)
+    return np.where(enough, found, np.nan)

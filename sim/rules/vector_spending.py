@@ -35,11 +35,15 @@ class Singles(NamedTuple):
 
 
 def against_best(
-    scores: Matrix, steps: Matrix, sigma: Matrix, freedom: Matrix, pairs: PromptPairs | None
+    scores: Matrix, steps: Matrix, sigma: Matrix, freedom: Matrix, told: bool, pairs: PromptPairs | None
 ) -> Singles:
-    """Return what single evals are judged by: of the prompts that both scored, else the noise of any eval."""
-    best, at = _best_before(scores)
-    fall, root = best, np.sqrt(2.0)
+    """Return what single evals are judged by: of the prompts that both scored, else the noise of any eval.
+
+    Where nothing but the scores says how noisy that is (not ``told``, finite ``freedom``), the second highest
+    stands for the best.
+    """
+    best, second, at = _highest_before(scores)
+    fall, root = np.where(np.isinf(freedom) | told, best, second), np.sqrt(2.0)
     if pairs is None:
         return Singles(fall / root, sigma, freedom)
     n = np.where((pairs.prompts >= 2) & (pairs.prompts <= noise.MOST_PROMPTS), pairs.prompts, np.nan)
@@ -49,14 +53,15 @@ def against_best(
     own = np.take_along_axis(steps, at, axis=1) == pairs.against
     own &= np.isfinite(variance) & (variance > 0.0)
     return Singles(
-        np.where(own, fall, fall / root),
+        np.where(own, best, fall / root),
         np.where(own, np.sqrt(np.where(own, variance, 1.0) / n), sigma),
         np.where(own, n - 1.0, freedom),
     )
 
 
-def _best_before(scores: Matrix) -> tuple[Matrix, npt.NDArray[np.int64]]:
-    """Return each eval's fall below the best before it (-inf at the first), and that one's column."""
+def _highest_before(scores: Matrix) -> tuple[Matrix, Matrix, npt.NDArray[np.int64]]:
+    """Return each eval's fall below the best before it and below the second highest (-inf where there is
+    none), and the best one's column."""
     largest = float(np.finfo(np.float32).max)
     x = np.clip(scores - scores[:, :1], -largest, largest).astype(np.float32).astype(np.float64)
     highest = np.maximum.accumulate(x, axis=1)
@@ -64,7 +69,10 @@ def _best_before(scores: Matrix) -> tuple[Matrix, npt.NDArray[np.int64]]:
     at = np.maximum.accumulate(np.where(new, np.arange(x.shape[1]), 0), axis=1)
     before = np.column_stack([np.zeros(len(x), dtype=np.int64), at[:, :-1]])
     fall = np.column_stack([np.full(len(x), -np.inf), highest[:, :-1] - x[:, 1:]])
-    return fall, before
+    beaten = np.full(x.shape, -np.inf)  # at each eval, what was not the best of it and all before
+    beaten[:, 1:] = np.minimum(highest[:, :-1], x[:, 1:])
+    second = np.maximum.accumulate(beaten, axis=1)
+    return fall, np.column_stack([np.full(len(x), -np.inf), second[:, :-1] - x[:, 1:]]), before
 
 
 def looks(known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon: int) -> Matrix:

@@ -66,7 +66,7 @@ def _scatters(metric: str, points: Sequence[EvalPoint], scale: EvalScale) -> str
         return None
     scores, most, sigma = [p.score for p in newest], max(bounds), math.inf
     for n in range(len(scores)):
-        found = noise.smaller([*scores[:n], *scores[n + 1 :]])
+        found = noise.robust([*scores[:n], *scores[n + 1 :]])
         if found is None or found <= TIMES * most:
             return None  # of an eval it is the first answer: this is asked of every job at every look
         sigma = min(sigma, found)

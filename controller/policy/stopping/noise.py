@@ -188,38 +188,19 @@ def own(points: Iterable[EvalPoint]) -> FleetNoise | None:
 
 
 def robust(scores: Sequence[float]) -> float | None:
-    """Noise of one eval as the middle one of the last second differences shows it; None: too few scores.
+    """Noise of one eval as a few jumps among its second differences cannot raise it; None: too few scores.
 
-    The median of |d| over its value for Gaussian noise of 1, `ROBUST_UNIT`. A few jumps do not move it. Where
-    more than half of the differences are nothing (ties), their root mean square is taken instead.
+    The median of |d| over its value for Gaussian noise of 1, `ROBUST_UNIT`, or the root mean square of d where
+    that is smaller: a jump makes the second large, luck the first. Where more than half of the differences
+    are nothing (ties), the second alone.
     """
     if len(scores) < ROBUST_LEAST:
         return None
-    sizes = sorted(_second_differences(scores))
-    middle = (sizes[(len(sizes) - 1) // 2] + sizes[len(sizes) // 2]) / 2.0
-    if middle > 0.0:
-        return middle / ROBUST_UNIT
-    return _root_mean_square(sizes)
-
-
-def smaller(scores: Sequence[float]) -> float | None:
-    """Noise of one eval: of the root mean square of all second differences and `robust` the smaller.
-
-    A collapse makes the mean square large, luck the median. None: too few scores.
-    """
-    middle = robust(scores)
-    return None if middle is None else min(middle, _root_mean_square(_second_differences(scores)))
-
-
-def _second_differences(scores: Sequence[float]) -> list[float]:
-    """Return their sizes, each at most `LARGEST`."""
     triples = zip(scores, scores[1:], scores[2:], strict=False)
-    return [min(abs(c - 2.0 * b + a), LARGEST) for a, b, c in triples]
-
-
-def _root_mean_square(sizes: Sequence[float]) -> float:
-    """Return the standard deviation of one eval from the sizes of second differences."""
-    return math.sqrt(math.fsum(d * d for d in sizes) / (PER_VARIANCE * len(sizes)))
+    sizes = sorted(min(abs(c - 2.0 * b + a), LARGEST) for a, b, c in triples)
+    middle = (sizes[(len(sizes) - 1) // 2] + sizes[len(sizes) // 2]) / 2.0 / ROBUST_UNIT
+    mean = math.sqrt(math.fsum(d * d for d in sizes) / (PER_VARIANCE * len(sizes)))
+    return min(middle, mean) if middle > 0.0 else mean
 
 
 def widen(threshold: float, freedom: float) -> float:

@@ -18,7 +18,10 @@ With ``alpha`` a budget takes the threshold's place (`spending`): of runs whose 
 so many are stopped, over the evals that the run will have and beyond. Then single evals are compared too, the
 newest with the best before it, at a share `SINGLES` of what each look may spend: of a run of ten evals that
 collapses, longer windows see the most of the collapse too late. How noisy the difference of these two is, is
-known from the prompts that both scored, where the trainer reports that (`EvalPoint.prompt_pairs`).
+known from the prompts that both scored, where the trainer reports that (`EvalPoint.prompt_pairs`). Where
+nothing but the run's own scores says how noisy an eval is, the newest is compared with the second highest: a
+single eval that is far too high tells nothing of the noise while it is one of the first, and stays the best
+for ever after.
 """
 
 from __future__ import annotations
@@ -85,12 +88,12 @@ class Scan:
     """Stop when the newest evals are clearly below the best stretch of the run.
 
     Silent until both can be formed and the noise is known. State: (windows, noise); with ``alpha`` also (best
-    score less the first, its step, step of the first eval, most evals that the run was taken to have or 0,
-    share of the budget that was spent).
+    and second highest score less the first, step of the best, step of the first eval, most evals that the run
+    was taken to have or 0, share of the budget that was spent).
     """
 
     name: ClassVar[str] = "scan"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     uses: ClassVar[tuple[str, ...]] = ("progress",)
 
     def __init__(self, params: ScanParams) -> None:
@@ -98,7 +101,7 @@ class Scan:
         self.params = params
 
     def initial(self) -> State:
-        beside = ((0.0, 0, 0, 0, 0.0),) if self.params.alpha else ()
+        beside = ((0.0, 0.0, 0, 0, 0, 0.0),) if self.params.alpha else ()
         return (windows.initial(), noise.initial(), *beside)
 
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
@@ -121,12 +124,12 @@ class Scan:
 
     def _spend(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         p = self.params
-        seen, spread, (best, best_step, first_step, most, spent) = state
+        seen, spread, (best, second, best_step, first_step, most, spent) = state
         seen, wide = windows.observe(seen, point.score, p.window, p.share)
         spread = noise.observe(spread, point)
         number, now = seen[0], windows.single(point.score - seen[1])
         if number == 1:
-            best, best_step, first_step = now, point.step, point.step
+            best, second, best_step, first_step = now, now, point.step, point.step
         known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
         # Of two single evals the prompts that both scored tell more than either's own error does.
         paired = noise.of_difference(point, best_step)
@@ -134,8 +137,9 @@ class Scan:
         silent = number == 1 or (known is None and paired is None)
         most = max(most, spending.expected(number, first_step, point.step, point.progress) or 0)
         look = 0.0 if silent else spending.share(number, most or p.horizon, spent)
-        newest = (now, point.step) if now > best else (best, best_step)
-        state = (seen, spread, (*newest, first_step, most, spent + look))
+        runner_up = now if number <= 2 else max(second, now)
+        highest = (now, best, point.step) if now > best else (best, runner_up, best_step)
+        state = (seen, spread, (*highest, first_step, most, spent + look))
         if silent:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
             return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
@@ -145,7 +149,9 @@ class Scan:
             compared = [_against(best - now, paired, limit, p.min_drop)]
         else:
             assert known is not None
-            compared = [_against((best - now) / math.sqrt(2.0), known, limit, p.min_drop)]
+            told = p.usual_noise > 0.0 or point.fleet_noise is not None or known.freedom == math.inf
+            against = best if told else second
+            compared = [_against((against - now) / math.sqrt(2.0), known, limit, p.min_drop)]
         if pairs:
             assert known is not None
             limit = spending.windows_limit(chance * (1.0 - part), number, pairs)
