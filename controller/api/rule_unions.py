@@ -103,8 +103,17 @@ def rule_and_modifiers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the union of the stop rule and those of its modifiers, the API's defaults where a spec names
     none."""
     modifiers = spec.get("modifiers")
-    usual: list[Mapping[str, Any]] = [{name: {}} for name in DEFAULT_MODIFIERS]
-    return [spec.get("stopRule") or {DEFAULT_RULE: {}}, *(usual if modifiers is None else modifiers)]
+    usual = [written(modifier) for modifier in DEFAULT_MODIFIERS]
+    return [spec.get("stopRule") or written(DEFAULT_RULE), *(usual if modifiers is None else modifiers)]
+
+
+def written(spec: PolicySpec) -> dict[str, dict[str, Any]]:
+    """Return a rule or modifier as an RLHFJob spells it."""
+    values = {
+        to_camel(name): repr(value) if isinstance(value, float) else value
+        for name, value in spec.params.items()
+    }
+    return {spec.name: values}
 
 
 def warm_up_rules(

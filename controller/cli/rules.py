@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sim.rules.evaluate import Judged, Row
 
 UNUSABLE = 2
-DEFAULT = "scan+patience+gate"  # what an RLHFJob gets that names neither rule nor modifiers
+DEFAULT = "scan:alpha=0.04+gate"  # what an RLHFJob gets that names neither rule nor modifiers
 TWIN = "twin"  # of `generate --family`
 DEFAULTS = ("kDeclines", "drawdown", "cusum", "scan", "glr", DEFAULT)
 WITH_OUTLIERS = (
@@ -26,14 +26,15 @@ WITH_OUTLIERS = (
     "glr",
     "scan+patience:evals=3",
     "scan+confirm",
-    "scan+patience+gate:evals=1",
+    "scan:alpha=0.04+gate:evals=1",
     DEFAULT,
-    "scan+patience+gate:count_dropped=true",
+    "scan:alpha=0.04+patience+gate",
+    "scan:alpha=0.04+gate:count_dropped=true",
 )
-WITH_PROMPTS = ("scan", "scan:alpha=0.05", "glr", DEFAULT, "scan:alpha=0.05+gate:evals=1")
+WITH_PROMPTS = ("scan", "scan:alpha=0.04", "glr", DEFAULT, "scan:alpha=0.04+gate:evals=1")
 CANDIDATES = (  # for the default
     DEFAULT,
-    *("kDeclines", "drawdown", "cusum", "scan", "glr", "scan+patience", "scan+gate:evals=1"),
+    *("kDeclines", "drawdown", "cusum", "scan", "glr", "scan+patience", "scan+gate", "scan+patience+gate"),
     *(
         f"scan:alpha={a}{after}"
         for a in ("0.025", "0.03", "0.035", "0.04", "0.05", "0.1")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE
 from sim import specs
+from sim.foresight import RuleSpec
 from sim.rules import evaluate, families, tune
 from sim.rules.evaluate import Row
 
 RULES = ("kDeclines", "drawdown", "cusum", "scan", "glr")
-DEFAULT = "scan+patience+gate"  # what a job gets that names neither rule nor modifiers
+DEFAULT = specs.rule_text(
+    RuleSpec(DEFAULT_RULE, DEFAULT_MODIFIERS)
+)  # what a job gets that names neither rule nor modifiers
 IN_NOISE = ("cusum", "scan", "glr", DEFAULT)  # of those: the ones that ask how noisy an eval is
 PAIRED = "eProcess"
 FALLING = ("linear", "gao_rl", "gao_bon")

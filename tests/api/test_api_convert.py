@@ -66,7 +66,7 @@ def test_defaults_are_those_of_the_schema() -> None:
     assert found.problem is None
     assert found.rule.name == "kDeclines"
     assert make_rule(found.rule).params == KDeclinesParams()
-    assert tuple(m.name for m in found.modifiers) == DEFAULT_MODIFIERS
+    assert found.modifiers == DEFAULT_MODIFIERS
     assert make_rule(found.rule, found.modifiers).params == GateParams()
     assert desired(changed(obj, "spec.modifiers", []), pool()).modifiers == ()
     assert (found.max_step_lag, found.resume) == (0, None)

@@ -19,6 +19,8 @@ from deploy.local.acquire import Found
 from deploy.local.demo import cast
 from deploy.local.demo.stage import stage
 from deploy.local.report import silent
+from sim import specs
+from sim.foresight import RuleSpec
 from tests.real_trainers.process import HERE, REPOSITORY, report
 from tests.support.stage_jobs import StageJobs, holds
 
@@ -135,7 +137,7 @@ def stops(evals: list[Any], rule: str, folder: Path) -> bool:
 def test_a_run_past_its_best_is_stopped_where_the_rule_alone_would(
     cluster: StageJobs, tmp_path: Path
 ) -> None:
-    rule = "+".join([DEFAULT_RULE, *DEFAULT_MODIFIERS])
+    rule = specs.rule_text(RuleSpec(DEFAULT_RULE, DEFAULT_MODIFIERS))
     cluster.stage.apply([job("grpo", steps=400, seconds=600)])
     status = cluster.wait("grpo", "stopped", lambda s: holds(s, "GPUsReleased"))
     assert "decision" in status, json.dumps(status, indent=1)

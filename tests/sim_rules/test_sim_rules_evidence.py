@@ -339,7 +339,7 @@ def test_the_default_keeps_to_one_flat_run_in_ten_at_its_horizon() -> None:
 
 def test_errors_reported_too_small_void_the_default_s_promise() -> None:
     """As docs/use/stop-rules.md says: at .4 of what they are, most flat runs of 50 evals are stopped."""
-    default = "scan+patience+gate"
+    default = tables.DEFAULT
     true, less = (
         list(flat.rates(default, specs.rule(default), runs=500, seed=5, lengths=(50,), reported_times=times))
         for times in (1.0, 0.4)

@@ -8,12 +8,15 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
+from controller.cli import rules
 from controller.cli.main import app
-from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE
 from sim import specs
 from sim.rules import evaluate, families, outliers, tables
+from sim.rules.tables import DEFAULT
 
-DEFAULT = "+".join((DEFAULT_RULE, *DEFAULT_MODIFIERS))
+
+def test_the_commands_default_is_that_of_the_api() -> None:
+    assert rules.DEFAULT == DEFAULT
 
 
 # row 7

@@ -79,10 +79,10 @@ MODIFIERS: Mapping[str, RuleType] = {
     )
 }
 
-# What judges a run whose RLHFJob names neither rule nor modifiers, by name and at its own defaults
-# (docs/use/stop-rules.md says why, and what it was judged on). What is named replaces either as a whole.
-DEFAULT_RULE = Scan.name
-DEFAULT_MODIFIERS = (Patience.name, Gate.name)
+# What judges a run whose RLHFJob names neither rule nor modifiers (docs/use/stop-rules.md says why, and what
+# it was judged on). What is named replaces either as a whole.
+DEFAULT_RULE = PolicySpec(Scan.name, {"alpha": 0.04})
+DEFAULT_MODIFIERS = (PolicySpec(Gate.name),)
 
 
 def make_rule(spec: PolicySpec, modifiers: Sequence[PolicySpec] = ()) -> StopRule:

@@ -190,9 +190,9 @@ def own(points: Iterable[EvalPoint]) -> FleetNoise | None:
 def robust(scores: Sequence[float]) -> float | None:
     """Noise of one eval as a few jumps among its second differences cannot raise it; None: too few scores.
 
-    The median of |d| over its value for Gaussian noise of 1, `ROBUST_UNIT`, or the root mean square of d where
-    that is smaller: a jump makes the second large, luck the first. Where more than half of the differences
-    are nothing (ties), the second alone.
+    The median of |d| over its value for Gaussian noise of 1, `ROBUST_UNIT`, or the root mean square of d
+    where that is smaller: a jump makes the second large, luck the first. Where more than half of the
+    differences are nothing (ties), the second alone.
     """
     if len(scores) < ROBUST_LEAST:
         return None
