@@ -11,9 +11,8 @@ from sim.rules import evaluate, families, tune
 from sim.rules.evaluate import Row
 
 RULES = ("kDeclines", "drawdown", "cusum", "scan", "glr")
-DEFAULT = specs.rule_text(
-    RuleSpec(DEFAULT_RULE, DEFAULT_MODIFIERS)
-)  # what a job gets that names neither rule nor modifiers
+# What a job gets that names neither rule nor modifiers.
+DEFAULT = specs.rule_text(RuleSpec(DEFAULT_RULE, DEFAULT_MODIFIERS))
 IN_NOISE = ("cusum", "scan", "glr", DEFAULT)  # of those: the ones that ask how noisy an eval is
 PAIRED = "eProcess"
 FALLING = ("linear", "gao_rl", "gao_bon")

@@ -25,7 +25,7 @@ from controller.policy.job.types import (
     ScrapeOutcome,
     ScrapeView,
 )
-from controller.policy.stopping import DEFAULT_MODIFIERS, RULES, make_rule
+from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, RULES, make_rule
 from controller.policy.stopping.gate import GateParams
 from controller.policy.stopping.kdeclines import KDeclinesParams
 from controller.policy.types import (
@@ -66,9 +66,11 @@ def test_defaults_are_those_of_the_schema() -> None:
     assert found.problem is None
     assert found.rule.name == "kDeclines"
     assert make_rule(found.rule).params == KDeclinesParams()
-    assert found.modifiers == DEFAULT_MODIFIERS
+    assert [m.name for m in found.modifiers] == [m.name for m in DEFAULT_MODIFIERS]
     assert make_rule(found.rule, found.modifiers).params == GateParams()
     assert desired(changed(obj, "spec.modifiers", []), pool()).modifiers == ()
+    unnamed = desired(changed(obj, "spec.stopRule", DELETE), pool())
+    assert make_rule(unnamed.rule).params == make_rule(DEFAULT_RULE).params
     assert (found.max_step_lag, found.resume) == (0, None)
 
 

@@ -15,6 +15,8 @@ from tests.support import previous
 # Rules that are new since then and refuse nothing that was stored, by what they begin with.
 NEW_RULES: dict[str, list[str]] = {
     "rlhfjobs": [
+        ".spec.modifiers: of another default",
+        ".spec.stopRule: of another default",
         ".spec.metrics[]: has the rule !(has(self.preset) && has(self.range))",
         ".spec.metrics[]: has the rule self.role != 'Proxy' || !(has(self.preset)",
     ],
