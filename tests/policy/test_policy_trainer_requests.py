@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.policy.job import conditions as c
 from controller.policy.job.record import JobRecord, RunFile
-from controller.policy.job.types import Guardrail, ScrapeOutcome, ScrapeView
+from controller.policy.job.types import Guardrail, MetricPoints, ScrapeOutcome, ScrapeView
 from controller.policy.pool import job_outcomes
 from controller.policy.types import Attempt, EvalPoint, Mode, Paired, PolicySpec, Preemption
 from tests.support.policy_world import PolicyWorld
@@ -34,15 +34,27 @@ def running(mode: Mode = Mode.ENFORCE, rule: PolicySpec = K2, **params: object) 
 
 
 def evals(
-    world: PolicyWorld, *scores: float, served: int | None = 0, paired: Paired | None = None, passes: int = 5
+    world: PolicyWorld,
+    *scores: float,
+    served: int | None = 0,
+    paired: Paired | None = None,
+    passes: int = 5,
+    safety: tuple[float, ...] = (),
 ) -> None:
-    """The trainer's whole window; ``paired`` is of the newest eval."""
+    """The trainer's whole window; ``paired`` is of the newest eval, ``safety``: scores of that guardrail."""
     job = world.jobs["ns/a"]
     life = Attempt(1, "1")
     points = [EvalPoint(10 * (i + 1), s, life, 0.01) for i, s in enumerate(scores)]
     points[-1] = points[-1]._replace(paired=paired)
     job.checkpoints |= {p.step for p in points}
-    world.scrape("ns/a", points=tuple(points), checkpoint_step=points[-1].step, request_served=served)
+    others = tuple(p._replace(score=s, paired=None) for p, s in zip(points, safety, strict=False))
+    world.scrape(
+        "ns/a",
+        points=tuple(points),
+        others=(MetricPoints("safety", others),) if others else (),
+        checkpoint_step=points[-1].step,
+        request_served=served,
+    )
     look(world, passes)
 
 
@@ -346,3 +358,67 @@ def test_the_next_attempt_knows_the_reference_from_its_start() -> None:
     job.observed = replace(job.observed, run_written=None)  # somebody deleted the ConfigMap
     look(world, 2)
     assert written(world).reference_step == 20
+
+
+# --- what the gate holds back ----------------------------------------------------------------------------
+
+CALM = (0.5, 0.52, 0.51, 0.53)
+GATE = PolicySpec("gate")
+
+
+def gated(mode: Mode = Mode.ENFORCE, **wishes: object) -> PolicyWorld:
+    world = PolicyWorld({"n1": 1})
+    rule = PolicySpec("drawdown", {"max_drop": 0.1})
+    world.submit("ns/a", rule=rule, modifiers=(GATE,), mode=mode, **wishes)
+    world.settle()
+    evals(world, *CALM)
+    return world
+
+
+def asked(world: PolicyWorld) -> int:
+    return record(world).run.request_id
+
+
+def test_an_eval_that_the_gate_holds_back_is_borne_out_by_ones_asked_for_at_once() -> None:
+    world = gated()
+    assert asked(world) == 0
+    evals(world, *CALM, 0.1)
+    assert (written(world).request_id, written(world).evaluate) == (1, True)
+    assert "request 1 asks for an eval at once" in record(world).condition(c.DECLINING).message
+    before, writes = record(world), world.writes
+    look(world)
+    assert (record(world), world.writes) == (before, writes), "once for each eval"
+    evals(world, *CALM, 0.1, 0.12, served=1)
+    assert written(world).request_id == 2, "the gate wants two"
+    evals(world, *CALM, 0.1, 0.12, 0.09, served=2)
+    world.settle()
+    assert record(world).decision is not None
+    assert record(world).decision.proposal.step == 70
+    assert asked(world) == 2
+
+
+def test_one_that_is_not_borne_out_is_dropped_and_nobody_is_asked_again() -> None:
+    world = gated()
+    evals(world, *CALM, 0.1)
+    evals(world, *CALM, 0.1, 0.52, served=1)
+    assert (asked(world), record(world).confirming, record(world).decision) == (1, None, None)
+    evals(world, *CALM, 0.1, 0.52, 0.53, served=1)
+    assert asked(world) == 1
+
+
+@pytest.mark.parametrize("why", ["Shadow", "cannot be asked", "lies above"])
+def test_nobody_is_asked_where_it_would_tell_nothing(why: str) -> None:
+    world = gated(Mode.SHADOW if why == "Shadow" else Mode.ENFORCE)
+    served = None if why == "cannot be asked" else 0
+    evals(world, *CALM, 0.9 if why == "lies above" else 0.1, served=served)
+    assert (asked(world), record(world).confirming) == (0, None)
+    assert "not counted until borne out: step 50" in record(world).condition(c.DECLINING).message
+
+
+def test_a_guardrail_s_eval_is_borne_out_by_one_asked_for_too() -> None:
+    rule = PolicySpec("drawdown", {"max_drop": 0.1})
+    world = gated(guardrails=(Guardrail("safety", rule),))
+    evals(world, *CALM, 0.54, safety=(0.8, 0.81, 0.8, 0.82, 0.81))
+    assert asked(world) == 0
+    evals(world, *CALM, 0.54, 0.55, safety=(0.8, 0.81, 0.8, 0.82, 0.81, 0.3))
+    assert asked(world) == 1

@@ -167,6 +167,10 @@ class RuleInUse:
         """Step of the highest eval that counts, but was judged by no scale so far; None: none is."""
         return gate.doubtful(state) if self.gated and state else None
 
+    def fell(self, state: tuple[Any, ...]) -> bool:
+        """Return whether an eval waits that lies below the last one that counted."""
+        return gate.fell(state) if self.gated and state else False
+
     def agreeing(self, state: tuple[Any, ...]) -> tuple[int, ...]:
         """Return steps of two or more evals that wait, and so far bear one another out."""
         return gate.agreeing(state) if self.gated and state else ()

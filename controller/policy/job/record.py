@@ -269,7 +269,7 @@ class OutOfRange:
 
 @dataclass(frozen=True, slots=True)
 class Confirming:
-    """A stop that waits for a fresh eval."""
+    """A fresh eval that is waited for: to confirm a stop, or to bear out an eval that the gate holds back."""
 
     step: Annotated[Step, "Step of the eval that asked for it."]
     at: Annotated[Time, "When that was seen."]
@@ -529,7 +529,7 @@ class JobRecord:
     guards: Annotated[
         tuple[Guard, ...], AtMost(GUARDS_MAX), Name("guardrails"), "The guardrail metrics as last judged."
     ] = ()
-    confirming: Annotated[Confirming | None, "A stop that waits for a fresh eval."] = None
+    confirming: Annotated[Confirming | None, "A fresh eval that is waited for."] = None
     past_grades: Annotated[
         PastGrades | None,
         "GPU-seconds of service after the rule asked to warn of, demote or stop the run: what acting on it "

@@ -10,15 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy.job import conditions as c
-from controller.policy.job import guardrails, lives, trainer_requests, verdict_age
+from controller.policy.job import fresh_evals, guardrails, lives, trainer_requests, verdict_age
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, keepable, made_under
-from controller.policy.job.record import Confirming, Decision, Guard, JobRecord, PastGrades
+from controller.policy.job.record import Decision, Guard, JobRecord, PastGrades
 from controller.policy.job.service import attained
 from controller.policy.job.types import Desired, ScrapeOutcome
-from controller.policy.params import build
-from controller.policy.stopping import MODIFIERS
-from controller.policy.stopping.confirm import STOP, Confirm, ConfirmParams
 from controller.policy.stopping.gate import WAITS
 from controller.policy.stopping.graded import Graded, share
 from controller.policy.types import Grade, Mode, Problem, Proposal, Verb, Verdict
@@ -93,12 +90,12 @@ def stands(context: PlanContext, use: RuleInUse) -> Proposal | None:
             context.conditions.set(c.DEMOTED, False, "BeganAnew", "its rule has forgotten what it went by")
         return None
     metric, verdict = found
-    numbers = _numbers(record, use, metric, verdict)
+    numbers = _numbers(record, use, metric, verdict) + fresh_evals.bear_out(context, use, verdict)
     _show_grade(context, verdict, numbers)
     compares = any("paired" in rule.needs for rule in (use, *use.guards.values()))
     trainer_requests.name_reference(context, wanted=compares or verdict.verb is Verb.CONFIRM)
     trainer_requests.name_best(context)
-    verdict = _confirmed(context, verdict, numbers)
+    verdict = fresh_evals.confirmed(context, verdict, numbers)
     trainer_requests.tell(context)
     if verdict.verb is not Verb.STOP:
         if record.decision is None and verdict.verb is Verb.CONTINUE and not _says_taken_back(context):
@@ -124,13 +121,6 @@ def _says_taken_back(context: PlanContext) -> bool:
     news."""
     told, last = context.conditions.get(c.TERMINATION), context.record.taken_back
     return told is not None and last is not None and told.reason == last.reason
-
-
-def _tell_target(context: PlanContext, reason: str, message: str) -> None:
-    """Say in TerminationTarget what keeps a verdict from being a stop, unless one is under way."""
-    decision = context.record.decision
-    if decision is None or decision.mode is not Mode.ENFORCE:
-        context.conditions.set(c.TERMINATION, False, reason, message)
 
 
 def tell_dropped(context: PlanContext, use: RuleInUse, before: JobRecord) -> None:
@@ -271,49 +261,3 @@ def _show_grade(context: PlanContext, verdict: Verdict, numbers: str) -> None:
     else:
         told = f"gives way to every job that waits and fits ({numbers})"
         context.conditions.set(c.DEMOTED, True, verdict.reason, told, warning=True)
-
-
-def _confirmed(context: PlanContext, verdict: Verdict, numbers: str) -> Verdict:
-    """Return the verdict once the matter of a fresh eval is settled or under way.
-
-    A run never hangs on it: it trains on, and its own next eval is fresh too. What holds where the trainer
-    cannot be asked, or does not answer in time, is the modifier's parameter ``unanswered``.
-    """
-    if verdict.verb is not Verb.CONFIRM:
-        context.update(confirming=None)
-        return verdict
-    params = _confirm_params(context.desired)
-    newest, waiting = context.record.evals[-1].step, context.record.confirming
-    lost = waiting is not None and waiting.request_id and not context.record.run.evaluate
-    if waiting is None or waiting.step != newest or lost:
-        # A preemption in between takes the request back: the next attempt is asked anew.
-        waiting = Confirming(newest, context.now)
-    askable = trainer_requests.can_be_asked(context)
-    if askable and not waiting.request_id and trainer_requests.best_to_compare(context) is not None:
-        # Not before: the best is to be scored on the same prompts, and is named in the same breath.
-        waiting = replace(waiting, request_id=trainer_requests.ask_for_eval(context))
-    context.update(confirming=waiting)
-    left = waiting.at + params.wait_seconds - context.now
-    if (askable or waiting.request_id) and left > 0:
-        context.wake_in(left)
-        how = f"by request {waiting.request_id}" if waiting.request_id else "once the best is in safety"
-        told = f"to be stopped if a fresh eval bears it out, asked for {how} ({numbers})"
-        _tell_target(context, "AwaitingFreshEval", told)
-        return verdict
-    if params.unanswered == STOP and context.desired.mode is Mode.ENFORCE:
-        return verdict._replace(verb=Verb.STOP, reason="Unconfirmed")
-    why = "the trainer cannot be asked for one"
-    if waiting.request_id:
-        why = f"request {waiting.request_id} was not answered within {params.wait_seconds} s"
-    elif context.desired.mode is Mode.SHADOW:
-        why = "in Shadow none is asked for"
-    told = f"to be stopped if its next eval bears it out: {why} ({numbers})"
-    _tell_target(context, "AwaitingNextEval", told)
-    return verdict
-
-
-def _confirm_params(desired: Desired) -> ConfirmParams:
-    chosen = next((m for m in desired.modifiers if m.name == Confirm.name), None)
-    assert chosen is not None, "only `confirm` says CONFIRM"
-    params: ConfirmParams = build(MODIFIERS[chosen.name].params, chosen.params, chosen.name)
-    return params

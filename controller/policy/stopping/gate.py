@@ -24,6 +24,10 @@ of the fleet) every eval counts for the rule. The highest of these is judged aga
 the others, for an outlier among so few would hide in its own. Until then it is `doubtful`, and no best to
 rely on alone; then it passes, or is `refuted`: it can be no best any more, though the rule has seen it.
 
+Where the trainer can be asked, the evals that are to bear out one that lies below are asked for at once
+(`job.fresh_evals`): a wait then costs minutes, and not a tenth of a short run. One that lies above costs
+nothing while it waits, and is not asked about.
+
 While an eval waits the rule's last verdict stands, but a STOP is not said over one that lies higher than the
 last that counted. At most ``most`` evals in a row are dropped: what comes more often is this run's noise.
 
@@ -281,6 +285,12 @@ def doubtful(state: State) -> int | None:
     young = Memory(*state[0]).young
     at = _highest(young)
     return None if at is None else young[at][0]
+
+
+def fell(state: State) -> bool:
+    """Return whether an eval waits that lies below the last one that counted. ``state``: of a `Gate`."""
+    memory = Memory(*state[0])
+    return bool(memory.last and memory.held and memory.held[0][1] < memory.last[0])
 
 
 def agreeing(state: State) -> tuple[int, ...]:
