@@ -33,6 +33,7 @@ TO_ZERO = 0.6  # share of the collapses that end at exactly 0
 SLIDE = 15  # evals that a slide takes at most
 RISING, FLAT, DECLINING = "rising", "flat", "declining"
 SHARES = {DECLINING: 10, FLAT: 30, RISING: 60}  # of 100 runs
+AGAIN = 3  # further evals of each policy that can be asked for
 LEVEL = 0.025  # at which who knows the curve decides
 
 _GRID = np.linspace(-14.0, 14.0, 1401)
@@ -69,6 +70,7 @@ class Run:
         peak: index of the last eval before the fall; -1: it does not fall.
         best: differences to the best eval so far (its first), for each eval but the first; None: fresh
             prompts.
+        again: scores of further evals of the same policies, on the same prompts, shape (evals, `AGAIN`).
     """
 
     kind: str
@@ -78,6 +80,7 @@ class Run:
     prompts: int
     peak: int
     best: tuple[PairSeen | None, ...]
+    again: Matrix
 
 
 def logit(mean: npt.ArrayLike) -> Vector:
@@ -118,10 +121,8 @@ def _rise(evals: int, random: np.random.Generator) -> Vector:
     return rise
 
 
-def answered(
-    means: Vector, prompts: int, how: Prompts, wander: float, random: np.random.Generator
-) -> npt.NDArray[np.bool_]:
-    """Return which prompt is answered at which eval, shape (evals, prompts)."""
+def chances(means: Vector, prompts: int, how: Prompts, wander: float, random: np.random.Generator) -> Matrix:
+    """Return how probable it is that a prompt is answered at an eval, shape (evals, prompts)."""
     evals = len(means)
     steps = random.normal(0.0, DIFFICULTY, (evals, prompts))
     if how is Prompts.FIXED:
@@ -130,9 +131,8 @@ def answered(
         keep = math.sqrt(1.0 - min(1.0, wander / DIFFICULTY) ** 2)
         for t in range(1, evals):
             steps[t] = keep * steps[t - 1] + min(1.0, wander / DIFFICULTY) * steps[t]
-    chance = 1.0 / (1.0 + np.exp(steps - logit(means)[:, None]))
-    found: npt.NDArray[np.bool_] = random.random((evals, prompts)) < chance
-    return found
+    chance: Matrix = 1.0 / (1.0 + np.exp(steps - logit(means)[:, None]))
+    return chance
 
 
 def pair(one: npt.NDArray[np.bool_], earlier: npt.NDArray[np.bool_], at: int) -> PairSeen:
@@ -167,13 +167,17 @@ def run(
     wander = float(random.choice(WANDER)) if wander is None else wander
     shape = str(random.choice(SHAPES)) if kind == DECLINING else ""
     means, peak = curve(kind, shape, evals, random)
-    results = answered(means, prompts, how, wander, random)
+    chance = chances(means, prompts, how, wander, random)
+    results = random.random(chance.shape) < chance
+    # Aside: whether somebody asks for more changes nothing of the run itself.
+    (aside,) = random.spawn(1)
+    again = np.column_stack([(aside.random(chance.shape) < chance).mean(axis=1) for _ in range(AGAIN)])
     scores = results.mean(axis=1)
     best: list[PairSeen | None] = [None]
     for t in range(1, evals):
         at = int(scores[:t].argmax())
         best.append(None if how is Prompts.FRESH else pair(results[t], results[at], at))
-    return Run(kind, shape, means, scores, prompts, peak, tuple(best))
+    return Run(kind, shape, means, scores, prompts, peak, tuple(best), again)
 
 
 def draw(runs: int, seed: int, *, how: Prompts = Prompts.WANDERING) -> Iterator[Run]:

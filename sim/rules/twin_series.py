@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from controller.policy.types import PromptPair
+from controller.policy.stopping import gate
+from controller.policy.stopping.gate import Gate
+from controller.policy.types import EvalInContext, EvalPoint, PromptPair, Verb
 from sim.foresight import RuleSpec
 from sim.rules import evaluate, twin
 from sim.rules.evaluate import upper_bound
@@ -23,7 +25,8 @@ class TwinRow:
     """What a rule does on the twin; shares of the runs of each kind, bounds one-sided, 95 %.
 
     Attributes:
-        known: what the rule is told besides scores: how many prompts, pairs too, or nothing.
+        known: what the rule is told besides scores: how many prompts, pairs too, or nothing; "asked": and the
+            trainer makes an eval at once where the gate holds one back (`asked_stops`).
         caught: of declining runs, stopped after their peak.
         saved: of the evals after the peak, the mean share that is saved, 0 for a run not caught.
         flat, rising: share that is stopped; NaN: no such runs.
@@ -79,6 +82,8 @@ def rows(named: dict[str, RuleSpec], runs: Sequence[twin.Run]) -> Iterator[TwinR
     for known, judged in told(runs):
         for name, spec in named.items():
             yield _row(name, known, runs, evaluate.first_stops(spec, judged).tolist())
+            if any(modifier.name == Gate.name for modifier in spec.modifiers):
+                yield _row(name, f"{known}, asked", runs, asked_stops(spec, runs, judged))
 
 
 def told(runs: Iterable[twin.Run]) -> Iterator[tuple[str, list[evaluate.Judged]]]:
@@ -88,6 +93,35 @@ def told(runs: Iterable[twin.Run]) -> Iterator[tuple[str, list[evaluate.Judged]]
     bare = [replace(one, prompts=(), range=None) for one in unpaired]
     for name, shown in (("pairs", known), ("prompts", unpaired), ("scores only", bare)):
         yield name, evaluate.judge(shown)
+
+
+def asked_stops(spec: RuleSpec, runs: Sequence[twin.Run], judged: Sequence[evaluate.Judged]) -> list[int]:
+    """Return the first STOP of each run (-1: none) where the trainer makes an eval for each that the gate
+    holds back below.
+
+    What is asked for is an eval of the same policy on the same prompts, and takes no time; what the client
+    would compare prompt by prompt is not told. At most `twin.AGAIN` for each regular eval.
+    """
+    found = []
+    for run, one in zip(runs, judged, strict=True):
+        rule = spec.make()
+        state, at = rule.initial(), -1
+        for number, point in enumerate(one.series.points()):
+            state, verdict = rule.observe(state, point)
+            for score in run.again[number].tolist():
+                if not gate.fell(state):
+                    break
+                state, verdict = rule.observe(state, _again(point, score))
+            if verdict.verb is Verb.STOP:
+                at = number
+                break
+        found.append(at)
+    return found
+
+
+def _again(point: EvalPoint, score: float) -> EvalPoint:
+    plain = point._replace(score=score, prompt_pairs=())
+    return EvalInContext.of(plain, progress=point.progress, range=point.range)
 
 
 def _row(name: str, known: str, runs: Sequence[twin.Run], stops: Sequence[int]) -> TwinRow:

@@ -26,6 +26,14 @@ SPENDING = specs.rule("scan:alpha=0.045")
 RUNS = 300
 
 
+def answered(
+    means: twin.Vector, prompts: int, how: Prompts, wander: float, random: np.random.Generator
+) -> np.ndarray:
+    """Which prompt is answered at which eval."""
+    chance = twin.chances(means, prompts, how, wander, random)
+    return random.random(chance.shape) < chance
+
+
 @pytest.fixture(scope="module")
 def runs() -> list[twin.Run]:
     return list(twin.draw(RUNS, 3))
@@ -42,7 +50,7 @@ def test_who_knows_the_curve_imports_nothing_of_the_product() -> None:
 @pytest.mark.parametrize("how", list(Prompts))
 def test_the_mean_over_the_prompts_is_that_of_the_curve(how: Prompts, mean: float) -> None:
     random = np.random.default_rng(0)
-    results = twin.answered(np.full(12, mean), 40_000, how, 0.6, random)
+    results = answered(np.full(12, mean), 40_000, how, 0.6, random)
     assert results.mean(axis=1) == pytest.approx(np.full(12, mean), abs=0.012)
 
 
@@ -50,7 +58,7 @@ def test_a_prompt_is_as_hard_as_before_only_on_a_fixed_set() -> None:
     random = np.random.default_rng(0)
 
     def agree(how: Prompts) -> float:
-        results = twin.answered(np.full(20, 0.5), 20_000, how, 0.6, random)
+        results = answered(np.full(20, 0.5), 20_000, how, 0.6, random)
         return float((results[0] == results[-1]).mean())
 
     fresh, wandering, fixed = agree(Prompts.FRESH), agree(Prompts.WANDERING), agree(Prompts.FIXED)
@@ -59,7 +67,7 @@ def test_a_prompt_is_as_hard_as_before_only_on_a_fixed_set() -> None:
 
 
 def test_a_curve_of_0_answers_nothing() -> None:
-    assert not twin.answered(np.zeros(3), 100, Prompts.FIXED, 0.0, np.random.default_rng(0)).any()
+    assert not answered(np.zeros(3), 100, Prompts.FIXED, 0.0, np.random.default_rng(0)).any()
 
 
 def test_what_is_drawn_is_what_was_described(runs: list[twin.Run]) -> None:
@@ -257,3 +265,26 @@ def test_flat_runs_with_pairs_keep_to_the_budget(how: Prompts) -> None:
     flat = [twin.run(twin.FLAT, random, evals=10, prompts=100, how=how) for _ in range(1500)]
     stops = evaluate.first_stops(SPENDING, evaluate.judge(twin_series.series(flat)))
     assert upper_bound(int((stops >= 0).sum()), len(flat)) <= 0.05
+
+
+def test_who_is_asked_at_once_stops_a_collapse_in_the_same_eval(runs: list[twin.Run]) -> None:
+    spec = specs.rule("scan:alpha=0.04+gate")
+    prompts = dict(twin_series.told(runs))["prompts"]
+    regular = evaluate.first_stops(spec, prompts).tolist()
+    asked = twin_series.asked_stops(spec, runs, prompts)
+    zero = [
+        (r, a, b) for r, a, b in zip(runs, asked, regular, strict=True) if r.means[-1] == 0.0 == r.scores[-1]
+    ]
+    assert len(zero) > 50
+    sudden = [(a, b) for r, a, b in zero if r.scores[r.peak] > 0.25 and r.prompts > 200 and 0 <= a > r.peak]
+    assert sum(a == r.peak + 1 for r, a, _ in zero) > 0.8 * len(zero)
+    assert sum(0 <= a < b for a, b in sudden) > 0.5 * len(sudden)
+    flat = [a for r, a in zip(runs, asked, strict=True) if r.kind == twin.FLAT]
+    assert sum(a >= 0 for a in flat) <= 0.02 * len(flat)
+
+
+def test_nobody_is_asked_where_the_gate_holds_nothing_back(runs: list[twin.Run]) -> None:
+    spec = specs.rule("scan:alpha=0.04+gate:sigmas_reported=1000,sigmas_estimated=1000")
+    for _, judged in twin_series.told(runs[:100]):
+        asked = twin_series.asked_stops(spec, runs[:100], judged)
+        assert asked == evaluate.first_stops(spec, judged).tolist()
