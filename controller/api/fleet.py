@@ -94,7 +94,8 @@ def taught(status: Mapping[str, Any] | None) -> dict[str, list[Any]]:
     """By namespace what the status tells its jobs, as it is stored."""
     found: dict[str, list[Any]] = {}
     for field in ("noise", "sharedFalls"):
-        for entry in (status or {}).get(field) or ():
+        stored = (status or {}).get(field)
+        for entry in stored if isinstance(stored, list) else ():
             if isinstance(entry, Mapping):  # what does not read back tells nobody anything
                 found.setdefault(str(entry.get("namespace", "")), []).append(entry)
     return found

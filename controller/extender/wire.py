@@ -95,7 +95,7 @@ def preemption_args(message: Mapping[str, Any]) -> PreemptionArgs:
             pods = (found or {}).get("Pods") or ()
             victims[node] = [str(p["UID"] if meta is not None else p["metadata"]["uid"]) for p in pods]
             violations[node] = int((found or {}).get("NumPDBViolations") or 0)
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             raise BadRequest(
                 f"{field}[{node}]: expected Pods, each with its uid, and NumPDBViolations"
             ) from None

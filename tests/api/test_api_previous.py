@@ -17,6 +17,7 @@ NEW_RULES: dict[str, list[str]] = {
     "rlhfjobs": [
         ".spec.modifiers: of another default",
         ".spec.stopRule: of another default",
+        ".spec.modifiers[].divergence.window: is gone",
         ".spec.metrics[]: has the rule !(has(self.preset) && has(self.range))",
         ".spec.metrics[]: has the rule self.role != 'Proxy' || !(has(self.preset)",
     ],

@@ -183,7 +183,7 @@ def test_what_a_page_lacks_is_told_with_what_it_costs() -> None:
 
 def test_a_rule_that_looks_at_what_no_eval_has() -> None:
     found = page_of(GOOD, modifiers=[{"divergence": {}}])
-    assert any("it never stops the run" in text for text in texts(found, Level.WRONG))
+    assert any("which no eval has" in text for text in texts(found, Level.WRONG))
     with_proxy = GOOD + b'rlhf_eval_proxy_reward{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 1\n'
     assert texts(page_of(with_proxy, modifiers=[{"divergence": {}}]), Level.WRONG) == []
 

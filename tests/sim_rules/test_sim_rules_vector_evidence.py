@@ -28,14 +28,20 @@ def gate(**params: float | bool) -> PolicySpec:
     return PolicySpec("divergence", params)
 
 
-SPECS = [
+NEEDY = [
     RuleSpec(PolicySpec("eProcess")),
     RuleSpec(PolicySpec("eProcess", {"alpha": 0.4, "horizon": 5, "min_drop": 0.02})),
     RuleSpec(PolicySpec("eProcess", {"bound": 0.33, "alpha": 0.2})),  # some evals exceed it
-    RuleSpec(PolicySpec("eProcess", {"alpha": 0.3}), (WARM, gate(level=0.3))),
-    RuleSpec(DROP, (gate(window=4, level=0.3),)),
-    RuleSpec(DROP, (gate(window=8, level=0.4), WARM)),
-    RuleSpec(DROP, (gate(window=5, level=0.45, collapse=False),)),
+    RuleSpec(PolicySpec("eProcess", {"alpha": 0.3}), (WARM, gate(level=0.3, strict=True))),
+    RuleSpec(DROP, (gate(level=0.3, strict=True),)),
+    RuleSpec(DROP, (gate(level=0.4, strict=True), WARM)),
+    RuleSpec(DROP, (gate(level=0.45, collapse=False, strict=True),)),
+]
+# What stops without the evidence, too.
+SPECS = [
+    *NEEDY,
+    RuleSpec(DROP, (gate(level=0.3),)),
+    RuleSpec(DROP, (gate(level=0.1, collapse=False), WARM)),
 ]
 
 
@@ -108,8 +114,9 @@ def test_the_examples_do_stop_sometimes(spec: RuleSpec) -> None:
 
 def test_histories_without_the_evidence_stop_nobody() -> None:
     bare = [replace(s, proxies=(), paired=()) for s in runs_of(1, 40, "all")]
-    for spec in SPECS:
+    for spec in NEEDY:
         assert vectorised(spec, bare) == [-1] * len(bare)
+    assert vectorised(RuleSpec(DROP, (gate(),)), bare) == vectorised(RuleSpec(DROP), bare)
 
 
 def test_a_generated_history_with_differences_is_read_again(tmp_path: Path) -> None:

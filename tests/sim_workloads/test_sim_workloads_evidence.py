@@ -111,8 +111,12 @@ def test_divergence_takes_stops_away_and_adds_none() -> None:
     bare = RuleSpec(PolicySpec("drawdown", {"max_drop": 0.12, "window": 3}))
     plain, gated = foresee(bare, evals), foresee(bare._replace(modifiers=(PolicySpec("divergence"),)), evals)
     assert all(p is not None and g.eval >= p.eval for p, g in zip(plain, gated, strict=True) if g is not None)
-    assert {g.verdict.reason for g in gated if g is not None} <= {"RewardHacking", "Collapse"}
-    hacking = [g for g, hacks in zip(gated, truth.hacks, strict=True) if hacks and g is not None]
+    assert {g.verdict.reason for g in gated if g is not None} <= {"RewardHacking", "Collapse", "Unclear"}
+    hacking = [
+        g
+        for g, hacks in zip(gated, truth.hacks, strict=True)
+        if hacks and g is not None and g.verdict.reason == "RewardHacking"
+    ]
     assert len(hacking) > 0.5 * sum(truth.hacks)
 
 

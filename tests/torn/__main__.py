@@ -9,11 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.torn import environment, halves
-from tests.torn.crash import Crash, crashes, recording
+from tests.torn.crash import Crash, crashes, finished, recording
 from tests.torn.judge import Tally, tally
 from tests.torn.real_names import REAL
 from tests.torn.savers import VARIANTS, Variant
@@ -41,7 +42,8 @@ def followed(variant: Variant, kills: int, seed: int, recorded: bool) -> Tally:
             horizon=variant.horizon,
             client=client,
         )
-        return tally(variant.layout, _cleared(found))
+        whole = partial(finished, variant.saver, Path(root), seed, world=variant.world)
+        return tally(variant.layout, _cleared(found), whole=whole)
 
 
 def of_libraries(name: str, kills: int, seed: int, recorded: bool) -> Tally:

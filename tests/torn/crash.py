@@ -115,6 +115,21 @@ def crashes(
         truth.unlink(missing_ok=True)
 
 
+def finished(saver: Saver, root: Path, seed: int, *, world: int = 1) -> dict[int, dict[str, int]]:
+    """What a saver has written that is left alone until its first save is over, as `Crash.truth` says it.
+
+    Raises:
+        RuntimeError: the saver ended by itself, or never finished a save.
+    """
+    folder, truth = root / f"{seed}-finished", root / f"{seed}-finished.truth"
+    folder.mkdir(parents=True)
+    _crash(saver, folder, truth, random.Random(seed), world, 0.0, None, once=lambda: bool(truth_of(truth)))
+    found = truth_of(truth)
+    shutil.rmtree(folder)
+    truth.unlink()
+    return found
+
+
 def _crash(
     saver: Saver,
     folder: Path,
@@ -123,7 +138,9 @@ def _crash(
     world: int,
     horizon: float,
     client: Callable[[Path], Any] | None,
+    once: Callable[[], bool] | None = None,
 ) -> None:
+    """Start a saver, and kill it: at a moment within the horizon, or ``once`` that is so."""
     barrier = multiprocessing.get_context("fork").Barrier(world)
     reading, writing = os.pipe()
     seed = dice.randrange(1 << 30)
@@ -143,7 +160,12 @@ def _crash(
         if not select.select([reading], [], [], PATIENCE)[0] or not os.read(reading, 1):
             raise RuntimeError(f"the saver never began its first save ({saver})")
         time.sleep(dice.uniform(0.0, horizon))
-        if dice.random() < 0.5:  # one rank is lost first, as when its node is
+        deadline = time.monotonic() + PATIENCE
+        while once is not None and not once():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the saver never finished a save ({saver})")
+            time.sleep(0.01)
+        if once is None and dice.random() < 0.5:  # one rank is lost first, as when its node is
             one_first = True
             os.kill(dice.choice(pids), signal.SIGKILL)
             time.sleep(dice.uniform(0.0, 0.03))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,8 +47,16 @@ class Tally:
         }
 
 
-def tally(layout: str, found: Iterable[Crash], only: int | None = None) -> Tally:
-    """Judge every checkpoint of every crash, or only that of one step."""
+def tally(
+    layout: str,
+    found: Iterable[Crash],
+    only: int | None = None,
+    whole: Callable[[], Mapping[int, Mapping[str, int]]] | None = None,
+) -> Tally:
+    """Judge every checkpoint of every crash, or only that of one step.
+
+    ``whole``: gives finished saves of the same saver, asked for where the crashes have none to compare with.
+    """
     sums = Tally()
     models: list[dict[str, int]] = []  # what finished saves wrote, in any of the crashes
     for crash in found:
@@ -57,6 +65,8 @@ def tally(layout: str, found: Iterable[Crash], only: int | None = None) -> Tally
         models = list({tuple(sorted(model.items())): model for model in models}.values())[-20:]
         for step in sorted(_steps(crash.folder) | set(crash.truth)) if only is None else (only,):
             _judge(layout, crash, step, sums, models)
+    if sums.open and not models and whole is not None:
+        models = [{_bare(name): size for name, size in files.items()} for files in whole().values()]
     for line, there in sums.open:  # killed in the first save of all: nothing to hold it against, until now
         if _finished(there, models):
             sums.unreturned += 1

@@ -19,6 +19,9 @@ from tests.torn.crash import Rank, Saver
 
 PAUSE = 0.0004  # s between the pieces of a file, and between the files that rotation removes
 PIECES = 3
+FIRST = (
+    1000  # step of the first save: with as many digits as the last, a file that names its step has one size
+)
 
 
 def write(path: Path, data: bytes) -> None:
@@ -85,7 +88,7 @@ def hugging_face(
 
     def save(rank: Rank) -> None:
         rank.begin()
-        for step in itertools.count(10, 10):
+        for step in itertools.count(FIRST, 10):
             folder = rank.folder / f"checkpoint-{step}"
             folder.mkdir(exist_ok=True)
             rank.wait()
@@ -98,7 +101,7 @@ def hugging_face(
             if not only_model:
                 write(folder / name, content.archive(1200))
             if rank.leads:
-                log = [{"loss": 0.5, "step": s} for s in range(10, step + 1, 10)]
+                log = [{"loss": 0.5, "step": s} for s in range(FIRST, step + 1, 10)]
                 write(folder / "trainer_state.json", content.text({"global_step": step, "log_history": log}))
                 kept = sorted(rank.folder.glob("checkpoint-*"), key=lambda p: p.stat().st_mtime)
                 for old in kept[:-3]:
@@ -244,7 +247,7 @@ def verl(role: Callable[[Path, Rank, int], None], queue: bool = False) -> Saver:
     def save(rank: Rank) -> None:
         rank.begin()
         saved: dict[str, list[Path]] = {"actor": [], "critic": []}
-        for step in itertools.count(1):
+        for step in itertools.count(FIRST):
             folder = rank.folder / f"global_step_{step}"
             for name, paths in saved.items():
                 if rank.leads and len(paths) >= 3:
@@ -409,7 +412,7 @@ def _open_rlhf(
 
     def save(rank: Rank) -> None:
         rank.begin()
-        for step in itertools.count(1):
+        for step in itertools.count(FIRST):
             tag = named(step)
             roles = [rank.folder / "_actor", *([rank.folder / "_critic"] if critic else [])]
             for role in roles:
@@ -433,7 +436,7 @@ def open_rlhf_exported(rank: Rank) -> None:
     utils/deepspeed/deepspeed.py `save_model` (533-597): config, weights, the config again, tokenizer. Nothing
     rotates them."""
     rank.begin()
-    for step in itertools.count(1):
+    for step in itertools.count(FIRST):
         folder = rank.folder / f"global_step{step}_hf"
         if rank.leads:
             folder.mkdir()
@@ -476,7 +479,7 @@ def _nemo_megatron(folder: Path, rank: Rank, step: int) -> None:
 
 def _nemo_rl(rank: Rank, policy: Callable[[Path, Rank, int], None]) -> None:
     rank.begin()
-    for step in itertools.count(1):
+    for step in itertools.count(FIRST):
         draft = rank.folder / f"tmp_step_{step}"
         if rank.leads:
             draft.mkdir()
@@ -504,7 +507,7 @@ def slime(fsdp: bool) -> Saver:
 
     def save(rank: Rank) -> None:
         rank.begin()
-        for step in itertools.count(1):
+        for step in itertools.count(FIRST):
             folder = rank.folder / f"iter_{step:07}"
             state = rank.folder / "rollout" / f"global_dataset_state_dict_{step}.pt"
             if fsdp:
@@ -534,7 +537,7 @@ def torch_dcp(more: bool) -> Saver:
 
     def save(rank: Rank) -> None:
         rank.begin()
-        for step in itertools.count(1):
+        for step in itertools.count(FIRST):
             folder = rank.folder / f"step-{step}"
             _distributed(folder, rank, step)
             if rank.leads:
@@ -559,7 +562,7 @@ def plain(rank: Rank) -> None:
     folder = CheckpointFolder(rank.folder, keep=3)
     state = {"weights": np.zeros(400), "bias": np.ones(30)}
     rank.begin()
-    for step in itertools.count(10, 10):
+    for step in itertools.count(FIRST, 10):
         rank.saved(step, folder.save(step, state, attempt=1))
 
 

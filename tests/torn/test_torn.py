@@ -114,6 +114,20 @@ def test_a_save_that_had_not_returned_is_torn_unless_every_byte_is_there(
     assert (sums.whole, sums.unreturned, sums.blessed) == (1, 1, ["1-0 step 30: the save had not ended"])
 
 
+def test_a_first_save_is_held_against_one_that_was_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the only crash, in its first save, nothing says how a finished one looks."""
+    location = tmp_path / "1-0"
+    files_ = _folder(location, 10)
+    monkeypatch.setattr(judge, "carry_out", lambda asked: _Yes(f"{asked.location}/checkpoint-{asked.step}"))
+    sums = judge.tally("HuggingFace", [Crash(location, {})], whole=lambda: files_)
+    assert (sums.whole, sums.unreturned, sums.blessed) == (0, 1, [])
+    (location / "checkpoint-10" / "rng_state.pth").unlink()
+    sums = judge.tally("HuggingFace", [Crash(location, {})], whole=lambda: files_)
+    assert sums.blessed == ["1-0 step 10: the save had not ended"]
+
+
 def test_a_truth_that_was_cut_off_counts_for_nothing(tmp_path: Path) -> None:
     path = tmp_path / "truth"
     assert truth_of(path) == {}

@@ -319,7 +319,7 @@ def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
     chosen = [next(iter(one)) for one in rule_and_modifiers(job.spec)]
     needs = {need for name in chosen if name in kinds for need in kinds[name].needs}
     if view.points and "proxy" in needs and all(p.proxy is None for p in view.points):
-        text = f"{', '.join(chosen)} looks at the proxy reward, which no eval has: it never stops the run"
+        text = f"{', '.join(chosen)} looks at the proxy reward, which no eval has: it tells nothing of a stop"
         yield wrong("metrics", text, f"export {names.METRIC_EVAL_PROXY}, or name a Proxy metric; {CONTRACT}")
     if view.points and "paired" in needs and all(p.paired is None for p in view.points):
         text = f"{', '.join(chosen)} looks at paired differences, which no eval has"

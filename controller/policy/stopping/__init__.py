@@ -74,7 +74,7 @@ MODIFIERS: Mapping[str, RuleType] = {
         RuleType.of(Cooldown, CooldownParams, "no stop just after a declared event"),
         RuleType.of(Confirm, ConfirmParams, "no stop before fresh evals bear it out"),
         RuleType.of(Graded, GradedParams, "warn, then give way to others, then stop"),
-        RuleType.of(Divergence, DivergenceParams, "no stop unless the score falls while the proxy moves"),
+        RuleType.of(Divergence, DivergenceParams, "says what the proxy did while the score fell"),
         RuleType.of(OnlyWhenContended, OnlyWhenContendedParams, "no stop while nobody waits for the GPUs"),
     )
 }

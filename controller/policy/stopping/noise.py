@@ -169,6 +169,11 @@ def estimate(
     return Noise(max(sigma, min(floor, RAISED_MOST * sigma)), freedom)
 
 
+def is_without(state: NoiseState) -> bool:
+    """Return whether evals enough to estimate the noise show none at all: a straight line."""
+    return bool(state[2] * FREEDOM_PER_DIFFERENCE >= LEAST_FREEDOM and state[3] == 0.0)
+
+
 def own(points: Iterable[EvalPoint]) -> FleetNoise | None:
     """Return what a run shows of its noise by itself: what its pool learns from. None: too few evals to say.
 
