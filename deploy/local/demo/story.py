@@ -49,7 +49,9 @@ def tell(stage: Scene, cast: Cast, console: Console, patience: float) -> Told:
             if not _follow(
                 board, watcher, stage, began + _SUBMIT_PATIENCE_S, lambda: all(map(_runs, running))
             ):
-                states = ", ".join(f"{c.name}: {c.summary or 'not looked at'}" for c in running)
+                states = ", ".join(
+                    f"{c.name}: {c.summary or 'not looked at'}, {_told_of_start(c)}" for c in running
+                )
                 raise PlaneError(
                     f"the first jobs do not run after {_SUBMIT_PATIENCE_S:g} s ({states}); "
                     f"pods: {board.pods()}; the operator's last words:\n{stage.operator_log()}"
@@ -71,7 +73,15 @@ def tell(stage: Scene, cast: Cast, console: Console, patience: float) -> Told:
 
 
 def _runs(c: Chronicle) -> bool:
-    return c.admission is not None and c.admission.running_since is not None
+    """Return whether it runs, or did: of a run that was seen too late its evals tell."""
+    return bool(c.evals) or (c.admission is not None and c.admission.running_since is not None)
+
+
+def _told_of_start(c: Chronicle) -> str:
+    """Return what was seen of its start, for an error."""
+    if c.admission is None:
+        return f"no admission seen, {len(c.evals)} evals"
+    return f"running since {c.admission.running_since}, {len(c.evals)} evals"
 
 
 def _quiet(c: Chronicle) -> bool:

@@ -14,6 +14,9 @@ from kubernetes import client, config, watch
 
 from controller import names
 
+# s that one watch lasts, where what exists may well be told again: one that has gone silent costs no more.
+_LASTS = {"jobs": 5}
+
 
 @dataclass(frozen=True)
 class Change:
@@ -46,7 +49,7 @@ class Watcher:
         self.changes: queue.SimpleQueue[Change] = queue.SimpleQueue()
         self._closed = threading.Event()
         for kind, (function, arguments) in lists.items():
-            arguments = {"namespace": namespace, **arguments}
+            arguments = {"namespace": namespace, "timeout_seconds": _LASTS.get(kind, 600), **arguments}
             # Daemons: a thread that waits for the next event of a quiet watch cannot be told to end.
             threading.Thread(
                 target=self._run, args=(kind, function, arguments), name=f"watch {kind}", daemon=True
@@ -61,7 +64,7 @@ class Watcher:
             self.changes.put(Change(kind, "RELIST", {}))
             try:
                 watching = watch.Watch()  # type: ignore[no-untyped-call]
-                for event in watching.stream(function, **arguments, timeout_seconds=600):  # type: ignore[no-untyped-call]
+                for event in watching.stream(function, **arguments):  # type: ignore[no-untyped-call]
                     self.changes.put(Change(kind, event["type"], event["raw_object"]))
                     if self._closed.is_set():
                         return
