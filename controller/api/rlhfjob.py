@@ -326,8 +326,8 @@ class Resume(Spec):
         return self
 
 
-_DEFAULT_RULE: dict[str, Any] = rule_unions.written(DEFAULT_RULE)
-_DEFAULT_MODIFIERS: list[Any] = [rule_unions.written(modifier) for modifier in DEFAULT_MODIFIERS]
+_DEFAULT_RULE: dict[str, Any] = rule_unions.written(DEFAULT_RULE, RULES)
+_DEFAULT_MODIFIERS: list[Any] = [rule_unions.written(modifier, MODIFIERS) for modifier in DEFAULT_MODIFIERS]
 
 _PRIMARIES = "self.filter(m, m.role == 'Primary').size()"
 _GUARDRAILS = "self.filter(m, m.role == 'Guardrail').size()"

@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal, Protocol, cast
 from pydantic import ConfigDict, Field, create_model, model_validator
 from pydantic.alias_generators import to_camel
 
-from controller.api import markers
+from controller.api import markers, values
 from controller.api.base import DecimalString, Spec
 from controller.policy.params import ParamError, ParamInfo, describe
-from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE
+from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, MODIFIERS, RULES
 from controller.policy.types import PolicySpec
 
 ENABLED, DISABLED = "Enabled", "Disabled"
@@ -103,17 +103,28 @@ def rule_and_modifiers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the union of the stop rule and those of its modifiers, the API's defaults where a spec names
     none."""
     modifiers = spec.get("modifiers")
-    usual = [written(modifier) for modifier in DEFAULT_MODIFIERS]
-    return [spec.get("stopRule") or written(DEFAULT_RULE), *(usual if modifiers is None else modifiers)]
+    if modifiers is None:
+        modifiers = [written(modifier, MODIFIERS) for modifier in DEFAULT_MODIFIERS]
+    return [spec.get("stopRule") or written(DEFAULT_RULE, RULES), *modifiers]
 
 
-def written(spec: PolicySpec) -> dict[str, dict[str, Any]]:
-    """Return a rule or modifier as an RLHFJob spells it."""
-    values = {
-        to_camel(name): repr(value) if isinstance(value, float) else value
-        for name, value in spec.params.items()
+def written(spec: PolicySpec, registry: Mapping[str, Registered]) -> dict[str, dict[str, Any]]:
+    """Return a rule, modifier or policy as the API has it: ``{"kDeclines": {"k": 3, "minDelta":
+    "0.02"}}``."""
+    kinds = {info.name: info.kind for info in describe(registry[spec.name].params)}
+    return {
+        spec.name: {
+            to_camel(name): _written(value, kinds[name])
+            for name, value in spec.params.items()
+            if name in kinds
+        }
     }
-    return {spec.name: values}
+
+
+def _written(value: Any, kind: type) -> Any:
+    if kind is bool:
+        return ENABLED if value else DISABLED
+    return values.number(float(value)) if kind is float else value
 
 
 def warm_up_rules(

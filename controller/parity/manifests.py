@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic.alias_generators import to_camel
-
 from controller import names
-from controller.api import values
-from controller.api.rule_unions import DISABLED, ENABLED, Registered
+from controller.api.rule_unions import written
 from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.nodes import Taint
-from controller.policy.params import describe
 from controller.policy.queueing import MAX_WAIT, POLICIES
 from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import PolicySpec
@@ -88,7 +83,7 @@ def pool(place: ClusterTarget, policy: PolicySpec, max_priority: int) -> Object:
     chosen = dict(policy.params)
     spec: Object = {
         "nodeSelector": [{"key": key, "value": value}],
-        "queuePolicy": member(PolicySpec(policy.name, chosen), POLICIES),
+        "queuePolicy": written(PolicySpec(policy.name, chosen), POLICIES),
         "allowedNamespaces": [{"name": place.name, "maxPriority": max_priority}],
         "stopLimits": {"sharedFallPercent": 0},
     }
@@ -118,8 +113,8 @@ def rlhfjob(trial: TraceOnCluster, row: int, place: ClusterTarget) -> Object:
         "gang": {"replicas": replicas, "gpusPerReplica": gpus},
         "expectedDurationSeconds": int(workload.work[row]),
         "metrics": [{"name": METRIC}],
-        "stopRule": member(trial.rule.rule, RULES),
-        "modifiers": [member(modifier, MODIFIERS) for modifier in trial.rule.modifiers],
+        "stopRule": written(trial.rule.rule, RULES),
+        "modifiers": [written(modifier, MODIFIERS) for modifier in trial.rule.modifiers],
         "checkpoints": {
             "location": {"volumeClaim": {"claimName": CHECKPOINTS, "path": f"/{name}"}},
             "layout": "Plain",
@@ -138,25 +133,6 @@ def rlhfjob(trial: TraceOnCluster, row: int, place: ClusterTarget) -> Object:
         "metadata": {"name": name, "namespace": place.name},
         "spec": spec,
     }
-
-
-def member(spec: PolicySpec, registry: Mapping[str, Registered]) -> Object:
-    """Return a rule, modifier or policy as the API has it: ``{"kDeclines": {"k": 3, "minDelta":
-    "0.02"}}``."""
-    known = {info.name: info for info in describe(registry[spec.name].params)}
-    return {
-        spec.name: {
-            to_camel(name): _value(value, known[name].kind)
-            for name, value in spec.params.items()
-            if name in known
-        }
-    }
-
-
-def _value(value: Any, kind: type) -> Any:
-    if kind is bool:
-        return ENABLED if value else DISABLED
-    return values.number(float(value)) if kind is float else value
 
 
 def _arguments(work: float, evals: Any) -> list[str]:

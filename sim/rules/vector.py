@@ -17,15 +17,16 @@ import numpy.typing as npt
 from scipy.special import log_ndtr  # type: ignore[import-untyped, unused-ignore]
 
 from controller.policy.params import build
-from controller.policy.stopping import MODIFIERS, RULES, glr, noise, scan, windows
+from controller.policy.stopping import MODIFIERS, RULES, glr, scan, windows
 from controller.policy.stopping.divergence import Divergence
 from controller.policy.stopping.gate import Gate, GateParams
 from controller.policy.stopping.patience import Patience
 from controller.policy.stopping.warmup import WarmUp
 from controller.policy.types import PolicySpec
 from sim.foresight import RuleSpec
-from sim.rules import vector_divergence, vector_eprocess, vector_gate, vector_spending
+from sim.rules import vector_divergence, vector_eprocess, vector_gate, vector_noise, vector_spending
 from sim.rules.vector_eprocess import Pairs
+from sim.rules.vector_noise import NoiseLevels, widen
 from sim.rules.vector_spending import PromptPairs
 
 Matrix = npt.NDArray[np.float64]
@@ -62,13 +63,6 @@ class NoiseOf(NamedTuple):
     order: npt.NDArray[np.int64]
 
 
-class NoiseLevels(NamedTuple):
-    """Noise of one eval as known at each eval (NaN: unknown) and its degrees of freedom."""
-
-    sigma: Matrix
-    freedom: Matrix
-
-
 def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
     """`noise.estimate` after every eval."""
     if evals.noise is not None:
@@ -76,27 +70,7 @@ def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
         levels = noise_levels(Evals(whole.scores, whole.stderrs), usual, weight)
         there = np.where(whole.order >= 0, np.take_along_axis(levels.sigma, at, axis=1), np.nan)
         return NoiseLevels(there, np.take_along_axis(levels.freedom, at, axis=1))
-    scores, stderrs = evals.scores, evals.stderrs
-    runs, count = scores.shape
-    mean = np.zeros(runs)
-    sigma, freedom = np.full((runs, count), np.nan), np.full((runs, count), np.nan)
-    largest = np.fmax.accumulate(stderrs, axis=1)
-    reported = np.logical_and.accumulate(~np.isnan(stderrs), axis=1) & (largest > 0.0)
-    for t in range(count):
-        differences = max(0, t - 1)
-        if t >= 2:
-            size = np.abs(scores[:, t] - 2.0 * scores[:, t - 1] + scores[:, t - 2])
-            size = np.minimum(size, noise.LARGEST)
-            mean = mean + (size * size - mean) / differences
-        own = differences * noise.FREEDOM_PER_DIFFERENCE
-        variance, known = mean / noise.PER_VARIANCE, own
-        if usual > 0.0:
-            variance = (own * variance + weight * usual * usual) / (own + weight)
-            known = own + weight
-        if known >= noise.LEAST_FREEDOM:
-            sigma[:, t] = np.where(variance > 0.0, np.sqrt(variance), np.nan)
-            freedom[:, t] = known
-    return NoiseLevels(np.where(reported, largest, sigma), np.where(reported, np.inf, freedom))
+    return vector_noise.levels(evals.scores, evals.stderrs, usual, weight)
 
 
 def unwiden(z: Matrix, freedom: Matrix) -> Matrix:
@@ -233,18 +207,13 @@ def _k_declines(evals: Evals, p: Any) -> Matrix:
     floor = np.full(scores.shape, p.min_delta)
     if p.min_delta_sigmas:
         known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
-        widened = _widen(p.min_delta_sigmas, known.freedom) * known.sigma * math.sqrt(2.0)
+        widened = widen(p.min_delta_sigmas, known.freedom) * known.sigma * math.sqrt(2.0)
         floor = np.where(np.isnan(widened), np.inf, np.maximum(p.min_delta, widened))
     streak = np.zeros(scores.shape)
     for t in range(1, scores.shape[1]):
         declined = scores[:, t - 1] - scores[:, t] > floor[:, t]
         streak[:, t] = np.where(declined, streak[:, t - 1] + 1.0, 0.0)
     return streak
-
-
-def _widen(z: float, freedom: Matrix) -> Matrix:
-    first, second = (z * z + 1.0) * z / 4.0, ((5.0 * z * z + 16.0) * z * z + 3.0) * z / 96.0
-    return z + first / freedom + second / (freedom * freedom)
 
 
 def _e_process(evals: Evals, p: Any) -> Matrix:

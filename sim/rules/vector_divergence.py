@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from controller.policy.stopping import noise
 from controller.policy.stopping.divergence import DivergenceParams
+from sim.rules.vector_noise import levels, running_best, widen
 
 Matrix = npt.NDArray[np.float64]
 
@@ -40,20 +39,11 @@ def passes(scores: Matrix, proxies: Matrix | None, p: DivergenceParams) -> npt.N
 
 def _moved(score: Matrix, proxy: Matrix, level: float) -> npt.NDArray[np.int64]:
     """Return 1 where the proxy rose since the best eval, -1 where it fell, 0 where that cannot be told."""
-    highest = np.maximum.accumulate(score, axis=1)
-    new = np.column_stack([np.ones(len(score), dtype=bool), score[:, 1:] > highest[:, :-1]])
-    at = np.maximum.accumulate(np.where(new, np.arange(score.shape[1]), 0), axis=1)
+    _, at = running_best(score)
     change = proxy - np.take_along_axis(proxy, at, axis=1)
-    sigma, freedom = np.full(proxy.shape, np.nan), np.zeros(proxy.shape)
-    mean = np.zeros(len(proxy))
-    widen: Any = noise.widen  # of numbers, it says; of arrays it does as well
-    for t in range(2, proxy.shape[1]):
-        size = np.minimum(np.abs(proxy[:, t] - 2.0 * proxy[:, t - 1] + proxy[:, t - 2]), noise.LARGEST)
-        mean = mean + (size * size - mean) / (t - 1)
-        sigma[:, t] = np.sqrt(mean / noise.PER_VARIANCE)
-        freedom[:, t] = (t - 1) * noise.FREEDOM_PER_DIFFERENCE
-    with np.errstate(divide="ignore", invalid="ignore"):
-        z, limit = change / (np.sqrt(2.0) * sigma), widen(level, freedom)
-        signs = np.sign(change).astype(np.int64)  # of proxies without noise
-        clear = np.where(sigma > 0.0, (z > limit).astype(np.int64) - (z < -limit), signs)
-    return np.where(freedom >= noise.LEAST_FREEDOM, clear, 0)
+    known = levels(proxy, np.full(proxy.shape, np.nan), 0.0, 1.0)
+    with np.errstate(invalid="ignore"):
+        z, limit = change / (np.sqrt(2.0) * known.sigma), widen(level, known.freedom)
+        clear = (z > limit).astype(np.int64) - (z < -limit)
+    signs = np.sign(change).astype(np.int64)  # of proxies without noise
+    return np.where(np.isnan(known.freedom), 0, np.where(np.isnan(known.sigma), signs, clear))

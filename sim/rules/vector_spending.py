@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr  # type: ignore[import-untyped, unused-ignore]
 
 from controller.policy.stopping import noise, scan, spending, windows
+from sim.rules.vector_noise import running_best
 
 Matrix = npt.NDArray[np.float64]
 
@@ -64,9 +65,7 @@ def _highest_before(scores: Matrix) -> tuple[Matrix, Matrix, npt.NDArray[np.int6
     none), and the best one's column."""
     largest = float(np.finfo(np.float32).max)
     x = np.clip(scores - scores[:, :1], -largest, largest).astype(np.float32).astype(np.float64)
-    highest = np.maximum.accumulate(x, axis=1)
-    new = np.column_stack([np.ones(len(x), dtype=bool), x[:, 1:] > highest[:, :-1]])
-    at = np.maximum.accumulate(np.where(new, np.arange(x.shape[1]), 0), axis=1)
+    highest, at = running_best(x)
     before = np.column_stack([np.zeros(len(x), dtype=np.int64), at[:, :-1]])
     fall = np.column_stack([np.full(len(x), -np.inf), highest[:, :-1] - x[:, 1:]])
     beaten = np.full(x.shape, -np.inf)  # at each eval, what was not the best of it and all before
