@@ -1,4 +1,4 @@
-"""`ablation`: what each part of ours brings, one after the other, and how far the count is from hindsight's."""
+"""`ablation`: what each part of ours brings, and how far the count is from the best in hindsight."""
 
 from __future__ import annotations
 
@@ -48,9 +48,12 @@ def ablation(
         met = found.speed.value >= 1.0 / (1.0 + most) and found.cost.value <= most
         rows.append(
             row(
-                f"ours against the best count in hindsight, {name}", ours, best,
-                f"at most {100 * most:.0f} % slower and dearer", met,
-            )  # fmt: skip
+                f"ours against the best count in hindsight, {name}",
+                ours,
+                best,
+                f"at most {100 * most:.0f} % slower and dearer",
+                met,
+            )
         )
     return Findings(
         "ablation",
@@ -62,7 +65,7 @@ def ablation(
         [
             "Lengths grow x4 over a run of 16 steps, evenly; a response still ends at the cap.",
             "Dispatch needs no Kubernetes: the first two rows are had with 3 held actors.",
-            "In hindsight: every count is carried out with our dispatch and release, and our objective chooses.",
+            "In hindsight: every count is carried out with our dispatch and release, our objective chooses.",
             *losses(rows),
         ],
     )

@@ -90,7 +90,7 @@ def grid(
         [
             "Even counts: 1 to 8 actors with early release; listed are those that are no slower and no dearer"
             " than ours.",
-            "The profiles of GPQA and LiveCodeBench are assumptions: the paper gives figures without numbers.",
+            "The profiles of GPQA and LiveCodeBench are assumptions: the paper has pictures without numbers.",
             *losses(rows),
         ],
     )

@@ -10,13 +10,16 @@ from sim.rollout.run import Job, StepOutcome, generate, planner_settings
 from sim.rollout.setting import RolloutSetting, Scheme
 
 
-def run_hindsight(setting: RolloutSetting, scheme: Scheme, seed: int) -> tuple[list[StepOutcome], list[StepOutcome]]:
+def run_hindsight(
+    setting: RolloutSetting, scheme: Scheme, seed: int
+) -> tuple[list[StepOutcome], list[StepOutcome]]:
     """Return the steps of our own run, and those of the best counts beside it.
 
     Starts are free here: a count that was right in one step costs nothing in the next.
     """
     job = Job(setting, scheme, seed)
-    ours, bests = [], []
+    ours: list[StepOutcome] = []
+    bests: list[StepOutcome] = []
     for number, batch in enumerate(job.steps):
         predicted = job.predict(number)
         supply = Supply()
@@ -26,9 +29,7 @@ def run_hindsight(setting: RolloutSetting, scheme: Scheme, seed: int) -> tuple[l
         points, outcomes = [], {}
         prompts = batch.prompts(predicted)
         for count in range(settings.min, settings.max + 1):
-            report = generate(
-                setting, scheme, prompts, plan, supply, count=count, release=(True,) * count
-            )
+            report = generate(setting, scheme, prompts, plan, supply, count=count, release=(True,) * count)
             cost = (report.held) * setting.gpus_per_actor
             points.append(CurvePoint(count, plan.dispatch, report.seconds, cost))
             outcomes[count] = report
@@ -39,7 +40,15 @@ def run_hindsight(setting: RolloutSetting, scheme: Scheme, seed: int) -> tuple[l
             between = setting.rest(report.tokens)
             found.append(
                 StepOutcome(
-                    report.seconds, between, cost, cost, count, report.moved, plan.seconds, plan.reason.value, 0
+                    report.seconds,
+                    between,
+                    cost,
+                    cost,
+                    count,
+                    report.moved,
+                    plan.seconds,
+                    plan.reason.value,
+                    0,
                 )
             )
         job.learn(batch, predicted, outcomes[plan.actors], plan)

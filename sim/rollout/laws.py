@@ -1,6 +1,7 @@
 """How long a GPU takes for what, from published figures of models and GPUs.
 
-A decode iteration reads all weights once and the KV cache of every live sequence, and computes one token for each:
+A decode iteration reads all weights once and the KV cache of every live sequence, and computes one token
+for each:
 
     seconds = a + f b + k X        b: live sequences, X: tokens of context of all of them
 
@@ -8,11 +9,12 @@ A decode iteration reads all weights once and the KV cache of every live sequenc
     f = 2 parameters / (peak x .4)
     k = KV bytes a token / (bandwidth x .8)
 
-and the prefill of a token costs as much compute as its decode, f. So a planner's c of ``a + c b`` is f + k times the
-mean context. The efficiencies (.8 of the bandwidth, .4 of the peak), the 3 ms of an iteration's scheduling and the
-33 us of an all-reduce over PCIe are assumptions, the same for all models; they give 9.9 ms and .035 ms for
-Qwen2.5-3B on two L40S. Sources of the rest: the NVIDIA L40S data sheet (864 GB/s, 362 TFLOPS dense bfloat16, 48 GB);
-`config.json` and model card of Qwen2.5-3B and -7B (layers, key-value heads, head dimension, parameters).
+and the prefill of a token costs as much compute as its decode, f. So a planner's c of ``a + c b`` is f + k
+times the mean context. The efficiencies (.8 of the bandwidth, .4 of the peak), the 3 ms of an iteration's
+scheduling and the 33 us of an all-reduce over PCIe are assumptions, the same for all models; they give 9.9
+ms and .035 ms for Qwen2.5-3B on two L40S. Sources of the rest: the NVIDIA L40S data sheet (864 GB/s, 362
+TFLOPS dense bfloat16, 48 GB); `config.json` and model card of Qwen2.5-3B and -7B (layers, key-value heads,
+head dimension, parameters).
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ COMPUTE_SHARE = 0.4  # of the peak
 HOST_SECONDS = 0.003  # an iteration's scheduling
 ALL_REDUCE_SECONDS = 33e-6  # over PCIe, of one token's activations
 BYTES = 2  # of a bfloat16
-TRAINING_FLOPS = 10.0  # a token and parameter: 2 forward passes (old and reference policy) of 2, training of 6
+TRAINING_FLOPS = (
+    10.0  # a token and parameter: 2 forward passes (old and reference policy) of 2, training of 6
+)
 SYNC_BANDWIDTH = 5e9  # bytes/s at which weights reach the actors
 
 

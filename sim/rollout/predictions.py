@@ -25,7 +25,9 @@ def predict(predictor: Predictor, batch: StepBatch, history: LengthHistory, seed
     elif predictor.kind == "random":
         means = generator.permutation(means)
     elif predictor.kind != "perfect":
-        raise ValueError(f"predictor: {predictor.kind!r} is not allowed, expected history, noisy, random or perfect")
+        raise ValueError(
+            f"predictor: {predictor.kind!r} is not allowed, expected history, noisy, random or perfect"
+        )
     return tuple(means.tolist())
 
 

@@ -1,7 +1,7 @@
 """One job by itself: plan, generate, train, step after step, by the production planner.
 
-The engine carries a plan out and reports; from reports the planner's law, lengths and trust are learned, by the same
-code as in production. Nothing here estimates.
+The engine carries a plan out and reports; from reports the planner's law, lengths and trust are learned, by
+the same code as in production. Nothing here estimates.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from controller.policy.rollout import (
     refit_law,
 )
 from sim.kernel import Kernel
-from sim.rollout.engine.dispatch import Groups, OneQueue
 from sim.rollout.engine.dispatch import Dispatch as Dealing
+from sim.rollout.engine.dispatch import Groups, OneQueue
 from sim.rollout.engine.generation import Generation
 from sim.rollout.engine.work import ActorReport, GenerationReport, Prompt
 from sim.rollout.predictions import predict
@@ -36,8 +36,11 @@ from sim.rollout.workload import StepBatch, batches
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What a step took. GPU-seconds: of rollout actors; ``held`` over the whole step, ``generating`` up to the last
-    response (starts included in both)."""
+    """What a step took.
+
+    GPU-seconds of rollout actors, starts included: ``held`` over the whole step, ``generating`` up to the
+    last response.
+    """
 
     seconds: float  # of generation
     between: float
@@ -106,7 +109,11 @@ class Job:
         setting, scheme = self.setting, self.scheme
         predicted = self.predict(number)
         supply = Supply(
-            held=self.kept, start=setting.start, recall=setting.recall, lead=self.between, between=self.between
+            held=self.kept,
+            start=setting.start,
+            recall=setting.recall,
+            lead=self.between,
+            between=self.between,
         )
         plan = self.plan(predicted, supply)
         count = scheme.count if plan is None else plan.actors
@@ -121,7 +128,7 @@ class Job:
         for actor, leaves in zip(report.actors, release, strict=True):
             generating += actor.held
             held += actor.held + setting.recall if leaves else actor.held + between
-        # What was kept for more than this step needs was held until its begin, and that is in the step before.
+        # What was kept and is not needed was held until this begin; that is in the step before.
         self.kept, self.between = kept, between
         return StepOutcome(
             report.seconds,

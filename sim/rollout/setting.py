@@ -13,7 +13,7 @@ from sim.rollout.workload import GSM8K, Profile
 
 @dataclass(frozen=True, slots=True)
 class RolloutSetting:
-    """One job's setting. The paper's where it says; its slots and its spread of lengths are fitted (`sim rollout`)."""
+    """One job's setting: the paper's where it says; slots and spread of lengths are fitted."""
 
     model: laws.Model = laws.QWEN_3B
     gpu: laws.Gpu = laws.L40S
@@ -66,8 +66,8 @@ PPO: Mapping[str, Any] = {"prompts": 1024, "copies": 1}  # as many responses
 class Predictor:
     """Where predictions come from.
 
-    kind: ``history`` (the planner's own), ``noisy`` (true means times log-normal noise), ``random`` (those of other
-    prompts) or ``perfect`` (true means).
+    kind: ``history`` (the planner's own), ``noisy`` (true means times log-normal noise), ``random`` (those
+    of other prompts) or ``perfect`` (true means).
     """
 
     kind: str = "history"

@@ -46,8 +46,8 @@ def starts(
         rows,
         {"seeds": seeds, "step_seconds": step},
         [
-            f"A step takes {step:.0f} s. Actors are started while the learner trains, so that starts cost GPU-seconds"
-            " and no time as long as they are shorter than that.",
+            f"A step takes {step:.0f} s. Actors are started while the learner trains, so that starts cost"
+            " GPU-seconds and no time as long as they are shorter than that.",
             f"A released actor's GPUs are free {RECALL:g} s later.",
             *losses(rows),
         ],

@@ -44,8 +44,8 @@ class Sums:
 class Against:
     """A scheme against a baseline over the same seeds, each with its 95 % interval.
 
-    ``speed``, ``step_speed``: times as fast; ``cost``, ``held_cost``: GPU-seconds less than the baseline's, as a
-    share below 0 (during generation; over whole steps).
+    ``speed``, ``step_speed``: times as fast; ``cost``, ``held_cost``: GPU-seconds less than the baseline's,
+    as a share below 0 (during generation; over whole steps).
     """
 
     speed: Estimate

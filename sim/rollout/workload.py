@@ -1,8 +1,9 @@
 """Batches of prompts with response lengths that differ by prompt, drift by epoch and vary between copies.
 
-Mean lengths are log-normal over prompts. From one epoch to the next each prompt's moves by a Laplace step, scaled
-so that the paper's figures hold where its mean length holds: about 70 % of prompts move by at most 50 tokens and 90 %
-by at most 100. Copies of a prompt spread log-normally around its mean. Everything is cut at the cap.
+Mean lengths are log-normal over prompts. From one epoch to the next each prompt's moves by a Laplace step,
+scaled so that the paper's figures hold where its mean length holds: about 70 % of prompts move by at most
+50 tokens and 90 % by at most 100. Copies of a prompt spread log-normally around its mean. Everything is cut
+at the cap.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LIVECODEBENCH = Profile("LiveCodeBench", mean=800.0, variation=0.65, prompt=500)
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """One step's prompts. ``key``: identity of the dataset's prompt, by position; the guess of epoch 0 beside it."""
+    """One step's prompts: which of the dataset they are, the trainer's guesses, and true lengths."""
 
     epoch: int
     keys: tuple[int, ...]
@@ -55,7 +56,14 @@ class StepBatch:
 
 
 def batches(
-    profile: Profile, prompts: int, copies: int, *, per_epoch: int, epochs: int, seed: int, growth: float = 1.0
+    profile: Profile,
+    prompts: int,
+    copies: int,
+    *,
+    per_epoch: int,
+    epochs: int,
+    seed: int,
+    growth: float = 1.0,
 ) -> list[StepBatch]:
     """Return the steps of a run.
 
@@ -81,7 +89,9 @@ def batches(
         for batch in range(per_epoch):
             keys = order[batch * prompts : (batch + 1) * prompts]
             grown = mean[keys] * growth ** ((epoch * per_epoch + batch) / max(1, steps - 1))
-            spread = np.exp(profile.copies * generator.standard_normal((prompts, copies)) - profile.copies**2 / 2)
+            spread = np.exp(
+                profile.copies * generator.standard_normal((prompts, copies)) - profile.copies**2 / 2
+            )
             lengths = np.clip(np.rint(grown[:, None] * spread), 1, profile.cap).astype(int)
             made.append(
                 StepBatch(

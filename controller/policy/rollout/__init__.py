@@ -1,11 +1,11 @@
 """How many rollout actors a step gets, how responses reach them, and which of them leave early.
 
-Decided here: a step's plan (`plan_rollout`), from a histogram of expected lengths, the actors' law of time, what
-actors there are, and the job's settings; and what is learned from a step for the next one: lengths, the law, whether
-predictions are worth planning by. Nothing here knows pods; who gets GPUs that are left over is no question of this
-room.
-May import: nothing of other rooms.
-Tests: tests/policy/test_policy_rollout_*.py.
+Decided here: a step's plan (`plan_rollout`), from a histogram of expected lengths, the actors' law of time,
+what actors there are, and the job's settings; and what is learned from a step for the next one: lengths, the
+law, whether predictions are worth planning by. Nothing here knows pods, and who gets GPUs that are left over
+is no question of this room.
+May import: no other room that decides (contract "The planner is for operator and simulator alike").
+Tests: tests/policy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ SHOWS = {
     "plan": "plan_rollout",
     "refit": "WorkReport refit_law",
     "trust": "Trust rank_correlation",
-    "types": "ActorLaw CurvePoint Dispatch Forecast Objective Reason RolloutPlan RolloutSettings Supply WhenIdle",
+    "types": "ActorLaw CurvePoint Dispatch Forecast Objective Reason RolloutPlan RolloutSettings Supply"
+    " WhenIdle",
 }
 __all__ = [name for names in SHOWS.values() for name in names.split()]
 __getattr__ = lazy(__name__, SHOWS)

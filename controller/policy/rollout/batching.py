@@ -1,9 +1,9 @@
-"""Continuous batching in iterations: which response ends with which, where all slots are full while others wait.
+"""Continuous batching in iterations: all slots are full while responses wait for one.
 
-In each iteration every live response gets a token, so a slot is a machine of list scheduling and lengths are its
-times; a response starts when the first slot is free. With an iteration of b live responses taking ``a + c b``, an
-actor that ends after I iterations with W tokens took ``a I + c W``, whatever happened between; responses that grow
-dearer with their length add half the sum of their squares.
+In each iteration every live response gets a token, so a slot is a machine of list scheduling and lengths
+are its times; a response starts when the first slot is free. With an iteration of b live responses taking
+``a + c b``, an actor that ends after I iterations with W tokens took ``a I + c W``, whatever happened
+between; responses that grow dearer with their length add half the sum of their squares.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The whole curve: what a step takes in time and GPU-seconds for every count of actors and every dispatch.
 
-GPU-seconds are held ones, from a pod's binding to its end, starts included. An actor that is released when it has
-nothing more to do costs until then; one that is kept costs until the next generation begins. Which of the two it
-will be is decided for each actor by `idle`. A count whose last actor would come too late to get anything is left
-out: it would cost a start and help nobody.
+GPU-seconds are held ones, from a pod's binding to its end, starts included. An actor that is released when
+it has nothing more to do costs until then; one that is kept costs until the next generation begins. Which
+of the two it will be is decided for each actor by `idle`. A count whose last actor would come too late to
+get anything is left out: it would cost a start and help nobody.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def rollout_curve(
     for count in range(least or settings.min, most + 1):
         ready = ready_times(supply, count)
         for dispatch in dispatches:
-            found = _ends(dispatch, grouped if dispatch is Dispatch.RANKED else whole, order, law, ready, settings.cut)
+            found = _ends(
+                dispatch, grouped if dispatch is Dispatch.RANKED else whole, order, law, ready, settings.cut
+            )
             if any(end is None for end in found):
                 if count > settings.min:
                     late.add(count)

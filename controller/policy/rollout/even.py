@@ -1,6 +1,7 @@
-"""`Even`: groups of equal counts in the order in which the trainer has the prompts; what most trainers do today.
+"""`Even`: groups of equal counts in the trainer's own order, as most trainers do today.
 
-A forecast does not say that order, so a fixed pseudo-random one stands for it. Copies of a prompt stay together.
+A forecast does not say that order, so a fixed pseudo-random one stands for it. Copies of a prompt stay
+together.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _NORMAL = NormalDist()
 
 
 def shuffled(sample: Sample, together: int) -> list[int]:
-    """Return the sample's lengths in the order that stands for the trainer's, ``together`` neighbours at a time."""
+    """Return the sample's lengths in the order that stands for the trainer's, ``together`` at a time."""
     lengths = sample.lengths
     blocks = range(0, len(lengths), max(1, together))
     order = sorted(blocks, key=_mixed)
@@ -50,7 +51,11 @@ def actor_ends(
         slowest = max(range(count), key=lambda k: found[k] or 0.0)
         expected = fmean(taken) + stdev(taken) * _NORMAL.inv_cdf(1.0 - 0.5 / (count + 0.5))
         others = max((end for k, end in enumerate(found) if k != slowest and end is not None))
-        found[slowest] = max(others, ready[slowest] + expected)
+        longest = sample.longest
+        alone = law.seconds(
+            longest, longest, longest * longest / 2.0, 1.0
+        )  # one actor has the longest response
+        found[slowest] = max(others, ready[slowest] + max(expected, alone))
     return found
 
 

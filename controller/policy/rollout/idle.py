@@ -1,7 +1,8 @@
 """What becomes of an actor with nothing more to do: kept for the next step, or released.
 
-Releasing gives its GPUs away for the time in which it would be idle, less what the way back costs: its GPUs are
-held while it is stopped (recall) and while it starts again. So it pays where idle time is longer than both.
+Releasing gives its GPUs away for the time in which it would be idle, less what the way back costs: its GPUs
+are held while it is stopped (recall) and while it starts again. So it pays where idle time is longer than
+both.
 """
 
 from __future__ import annotations
@@ -21,6 +22,4 @@ def explain(when: WhenIdle, idle: float, supply: Supply) -> str:
     if when is not WhenIdle.AUTO:
         return f"whenIdle is {when.value}"
     sign, verb = (">", "released") if releases(when, idle, supply) else ("<=", "kept")
-    return (
-        f"{verb}: idle for {idle:.1f} s {sign} start {supply.start:.1f} s + recall {supply.recall:.1f} s"
-    )
+    return f"{verb}: idle for {idle:.1f} s {sign} start {supply.start:.1f} s + recall {supply.recall:.1f} s"

@@ -1,9 +1,10 @@
 """What lengths are expected: a moving average for each prompt, how copies differ, and how all lengths drift.
 
-RLHFless (arXiv 2602.22718, 4.3) keeps an exponentially weighted average of a prompt's lengths over epochs; with
-window 1, the default, it is the mean of the last epoch. What it leaves out: copies of one prompt end at different
-times, so that the last response of a step is longer than the longest average (the curve is 10 % too good at many
-actors without it), and all lengths of a run grow or shrink together, which a step behind shows as a bias.
+RLHFless (arXiv 2602.22718, 4.3) keeps an exponentially weighted average of a prompt's lengths over epochs;
+with window 1, the default, it is the mean of the last epoch. What it leaves out: copies of one prompt end
+at different times, so that the last response of a step is longer than the longest average (the curve is 10
+% too good at many actors without it), and all lengths of a run grow or shrink together, which a step behind
+shows as a bias.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from controller.policy.params import ParamError
 from controller.policy.rollout.types import MOST_BINS, Forecast
@@ -54,7 +56,8 @@ class LengthHistory:
         """Return expected tokens of each prompt's responses.
 
         Args:
-            prompts: each prompt's identity and the trainer's guess, such as the length of the right answer; None:
+            prompts: each prompt's identity and the trainer's guess, such as the length of the right answer;
+                None:
                 it has none, and the average of all prompts stands for it.
         """
         usual = sum(self.means.values()) / len(self.means) if self.means else None
@@ -73,7 +76,8 @@ class LengthHistory:
         """Return the history after a step.
 
         Args:
-            step: of each prompt its identity, what was predicted, and the tokens of its copies. A prompt without
+            step: of each prompt its identity, what was predicted, and the tokens of its copies. A prompt
+                without
                 copies, or with one of no tokens, is left out.
         """
         means, squares, degrees = dict(self.means), 0.0, 0
@@ -112,7 +116,9 @@ def _moved(bias: float, actual: float, expected: float) -> float:
     return bias + BIAS_STEP * (min(MOST_BIAS, max(1.0 / MOST_BIAS, actual / expected)) - bias)
 
 
-def forecast(predicted: Sequence[float], copies: int, spread: float, cap: int, bins: int = MOST_BINS) -> Forecast:
+def forecast(
+    predicted: Sequence[float], copies: int, spread: float, cap: int, bins: int = MOST_BINS
+) -> Forecast:
     """Return the histogram that is sent instead of prompts.
 
     Args:
@@ -125,5 +131,5 @@ def forecast(predicted: Sequence[float], copies: int, spread: float, cap: int, b
     ordered = sorted((min(float(cap), max(1.0, tokens)) for tokens in predicted), reverse=True)
     count = min(bins, len(ordered))
     cuts = [i * len(ordered) // count for i in range(count + 1)] if count else [0]
-    parts = [ordered[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    parts = [ordered[a:b] for a, b in pairwise(cuts)]
     return Forecast(tuple((sum(part) / len(part), len(part)) for part in parts), copies, spread, cap)

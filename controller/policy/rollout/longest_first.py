@@ -1,10 +1,10 @@
 """`LongestFirst`: one queue for all actors, the longest prompt first.
 
-Actors that are ready are filled one after the other, so the longest responses share an actor: it stays to the end,
-the others leave when the queue is empty and their last response has ended. A free actor takes the next prompt with
-all its copies, so each prompt is prefilled once. While the queue lasts all slots of all actors are full, and all
-actors are in step; so the whole is list scheduling on the slots of all actors, and an actor that is ready later
-begins as many iterations later.
+Actors that are ready are filled one after the other, so the longest responses share an actor: it stays to
+the end, the others leave when the queue is empty and their last response has ended. A free actor takes the
+next prompt with all its copies, so each prompt is prefilled once. While the queue lasts all slots of all
+actors are full, and all actors are in step; so the whole is list scheduling on the slots of all actors, and
+an actor that is ready later begins as many iterations later.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def actor_ends(sample: Sample, slots: int, law: ActorLaw, ready: Sequence[float]
 
 
 def _grown(sample: Sample, slots: int, dealt: int, tokens: Sequence[int]) -> list[float]:
-    """Return half the sum of squares of each actor's lengths: its own of the first deal, its share of the rest."""
+    """Return half the sum of squares of each actor's lengths: of its first, and its share of the rest."""
     lengths = sample.lengths
     first = [lengths[k * slots : min(dealt, (k + 1) * slots)] for k in range(len(tokens))]
     squares = [sum(map(mul, part, part)) / 2.0 for part in first]

@@ -103,9 +103,7 @@ def _static(
         leave = releases(WhenIdle(settings.when_idle), supply.between, supply)
         release, idle = (leave,) * count, explain(WhenIdle(settings.when_idle), supply.between, supply)
     message = f"{why}: one queue for the static count, {count}; {idle}"
-    return RolloutPlan(
-        count, Dispatch.LONGEST_FIRST, release, seconds, gpu_seconds, reason, message, points
-    )
+    return RolloutPlan(count, Dispatch.LONGEST_FIRST, release, seconds, gpu_seconds, reason, message, points)
 
 
 def _release(point: CurvePoint, settings: RolloutSettings, supply: Supply) -> tuple[tuple[bool, ...], str]:
@@ -121,7 +119,8 @@ def _distrust(trust: Trust) -> tuple[Reason, str]:
             f"predictions rank prompts with correlation {trust.rank:.2f}, at least {LOW_RANK} is needed"
         )
     return Reason.TIMES_POOR, (
-        f"steps differ from their plan by {trust.time_error:.2f} (|log ratio|), at most {HIGH_TIME} is allowed"
+        f"steps differ from their plan by {trust.time_error:.2f} (|log ratio|),"
+        f" at most {HIGH_TIME:g} is allowed"
     )
 
 

@@ -1,8 +1,8 @@
 """`Ranked`: RLHFless's groups (arXiv 2602.22718, 4.3). Sorted by prediction, cut into groups of equal counts.
 
-Groups of short responses end early, and their actors with them. An actor of which the share ``cut`` of its own
-responses is done gives the rest to free slots of other running actors, if they all fit there; it pays for that
-with the prefill of what they had. The longest groups go to the actors that are ready first.
+Groups of short responses end early, and their actors with them. An actor of which the share ``cut`` of its
+own responses is done gives the rest to free slots of other running actors, if they all fit there; it pays
+for that with the prefill of what they had. The longest groups go to the actors that are ready first.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def actor_ends(
     return _cut(found, times, slots, cut) if cut < 1.0 else found
 
 
-def _cut(
-    found: list[float | None], times: list[list[float]], slots: int, cut: float
-) -> list[float | None]:
+def _cut(found: list[float | None], times: list[list[float]], slots: int, cut: float) -> list[float | None]:
     """Return the ends with moves, one actor after the other by the time at which it may first give away."""
     firsts = sorted((done[_needed(done, cut)], k) for k, done in enumerate(times) if done)
     running = [k for _, k in firsts]

@@ -1,9 +1,10 @@
 """The actors' law, fitted again from what actors report: ridge regression towards the law so far.
 
 An actor reports iterations, tokens and seconds of decoding, and prompts and seconds of prefill. Decoding is
-``a iterations + c tokens`` (what responses grow dearer by is taken off); a and c are told apart only by actors that were full and actors that were nearly empty,
-so what reports cannot tell stays as it was: the law so far counts as `PRIOR` reports of its own. Reports that cannot
-be (more tokens than slots allow, no time) are left out, and no step changes a time by more than `MOST`.
+``a iterations + c tokens`` (what responses grow dearer by is taken off); a and c are told apart only by
+actors that were full and actors that were nearly empty, so what reports cannot tell stays as it was: the
+law so far counts as `PRIOR` reports of its own. Reports that cannot be (more tokens than slots allow, no
+time) are left out, and no step changes a time by more than `MOST`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOST = 3.0  # times that a step changes a time
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
-    """What one actor did in a step: ``tokens`` over all iterations, ``prompts`` that it prefilled, s of each."""
+    """What one actor did in a step: tokens over all iterations, prompts that it prefilled, s of each."""
 
     iterations: int
     tokens: int
@@ -37,7 +38,12 @@ def refit_law(law: ActorLaw, reports: Iterable[WorkReport]) -> tuple[ActorLaw, i
         return law, 0
     # In seconds per iteration over mean batch: y = a + c b, weighted by iterations.
     total = sum(r.iterations for r in used)
-    rows = [(r.iterations / total, r.tokens / r.iterations, max(0.0, r.decode_seconds - law.growth * r.grown) / r.iterations)
+    rows = [
+        (
+            r.iterations / total,
+            r.tokens / r.iterations,
+            max(0.0, r.decode_seconds - law.growth * r.grown) / r.iterations,
+        )
         for r in used
     ]
     half, full = 0.25 * law.slots, float(law.slots)

@@ -1,7 +1,7 @@
 """A forecast as a sample of responses, longest first, small enough to be played through for every count.
 
-Copies differ by quantiles of their spread, dealt out along a Weyl sequence: the same for the same forecast, without
-randomness, and as even over long prompts as over short ones.
+Copies differ by quantiles of their spread, dealt out along a Weyl sequence: the same for the same forecast,
+without randomness, and as even over long prompts as over short ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def sample(forecast: Forecast, slots: int, most: int = MOST) -> tuple[Sample, in
     responses = forecast.responses
     factor = max(1, min(slots, -(-responses // most)))
     thin = next(f for f in range(factor, slots + 1) if slots % f == 0)
-    lengths, longest, tokens, grown, place = [], 0, 0.0, 0.0, 0
+    lengths: list[int] = []
+    longest, tokens, grown, place = 0, 0.0, 0.0, 0
     shift, cap, spread = forecast.spread**2 / 2.0, float(forecast.cap), forecast.spread
     for mean, prompts in forecast.bins:
         for _ in range(prompts * forecast.copies):
@@ -59,4 +60,6 @@ def sample(forecast: Forecast, slots: int, most: int = MOST) -> tuple[Sample, in
         z = NormalDist().inv_cdf(1.0 - 0.5 / (ahead + 1.0))
         longest = max(longest, round(min(cap, forecast.bins[0][0] * math.exp(spread * z - shift))))
     scale = responses / len(lengths) if lengths else 1.0
-    return Sample(tuple(lengths), scale, longest, forecast.prompts, tokens * scale, grown * scale / 2.0), slots // thin
+    return Sample(
+        tuple(lengths), scale, longest, forecast.prompts, tokens * scale, grown * scale / 2.0
+    ), slots // thin

@@ -1,9 +1,10 @@
-"""Whether predictions are good enough to plan by: do they rank prompts, and did steps take the time that was planned?
+"""Whether predictions are good enough to plan by: do they rank prompts, do steps take their time?
 
-Two errors, each smoothed over the last steps. Ranks: Spearman's correlation of predicted and actual lengths over
-the prompts of a step (1: perfect, 0: they say nothing); dispatch lives by it. Time: the logarithm of measured over
-planned seconds; the count lives by it. While one is poor a step gets `static` actors and one queue, which needs
-neither. Planning goes on beside it, so it is taken up again when both are good, at other limits than it was left.
+Two errors, each smoothed over the last steps. Ranks: Spearman's correlation of predicted and actual lengths
+over the prompts of a step (1: perfect, 0: they say nothing); dispatch lives by it. Time: the logarithm of
+measured over planned seconds; the count lives by it. While one is poor a step gets `static` actors and one
+queue, which needs neither. Planning goes on beside it, so it is taken up again when both are good, at other
+limits than it was left.
 """
 
 from __future__ import annotations

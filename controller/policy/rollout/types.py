@@ -1,4 +1,4 @@
-"""What a step's plan is made from and what it says: forecasts, the actors' law, settings, points of the curve, plans."""
+"""What a step's plan is made from and what it says: forecasts, laws, settings, points of the curve, plans."""
 
 from __future__ import annotations
 
@@ -68,13 +68,19 @@ class RolloutSettings:
     dispatch: str = param("Auto", unit="", doc="how responses reach actors", choices=tuple(Dispatch))
     objective: str = param("cheapestWithin", unit="", doc="how a count is chosen", choices=tuple(Objective))
     within: float = param(
-        0.1, unit="share", doc="by which a step may take longer than the fastest (cheapestWithin)", ge=0.0, le=10.0
+        0.1,
+        unit="share",
+        doc="by which a step may take longer than the fastest (cheapestWithin)",
+        ge=0.0,
+        le=10.0,
     )
     time_weight: float = param(
         0.7, unit="share", doc="of time against cost, each min-max normalised (weighted)", ge=0.0, le=1.0
     )
     when_idle: str = param("Auto", unit="", doc="an actor with nothing more to do", choices=tuple(WhenIdle))
-    cut: float = param(0.7, unit="share", doc="of an actor's responses done before the rest may move", gt=0.0, le=1.0)
+    cut: float = param(
+        0.7, unit="share", doc="of an actor's responses done before the rest may move", gt=0.0, le=1.0
+    )
     least_gain: float = param(
         0.03, unit="share", doc="that another count or dispatch must gain to be taken", ge=0.0, le=1.0
     )
@@ -89,12 +95,13 @@ class RolloutSettings:
 
 @dataclass(frozen=True, slots=True)
 class ActorLaw:
-    """Seconds of an actor's work: ``iteration + sequence x b + growth x g`` for an iteration of b live responses.
+    """Seconds of an actor's work: ``iteration + sequence b + growth g`` for an iteration of b responses.
 
     Args:
         iteration: s of an iteration, whatever is live (a).
         sequence: s on top of it for each live response (c).
-        growth: s on top of it for each token that live responses have so far (g): long ones cost more to go on
+        growth: s on top of it for each token that live responses have so far (g): long ones cost more to go
+            on
             with. 0 where nobody measured it; c then stands for a response of usual length.
         prefill: s for a prompt.
         slots: responses that are live at a time.
@@ -120,7 +127,8 @@ class ActorLaw:
         Args:
             iterations: how many.
             tokens: that they gave, one for each live response and iteration.
-            grown: tokens that live responses had so far, summed over iterations; half the square of its length
+            grown: tokens that live responses had so far, summed over iterations; half the square of its
+                length
                 for a response from its first token to its last.
             prompts: that were prefilled.
         """
@@ -143,7 +151,8 @@ class Forecast:
         cap: tokens that no response exceeds.
 
     Raises:
-        ParamError: too many bins, a bin without prompts or with impossible tokens, a spread that is no number.
+        ParamError: too many bins, a bin without prompts or with impossible tokens, a spread that is no
+            number.
     """
 
     bins: tuple[tuple[float, int], ...]

@@ -1,8 +1,9 @@
 """One actor: continuous batching, iteration by iteration, advanced over stretches in which nothing changes.
 
-In each iteration every live response gets one token. Between two changes of the batch the length of n iterations
-is a sum of n known terms, so they are one event of the kernel; a test holds that to a loop over single tokens.
-Something that comes from outside (a moved response, a recall) waits for the end of the iteration that runs.
+In each iteration every live response gets one token. Between two changes of the batch the length of n
+iterations is a sum of n known terms, so they are one event of the kernel; a test holds that to a loop over
+single tokens. Something that comes from outside (a moved response, a recall) waits for the end of the
+iteration that runs.
 """
 
 from __future__ import annotations
@@ -29,10 +30,29 @@ class Actor:
     """
 
     __slots__ = (
-        "_began", "_boundary", "_context", "_iterations", "_kernel", "_law", "_planned", "_prefill", "_seen",
-        "_shared", "_ticket", "_tie", "cut", "dealt", "dealt_done", "ended", "gone", "live", "recalled", "report",
-        "slots", "waiting",
-    )  # fmt: skip
+        "_began",
+        "_boundary",
+        "_context",
+        "_iterations",
+        "_kernel",
+        "_law",
+        "_planned",
+        "_prefill",
+        "_seen",
+        "_shared",
+        "_ticket",
+        "_tie",
+        "cut",
+        "dealt",
+        "dealt_done",
+        "ended",
+        "gone",
+        "live",
+        "recalled",
+        "report",
+        "slots",
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -52,7 +72,9 @@ class Actor:
         self.waiting: deque[Response] = deque()
         self.ended: list[Response] = []  # since the boundary before
         self.cut = self.recalled = self.gone = False
-        self.dealt = self.dealt_done = 0  # responses that were dealt to it first, and those of them that ended
+        self.dealt = self.dealt_done = (
+            0  # responses that were dealt to it first, and those of them that ended
+        )
         self._kernel, self._law, self._boundary = kernel, law, boundary
         self._shared = shared_prefill
         self._seen: set[int] = set()  # prompts whose cache is here
@@ -107,7 +129,7 @@ class Actor:
             self._context += response.context
 
     def go(self) -> None:
-        """Begin a stretch up to the end of the next response. Only between two stretches, with something live."""
+        """Begin a stretch up to the end of the next response. Between two stretches, with something live."""
         self._began = self._kernel.now
         self._planned = self.live[0][0] - self._iterations
         self._ticket = self._kernel.at(
@@ -134,7 +156,7 @@ class Actor:
         self._ticket = self._kernel.at(at, self.number, self._arrive, None)
 
     def take_all(self) -> list[Response]:
-        """Return all responses that it holds, with what they have so far, and hold none. Between two stretches."""
+        """Return all responses that it holds, with what they have, and hold none. Between two stretches."""
         held = []
         for end, _, response in sorted(self.live):
             response.generated = response.length - (end - self._iterations)

@@ -1,8 +1,9 @@
 """How responses reach actors: one queue, the paper's groups by rank, or equal counts in the given order.
 
-Each class deals what a dispatch decides; which of them is used, with how many actors, comes from a plan. `Groups`
-may cut: an actor whose work is mostly done gives its last responses to free slots of other running actors, either
-each by its own share (`local`, RLHFless) or by the share of all (RLHFuse, over all actors at once).
+Each class deals what a dispatch decides; which of them is used, with how many actors, comes from a plan.
+`Groups` may cut: an actor whose work is mostly done gives its last responses to free slots of other running
+actors, either each by its own share (`local`, RLHFless) or by the share of all (RLHFuse, over all actors at
+once).
 """
 
 from __future__ import annotations

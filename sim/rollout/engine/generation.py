@@ -1,7 +1,7 @@
 """One step's generation on the kernel: actors come, work, give their last responses away, and go.
 
-Everything that was decided before (which actors, when they are ready, how responses reach them, whether an actor
-leaves when it has nothing more to do) is an argument. Times are s of virtual time.
+Everything that was decided before (which actors, when they are ready, how responses reach them, whether an
+actor leaves when it has nothing more to do) is an argument. Times are s of virtual time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from sim.kernel import Kernel
 from sim.rollout.engine.actor import Actor
-from sim.rollout.engine.dispatch import Dispatch, Groups
+from sim.rollout.engine.dispatch import Dispatch
 from sim.rollout.engine.work import ActorReport, GenerationReport, Prompt, Response
 from sim.rollout.laws import Law
 
@@ -26,7 +26,8 @@ class Generation:
         slots: of each.
         dispatch: deals the responses.
         responses: how many there are.
-        release: whether each actor leaves as soon as it has nothing more to do; else with the last response. What
+        release: whether each actor leaves as soon as it has nothing more to do; else with the last
+            response. What
             joins later leaves.
         shared_prefill: whether the copies of a prompt on one actor share its prefill.
         done: called with the report when the last response has ended.
@@ -63,7 +64,7 @@ class Generation:
         return self._missing
 
     def prefill_elsewhere(self, prompts: Sequence[Prompt], actors: int) -> None:
-        """Let an actor of its own prefill each prompt once, in the order in which ``actors`` will need them."""
+        """Let an actor of its own prefill each prompt once, in the order in which actors will need them."""
         rounds = range(-(-len(prompts) // actors))
         order = [prompts[i] for start in rounds for i in _column(start, len(prompts), actors)]
         at = self._kernel.now
@@ -206,7 +207,12 @@ class Generation:
             self._leave(actor)
         reports: list[ActorReport] = [actor.report for actor in self.actors]
         self.report = GenerationReport(
-            self._began, self._kernel.now - self._began, reports, self._moved, self._recomputed, self._prefill_busy
+            self._began,
+            self._kernel.now - self._began,
+            reports,
+            self._moved,
+            self._recomputed,
+            self._prefill_busy,
         )
         if self._done is not None:
             self._done(self.report)

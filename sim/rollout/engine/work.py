@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -25,7 +24,7 @@ class Prompt:
 
 @dataclass(slots=True)
 class Response:
-    """One copy's response while it is generated. ``generated``: tokens that exist and are kept by the client."""
+    """One copy's response while it is generated. ``generated``: tokens that the client has and keeps."""
 
     prompt: Prompt
     length: int
