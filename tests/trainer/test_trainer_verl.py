@@ -158,7 +158,7 @@ def test_evals_saves_and_progress_are_published(trainer: Trainer) -> None:
     point = view.points[-1]
     assert (point.prompts, point.samples) == (2, 16), "of the metric's own source"
     assert point.stderr == pytest.approx(0.1), "of two prompts, not of 16 answers"
-    assert 15 in [pair.reference for pair in point.prompt_pairs], "the same prompts, by their text"
+    assert 15 in [pair.step for pair in point.prompt_pairs], "the same prompts, by their text"
     assert "val-aux/len/mean@8" in view.metrics_seen, "a guardrail finds its evals"
     assert len(trainer.logger.lines) == 21, "verl's own log has lost nothing"
 
