@@ -141,7 +141,8 @@ class Trainer:
             if (code := self._ended()) is not None and not (found := ready()):
                 pytest.fail(f"it ended with {code} before {what}\n{self.said[-4000:]}")
             if time.monotonic() > end:
-                pytest.fail(f"not {what} within {PATIENCE:g} s\n{self.said[-4000:]}")
+                self._tell_where()
+                pytest.fail(f"not {what} within {PATIENCE:g} s\n{self.said[-8000:]}")
             time.sleep(0.01)
 
     def page(self, metric: str) -> ScrapeView | None:
@@ -173,9 +174,18 @@ class Trainer:
         """Wait for its end and return the exit code."""
         end = time.monotonic() + PATIENCE
         while (code := self._ended()) is None:
-            assert time.monotonic() < end, f"it has not ended within {PATIENCE:g} s\n{self.said[-4000:]}"
+            if time.monotonic() > end:
+                self._tell_where()
+                pytest.fail(f"it has not ended within {PATIENCE:g} s\n{self.said[-8000:]}")
             time.sleep(0.01)
         return code
+
+    def _tell_where(self) -> None:
+        """Have each process that hangs write to its log where its threads are (`warm`)."""
+        for pid, code in self._forks.items():
+            if code is None:
+                os.kill(pid, signal.SIGUSR1)
+        time.sleep(1.0)
 
     def kill(self) -> None:
         """End whatever is left of it, as kubelet does after the grace period.
