@@ -125,6 +125,10 @@ class Trainer:
         codes = list(self._forks.values())
         return None if None in codes else next((code for code in codes if code), 0)
 
+    def _failed(self) -> dict[int, int]:
+        """Return the exit codes, by process, of ranks that have failed: the others may wait for them for ever."""
+        return {pid: code for pid, code in self._forks.items() if code}
+
     @property
     def said(self) -> str:
         """What this start has printed so far."""
@@ -140,6 +144,8 @@ class Trainer:
                 return found
             if (code := self._ended()) is not None and not (found := ready()):
                 pytest.fail(f"it ended with {code} before {what}\n{self.said[-4000:]}")
+            if failed := self._failed():
+                pytest.fail(f"of its ranks ended {failed} before {what}\n{self.said[-8000:]}")
             if time.monotonic() > end:
                 self._tell_where()
                 pytest.fail(f"not {what} within {PATIENCE:g} s\n{self.said[-8000:]}")

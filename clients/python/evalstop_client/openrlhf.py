@@ -334,5 +334,5 @@ class _Loader(importlib.abc.Loader):
         self._loader.exec_module(module)
         try:
             watch(module)
-        except AttributeError as fault:  # another version
+        except Exception as fault:  # another version, whatever is otherwise in it
             log.warning("EvalStop: following OpenRLHF failed, the training goes on: %s", fault)
