@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import time
 import urllib.request
@@ -18,7 +19,6 @@ import pytest
 
 from controller.metrics.parse import parse
 from controller.policy.job import ScrapeView
-from deploy.local.ports import free_port
 from tests.real_trainers.warm import Warm
 
 HERE = Path(__file__).parent
@@ -34,6 +34,20 @@ def report(text: str) -> None:
     print(text)
     with open(os.environ["EVALSTOP_TRAINERS_REPORT"], "a") as file:
         file.write(text + "\n")
+
+
+def _port_of_its_own() -> int:
+    """Return a port at which the ranks can meet, below those that the kernel gives to connections.
+
+    One of those may be taken by any connection of the machine before the first rank listens: by that of
+    another rank too, which tries to connect until it does, and so connects to itself. Then the first rank ends
+    with EADDRINUSE, and the others wait for it for half an hour.
+    """
+    while True:
+        port = random.randint(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.socket() as found:
+            found.bind(("0.0.0.0", port))
+            return port
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -108,7 +122,7 @@ class Trainer:
         if self.ranks > 1:  # as torchrun would set it
             world = str(self.ranks)
             variables |= {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
-            variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+            variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_port_of_its_own())}
         numbers = [
             {"RANK": str(n), "LOCAL_RANK": str(n)} if self.ranks > 1 else {} for n in range(self.ranks)
         ]
@@ -126,7 +140,7 @@ class Trainer:
         return None if None in codes else next((code for code in codes if code), 0)
 
     def _failed(self) -> dict[int, int]:
-        """Return the exit codes, by process, of ranks that have failed: the others may wait for them for ever."""
+        """Return the exit codes, by process, of ranks that have failed: others may wait for them for ever."""
         return {pid: code for pid, code in self._forks.items() if code}
 
     @property

@@ -5,6 +5,9 @@ Numbers in the comments: openrlhf/trainer/ppo_trainer.py, unless another file is
 
 from __future__ import annotations
 
+import importlib
+import json
+import re
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -18,6 +21,7 @@ from trainer_world import World
 from evalstop_client import openrlhf
 from evalstop_client.run import Run
 
+PAGE = Path(__file__).parents[2] / "docs" / "use" / "trainers.md"
 METRIC = "eval_gsm8k_pass1"
 ANSWERS = 2
 SOURCE = """
@@ -405,3 +409,14 @@ def test_the_trainer_is_followed_where_it_is_imported(
     assert sys.meta_path == before
     for name in [name for name in sys.modules if name.split(".")[0] == "openrlhf"]:
         monkeypatch.delitem(sys.modules, name)
+
+
+def test_the_environment_of_the_page_is_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray imports the hook by its name in each process, after it has set the variables."""
+    (block,) = re.findall(r"--runtime-env-json='(.*?)'", PAGE.read_text(), re.DOTALL)
+    given = json.loads(block)
+    module, _, name = given["worker_process_setup_hook"].rpartition(".")
+    assert getattr(importlib.import_module(module), name) is openrlhf.install
+    for variable, value in given["env_vars"].items():
+        monkeypatch.setenv(variable, value)
+    assert openrlhf.EvalStop().run.metric == "eval_gsm8k_pass1"

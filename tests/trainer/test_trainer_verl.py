@@ -5,6 +5,8 @@ Numbers in the comments: verl/trainer/ppo/v1/trainer_base.py, unless another fil
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 import types
 from pathlib import Path
@@ -18,6 +20,7 @@ from evalstop_client import verl
 from evalstop_client.run import Run
 from evalstop_client.verl_validation import scores_of
 
+PAGE = Path(__file__).parents[2] / "docs" / "use" / "trainers.md"
 METRIC = "val-core/gsm8k/acc/mean@8"
 
 
@@ -236,3 +239,15 @@ def test_whatever_fails_the_training_goes_on(trainer: Trainer, caplog: pytest.Lo
     trainer.fit()
     assert trainer.saved == [5, 10, 15, 20]
     assert caplog.text.count("reading the operator's requests failed") == 1
+
+
+def test_the_settings_of_the_page_are_those_that_are_read(trainer: Trainer) -> None:
+    """By name: `load_class_from_fqn` (verl/trainer/ppo/checkpoint_callback.py 81) imports the class, and is
+    given the config."""
+    (block,) = re.findall(r"```sh\npython3 -m verl.trainer.main_ppo (.*?)```", PAGE.read_text(), re.DOTALL)
+    given = dict(re.findall(r"\+?trainer\.(\w+)=(\S+)", block))
+    module, _, name = given.pop("checkpoint_callback_class").rpartition(".")
+    made_by_verl = getattr(importlib.import_module(module), name)
+    assert made_by_verl is verl.EvalStop
+    trainer.config.trainer.update(given)
+    assert made_by_verl(config=trainer.config).run.metric == "val-core/openai/gsm8k/acc/mean@8"
