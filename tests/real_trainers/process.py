@@ -40,7 +40,7 @@ def _port_of_its_own() -> int:
     """Return a port at which the ranks can meet, below those that the kernel gives to connections.
 
     One of those may be taken by any connection of the machine before the first rank listens: by that of
-    another rank too, which tries to connect until it does, and so connects to itself. Then the first rank ends
+    another rank too, which tries to connect until it does, and so connects to itself. Then the first one ends
     with EADDRINUSE, and the others wait for it for half an hour.
     """
     while True:
