@@ -384,10 +384,12 @@ def test_whatever_fails_the_training_goes_on(trainer: Trainer, caplog: pytest.Lo
     trainer.inner.args.ckpt.path = trainer.inner.eval_dataloader = None
     trainer.inner.save = trainer.inner.saved.append
     trainer.inner.args.ckpt.load_enable = False
+    del trainer.inner.args.train
     trainer.world.client.set_progress = None  # type: ignore[assignment, method-assign]
     trainer.fit()
-    assert trainer.inner.logged == list(range(1, 21))
+    assert (trainer.waits, trainer.inner.logged) == (0, list(range(1, 21)))
     assert caplog.text.count("reading the operator's requests failed") == 1
+    assert caplog.text.count("reading where the training starts failed") == 1
 
 
 def test_the_trainer_is_followed_where_it_is_imported(
