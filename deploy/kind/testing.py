@@ -8,8 +8,10 @@ image that is made here: it has safetensors, and names no user.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,7 +59,11 @@ def root_image(archive: Path, environ: Mapping[str, str]) -> Path:
     docker = Docker(environ)
     _, builder, _ = build.wanted({**environ, "TRIAL": "1"})
     named = docker.tag(docker.resolve(builder), "evalstop/build-base:tests")
-    built = docker.build(_ROOT_FOLDER / "Dockerfile", REPOSITORY, named)
+    with tempfile.TemporaryDirectory(prefix="evalstop-root-image-") as context:
+        shutil.copytree(_ROOT_FOLDER, context, dirs_exist_ok=True)
+        client = REPOSITORY / "clients" / "python" / "evalstop_client"
+        shutil.copytree(client, Path(context) / client.name)
+        built = docker.build(_ROOT_FOLDER / "Dockerfile", Path(context), named)
     try:
         docker.save(docker.tag(built, ROOT_IMAGE), archive)
     finally:
