@@ -28,9 +28,9 @@ from deploy.local.plane import Plane
 from deploy.local.versions import APISERVER
 from tests.bench.rows import Row
 
-ROUNDS = 15
-SUSPENDS = 150  # of a round, on each plane
-PAUSE_S = 0.01  # also keeps a real-time scheduler from pausing the planes for their greed
+ROUNDS = 12
+SUSPENDS = 100  # of a round, on each plane
+PAUSE_S = 0.04  # also keeps a real-time scheduler from pausing the planes for their greed
 ALLOWED = 5.0  # ms that the 99th percentile may be later
 _RESAMPLES = 2000
 _REPOSITORY = Path(__file__).parents[2]
