@@ -515,3 +515,18 @@ def test_a_restart_beyond_what_is_known_may_be_on_a_branch_that_was_left(
     world.settle()
     rule = job.record.rule
     assert [p.step for p in job.record.evals[rule.unjudged :]] == judged
+
+
+def test_a_checkpoint_that_a_process_without_evals_started_from_is_of_a_branch_that_was_left() -> None:
+    """The first one started from an earlier run's checkpoint of step 40 and died. The second went back to
+    20, the third took the 40 again: the second's eval is not on the way to it."""
+    world, job = running()
+    show(world, FIRST, {}, resumed_step=40)
+    world.step(KEY)
+    show(world, SECOND, {30: 0.9}, resumed_step=20)
+    world.settle()
+    assert job.record.abandoned_step == 40
+    show(world, THIRD, {50: 0.5, 60: 0.4, 70: 0.3}, resumed_step=40)
+    world.settle()
+    rule = job.record.rule
+    assert [p.step for p in job.record.evals[rule.unjudged :]] == [50, 60, 70]
