@@ -55,7 +55,7 @@ def run(given: argparse.Namespace) -> int:
     until = began + given.seconds if given.seconds else 0.0
     runs = given.runs or 10**7
     total, seen, kinds = 0, Counter[str](), {}
-    with ProcessPoolExecutor(given.jobs) as workers:
+    with ProcessPoolExecutor(given.jobs, initializer=driver.collect_garbage_rarely) as workers:
         waiting = []
         for first, count in chunks(runs, given.seed):
             waiting.append(workers.submit(played, first, count, given.row, until))
