@@ -225,7 +225,7 @@ class ScrapeLoop:
             # The failure of a target that was replaced meanwhile is not held against the new one.
             ok = view.outcome is ScrapeOutcome.OK or not current
             if current and view.outcome is ScrapeOutcome.OK:
-                self._schedule.cost(turn, self._now() - begun)
+                self._schedule.record_duration(turn, self._now() - begun)
                 if turn.stretch > 1:
                     notes.append(_slow(turn))
             if current:
