@@ -415,6 +415,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/policy/test_policy_identity.py"
         "::test_a_checkpoint_that_a_process_without_evals_started_from_is_of_a_branch_that_was_left",
     ),
+    Mutant(
+        "a step that was evaluated is a step that was saved",
+        "10",
+        HISTORY,
+        "        reached = min(reached, max(former.saved, former.resumed))\n",
+        "        pass\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_a_step_that_a_process_has_evaluated_and_not_saved_is_of_the_branch_that_was_left",
+    ),
     # 11: leftovers, another RLHFJob's folder, a step written anew
     Mutant(
         "what lay there before is the run's own",

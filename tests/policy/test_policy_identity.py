@@ -530,3 +530,24 @@ def test_a_checkpoint_that_a_process_without_evals_started_from_is_of_a_branch_t
     world.settle()
     rule = job.record.rule
     assert [p.step for p in job.record.evals[rule.unjudged :]] == [50, 60, 70]
+
+
+@pytest.mark.parametrize(
+    ("saved", "judged"), [(40, [60]), (50, [10, 20, 30, 40, 50, 60]), (None, [10, 20, 30, 40, 50, 60])]
+)
+def test_a_step_that_a_process_has_evaluated_and_not_saved_is_of_the_branch_that_was_left(
+    saved: int | None, judged: list[int]
+) -> None:
+    """``saved``: the newest checkpoint that its page names; None: it names none, and evals have to do."""
+    world, job = running()
+    show(world, FIRST, dict.fromkeys((10, 20, 30, 40, 50), 0.5))
+    world.settle()
+    points = tuple(EvalPoint(step, 0.4, SECOND) for step in (30, 40, 50))
+    for _ in range(2):
+        page = Page("uid-ns/a", SECOND)
+        world.scrape(KEY, points=points, checkpoint_step=saved, page=page, resumed_step=20)
+        world.settle()
+    show(world, THIRD, {60: 0.3}, resumed_step=50)
+    world.settle()
+    rule = job.record.rule
+    assert [p.step for p in job.record.evals[rule.unjudged :]] == judged

@@ -324,6 +324,8 @@ def _forgotten(record: JobRecord, step: int) -> bool:
     reached = max((p.step for p in record.evals if p.attempt == former.attempt), default=None)
     if reached is None:
         return len(record.lives) > 1
+    if former.saved is not None:  # an eval of that step is no checkpoint of it
+        reached = min(reached, max(former.saved, former.resumed))
     return reached < step <= record.abandoned_step
 
 

@@ -84,6 +84,10 @@ class LifeRecord:
         Step | None, "Step it started from, 0: afresh; absent: it has not said so, and has no eval yet."
     ] = None
     member: Annotated[Count | None, "Completion index of its pod, which is asked first from then on."] = None
+    saved: Annotated[
+        Step | None,
+        "Newest checkpoint that its page named, noted until it came to where an abandoned branch had been.",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
