@@ -83,7 +83,7 @@ def happens(scenes: Cast, tmp_path: Path, kueue: bool = False) -> None:
         told = tell(built, scenes, Console(file=lines, width=200), patience=240)
         facts = report.gather(told, [job for job, _ in scenes.jobs], built)
         same, words = report.replay(built.decision_log(), tmp_path / "decisions.jsonl")
-        assert facts["problems"] == [], f"{output.read_text()}\n{built.operator_log(40)}"
+        assert facts["problems"] == [], f"{output.read_text()}\n{pool_plans(tmp_path / 'decisions.jsonl')}"
     assert same, words
 
     over, waiting = by_role(facts, "over-optimising"), by_role(facts, "waiting")
@@ -104,6 +104,21 @@ def happens(scenes: Cast, tmp_path: Path, kueue: bool = False) -> None:
     assert waiting["completed"]
     assert "overoptimising: Declining" in output.read_text()
     assert processes_of(tmp_path) == []
+
+
+def pool_plans(log: Path) -> str:
+    """Return what the pool decided, a line for each change, to find out why the story went another way."""
+    lines, before = [], ""
+    for entry in map(json.loads, log.open()):
+        if entry["kind"] != "pool":
+            continue
+        plan = entry["decision"]
+        jobs = ", ".join(f"{j.get('key')} {j.get('state')}" for j in entry["input"].get("jobs", ()))
+        told = {name: plan.get(name) for name in ("grants", "admissions", "reservations", "waiting")}
+        if (line := f"{jobs}: {json.dumps(told)}") != before:
+            lines.append(f"{entry['now']:.2f} {line}")
+            before = line
+    return "\n".join(lines)
 
 
 def offers(log: Path) -> list[str]:
