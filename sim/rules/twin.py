@@ -95,12 +95,11 @@ def curve(kind: str, shape: str, evals: int, random: np.random.Generator) -> tup
     if kind == FLAT:
         level = random.uniform(0.02, 0.1) if random.random() < 0.25 else random.uniform(0.1, 0.9)
         return np.full(evals, level), -1
-    means = _rise(evals, random)
     if kind == RISING:
-        return means, -1
-    start = means[0]
+        return _rise(evals, random), -1
     peak = evals - 3 if shape == "late" else int(random.integers(1, max(2, math.floor(0.7 * evals))))
-    after = np.arange(1, evals - peak)
+    means = np.concatenate([_rise(peak + 1, random), np.zeros(evals - 1 - peak)])
+    start, after = means[0], np.arange(1, evals - peak)
     if shape in ("collapse", "late"):
         floor = 0.0 if random.random() < TO_ZERO else random.uniform(0.0, 0.5) * start
         means[peak + 1 :] = floor

@@ -125,6 +125,7 @@ class Gate:
 
     name: ClassVar[str] = "gate"
     version: ClassVar[int] = 2
+    inner_at: ClassVar[int] = 2  # of the state
 
     def __init__(self, params: GateParams, rule: StopRule) -> None:
         check(params, self.name)

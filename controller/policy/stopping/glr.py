@@ -79,7 +79,7 @@ class Glr:
     """
 
     name: ClassVar[str] = "glr"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     def __init__(self, params: GlrParams) -> None:
         check(params, self.name)

@@ -19,9 +19,16 @@ so many are stopped, over the evals that the run will have and beyond. Then sing
 newest with the best before it, at a share `SINGLES` of what each look may spend: of a run of ten evals that
 collapses, longer windows see the most of the collapse too late. How noisy the difference of these two is, is
 known from the prompts that both scored, where the trainer reports that (`EvalPoint.prompt_pairs`). Where
-nothing but the run's own scores says how noisy an eval is, the newest is compared with the second highest: a
-single eval that is far too high tells nothing of the noise while it is one of the first, and stays the best
-for ever after.
+nothing but the run's own scores says how noisy an eval is,
+
+- the estimate leaves out the run's own largest fall (`noise.estimate`): else a collapse hides in the noise
+  that it makes;
+- the best is taken for no better than the second highest, and their distance counts for the noise: a single
+  eval that is far too high tells nothing of the noise while it is one of the first, and stays the best for
+  ever after;
+- an exact tie below everything before is evidence by itself (`ties`).
+
+"Collapsed" is a reason, and no other rule: the run has lost half of what it had gained, at two evals in a row.
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.policy.params import check, param
-from controller.policy.stopping import noise, spending, windows
+from controller.policy.stopping import noise, spending, ties, windows
 from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict
 
@@ -89,11 +96,11 @@ class Scan:
 
     Silent until both can be formed and the noise is known. State: (windows, noise); with ``alpha`` also (best
     and second highest score less the first, step of the best, step of the first eval, most evals that the run
-    was taken to have or 0, share of the budget that was spent).
+    was taken to have or 0, share of the budget that was spent) and what `ties` keeps.
     """
 
     name: ClassVar[str] = "scan"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     uses: ClassVar[tuple[str, ...]] = ("progress",)
 
     def __init__(self, params: ScanParams) -> None:
@@ -101,7 +108,7 @@ class Scan:
         self.params = params
 
     def initial(self) -> State:
-        beside = ((0.0, 0.0, 0, 0, 0, 0.0),) if self.params.alpha else ()
+        beside = ((0.0, 0.0, 0, 0, 0, 0.0), ties.initial()) if self.params.alpha else ()
         return (windows.initial(), noise.initial(), *beside)
 
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
@@ -122,15 +129,33 @@ class Scan:
             return (seen, spread), Verdict(Verb.STOP, "FellBelowBestStretch", z, limit)
         return (seen, spread), Verdict(Verb.CONTINUE, "NearBestStretch", z, limit)
 
+    def carry_spent(self, state: State, before: State) -> State:
+        """Return a state that begins anew, or further back, with what was spent before: no budget is
+        refilled."""
+        if not self.params.alpha:
+            return state
+        *budget, spent = state[2]
+        return (*state[:2], (*budget, max(spent, before[2][-1])), *state[3:])
+
     def _spend(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         p = self.params
-        seen, spread, (best, second, best_step, first_step, most, spent) = state
-        seen, wide = windows.observe(seen, point.score, p.window, p.share)
+        seen, spread, (best, second, best_step, first_step, most, spent), level = state
+        last = spread[0]
         spread = noise.observe(spread, point)
+        known = noise.estimate(
+            spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise, before_fall=True
+        )
+        told = p.usual_noise > 0.0 or point.fleet_noise is not None
+        guessed = known is not None and known.freedom < math.inf and not told
+        excess = best - second if guessed and seen[0] > 1 else 0.0
+        if excess > 0.0 and known is not None:
+            differences = max(1.0, known.freedom / noise.FREEDOM_PER_DIFFERENCE)
+            known = known._replace(sigma=math.hypot(known.sigma, excess / math.sqrt(differences)))
+        seen, wide = windows.observe(seen, point.score, p.window, p.share, excess=excess)
+        level = ties.observe(level, last, point.score)
         number, now = seen[0], windows.single(point.score - seen[1])
         if number == 1:
             best, second, best_step, first_step = now, now, point.step, point.step
-        known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
         # Of two single evals the prompts that both scored tell more than either's own error does.
         paired = noise.of_difference(point, best_step)
         pairs = windows.comparisons(number, p.window, p.share, False) if known is not None else 0
@@ -139,7 +164,10 @@ class Scan:
         look = 0.0 if silent else spending.share(number, most or p.horizon, spent)
         runner_up = now if number <= 2 else max(second, now)
         highest = (now, best, point.step) if now > best else (best, runner_up, best_step)
-        state = (seen, spread, (*highest, first_step, most, spent + look))
+        state = (seen, spread, (*highest, first_step, most, spent + look), level)
+        tie = ties.fall(level, point.score) if paired is None and (known is None or guessed) else None
+        if tie is not None and not told and tie > p.min_drop:
+            return state, Verdict(Verb.STOP, "Collapsed", tie, level[2])
         if silent:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
             return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
@@ -149,8 +177,7 @@ class Scan:
             compared = [_against(best - now, paired, limit, p.min_drop)]
         else:
             assert known is not None
-            told = p.usual_noise > 0.0 or point.fleet_noise is not None or known.freedom == math.inf
-            against = best if told else second
+            against = second if guessed else best
             compared = [_against((against - now) / math.sqrt(2.0), known, limit, p.min_drop)]
         if pairs:
             assert known is not None
@@ -158,7 +185,9 @@ class Scan:
             compared.append(_against(wide, known, limit, p.min_drop))
         stop, _, z, limit = max(compared)
         if stop:
-            return state, Verdict(Verb.STOP, "FellBelowBestStretch", z, limit)
+            before = math.inf if last is None else windows.single(last - seen[1])
+            collapsed = best > 0.0 and max(now, before) <= best / 2.0
+            return state, Verdict(Verb.STOP, "Collapsed" if collapsed else "FellBelowBestStretch", z, limit)
         return state, Verdict(Verb.CONTINUE, "NearBestStretch", z, limit)
 
 

@@ -116,18 +116,25 @@ def initial() -> WindowState:
 
 
 def observe(
-    state: WindowState, score: float, window: int, share: float, *, sparse: bool = False
+    state: WindowState,
+    score: float,
+    window: int,
+    share: float,
+    *,
+    sparse: bool = False,
+    excess: float = 0.0,
 ) -> tuple[WindowState, float]:
     """Take in one score; return the next state and the largest z times sigma, -inf while there is none.
 
-    ``sparse``: references half of which lie in the next one, and none between (`stride`).
+    ``sparse``: references half of which lie in the next one, and none between (`stride`). ``excess``: by so
+    much one eval of the reference is taken to be too high.
     """
     seen, first, packed, rest = state
     if not seen:
         first = score
     means, rest = add(unpack(packed), seen, rest, single(score - first))
     seen += 1
-    return (seen, first, pack(means), rest), _largest(means, rest, seen, window, share, sparse)
+    return (seen, first, pack(means), rest), _largest(means, rest, seen, window, share, sparse, excess)
 
 
 def add(means: list[float], seen: int, rest: float, score: float) -> tuple[list[float], float]:
@@ -143,15 +150,22 @@ def add(means: list[float], seen: int, rest: float, score: float) -> tuple[list[
 
 
 def _largest(
-    means: Sequence[float], rest: float, seen: int, window: int, share: float, sparse: bool
+    means: Sequence[float],
+    rest: float,
+    seen: int,
+    window: int,
+    share: float,
+    sparse: bool,
+    excess: float,
 ) -> float:
-    length = layout(seen).rest
+    size, _, length = layout(seen)
     sums = [0.0, *accumulate(means)]
     newest = [*means, rest / length] if length else means
     largest = -math.inf
     for pair in pairs(seen, window, share):
         width, last = pair.reference, len(means) - pair.newest
         highest = max(sums[end] - sums[end - width] for end in range(width, last + 1, stride(width, sparse)))
+        highest -= excess / size
         # The newest values are as many as there are weights.
         now = sum(w * x for w, x in zip(pair.weights, newest[-len(pair.weights) :], strict=True))
         largest = max(largest, (highest / width - now) / pair.spread)
