@@ -120,7 +120,10 @@ def _matrices(series: Sequence[Series], evals: int) -> vector.Evals:
             matrix([[s.range and s.range[1] - s.range[0]] * len(s.steps) for s in series]),
         )
     scores = matrix(s.scores for s in series)
-    return vector.Evals(scores, stderrs, proxies, pairs, steps, progress, prompt_pairs=shared)
+    prompts = None
+    if any(s.prompts for s in series):
+        prompts = matrix(s.prompts or (None,) * len(s.steps) for s in series) > 0.0
+    return vector.Evals(scores, stderrs, proxies, pairs, steps, progress, None, shared, prompts)
 
 
 def first_stops(spec: RuleSpec, judged: Sequence[Judged]) -> npt.NDArray[np.int64]:

@@ -110,7 +110,10 @@ def rates(
             else:
                 right = random.binomial(prompts, score, shape)
                 scores, stderrs = right / prompts, known[right]
-            for evals, stopped in _stopped(spec, scores, stderrs, lengths, total):
+            shown = vector.Evals(scores, stderrs)
+            if prompts is not None:
+                shown = shown._replace(prompts=np.ones(shape, dtype=bool))
+            for evals, stopped in _stopped(spec, shown, lengths, total):
                 hits[evals] += stopped
         for evals, n in hits.items():
             yield FlatRow(
@@ -159,16 +162,20 @@ def _gaussian(
 
 
 def _stopped(
-    spec: RuleSpec, scores: Matrix, stderrs: Matrix, lengths: Sequence[int], total: Total
+    spec: RuleSpec, shown: vector.Evals, lengths: Sequence[int], total: Total
 ) -> Iterator[tuple[int, int]]:
     """Yield how many of the runs are stopped within each length."""
     if total is Total.UNKNOWN:  # then the beginning of a long run is a short one
-        first = vector.first_stops(spec, vector.Evals(scores, stderrs))
+        first = vector.first_stops(spec, shown)
         for evals in lengths:
             yield evals, int(((first >= 0) & (first < evals)).sum())
         return
     for evals in lengths:
-        shown = progress(total, evals)
-        told = None if shown is None else np.broadcast_to(shown, (len(scores), evals))
-        part = vector.Evals(scores[:, :evals], stderrs[:, :evals], progress=told)
-        yield evals, int((vector.first_stops(spec, part) >= 0).sum())
+        part = shown._replace(
+            scores=shown.scores[:, :evals],
+            stderrs=shown.stderrs[:, :evals],
+            prompts=None if shown.prompts is None else shown.prompts[:, :evals],
+        )
+        share = progress(total, evals)
+        told = None if share is None else np.broadcast_to(share, part.scores.shape)
+        yield evals, int((vector.first_stops(spec, part._replace(progress=told)) >= 0).sum())

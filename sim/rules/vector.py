@@ -30,6 +30,7 @@ from sim.rules.vector_noise import NoiseLevels, unwiden, widen
 from sim.rules.vector_spending import PromptPairs
 
 Matrix = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 class Evals(NamedTuple):
@@ -44,6 +45,7 @@ class Evals(NamedTuple):
     progress: Matrix | None = None  # share of the run that is done; None, or NaN: not known
     noise: NoiseOf | None = None
     prompt_pairs: PromptPairs | None = None
+    prompts: Flags | None = None  # which evals name their prompts; None: none does
     usual: tuple[Matrix, Matrix] | None = None  # what each run's pool knows: noise, degrees of freedom
 
     def numbered(self) -> Matrix:
@@ -74,7 +76,13 @@ def noise_levels(evals: Evals, usual: float, weight: float, *, before_fall: bool
 
 
 def falls(
-    scores: Matrix, window: int, share: float, *, sparse: bool = False, excess: Matrix | None = None
+    scores: Matrix,
+    window: int,
+    share: float,
+    *,
+    sparse: bool = False,
+    excess: Matrix | None = None,
+    shared: Flags | None = None,
 ) -> Matrix:
     """`windows.observe` after every eval: the largest z times sigma, -inf while there is none."""
     runs, count = scores.shape
@@ -99,7 +107,8 @@ def falls(
             if excess is not None:
                 highest = highest - excess[:, t] / windows.layout(t + 1).size
             now = newest[:, newest.shape[1] - len(pair.weights) :] @ np.asarray(pair.weights)
-            out[:, t] = np.fmax(out[:, t], (highest / width - now) / pair.spread)
+            spread = pair.spread if shared is None else np.where(shared[:, t], pair.shared, pair.spread)
+            out[:, t] = np.fmax(out[:, t], (highest / width - now) / spread)
     found: Matrix = np.where(np.isnan(x), np.nan, out)
     return found
 
@@ -117,7 +126,7 @@ def _scan(evals: Evals, p: Any) -> Matrix:
     if p.alpha:
         return _spent(evals, p)
     known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
-    fall = falls(evals.scores, p.window, p.share)
+    fall = falls(evals.scores, p.window, p.share, shared=evals.prompts)
     z = unwiden(np.where(np.isfinite(fall), fall / known.sigma, np.nan), known.freedom)
     looks = np.array([scan.looks(t + 1, p.horizon) for t in range(z.shape[1])])
     level = np.sqrt(np.maximum(np.square(np.maximum(z, 0.0)) - looks, 0.0))
@@ -133,7 +142,7 @@ def _spent(evals: Evals, p: Any) -> Matrix:
         told |= np.column_stack([evals.usual[0] > 0.0] * shape[1])
     known, excess = vector_spending.raised(evals.scores, known, told)
     alone = vector_spending.against_best(evals.scores, steps, *known, told, evals.prompt_pairs)
-    wide_falls = falls(evals.scores, p.window, p.share, excess=excess)
+    wide_falls = falls(evals.scores, p.window, p.share, excess=excess, shared=evals.prompts)
     grown = vector_spending.Singles(wide_falls, *known)
     single, wide = (
         np.where(
@@ -162,7 +171,17 @@ def _glr(evals: Evals, p: Any) -> Matrix:
         if pairs:
             spent[seen - 1] = math.log(pairs / glr.share(seen, p))
     level: Matrix = -(log_ndtr(-z) + spent)
-    return level
+    if evals.prompts is None:
+        return level
+    everywhere = np.ones(evals.scores.shape, dtype=bool)
+    alone = vector_spending.against_best(
+        evals.scores, evals.numbered(), *known, everywhere, evals.prompt_pairs
+    )
+    z = unwiden(np.where(np.isfinite(alone.fall), alone.fall / alone.sigma, np.nan), alone.freedom)
+    single = np.full(count, np.nan)
+    for seen in range(glr.SECOND, count + 1):
+        single[seen - 1] = math.log((seen - 1) / glr.share(seen, p, glr.SECOND))
+    return np.where(evals.prompts, -(log_ndtr(-z) + single), level)
 
 
 def _cusum(evals: Evals, p: Any) -> Matrix:
@@ -254,7 +273,9 @@ def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
     inner = tuple(m for m in spec.modifiers if m.name != Gate.name)
     if not gates:
         return _first(_stops(spec.rule, inner, evals))
-    through = vector_gate.passed(evals.scores, evals.stderrs, gates[0])
+    through = vector_gate.passed(
+        evals.scores, evals.stderrs, gates[0], evals.numbered(), evals.progress
+    )
     return _first(through.seen(_stops(spec.rule, inner, _gated(evals, through, gates[0]))))
 
 
@@ -276,6 +297,7 @@ def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals
         progress,
         beside,
         shared,
+        None if evals.prompts is None else moved(evals.prompts) > 0.0,
         evals.usual,
     )
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from controller.policy.stopping import noise
+from controller.policy.stopping import noise, spending
 from controller.policy.stopping.gate import GateParams
 
 Matrix = npt.NDArray[np.float64]
@@ -56,6 +56,7 @@ class _Walk:
         self.recent = np.full((runs, noise.ROBUST_MOST), np.nan)
         self.order = np.full((runs, count), -1)
         self.number = np.zeros(runs, dtype=np.int64)
+        self.needed = np.full(runs, p.evals)
 
     def score(self, at: Whole) -> Matrix:
         found: Matrix = self.x[self.rows, at]
@@ -119,7 +120,7 @@ class _Walk:
         waiting = which & ~fresh & (one >= 0)
         bears = waiting & self._bears_out(np.maximum(self.last, 0), first, now)
         number = (self.held >= 0).sum(axis=1)
-        more = bears & (number < self.p.evals)
+        more = bears & (number < self.needed)
         settled: Flags = waiting & ~more
         self.count(settled & bears, first)
         self.drops += settled & ~bears
@@ -142,12 +143,32 @@ class _Walk:
         return found
 
 
-def passed(scores: Matrix, stderrs: Matrix, p: GateParams) -> Passed:
+def longest(steps: Matrix, progress: Matrix | None) -> Matrix:
+    """Return the most evals that a run was taken to have up to each eval; 0: its length is not known."""
+    found, most = np.zeros(steps.shape), np.zeros(len(steps))
+    if progress is None:
+        return found
+    for t in range(1, steps.shape[1]):
+        gone = steps[:, t] - steps[:, 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left = steps[:, t] / progress[:, t] - steps[:, t]
+            evals = np.clip(t + 1 + np.floor(left * t / gone + 1e-6), spending.FEWEST, spending.MOST)
+        told = (progress[:, t] > 0.0) & (progress[:, t] <= 1.0) & (gone > 0.0)
+        most = np.where(told, np.maximum(most, evals), most)
+        found[:, t] = most
+    return found
+
+
+def passed(
+    scores: Matrix, stderrs: Matrix, p: GateParams, steps: Matrix, progress: Matrix | None
+) -> Passed:
     """Return what the gate lets through of each run."""
     runs, count = scores.shape
+    most = longest(steps, progress)
     walk = _Walk(scores, stderrs, p)
     known, silent = np.zeros((runs, count), dtype=np.int64), np.zeros((runs, count), dtype=bool)
     for t in range(count):
+        walk.needed = np.where((most[:, t] > 0.0) & (most[:, t] <= p.short_run), 1, p.evals)
         walk.take(t)
         known[:, t] = walk.number
         held = walk.held[:, 0]

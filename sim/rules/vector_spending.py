@@ -10,6 +10,7 @@ from scipy.special import log_ndtr  # type: ignore[import-untyped, unused-ignore
 
 from controller.policy.stopping import noise, scan, spending, windows
 from controller.policy.stopping import ties as of_ties
+from sim.rules import vector_gate
 from sim.rules.vector_noise import NoiseLevels, running_best
 
 Matrix = npt.NDArray[np.float64]
@@ -116,14 +117,10 @@ def _highest_before(scores: Matrix) -> tuple[Matrix, Matrix, npt.NDArray[np.int6
 def looks(known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon: int) -> Matrix:
     """Return the share of the budget that each look may spend; 0 where the noise is not ``known``."""
     runs, count = known.shape
-    spent, most, found = np.zeros(runs), np.zeros(runs), np.zeros((runs, count))
+    spent, found = np.zeros(runs), np.zeros((runs, count))
+    longest = vector_gate.longest(steps, progress)
     for t in range(1, count):
-        gone = steps[:, t] - steps[:, 0]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            left = steps[:, t] / progress[:, t] - steps[:, t]
-            evals = t + 1 + np.floor(left * t / gone + 1e-6)
-        told = (progress[:, t] > 0.0) & (progress[:, t] <= 1.0) & (gone > 0.0)
-        most = np.where(told, np.maximum(most, np.clip(evals, spending.FEWEST, spending.MOST)), most)
+        most = longest[:, t]
         evals = np.where(most > 0.0, most, horizon)
         within = np.maximum(0.0, spending.WITHIN - spent) / np.maximum(1.0, evals - t)
         beyond = (1.0 - spent) / np.maximum(1.0, t + 3 - evals)
@@ -147,7 +144,7 @@ def levels(
             if pairs:
                 z = wide[:, t]
                 chance = log_ndtr(-z) + np.log(pairs)
-                rate = np.log(spending.RATE) + 4.0 * np.log(np.maximum(z, 1.0)) - z * z / 2.0
+                rate = np.log(spending.RATE * (spending.FEWER if t + 1 <= spending.EARLY else 1.0)) + 4.0 * np.log(np.maximum(z, 1.0)) - z * z / 2.0
                 rate = np.where(z >= spending.LEAST_Z, rate - np.log(t + 1 + spending.LATER), np.inf)
                 spent = np.fmax(spent, np.log(look[:, t] * (1.0 - part)) - np.fmin(chance, rate))
             level[:, t] = np.where(np.isnan(spent), -np.inf, spent)

@@ -114,11 +114,12 @@ def test_who_knows_the_curve_reaches_what_the_issue_says(runs: list[twin.Run]) -
 def test_knowing_the_prompts_and_spending_a_budget_catches_most(runs: list[twin.Run]) -> None:
     rows = {(r.rule, r.known): r for r in twin_series.rows({"scan": SPENDING}, runs)}
     row, blind = rows["scan", "prompts"], rows["scan", "scores only"]
-    assert row.caught >= 0.85
-    assert row.saved >= 0.47
+    assert row.caught >= 0.87
+    assert row.saved >= 0.52
     assert row.flat <= 0.01
     assert row.rising <= 0.003
-    assert row.saved > 2 * blind.saved
+    assert row.saved > 1.5 * blind.saved
+    assert blind.caught >= 0.45
     assert rows["scan", "pairs"].saved > row.saved
 
 

@@ -116,7 +116,9 @@ class Scan:
         if p.alpha:
             return self._spend(state, point)
         seen, spread = state
-        seen, fall = windows.observe(seen, point.score, p.window, p.share)
+        seen, fall = windows.observe(
+            seen, point.score, p.window, p.share, shared=point.prompts is not None
+        )
         spread = noise.observe(spread, point)
         known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
         limit = math.sqrt(p.threshold * p.threshold + looks(seen[0], p.horizon))
@@ -151,7 +153,9 @@ class Scan:
         if excess > 0.0 and known is not None:
             differences = max(1.0, known.freedom / noise.FREEDOM_PER_DIFFERENCE)
             known = known._replace(sigma=math.hypot(known.sigma, excess / math.sqrt(differences)))
-        seen, wide = windows.observe(seen, point.score, p.window, p.share, excess=excess)
+        seen, wide = windows.observe(
+            seen, point.score, p.window, p.share, excess=excess, shared=point.prompts is not None
+        )
         level = ties.observe(level, last, point.score)
         number, now = seen[0], windows.single(point.score - seen[1])
         if number == 1:
