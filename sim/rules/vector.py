@@ -152,7 +152,9 @@ def _spent(evals: Evals, p: Any) -> Matrix:
     )
     progress = np.full(shape, np.nan) if evals.progress is None else evals.progress
     look = vector_spending.looks(~np.isnan(alone.sigma), steps, progress, p.horizon)
-    level = vector_spending.levels(single, wide, look, ~np.isnan(known.sigma), p.window, p.share)
+    level = vector_spending.levels(
+        single, wide, look, ~np.isnan(known.sigma), alone.paired, p.window, p.share
+    )
     unknown = ~told & ~np.isinf(known.freedom)
     if alone.paired is not None:
         unknown &= ~alone.paired
@@ -274,9 +276,13 @@ def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
     if not gates:
         return _first(_stops(spec.rule, inner, evals))
     through = vector_gate.passed(
-        evals.scores, evals.stderrs, gates[0], evals.numbered(), evals.progress
+        evals.scores, evals.stderrs, gates[0], evals.numbered(), evals.progress, _learned(evals)
     )
     return _first(through.seen(_stops(spec.rule, inner, _gated(evals, through, gates[0]))))
+
+
+def _learned(evals: Evals) -> Matrix | None:
+    return None if evals.usual is None else evals.usual[0]
 
 
 def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals:
@@ -297,7 +303,7 @@ def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals
         progress,
         beside,
         shared,
-        None if evals.prompts is None else moved(evals.prompts) > 0.0,
+        None if evals.prompts is None else moved(evals.prompts.astype(np.float64)) > 0.0,
         evals.usual,
     )
 

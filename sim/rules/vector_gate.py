@@ -45,8 +45,9 @@ class Passed(NamedTuple):
 class _Walk:
     """All runs, eval by eval: the fields of `gate.Memory` as columns."""
 
-    def __init__(self, scores: Matrix, stderrs: Matrix, p: GateParams) -> None:
+    def __init__(self, scores: Matrix, stderrs: Matrix, p: GateParams, usual: Matrix | None) -> None:
         runs, count = scores.shape
+        self.usual = np.zeros(runs) if usual is None else usual  # noise as the pool knows it
         self.x, self.p, self.rows = scores, p, np.arange(runs)
         self.errors = np.where(stderrs > 0.0, stderrs, 0.0)  # NaN is not
         self.last = np.full(runs, -1)
@@ -66,6 +67,8 @@ class _Walk:
         """Return the distance beyond which an eval waits; infinite where nobody knows."""
         error = np.maximum(self.errors[self.rows, one], self.errors[self.rows, other])
         estimated = _robust(self.recent)
+        learned = np.where(self.usual > 0.0, self.usual, np.nan)
+        estimated = np.where(np.isnan(estimated), learned, estimated)
         limit = np.where(np.isnan(estimated), np.inf, self.p.sigmas_estimated * estimated)
         return np.where(error > 0.0, self.p.sigmas_reported * error, limit)
 
@@ -160,12 +163,17 @@ def longest(steps: Matrix, progress: Matrix | None) -> Matrix:
 
 
 def passed(
-    scores: Matrix, stderrs: Matrix, p: GateParams, steps: Matrix, progress: Matrix | None
+    scores: Matrix,
+    stderrs: Matrix,
+    p: GateParams,
+    steps: Matrix,
+    progress: Matrix | None,
+    usual: Matrix | None = None,
 ) -> Passed:
     """Return what the gate lets through of each run."""
     runs, count = scores.shape
     most = longest(steps, progress)
-    walk = _Walk(scores, stderrs, p)
+    walk = _Walk(scores, stderrs, p, usual)
     known, silent = np.zeros((runs, count), dtype=np.int64), np.zeros((runs, count), dtype=bool)
     for t in range(count):
         walk.needed = np.where((most[:, t] > 0.0) & (most[:, t] <= p.short_run), 1, p.evals)

@@ -95,7 +95,12 @@ def ties(scores: Matrix) -> Matrix:
         level = np.where(tied, level + 1.0, 1.0)
         with np.errstate(invalid="ignore"):
             below = lowest - x
-        evidence = (level >= of_ties.LEAST_TIED) & (before >= of_ties.LEAST_BEFORE) & (largest >= 0.0) & (below > largest)
+        evidence = (
+            (level >= of_ties.LEAST_TIED)
+            & (before >= of_ties.LEAST_BEFORE)
+            & (largest >= 0.0)
+            & (below > largest)
+        )
         found[:, t] = np.where(evidence, below, -np.inf)
     return found
 
@@ -130,21 +135,35 @@ def looks(known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon
 
 
 def levels(
-    single: Matrix, wide: Matrix, look: Matrix, shared: npt.NDArray[np.bool_], window: int, share: float
+    single: Matrix,
+    wide: Matrix,
+    look: Matrix,
+    shared: Flags,
+    paired: Flags | None,
+    window: int,
+    share: float,
 ) -> Matrix:
     """Return minus the log of the smallest alpha that would have stopped here, of z of singles and of windows
-    (NaN, -inf: none); ``shared``: windows have their part of the look."""
+    (NaN, -inf: none).
+
+    ``shared``: windows have their part of the look; ``paired``: singles are judged by the prompts of both.
+    """
     count = single.shape[1]
     level = np.full(single.shape, -np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         for t in range(1, count):
             pairs = windows.comparisons(t + 1, window, share, False)
-            part = np.where(shared[:, t] & (pairs > 0), scan.SINGLES, 1.0)
+            least = scan.SINGLES if paired is None else np.where(paired[:, t], scan.PAIRED, scan.SINGLES)
+            part = np.where(shared[:, t] & (pairs > 0), least, 1.0)
             spent = np.log(look[:, t] * part) - log_ndtr(-single[:, t]) - np.log(t)
             if pairs:
                 z = wide[:, t]
                 chance = log_ndtr(-z) + np.log(pairs)
-                rate = np.log(spending.RATE * (spending.FEWER if t + 1 <= spending.EARLY else 1.0)) + 4.0 * np.log(np.maximum(z, 1.0)) - z * z / 2.0
+                rate = (
+                    np.log(spending.RATE * (spending.FEWER if t + 1 <= spending.EARLY else 1.0))
+                    + 4.0 * np.log(np.maximum(z, 1.0))
+                    - z * z / 2.0
+                )
                 rate = np.where(z >= spending.LEAST_Z, rate - np.log(t + 1 + spending.LATER), np.inf)
                 spent = np.fmax(spent, np.log(look[:, t] * (1.0 - part)) - np.fmin(chance, rate))
             level[:, t] = np.where(np.isnan(spent), -np.inf, spent)

@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from controller.cli.main import app
 from controller.policy.stopping import noise
 from controller.policy.types import EvalInContext, EvalPoint, Verb
-from sim import specs
-from sim.rules import evaluate, history, twin, twin_series, vector
+from sim import specs, twin
+from sim.rules import evaluate, history, twin_series, vector
 from sim.rules.evaluate import upper_bound
-from sim.rules.twin import Prompts
 from sim.rules.vector_spending import PromptPairs
+from sim.twin import Prompts
 
-SPENDING = specs.rule("scan:alpha=0.045")
+SPENDING = specs.rule("scan:alpha=0.04")
 RUNS = 300
 
 
@@ -160,7 +160,7 @@ def test_as_text_and_as_json() -> None:
     text = CliRunner().invoke(app, options)
     assert text.exit_code == 0, text.output
     head, line, *rows = text.stdout.splitlines()
-    assert len(rows) == 1 + 3 * 2
+    assert len(rows) == 1 + 4 * 2
     assert {row.count("|") for row in (head, line, *rows)} == {head.count("|")}
     found = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
     assert len(found["rows"]) == len(rows)

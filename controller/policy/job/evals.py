@@ -257,8 +257,8 @@ def _make(spelt: _Spelt, direction: Direction) -> RuleInUse:
     gated = any(m.name == gate.Gate.name for m in modifiers)
     # A state holds oriented scores: under the other direction it is another memory.
     fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""
-    uses = RULES[rule.name].uses + sum((MODIFIERS[m.name].uses for m in modifiers), ())
-    return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), uses=frozenset(uses), gated=gated)
+    uses = frozenset(RULES[rule.name].uses + sum((MODIFIERS[m.name].uses for m in modifiers), ()))
+    return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), uses=uses, gated=gated)
 
 
 def _guard(guard: Guardrail, modifiers: tuple[PolicySpec, ...], total_steps: int | None) -> RuleInUse:

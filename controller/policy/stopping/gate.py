@@ -83,7 +83,7 @@ class GateParams:
     short_run: int = param(
         20,
         unit="evals",
-        doc="of a run that will have no more, by its progress, one eval bears out the one that waits; 0: never",
+        doc="of a run that will have no more, by its progress, one eval bears another out; 0: never",
         ge=0,
         le=200,
     )

@@ -18,7 +18,8 @@ With ``alpha`` a budget takes the threshold's place (`spending`): of runs whose 
 so many are stopped, over the evals that the run will have and beyond. Then single evals are compared too, the
 newest with the best before it, at a share `SINGLES` of what each look may spend: of a run of ten evals that
 collapses, longer windows see the most of the collapse too late. How noisy the difference of these two is, is
-known from the prompts that both scored, where the trainer reports that (`EvalPoint.prompt_pairs`). Where
+known from the prompts that both scored, where the trainer reports that (`EvalPoint.prompt_pairs`); then their
+share is `PAIRED`. Where
 nothing but the run's own scores says how noisy an eval is,
 
 - the estimate leaves out the run's own largest fall (`noise.estimate`): else a collapse hides in the noise
@@ -28,7 +29,7 @@ nothing but the run's own scores says how noisy an eval is,
   ever after;
 - an exact tie below everything before is evidence by itself (`ties`).
 
-"Collapsed" is a reason, and no other rule: the run has lost half of what it had gained, at two evals in a row.
+"Collapsed" is a reason, and no other rule: half of what the run had gained is lost, at two evals in a row.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict
 
 SINGLES = 0.2  # of what a look may spend; all of it while there are no longer windows
+PAIRED = 0.5  # the same where the prompts of both are known
 BEFORE, BEYOND = 2.0, 4.0  # what one e-fold of the run's length adds to the squared threshold
 
 
@@ -116,9 +118,7 @@ class Scan:
         if p.alpha:
             return self._spend(state, point)
         seen, spread = state
-        seen, fall = windows.observe(
-            seen, point.score, p.window, p.share, shared=point.prompts is not None
-        )
+        seen, fall = windows.observe(seen, point.score, p.window, p.share, shared=point.prompts is not None)
         spread = noise.observe(spread, point)
         known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
         limit = math.sqrt(p.threshold * p.threshold + looks(seen[0], p.horizon))
@@ -175,7 +175,8 @@ class Scan:
         if silent:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
             return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
-        chance, part = p.alpha * look, SINGLES if pairs else 1.0
+        chance = p.alpha * look
+        part = 1.0 if not pairs else SINGLES if paired is None else PAIRED
         limit = spending.single_limit(chance * part, number)
         if paired is not None:
             compared = [_against(best - now, paired, limit, p.min_drop)]

@@ -1,11 +1,11 @@
 """Evals that tie exactly, below everything before: a collapse that nobody needs to know the noise for.
 
 A policy that answers nothing, or always the same, scores the same at every eval. Where the noise is only
-estimated, it is not known so early. But three evals that are alike to the last digit are evidence by themselves
-where nothing like it was seen before: the level lies below every eval before it, by more than any of these
-fell below the one before, and none of these tied. Few prompts tie by themselves, near 0 most of all; then
-either they tied before, or the fall is one of theirs. Of flat runs on 20 to 1,024 prompts, 5 to 20 evals, at
-most 1 % show it (tests/policy/test_policy_collapse.py).
+estimated, it is not known so early. But evals that are alike to the last digit, three in a row, are evidence
+by themselves where nothing like it was seen before: the level lies below every eval before it, by more than
+any of these fell below the one before, and none of these tied. Few prompts tie by themselves, near 0 most of
+all; then either they tied before, or the fall is one of theirs. Of flat runs on 20 to 1,024 prompts, of 5 to
+20 evals, at most 1 % show it (tests/policy/test_policy_collapse.py).
 """
 
 from __future__ import annotations

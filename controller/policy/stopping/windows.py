@@ -164,7 +164,9 @@ def observe(
         first = score
     means, rest = add(unpack(packed), seen, rest, single(score - first))
     seen += 1
-    return (seen, first, pack(means), rest), _largest(means, rest, seen, window, share, sparse, excess, shared)
+    return (seen, first, pack(means), rest), _largest(
+        means, rest, seen, window, share, sparse, excess, shared
+    )
 
 
 def add(means: list[float], seen: int, rest: float, score: float) -> tuple[list[float], float]:
