@@ -227,6 +227,7 @@ class ScrapeView:
     pod: str = ""  # uid of the pod that was asked
     pod_created: float = 0.0  # s
     member: int | None = None  # completion index of that pod; None: not known
+    searching: bool = False  # nobody of the gang spoke yet, and some were not asked: the next turn goes on
 
 
 class Progress(NamedTuple):
@@ -263,7 +264,7 @@ class AccessView:
     ok: bool = False
     reason: str = ""
     message: str = ""
-    step: int | None = None
+    step: int | None = None  # of a claim: the highest of the checkpoints there that are not this process's
     path: str = ""
     digest: str = ""
     source_digest: str = ""
