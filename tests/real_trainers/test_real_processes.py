@@ -32,7 +32,8 @@ def judged(out: Path) -> dict[int, bool]:
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(("script", "metric"), [("grpo.py", GOLD), ("dpo.py", LOSS)])
 def test_a_run_reports_saves_and_obeys(trainer: Start, script: str, metric: str, ranks: int) -> None:
-    run = trainer(script, ranks, EVERY="7")
+    # A step of DPO takes hundredths of a second: the checkpoint asked for would be rotated away at once.
+    run = trainer(script, ranks, EVERY="7", STEP_SECONDS="0.3")
     run.start(100_000)
     first = run.wait("two evals", lambda: len(run.evals(metric)) >= 2 and run.evals(metric))
     assert [step for step, _ in first[:2]] == [7, 14]
