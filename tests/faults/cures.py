@@ -67,6 +67,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/policy/test_policy_identity.py"
         "::test_the_life_that_all_restarts_went_on_from_is_kept_however_many_there_are",
     ),
+    Mutant(
+        "of the step that a process started from only the one before counts",
+        "1",
+        "controller/checkpoints/inventory.py",
+        "    anew = [life for life in branch if life.after == step]\n",
+        "    anew: list[BranchLife] = []\n",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_a_process_that_saves_the_step_it_started_from_anew_has_its_own",
+    ),
     # 2: a newer best while a secure Job runs
     Mutant(
         "an answer is recorded without its score",
