@@ -197,7 +197,8 @@ class Survey:
                 return Verdict(None, SAVE_RECORD, whole[-1])
             return Verdict(next(iter(differences.values()))) if differences else None
         own = [one.attempt for one in branch_lives(self.branch, candidate.step)]
-        for attempt in (told := [attempt for attempt in own if attempt in differences]):
+        told = [attempt for attempt in own if attempt in differences]
+        for attempt in told:
             over = _saved_over(attempt, [r for r in records if differences[r.attempt] is None])
             found = Verdict(differences[attempt] or over, SAVE_RECORD, attempt)
             if not found.problem or attempt == told[-1]:
