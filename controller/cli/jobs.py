@@ -44,9 +44,9 @@ def shown(value: Any) -> str:
 
 def state_style(state: str) -> str:
     """Return the style of a state's word. It never stands alone: the word itself says what is meant."""
-    if state in ("Failed", "Refused", "Unfit"):
+    if state in ("Failed", "Refused", "Unfit", "Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind"):
         return "red"
-    if state in ("Declining", "Demoted", "Stopping", "Preempting"):
+    if state in ("WouldStop", "Declining", "Demoted", "Stopping", "Preempting"):
         return "yellow"
     return {"Running": "green", "Stopped": "cyan", "Completed": "dim"}.get(state, "")
 
@@ -64,10 +64,11 @@ def _created(obj: Object, now: float) -> str:
     return formatting.age(at(obj, "metadata", "creationTimestamp"), now)
 
 
-NAMESPACE = Field(Column("NAMESPACE", gives_way=9), _path("metadata", "namespace"))
+NAMESPACE = Field(Column("NAMESPACE"), _path("metadata", "namespace"))
 FIELDS = (
     Field(Column("NAME"), _path("metadata", "name")),
     Field(Column("STATE", style=state_style), lambda obj, now: at(obj, "status", "summary") or "New"),
+    Field(Column("REASON"), _path("status", "printed", "reason")),
     Field(Column("STEP", right=True, gives_way=2), _path("status", "printed", "step")),
     Field(Column("EVAL", right=True, gives_way=3), _path("status", "printed", "eval")),
     Field(Column("BEST", right=True, gives_way=1), _path("status", "printed", "best")),
