@@ -219,4 +219,4 @@ def test_the_warm_up_rule_says_what_the_warm_up_itself_says() -> None:
 def test_the_crd_is_small() -> None:
     """Far from etcd's limit, and small enough for `kubectl apply` to keep it in an annotation (256 KiB)."""
     for resource in RESOURCES:
-        assert len(yaml.safe_dump(crd(resource))) < 160_000
+        assert len(yaml.safe_dump(crd(resource))) < 170_000

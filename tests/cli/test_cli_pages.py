@@ -77,7 +77,7 @@ def test_the_page_of_a_stopped_job() -> None:
         ("refused", "team/refused: Refused (PoolNotFound: spec.pool: there is no GPUPool 'b100')"),
         (
             "shadow",
-            "team/shadow: Running; kDeclines would have stopped it at step 240 "
+            "team/shadow: WouldStop; kDeclines would have stopped it at step 240 "
             "(mode Shadow: nothing is touched)",
         ),
         ("waits", "team/waits: Queued (WaitingForGPUs: needs 1 x 2 GPUs at once, 0 are free)"),

@@ -61,7 +61,7 @@ class Finding:
         return str(self.mark) if self.mark is Mark.WOULD_STOP else self.reason
 
     def cure(self, *, examining: bool = False) -> Cure:
-        """Return what to do. ``examining``: it is shown by `evalstop doctor JOB`, which does not name itself."""
+        """Return what to do. ``examining``: `evalstop doctor JOB` shows it, which does not name itself."""
         return cure_of(self.code, examining=examining)
 
 
