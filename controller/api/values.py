@@ -16,8 +16,10 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
 
 
 def number(value: float) -> str | None:
-    """Return the shortest decimal that reads back as this very double; whole ones without a point. NaN:
-    None."""
+    """Return the shortest decimal that reads back as this very double, whole ones without a point.
+
+    None for NaN.
+    """
     if math.isnan(value):
         return None
     value = float(value)  # rules put whole numbers where a float is meant
@@ -28,7 +30,7 @@ def number(value: float) -> str | None:
 
 @lru_cache(maxsize=4096)
 def timestamp(seconds: float) -> str:
-    """RFC 3339 in UTC, with as many digits after the second as it takes to be exact.
+    """Return a time as RFC 3339 in UTC, with as many digits after the second as it takes to be exact.
 
     Raises:
         ValueError: before 1970, after 9999, or not a number.
@@ -43,7 +45,7 @@ def timestamp(seconds: float) -> str:
 
 @lru_cache(maxsize=4096)
 def seconds(stamp: str) -> float:
-    """Return the inverse of `timestamp`.
+    """Return the seconds since the epoch of a text of `timestamp`.
 
     Raises:
         ValueError: not of the form 2026-11-21T09:30:00.25Z.
@@ -56,12 +58,15 @@ def seconds(stamp: str) -> float:
 
 
 def state_text(**states: tuple[object, ...]) -> str:
-    """Nested tuples of JSON scalars as one line of strict JSON; doubles JSON has no word for are objects."""
+    """Return nested tuples of JSON scalars as one line of strict JSON.
+
+    A double that JSON has no word for, as inf, is an object: ``{"double": "inf"}``.
+    """
     return json.dumps({k: _encode(v) for k, v in states.items()}, separators=(",", ":"), allow_nan=False)
 
 
 def state_values(text: str) -> dict[str, tuple[Any, ...]]:
-    """Return the inverse of `state_text`."""
+    """Return the states that a text of `state_text` holds, by name."""
     return {k: _decode(v) for k, v in bounded.load(text, "a rule's state").items()}
 
 

@@ -1,7 +1,7 @@
-"""Where a place in an RLHFJob's spec is for the pod that works on it: volumes, mounts, and the root path.
+"""Resolve a storage location of an RLHFJob's spec, for the pod of an access Job: volumes, mounts, root path.
 
-The location is mounted exactly where the trainer has it, so that a path means the same to both and can be
-handed to the trainer to resume from.
+The trainer's location is mounted exactly where the trainer has it, so that a path means the same to both
+and can be handed to the trainer to resume from.
 """
 
 from __future__ import annotations
@@ -136,5 +136,5 @@ def _trainer_mount(field: str, claim: str, path: str, pod_template: Object) -> O
 
 
 def normal_path(path: str) -> str:
-    """``/a/b`` for ``a//b/``; ``/`` for the root of the volume."""
+    """Return a path with one slash between its parts: ``/a/b`` for ``a//b/``, ``/`` for the volume's root."""
     return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))

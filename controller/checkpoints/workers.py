@@ -1,4 +1,4 @@
-"""A few workers over many items: bounded in memory, ended by the first failure."""
+"""Work on many items (files, objects) in a few threads: bounded in memory, ended by the first failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ ItemT = TypeVar("ItemT")
 
 
 def each(items: Iterable[ItemT], work: Callable[[ItemT], None], workers: int) -> None:
-    """``work`` on each item, ``workers`` at a time, begun in their order.
+    """Call ``work`` with each item, in threads, and return when all are done.
+
+    Args:
+        items: taken one at a time, in their order.
+        work: what is done with one.
+        workers: items under way at a time.
 
     Raises:
         What ``work`` raised first; no further items are begun then, and those under way have ended.

@@ -125,6 +125,8 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
     yield "attempt", str(record.attempt)
     if record.layout is not None:
         yield "layout", f"{record.layout.name}, by {record.layout.by}"
+    if (owner := record.file_owner) is not None:
+        yield "files of", f"user {owner.user}, group {owner.group}, by {owner.by}"
     if record.evals:
         newest = record.evals[-1]
         yield "newest", f"{formatting.number(newest.score)} at step {newest.step}"

@@ -1,11 +1,13 @@
 """Asks the members of a gang until it is known who of them speaks; from then on only that one.
 
-Who is asked next, and who is believed, is `policy.job.speaker`'s to say; here they are asked, one after
-another: a gang takes no more than the one slot that its job has in the scrape loop.
+Who is asked next, and who is believed, is `policy.job.speaker`'s to say; here they are asked, a few at a
+time: members that do not answer at all take seconds each. They take the one slot that their job has in the
+scrape loop. Until each was asked once the search goes on at the next turn, which no failure puts off.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
@@ -14,6 +16,7 @@ from controller.metrics.scrape import Target
 from controller.policy.job import Member, ScrapeView, SpeakerSearch
 from controller.policy.types import JobKey
 
+AT_ONCE = 4  # members of a gang that are asked at the same time
 TURN = 5.0  # s after which no further member is asked: as long as one page may take that does not come
 
 
@@ -78,12 +81,21 @@ class GangScraper:
         members = [one.member for one in there]
         targets = {one.member.pod: one.target for one in there}
         first = next((m for m in members if m.pod == target.pod), members[0])
-        while (asked := search.next_asked(members, first, target.interval, began)) is not None:
-            if known is not None and known[0] == asked.pod:
-                view, known = known[1], None
-            elif self._now() - began < TURN:
-                view = await self._scrape(targets[asked.pod])
-            else:
-                break
-            search.hear(asked, view, began)
-        return search.outcome(members, first, began)
+        while True:
+            some: list[Member] = []
+            while len(some) < AT_ONCE:
+                under_way = [m.pod for m in some]
+                one = search.next_asked(members, first, target.interval, began, under_way)
+                if one is None:
+                    break
+                if known is not None and known[0] == one.pod:
+                    search.hear(one, known[1], began)
+                    known = None
+                else:
+                    some.append(one)
+            if not some or self._now() - began >= TURN:
+                return search.outcome(members, first, began)
+            for one, view in zip(
+                some, await asyncio.gather(*(self._scrape(targets[m.pod]) for m in some)), strict=True
+            ):
+                search.hear(one, view, began)

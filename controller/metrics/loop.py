@@ -223,9 +223,9 @@ class ScrapeLoop:
             view = await self._scrape(target)
             current = self._schedule.holds(turn) and self._targets.get(turn.key) == target
             # The failure of a target that was replaced meanwhile is not held against the new one.
-            ok = view.outcome is ScrapeOutcome.OK or not current
+            ok = view.outcome is ScrapeOutcome.OK or view.searching or not current
             if current and view.outcome is ScrapeOutcome.OK:
-                self._schedule.cost(turn, self._now() - begun)
+                self._schedule.record_duration(turn, self._now() - begun)
                 if turn.stretch > 1:
                     notes.append(_slow(turn))
             if current:

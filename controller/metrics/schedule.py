@@ -1,4 +1,4 @@
-"""When each target is due: a heap of (due, key), fixed rate, no clock of its own.
+"""Schedule of scrapes: when each target is due. A heap of (due, key), at a fixed rate, without a clock.
 
 Slots of a key lie at ``phase + n * interval``, so that rates do not drift and thousands of jobs stay spread
 out. A key whose scrapes take long has only every second of them, or every fourth (`stretched`): what a scrape
@@ -13,12 +13,11 @@ import math
 import zlib
 from dataclasses import dataclass
 
-MAX_BACKOFF = (
-    120.0  # s: a trainer that comes back is seen at most this late (or one interval, if that is longer)
-)
-
-
-COST = 10.0  # times what a scrape took must go by from its begin to the next one's
+# s: a trainer that comes back is seen at most this late (or one interval, if that is longer).
+MAX_BACKOFF = 120.0
+# A scrape that took t seconds is begun again COST * t after its begin at the earliest: one target has at most
+# a tenth of the time.
+COST = 10.0
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +70,7 @@ class Schedule:
             self._heap = [(turn.due, turn.key) for turn in self._turns.values() if not turn.busy]
             heapq.heapify(self._heap)
 
-    def cost(self, turn: Turn, took: float) -> None:
+    def record_duration(self, turn: Turn, took: float) -> None:
         """Note how long (s) a scrape took that succeeded. One that takes long by chance, or because this
         process was held up, changes nothing: two in a row do."""
         turn.stretch = stretched(turn.interval, min(took, turn.took), turn.stretch)

@@ -58,7 +58,7 @@ class Row:
     intervals: dict[str, tuple[float, float]]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values; what is not defined (no such runs) is null."""
+        """Return the row as JSON values; what is not defined (no such runs) is null."""
         out: dict[str, Any] = {}
         for name in self.__slots__:
             value = getattr(self, name)
@@ -72,6 +72,7 @@ class Row:
 
 
 def judge(series: Iterable[Series]) -> list[Judged]:
+    """Return the series that have evals, each with its truth."""
     return [Judged(s, truth(s)) for s in series if s.scores]
 
 
@@ -124,7 +125,7 @@ def _matrices(series: Sequence[Series], evals: int) -> vector.Evals:
 
 
 def first_stops(spec: RuleSpec, judged: Sequence[Judged]) -> npt.NDArray[np.int64]:
-    """Index of the first STOP of each series, -1: none; vectorised where there is a form."""
+    """Return the index of the first STOP of each series, -1: none. Vectorised where the rule has a form."""
     stops = np.full(len(judged), -1, dtype=np.int64)
     if vector.covers(spec):
         for rows, evals in matrices(judged):
@@ -199,7 +200,7 @@ def _share(part: float, whole: float) -> float:
 def _intervals(
     parts: dict[str, tuple[Any, Any]], group: npt.NDArray[np.int64], seed: int
 ) -> dict[str, tuple[float, float]]:
-    """95 % intervals: bootstrapped by run and, for shares, at least as wide as the exact binomial one."""
+    """Return 95 % intervals, bootstrapped by run; those of shares are at least as wide as the exact ones."""
     count = int(group.max()) + 1 if len(group) else 0
     random = np.random.default_rng(seed)
     weights = random.multinomial(count, np.full(count, 1.0 / count), size=RESAMPLES) if count else None
@@ -220,14 +221,14 @@ def _intervals(
 
 
 def _counted(part: Any, whole: Any, group: npt.NDArray[np.int64]) -> tuple[float, float]:
-    """Hits and trials for a binomial interval: one trial per run, whose series are no new evidence."""
+    """Return hits and trials for a binomial interval: one trial per run, whose series are no new evidence."""
     trials = float(len(np.unique(group[np.asarray(whole, dtype=bool)])))
     total = float(np.sum(whole))
     return (trials * float(np.sum(part)) / total if total else 0.0), trials
 
 
 def exact_interval(hits: float, trials: float, level: float = 0.95) -> tuple[float, float]:
-    """Clopper and Pearson's interval of a share; hits need not be whole."""
+    """Return Clopper and Pearson's interval of a share; hits need not be whole."""
     tail = (1.0 - level) / 2.0
     low = float(beta.ppf(tail, hits, trials - hits + 1)) if hits else 0.0
     high = float(beta.ppf(1.0 - tail, hits + 1, trials - hits)) if hits < trials else 1.0

@@ -114,7 +114,7 @@ def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool =
 
 
 def _candidates(rule: str, fleet: float, usual: int, longest: int) -> Iterator[dict[str, Any]]:
-    """Everything but the threshold. ``usual``, ``longest``: evals of a run."""
+    """Yield the parameters to try, without the threshold. ``usual``, ``longest``: evals of a run."""
     if rule == "eProcess":
         yield {"horizon": usual}
         return
@@ -201,7 +201,7 @@ def _mean_saved(
 
 
 def named(tuned: Tuned) -> str:
-    """``scan:threshold=2.4,window=12``: as `evalstop` takes it."""
+    """Return a tuned rule as `evalstop` takes it: ``scan:threshold=2.4,window=12``."""
     return text(tuned.spec.rule)
 
 

@@ -21,6 +21,7 @@ from tests.support.trainers_files import (
     safetensors_file,
     save,
     sharded,
+    slime_fsdp,
     states,
     torch_file,
     write,
@@ -87,7 +88,7 @@ def test_slimes_data_belongs_to_the_checkpoint_and_is_restored_with_it(tmp_path:
     save(location, "Slime", 10)
     save(location, "Slime", 20)
     (location / "rollout" / "global_dataset_state_dict_20.pt").unlink()
-    assert "no rollout/ state of step 20" in str(problems(location, "Slime")[20])
+    assert "no rollout/ state of rollout 20" in str(problems(location, "Slime")[20])
     answer = carry_out(request("secure", location, 10))
     names = {p.relative_to(answer.path).as_posix() for p in Path(answer.path).rglob("*") if p.is_file()}
     assert {"iter_0000010/.metadata", "rollout/global_dataset_state_dict_10.pt"} <= names
@@ -96,6 +97,20 @@ def test_slimes_data_belongs_to_the_checkpoint_and_is_restored_with_it(tmp_path:
     assert restored.name == "iter_0000010"
     assert (restored / "latest_checkpointed_iteration.txt").read_text() == "10"
     assert (restored / "iter_0000010" / "metadata.json").exists()
+
+
+@pytest.mark.parametrize("fsdp", [False, True])
+def test_slimes_fsdp_counts_one_more_than_the_data_do(fsdp: bool, tmp_path: Path) -> None:
+    """With a save in each step the state of the step before lies there: it is not this one's."""
+    files = slime_fsdp("model", "optimizer") if fsdp else None
+    for step in (9, 10):
+        save(tmp_path, "Slime", step, files)
+    assert problems(tmp_path, "Slime") == {10: None, 9: None}
+    state = tmp_path / "rollout" / f"global_dataset_state_dict_{10 - fsdp}.pt"
+    (one, _) = LAYOUTS["Slime"].candidates(Volume(str(tmp_path)))
+    assert one.files == ((f"rollout/{state.name}", f"rollout/{state.name}"),)
+    state.unlink()
+    assert f"no rollout/ state of rollout {10 - fsdp}" in str(problems(tmp_path, "Slime")[10])
 
 
 def test_slime_without_a_state_of_the_data_waits_for_the_next_checkpoint(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from tests.support.trainers_files import (
     save,
     sharded,
     slime,
+    slime_fsdp,
     states,
     torch_dcp,
     torch_file,
@@ -95,7 +96,9 @@ def saves(step: int) -> dict[str, tuple[str, dict[str, bytes]]]:
         "hf-fsdp-full": ("HuggingFace", {**full, "trainer_state.json": trainer_state(step)}),
         "hf-fsdp-local": ("HuggingFace", {**LOCAL, "trainer_state.json": trainer_state(step)}),
         "slime": ("Slime", dict(slime(step))),
-        "slime-fsdp": ("Slime", {**sharded(""), "rng.pt": torch_file(), "meta.json": b"{}"}),
+        "slime-fsdp": ("Slime", dict(slime_fsdp())),
+        "slime-fsdp-parts": ("Slime", dict(slime_fsdp("model", "optimizer", "lr_scheduler"))),
+        "slime-fsdp-lora": ("Slime", dict(slime_fsdp("adapter", "optimizer"))),
         "torch-dcp": ("TorchDCP", dict(torch_dcp(step))),
     }
 

@@ -72,7 +72,9 @@ def _inventory(out: Path | None) -> int:
 
 def _compare(given: argparse.Namespace, table: dict[str, dict[str, dict[str, str]]]) -> int:
     new = inventory.inventory() if given.new is None else inventory.load(given.new)
-    lines = inventory.differences(inventory.load(given.old), new, table)
+    old = inventory.load(given.old)
+    registered = inventory.rows_of_new_members(old) if given.new is None else {}
+    lines = inventory.differences(old, new, words.with_added(table, registered))
     entries = sum(map(len, new.values()))
     print(*lines, f"{entries} entries of {len(new)} sections: {len(lines) or 'none'} differ", sep="\n")
     return 1 if lines else 0

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import json
 import lzma
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -34,6 +35,11 @@ CODE = re.compile(r"(?:[A-Z]+[a-z0-9]+)+[A-Z]*")
 METRIC = re.compile(r"(?:evalstop|rlhf)_[a-z0-9_]*[a-z0-9]")
 LABEL = re.compile(r"[a-z][a-z_]*")
 VARIABLE = re.compile(r"(?:EVALSTOP|POD|AWS|KUBE|NODE|JOB)_[A-Z0-9_]*[A-Z0-9]|KUBECONFIG")
+MEMBER = re.compile(r"\(has\(self\.\w+\) \? 1 : 0\)(?: \+ )?")  # in a rule: of these fields, one
+# Where the members of a registry are entries: (section, what they are a part of).
+RULE = (("fields", "RLHFJob.spec.stopRule"), ("fields", "RLHFJob.spec.metrics[].stopRule"))
+MODIFIER = (("fields", "RLHFJob.spec.modifiers[]"),)
+POLICY = (("fields", "GPUPool.spec.queuePolicy"), ("chart schema", "values.pools[].spec.queuePolicy"))
 SCHEMA = ("type", "format", "enum", "pattern", "default", "minimum", "maximum", "minLength", "maxLength")
 SCHEMA += ("minItems", "maxItems", "minProperties", "maxProperties", "nullable", "uniqueItems")
 
@@ -73,6 +79,27 @@ def load(path: Path) -> Sections:
 # -- compare ---------------------------------------------------------------------------------------------
 
 
+def rows_of_new_members(old: Sections) -> dict[str, dict[str, str]]:
+    """Return the rows of ``added`` that nobody has to write: stop rules, modifiers and queue policies of this
+    tree that ``old`` does not have, with the codes that only their own files hold."""
+    from controller.policy.queueing import POLICIES
+    from controller.policy.stopping import MODIFIERS, RULES
+
+    found: dict[str, dict[str, str]] = {"fields": {}, "chart schema": {}, "codes": {}}
+    files = set[Path]()
+    for registry, parents in ((RULES, RULE), (MODIFIERS, MODIFIER), (POLICIES, POLICY)):
+        for name, member in registry.items():
+            entries = [entry for entry in parents if f"{entry[1]}.{name}" not in old.get(entry[0], {})]
+            for section, parent in entries:
+                found[section][f"{parent}.{name}"] = f"registered: {member.doc}"
+            if entries:
+                files.add(Path(inspect.getfile(member.params)).resolve())
+    codes = _matching(CODE, files) - old.get("codes", {}).keys()
+    elsewhere = _matching(CODE, {path for path, _ in _sources()} - files)
+    found["codes"] = dict.fromkeys(codes - elsewhere, "of a registered rule or policy")
+    return found
+
+
 def differences(
     old: Sections, new: Sections, words: Mapping[str, Mapping[str, Mapping[str, str]]]
 ) -> list[str]:
@@ -97,7 +124,7 @@ def differences(
                 lines.append(f"{section}: {name}: new, {_short(after[name])}")
         for name in sorted(before.keys() & after.keys()):
             for part in sorted({*before[name], *after[name]}):
-                values = [side[name].get(part) for side in (before, after)]
+                values = [_without_members(part, side[name].get(part)) for side in (before, after)]
                 if values[0] != values[1] and _row(name, of["changed"], used) is None:
                     lines.append(
                         f"{section}: {name}: {part}: was {_short(values[0])}, is {_short(values[1])}"
@@ -109,6 +136,11 @@ def differences(
                 if row not in used
             ]
     return lines
+
+
+def _without_members(part: str, value: Any) -> Any:
+    """Return a part of an entry; of a rule that counts members of a registry, what is about none of them."""
+    return [MEMBER.sub("", rule) for rule in value] if part == "rules" and value else value
 
 
 def _row(name: str, rows: Mapping[str, str], used: set[str]) -> str | None:
@@ -239,10 +271,10 @@ class Source(NamedTuple):
 
 
 @cache
-def _sources() -> tuple[Source, ...]:
+def _sources() -> tuple[tuple[Path, Source], ...]:
     """Of every file but the doors of packages, which name classes."""
     paths = [*sorted((ROOT / "controller").rglob("*.py")), *_client_files()]
-    return tuple(_source(ast.parse(path.read_text())) for path in paths if path.name != "__init__.py")
+    return tuple((path, _source(ast.parse(path.read_text()))) for path in paths if path.name != "__init__.py")
 
 
 def _source(tree: ast.Module) -> Source:
@@ -270,9 +302,10 @@ def _generic(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id != "Literal" and CODE.fullmatch(node.id) is not None
 
 
-def _matching(pattern: re.Pattern[str]) -> set[str]:
-    """Whole strings in the source that look like this."""
-    return {string for source in _sources() for string in source.strings if pattern.fullmatch(string)}
+def _matching(pattern: re.Pattern[str], files: Collection[Path] | None = None) -> set[str]:
+    """Whole strings in the source, or in these files of it, that look like this."""
+    read = [source for path, source in _sources() if files is None or path in files]
+    return {string for source in read for string in source.strings if pattern.fullmatch(string)}
 
 
 def _client_files() -> list[Path]:
@@ -300,7 +333,7 @@ def _events() -> set[str]:
     """First arguments of ``event(…)`` and ``Event(…)``; conditions that change are Events by their reason."""
     return {
         call.args[0].value
-        for source in _sources()
+        for _, source in _sources()
         for call in source.calls
         if getattr(call.func, "attr", getattr(call.func, "id", "")) in ("event", "Event")
         and call.args
@@ -312,7 +345,7 @@ def _events() -> set[str]:
 def _metrics() -> Iterator[tuple[str, Json]]:
     """Names of samples (without ``_bucket``, ``_sum``, ``_count``), and labels where they are declared."""
     labels: dict[str, set[str]] = {name: set() for name in _matching(METRIC)}
-    for call in (call for source in _sources() for call in source.calls):
+    for call in (call for _, source in _sources() for call in source.calls):
         given = [one.value for one in call.args if isinstance(one, ast.Constant)]
         known = next((one for one in given if isinstance(one, str) and one in labels), None)
         if known is not None:

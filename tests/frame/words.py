@@ -64,6 +64,19 @@ def _inventory(path: Path, given: Mapping[str, Any]) -> dict[str, dict[str, dict
     }
 
 
+def with_added(
+    table: Mapping[str, Mapping[str, Mapping[str, str]]], rows: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, dict[str, str]]]:
+    """Return the table for `inventory.differences` with more rows of ``added``, by section."""
+    found = {
+        kind: {section: dict(of) for section, of in sections.items()} for kind, sections in table.items()
+    }
+    added = found.setdefault("added", {})
+    for section, more in rows.items():
+        added.setdefault(section, {}).update(more)
+    return found
+
+
 def _strings(path: Path, where: str, rows: Any) -> dict[str, str]:
     if not isinstance(rows, dict):
         raise ValueError(f"{path}: {where}: {rows!r}: expected a table")

@@ -13,11 +13,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from controller.policy.pool.placement import NodeRoom, SlotRoom
+from controller.policy.queueing import POLICIES as REGISTERED
 from controller.policy.queueing import EvalStop, QueueDecision, QueuePolicy, make_policy
 from controller.policy.queueing.slaq import add_loss
 from controller.policy.types import JobState, JobView, PolicySpec, Proposal
 
-POLICIES = [
+_VARIANTS = [
     PolicySpec("fifo"),
     PolicySpec("fifo", {"backfill": True}),
     PolicySpec("srtf"),
@@ -36,6 +37,8 @@ POLICIES = [
     PolicySpec("slaq", {"epoch": 8.0, "max_wait": 12.0}),
     PolicySpec("fairShare", {"preempt": True, "epoch": 4.0, "max_wait": 12.0}),
 ]
+# Every registered policy: in these variants, or as it is by default.
+POLICIES = [*_VARIANTS, *(PolicySpec(one) for one in REGISTERED if one not in {v.name for v in _VARIANTS})]
 STOP = Proposal(60, 30, "ConsecutiveDeclines", 3, 3)
 
 

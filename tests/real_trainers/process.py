@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import time
 import urllib.request
@@ -18,7 +19,6 @@ import pytest
 
 from controller.metrics.parse import parse
 from controller.policy.job import ScrapeView
-from deploy.local.ports import free_port
 from tests.real_trainers.warm import Warm
 
 HERE = Path(__file__).parent
@@ -34,6 +34,20 @@ def report(text: str) -> None:
     print(text)
     with open(os.environ["EVALSTOP_TRAINERS_REPORT"], "a") as file:
         file.write(text + "\n")
+
+
+def _port_of_its_own() -> int:
+    """Return a port at which the ranks can meet, below those that the kernel gives to connections.
+
+    One of those may be taken by any connection of the machine before the first rank listens: by that of
+    another rank too, which tries to connect until it does, and so connects to itself. Then the first one ends
+    with EADDRINUSE, and the others wait for it for half an hour.
+    """
+    while True:
+        port = random.randint(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.socket() as found:
+            found.bind(("0.0.0.0", port))
+            return port
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -108,7 +122,7 @@ class Trainer:
         if self.ranks > 1:  # as torchrun would set it
             world = str(self.ranks)
             variables |= {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
-            variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+            variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_port_of_its_own())}
         numbers = [
             {"RANK": str(n), "LOCAL_RANK": str(n)} if self.ranks > 1 else {} for n in range(self.ranks)
         ]
@@ -125,6 +139,10 @@ class Trainer:
         codes = list(self._forks.values())
         return None if None in codes else next((code for code in codes if code), 0)
 
+    def _failed(self) -> dict[int, int]:
+        """Return the exit codes, by process, of ranks that have failed: others may wait for them for ever."""
+        return {pid: code for pid, code in self._forks.items() if code}
+
     @property
     def said(self) -> str:
         """What this start has printed so far."""
@@ -140,8 +158,11 @@ class Trainer:
                 return found
             if (code := self._ended()) is not None and not (found := ready()):
                 pytest.fail(f"it ended with {code} before {what}\n{self.said[-4000:]}")
+            if failed := self._failed():
+                pytest.fail(f"of its ranks ended {failed} before {what}\n{self.said[-8000:]}")
             if time.monotonic() > end:
-                pytest.fail(f"not {what} within {PATIENCE:g} s\n{self.said[-4000:]}")
+                self._tell_where()
+                pytest.fail(f"not {what} within {PATIENCE:g} s\n{self.said[-8000:]}")
             time.sleep(0.01)
 
     def page(self, metric: str) -> ScrapeView | None:
@@ -173,9 +194,18 @@ class Trainer:
         """Wait for its end and return the exit code."""
         end = time.monotonic() + PATIENCE
         while (code := self._ended()) is None:
-            assert time.monotonic() < end, f"it has not ended within {PATIENCE:g} s\n{self.said[-4000:]}"
+            if time.monotonic() > end:
+                self._tell_where()
+                pytest.fail(f"it has not ended within {PATIENCE:g} s\n{self.said[-8000:]}")
             time.sleep(0.01)
         return code
+
+    def _tell_where(self) -> None:
+        """Have each process that hangs write to its log where its threads are (`warm`)."""
+        for pid, code in self._forks.items():
+            if code is None:
+                os.kill(pid, signal.SIGUSR1)
+        time.sleep(1.0)
 
     def kill(self) -> None:
         """End whatever is left of it, as kubelet does after the grace period.

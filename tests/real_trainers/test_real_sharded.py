@@ -51,3 +51,23 @@ def test_what_closes_the_race_is_metric_for_best_model_alone(best: str | None, w
     kept = sorted(int(path.name.rpartition("-")[2]) for path in run.out.glob("checkpoint-*"))
     assert kept == ([4, 12] if best else [10, 12])
     report(f"best eval at step 4 of 12, two checkpoints kept, metric_for_best_model {best}: {kept}")
+
+
+def test_deepspeed_loads_what_openrlhfs_adapter_has_chosen(warm: Warm, tmp_path: Path) -> None:
+    """OpenRLHF itself needs GPUs and Ray; what it saves with and loads by is DeepSpeed."""
+    log = tmp_path / "log"
+    assert warm.run([str(HERE / "latest.py"), str(tmp_path / "out")], environment(), log) == 0, (
+        log.read_text()[-4000:]
+    )
+    loaded = [line.split()[1:] for line in log.read_text().splitlines() if line.startswith("LOADED")]
+    assert loaded == [
+        [what, role, tag, step]
+        for what, tag, step in (
+            ("newest", "global_step20", "20"),
+            ("whole", "global_step10", "10"),
+            ("restored", "global_step5", "10"),  # the copy of that one, under another name
+            ("none", "None", "None"),
+        )
+        for role in ("_actor", "_critic")
+    ]
+    report("OpenRLHF's folder, by deepspeed: the newest whole one, a restored one, none: loaded as chosen")

@@ -7,6 +7,7 @@ of JSON what to fork. The standard library only, until the process imports the r
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import importlib
 import json
@@ -93,6 +94,7 @@ def _run(question: Mapping[str, Any]) -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # says where it hangs
     os.environ.clear()
     os.environ.update(question["environment"])
     sys.argv = list(question["start"])

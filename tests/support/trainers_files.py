@@ -144,6 +144,12 @@ def slime(step: int) -> Files:
     return megatron(common=False)
 
 
+def slime_fsdp(*within: str) -> Files:
+    """The same by FSDP, with the shards in these folders; none: in its own."""
+    shards = {name: data for folder in within or ("",) for name, data in sharded(folder).items()}
+    return {**shards, "rng.pt": torch_file(), "meta.json": b"{}"}
+
+
 def torch_dcp(step: int) -> Files:
     return {**sharded(""), "train_state.json": json.dumps({"step": step}).encode()}
 
@@ -182,7 +188,8 @@ def save(root: Path, layout: str, step: int, files: Files | None = None) -> Path
     """A whole checkpoint of a step, as its trainer leaves it; returns its folder."""
     folder = write(root / FOLDERS[layout].format(step), MAKERS[layout](step) if files is None else files)
     if layout == "Slime":
-        write(root, {f"rollout/global_dataset_state_dict_{step}.pt": torch_file()})
+        of_fsdp = (folder / "meta.json").exists()  # whose number is one more than the rollout's
+        write(root, {f"rollout/global_dataset_state_dict_{step - of_fsdp}.pt": torch_file()})
         (root / "latest_checkpointed_iteration.txt").write_text(str(step))
     if layout == "OpenRLHF":
         (root / "_actor" / "latest").write_text(f"global_step{step}")

@@ -8,7 +8,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,10 @@ def main() -> int:
         help="savers that follow the code, also where the library runs here",
     )
     parser.add_argument("--write", action="store_true", help=f"keep the figures in {RESULTS.name}")
+    parser.add_argument("--sums", action="store_true", help=f"only add up what {RESULTS.name} has")
     given = parser.parse_args()
+    if given.sums:
+        return sums_of(json.loads(RESULTS.read_text())["rows"])
     everything = sorted({*VARIANTS, *(() if given.followed else REAL), HALVES})
     wanted = [
         name
@@ -108,6 +112,23 @@ def main() -> int:
                 print(f"    torn, judged whole: {line}", flush=True)
             if given.write:
                 _write(name, row)
+    return int(failed)
+
+
+def sums_of(rows: Mapping[str, Mapping[str, Any]]) -> int:
+    """Print a line for each layout, with save records and without; return 1 if a torn set passed for whole,
+    or one that was recorded was not found."""
+    fields = ("kills", "whole", "found", "torn", "judged whole though torn")
+    sums: dict[tuple[str, bool], Counter[str]] = {}
+    for name, row in rows.items():
+        for layout in (name.partition("/")[0], "all"):
+            of = sums.setdefault((layout, bool(row["save records"])), Counter())
+            of.update({field: int(row[field]) for field in fields})
+    for (layout, recorded), of in sorted(sums.items()):
+        said = ", ".join(f"{field} {of[field]:,}" for field in fields)
+        print(f"{layout}, {'with' if recorded else 'without'} save records: {said}")
+    recorded_all = sums["all", True]
+    failed = any(of[fields[-1]] for of in sums.values()) or recorded_all["found"] < recorded_all["whole"]
     return int(failed)
 
 

@@ -146,8 +146,9 @@ def files_of(folder: Path, step: int) -> dict[str, int]:
         if match and int(match[1]) == step and "tmp" not in one.name:
             top = one.relative_to(folder).as_posix()
             found |= {f"{top}/{name}": size for name, size in files_below(one).items()}
-    for one in folder.glob(f"rollout/*_{step}.pt"):  # of slime
-        found[one.relative_to(folder).as_posix()] = one.stat().st_size
+    for rollout in (step, step - 1):  # of slime: its savers write every other step
+        for one in folder.glob(f"rollout/*_{rollout}.pt"):
+            found[one.relative_to(folder).as_posix()] = one.stat().st_size
     return found
 
 

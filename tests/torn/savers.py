@@ -499,25 +499,20 @@ def _nemo_rl(rank: Rank, policy: Callable[[Path, Rank, int], None]) -> None:
 # -- slime
 
 
-def slime(fsdp: bool) -> Saver:
-    """slime (snapshot of 2026), train.py: the actor's `save_model`, then the data's state
-    (rollout/data_source.py `save`); of Megatron's save the tracker comes last, of that of FSDP
-    (backends/fsdp_utils/checkpoint.py `save`) rng.pt, meta.json by a rename, the tracker. Then
-    `cleanup_old_checkpoints` (backends/megatron_utils/checkpoint.py), three kept."""
+def slime(write_actor: Callable[[Path, Rank, int], None], ahead: int = 0) -> Saver:
+    """THUDM/slime, train.py: the actor's `save_model`, then the data's state, named after the rollout
+    (slime/rollout/data_source.py `save`); of the actor's save the tracker comes last. Then
+    `cleanup_old_checkpoints` (slime/backends/megatron_utils/checkpoint.py), three kept.
+
+    ``ahead``: by how much the actor's number is that of the rollout's."""
 
     def save(rank: Rank) -> None:
         rank.begin()
-        for step in itertools.count(FIRST):
+        for step in itertools.count(FIRST, 2):
             folder = rank.folder / f"iter_{step:07}"
-            state = rank.folder / "rollout" / f"global_dataset_state_dict_{step}.pt"
-            if fsdp:
-                _distributed(folder, rank, step)
-            else:
-                _megatron(folder, rank, step, common=False)
+            state = rank.folder / "rollout" / f"global_dataset_state_dict_{step - ahead}.pt"
+            write_actor(folder, rank, step)
             if rank.leads:
-                if fsdp:
-                    write(folder / "rng.pt", content.archive(900))
-                    replace(folder / "meta.json", content.text({"iteration": step}))
                 write(rank.folder / "latest_checkpointed_iteration.txt", str(step).encode())
                 for old in sorted(rank.folder.glob("iter_*"))[:-3]:
                     remove(old, rank)
@@ -526,6 +521,29 @@ def slime(fsdp: bool) -> Saver:
             rank.saved(step, folder, beside=[state])
 
     return save
+
+
+def _slime_megatron(folder: Path, rank: Rank, step: int) -> None:
+    _megatron(folder, rank, step, common=False)
+
+
+def _slime_fsdp(*within: str) -> Callable[[Path, Rank, int], None]:
+    """slime/backends/fsdp_utils/checkpoint.py `save`: shards, rng.pt, meta.json by a rename. At commit
+    05254ea7b1f78955abbcf253cd46f7c027fa7366 the shards lie in the folder itself, at
+    2ecc935aaa8c1c272d3d7770825a8d9debf58ebf in folders of it, all of which are made first."""
+
+    def write_actor(folder: Path, rank: Rank, step: int) -> None:
+        if rank.leads:
+            for part in within:
+                (folder / part).mkdir(parents=True, exist_ok=True)
+        rank.wait()
+        for part in within or (".",):
+            _distributed(folder / part, rank, step)
+        if rank.leads:
+            write(folder / "rng.pt", content.archive(900))
+            replace(folder / "meta.json", content.text({"iteration": step}))
+
+    return write_actor
 
 
 # -- torch.distributed.checkpoint alone
@@ -606,8 +624,14 @@ def _variants() -> Mapping[str, Variant]:
         Variant("OpenRLHF", "exported", open_rlhf_exported),
         Variant("NeMoRL", "dcp", nemo_rl(_nemo_dcp), world=3),
         Variant("NeMoRL", "megatron", nemo_rl(_nemo_megatron), world=3),
-        Variant("Slime", "megatron", slime(fsdp=False), world=3),
-        Variant("Slime", "fsdp", slime(fsdp=True), world=3),
+        Variant("Slime", "megatron", slime(_slime_megatron), world=3),
+        Variant("Slime", "fsdp", slime(_slime_fsdp(), ahead=1), world=3),
+        Variant(
+            "Slime",
+            "fsdp-parts",
+            slime(_slime_fsdp("model", "optimizer", "lr_scheduler"), ahead=1),
+            world=3,
+        ),
         Variant("TorchDCP", "shards", torch_dcp(more=False), world=3),
         Variant("TorchDCP", "more", torch_dcp(more=True), world=3),
         Variant("Plain", "example", plain),

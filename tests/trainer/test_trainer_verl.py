@@ -5,6 +5,8 @@ Numbers in the comments: verl/trainer/ppo/v1/trainer_base.py, unless another fil
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 import types
 from pathlib import Path
@@ -16,7 +18,9 @@ from trainer_world import World
 
 from evalstop_client import verl
 from evalstop_client.run import Run
+from evalstop_client.verl_validation import scores_of
 
+PAGE = Path(__file__).parents[2] / "docs" / "use" / "trainers.md"
 METRIC = "val-core/gsm8k/acc/mean@8"
 
 
@@ -34,6 +38,23 @@ class Tracking:
         if self._finished:
             return
         self._finished = True
+
+
+class PPOTrainer:
+    """The two methods that a validation hands its results to."""
+
+    def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None:  # 1205
+        pass
+
+    def _val_metrics_update(
+        self, sources: Any, ids: Any, results: Any, turns: Any, expected_acc_counts: Any = None
+    ) -> dict[str, float]:  # 1342
+        of = [acc for acc, source in zip(results["acc"], sources, strict=True) if source == "gsm8k"]
+        return {
+            METRIC: sum(of) / len(of),
+            "val-core/gsm8k/acc/std@8": 0.3,
+            "val-aux/len/mean@8": 9.0,
+        }
 
 
 class Settings(dict):
@@ -79,11 +100,17 @@ class Trainer:
         self.logger.finish()  # verl/trainer/main_ppo.py 155
 
     def _validate(self) -> dict[str, float]:
-        return {
-            METRIC: 0.5 + self.global_steps / 100,
-            "val-core/gsm8k/acc/std@8": 0.3,
-            "val-aux/len/mean@8": 9.0,
-        }
+        """1031: two prompts with eight answers each, and one of another source."""
+        level = 0.5 + self.global_steps / 100
+        base = sys.modules["verl.trainer.ppo.v1.trainer_base"].PPOTrainer()
+        of = [("1+1?", "gsm8k", level - 0.1), ("2+2?", "gsm8k", level + 0.1), ("x?", "math", 0.0)]
+        answers = [one for one in of for _ in range(8)]
+        ids = [f"{self.global_steps}-{text}" for text, _, _ in answers]  # 1051: new ones each time
+        texts, scores = [a[0] for a in answers], [a[2] for a in answers]
+        base._maybe_log_val_generations(inputs=texts, outputs=texts, scores=scores)  # 1162
+        return base._val_metrics_update(  # 1197
+            [a[1] for a in answers], ids, {"reward": scores, "acc": scores}, [], expected_acc_counts={}
+        )
 
     def _save_checkpoint(self) -> None:  # 948
         self.saved.append(self.global_steps)
@@ -105,8 +132,11 @@ class Trainer:
 def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
     module = types.ModuleType("verl.utils.tracking")
     module.Tracking = type("Tracking", (Tracking,), dict(vars(Tracking)))  # type: ignore[attr-defined]
-    for name in ("verl", "verl.utils"):
+    base = types.ModuleType("verl.trainer.ppo.v1.trainer_base")
+    base.PPOTrainer = type("PPOTrainer", (PPOTrainer,), dict(vars(PPOTrainer)))  # type: ignore[attr-defined]
+    for name in ("verl", "verl.utils", "verl.trainer", "verl.trainer.ppo", "verl.trainer.ppo.v1"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, base.__name__, base)
     monkeypatch.setitem(sys.modules, "verl.utils.tracking", module)
     return made(World(tmp_path))
 
@@ -122,13 +152,37 @@ def made(world: World, **settings: Any) -> Trainer:
 def test_evals_saves_and_progress_are_published(trainer: Trainer) -> None:
     trainer.fit()
     world = trainer.world
-    assert world.evals(METRIC) == [(0, 0.5), (5, 0.55), (10, 0.6), (15, 0.65), (20, 0.7)]
+    scores = {0: 0.5, 5: 0.55, 10: 0.6, 15: 0.65, 20: 0.7}
+    assert dict(world.evals(METRIC)) == {step: pytest.approx(score) for step, score in scores.items()}
     assert world.records().keys() == {f"global_step_{step}" for step in (5, 10, 15, 20)}
     view = world.page(METRIC)
     assert (view.step, view.checkpoint_step, view.resumed_step) == (20, 20, 0)
     assert (view.proxy, view.kl, view.loss) == (0.75, pytest.approx(2.0), -0.5)
+    point = view.points[-1]
+    assert (point.prompts, point.samples) == (2, 16), "of the metric's own source"
+    assert point.stderr == pytest.approx(0.1), "of two prompts, not of 16 answers"
+    assert 15 in [pair.step for pair in point.prompt_pairs], "the same prompts, by their text"
     assert "val-aux/len/mean@8" in view.metrics_seen, "a guardrail finds its evals"
     assert len(trainer.logger.lines) == 21, "verl's own log has lost nothing"
+
+
+EXPECTED = {("s", "a"): 2, ("s", "b"): 2, ("t", "c"): 2}
+
+
+@pytest.mark.parametrize(
+    ("metric", "found"),
+    [
+        ("val-core/s/acc/mean@2", {("p", 1): [1.0, 0.0], ("q", 1): [1.0, 0.0]}),  # one of b's has failed
+        ("val-aux/s/reward/mean@2", {("p", 1): [3.0, 1.0]}),  # b has one answer
+        ("val-core/s/acc/best@2/mean", {}),
+        ("val-core/s/other/mean@2", {}),
+        ("loss", {}),
+    ],
+)
+def test_what_each_prompt_scored_is_what_the_metric_is_the_mean_of(metric: str, found: Any) -> None:
+    results = {"acc": [1.0, 0.0, 1.0, 5.0], "reward": [3.0, 1.0, 2.0, 5.0]}
+    given = (["p", "p", "q", "r"], ["s", "s", "s", "t"], ["a", "a", "b", "c"], results, EXPECTED)
+    assert scores_of(metric, *given) == found
 
 
 def test_requests_are_carried_out_with_the_next_step(trainer: Trainer) -> None:
@@ -185,3 +239,15 @@ def test_whatever_fails_the_training_goes_on(trainer: Trainer, caplog: pytest.Lo
     trainer.fit()
     assert trainer.saved == [5, 10, 15, 20]
     assert caplog.text.count("reading the operator's requests failed") == 1
+
+
+def test_the_settings_of_the_page_are_those_that_are_read(trainer: Trainer) -> None:
+    """By name: `load_class_from_fqn` (verl/trainer/ppo/checkpoint_callback.py 81) imports the class, and is
+    given the config."""
+    (block,) = re.findall(r"```sh\npython3 -m verl.trainer.main_ppo (.*?)```", PAGE.read_text(), re.DOTALL)
+    given = dict(re.findall(r"\+?trainer\.(\w+)=(\S+)", block))
+    module, _, name = given.pop("checkpoint_callback_class").rpartition(".")
+    made_by_verl = getattr(importlib.import_module(module), name)
+    assert made_by_verl is verl.EvalStop
+    trainer.config.trainer.update(given)
+    assert made_by_verl(config=trainer.config).run.metric == "val-core/openai/gsm8k/acc/mean@8"

@@ -88,6 +88,28 @@ class Compared(NamedTuple):
     dropped: tuple[str, ...]
 
 
+def standard_error(scores: Iterable[float]) -> float | None:
+    """Return the standard error of a mean over prompts; None of fewer than two, or if one is not finite."""
+    given = [float(score) for score in scores]
+    if len(given) < 2 or not all(map(math.isfinite, given)):
+        return None
+    mean = math.fsum(given) / len(given)
+    return math.sqrt(math.fsum((score - mean) ** 2 for score in given) / (len(given) - 1) / len(given))
+
+
+def error_of(score: float, per_prompt: PerPrompt) -> float | None:
+    """Return the standard error of an eval from what its prompts scored; None if it is not their mean."""
+    means = []
+    for given in per_prompt.values():
+        answers = _floats(given)
+        if not answers:
+            return None
+        means.append(math.fsum(answers) / len(answers))
+    if not means or not math.isclose(math.fsum(means) / len(means), score, rel_tol=1e-4, abs_tol=1e-6):
+        return None
+    return standard_error(means)
+
+
 def gathered(rows: Iterable[tuple[Hashable, Hashable, float]]) -> dict[Hashable, list[float]]:
     """Return the scores of each prompt from rows (prompt, answer, score) in any order.
 

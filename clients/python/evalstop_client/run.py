@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 from evalstop_client import logs as log_of
 from evalstop_client import ranks as ranks_of
 from evalstop_client.client import SAVES_FOLDER, EvalStopClient, Folders, Location, Requests, saved_names
-from evalstop_client.prompts import PerPrompt
+from evalstop_client.prompts import PerPrompt, error_of
 
 EXIT_STOPPED = 128 + signal.SIGTERM  # 143: no Job takes it for a run that is complete
 STOP_GRACE = 300.0  # s that a run which was asked to stop waits for its SIGTERM
@@ -258,7 +258,7 @@ class Run:
             step: of the policy that was evaluated.
             score: mean on held-out data, or a log of several metrics by name; what it says of the standard
                 error is used too. Metrics of two logs of one step are put together.
-            stderr: standard error of the score.
+            stderr: standard error of the score; default: that of the log, else from ``per_prompt``.
             samples: how many samples it is the mean of.
             proxy: reward-model score of the very policy that was evaluated.
             prompts: how many prompts it has; several answers to one count once.
@@ -289,6 +289,9 @@ class Run:
         with self.guarded("reporting an eval"):
             found = log_of.read(self.metric, eval_.logs, eval_.samples)
             stderr = eval_.stderr if eval_.stderr is not None else found.stderr
+            if stderr is None and found.score is not None and eval_.per_prompt is not None:
+                with self.guarded("computing the standard error of what each prompt scored"):
+                    stderr = error_of(found.score, eval_.per_prompt)
             if found.score is not None:
                 self._named = True
                 self.client.report_eval(

@@ -5,17 +5,24 @@
 
 Written against verl 0.9.1, verl/trainer/ppo/v1/trainer_base.py: one driver process saves (485), validates
 (496) and then logs (514) each step, so a checkpoint is there before its score. The trainer makes the callback
-from its config (122) and calls it after each save (1014, 1027). What is logged passes through `Tracking.log`.
+from its config (122; verl/trainer/ppo/checkpoint_callback.py 78-82) and calls it after each save (1014,
+1027). What is logged passes through `Tracking.log` (verl/utils/tracking.py 191). The trainer before it
+(``trainer.use_v1=false``, verl/trainer/ppo/ray_trainer.py, deprecated) makes no callback.
 
 A request is carried out with the next step, by the trainer itself: ``save_freq`` and ``test_freq`` of its
-config are 1 for that step. A stop makes that step the last (468: ``global_steps >= total_training_steps``).
+config are 1 for that step (481, 491). A stop makes that step the last (468: ``global_steps >=
+total_training_steps``).
+
+Names of settings, as verl/trainer/config/ppo_trainer.yaml has them: ``total_training_steps`` 147,
+``save_freq`` 174, ``resume_mode`` 187, ``resume_from_path`` 190, ``checkpoint_callback_class`` 196,
+``test_freq`` 205, ``default_local_dir`` 217; others where they are used.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +30,14 @@ from evalstop_client.client import Requests, saved_names
 from evalstop_client.logs import first, kl_per_response, numbers
 from evalstop_client.run import Run
 from evalstop_client.settings import OneStep
+from evalstop_client.verl_validation import scores_of
 
 SETTING = "evalstop_metric"  # of config.trainer: the name of the metric
 # verl/trainer/ppo/metric_utils.py 556, 573; verl/workers/utils/losses.py 119, 141.
 PROXY = ("critic/score/mean", "critic/rewards/mean")
 KL, LENGTH = ("actor/kl_loss", "kl_loss"), "response_length/mean"
 LOSS = ("actor/pg_loss",)
-LATEST = "latest_checkpointed_iteration.txt"
+LATEST = "latest_checkpointed_iteration.txt"  # trainer_base.py 1022
 _HOOKED = "_evalstop"
 
 
@@ -45,10 +53,14 @@ class EvalStop:
         self._begun = False
         self._settings = OneStep()
         self._writing: dict[int, str] = {}  # asynchronous saves under way: step, folder
+        self._texts: Sequence[str] = ()  # of the validation under way: the prompt of each answer
+        self._answers: int | None = None  # of the validation that is logged next
         with self.run.guarded("following what verl logs"):
             if not metric:
                 raise ValueError(f"trainer.{SETTING}: expected the name of the metric, got nothing")
             self._hook()
+        with self.run.guarded("following verl's validation"):
+            self._hook_validation()
         with self.run.guarded("resuming"):
             self._resume()
         with self.run.guarded("reading the settings of the validation"):
@@ -86,8 +98,21 @@ class EvalStop:
                 self._ask(wanted, step)
         scores = {name: value for name, value in found.items() if name.startswith("val-")}
         if scores:
-            self.run.evaluated(step, scores)
+            self.run.evaluated(step, scores, samples=self._answers)
+            self._answers = None
             self.run.flush()
+
+    def validated(self, sources: Any, ids: Any, results: Any, expected: Any = None) -> None:
+        """Take what each prompt scored in the validation that is logged next."""
+        texts, self._texts = self._texts, ()
+        scores = scores_of(self.run.metric, texts, sources, ids, results, expected or {})
+        if scores:
+            self._answers = sum(map(len, scores.values()))
+            self.run.scored(scores)
+
+    def asked(self, texts: Sequence[str]) -> None:
+        """Take the prompt of each answer of the validation under way."""
+        self._texts = list(texts)
 
     def ended(self) -> None:
         """Stay until the last eval was read; after a request to stop until the pod is taken down."""
@@ -124,6 +149,33 @@ class EvalStop:
             return finish(tracking, *args, **more)
 
         Tracking.log, Tracking.finish = log_and_report, finish_and_wait
+
+    def _hook_validation(self) -> None:
+        """Follow what `_validate` hands on: the texts (1205), then what each answer scored (1342)."""
+        from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+        texts, update = PPOTrainer._maybe_log_val_generations, PPOTrainer._val_metrics_update
+        if hasattr(PPOTrainer, _HOOKED):
+            setattr(PPOTrainer, _HOOKED, self)
+            return
+        setattr(PPOTrainer, _HOOKED, self)
+
+        @functools.wraps(texts)
+        def log_and_keep(trainer: Any, *args: Any, **more: Any) -> Any:
+            watcher = getattr(PPOTrainer, _HOOKED)
+            with watcher.run.guarded("reading the prompts of verl's validation"):
+                watcher.asked(more["inputs"] if "inputs" in more else args[0])
+            return texts(trainer, *args, **more)
+
+        @functools.wraps(update)
+        def update_and_compare(trainer: Any, *args: Any, **more: Any) -> Any:
+            watcher = getattr(PPOTrainer, _HOOKED)
+            with watcher.run.guarded("reading what each prompt scored"):
+                watcher.validated(*args[:3], expected=more.get("expected_acc_counts"))
+            return update(trainer, *args, **more)
+
+        PPOTrainer._maybe_log_val_generations = log_and_keep
+        PPOTrainer._val_metrics_update = update_and_compare
 
     def _resume(self) -> None:
         """Have verl load the newest whole checkpoint, where it would take the newest folder (858, auto)."""
@@ -167,7 +219,8 @@ def _setting(config: Any, name: str) -> Any:
 
 
 def _validation(config: Any) -> dict[str, Any]:
-    """Return the settings of verl's validation: how it samples, how long, on which files."""
+    """Return the settings of verl's validation: how it samples (verl/trainer/config/rollout/rollout.yaml
+    151-170), how long, on which files (config/data/legacy_data.yaml 39, 14)."""
     sampling = _at(config, "actor_rollout_ref", "rollout", "val_kwargs")
     data = _at(config, "data")
     return {

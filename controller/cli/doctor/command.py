@@ -76,11 +76,13 @@ async def examine_job(api: CallerApi, name: str) -> list[Finding]:
     """Check one job and return the findings."""
     from controller.cli.cluster import job as find
     from controller.cli.doctor import job as checks
+    from controller.cli.doctor import template
     from controller.cli.job_view import read
 
     job = read(await find(api, name))
     return await _all(
         ("spec", checks.spec(job, time.time())),
+        ("template", template.template(api, job)),
         ("pods", checks.pods(api, job)),
         ("metrics", checks.metrics(api, job)),
         ("checkpoints", checks.checkpoints(api, job)),

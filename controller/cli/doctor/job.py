@@ -383,6 +383,11 @@ async def checkpoints(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
             )
         else:
             yield note("checkpoints", f"mode {job.mode}: none is put in safety")
+    if record.layout is not None:
+        yield ok("checkpoints", f"layout {record.layout.name}, by {record.layout.by}")
+    if (owner := record.file_owner) is not None:
+        text = f"they are reached as user {owner.user}, group {owner.group}, whose {owner.by} is"
+        yield ok("checkpoints", text)
     waited = record.access
     if waited is not None and waited.tries:
         text = f"{waited.operation} of step {waited.step} failed {waited.tries} times and is tried again"

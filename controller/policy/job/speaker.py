@@ -1,17 +1,17 @@
 """Which member of a gang speaks for its job: who is asked for the metrics page, and whose page is believed.
 
 Where ``spec.scrape.speaker`` names a member, by completion index or by label, that one is read and no other.
-Where it says Any, members are asked in turn, each at most once per scrape interval, and the one whose page
-carries this run's identity is kept. While it answers, nobody else is asked: the others are asked once when it
-was found and once more after its first eval, when every process of the trainer is up. Two members that answer
-with this run's identity are both named, and neither is believed.
+Where it says Any, members are asked in turn, a few at a time, each at most once per scrape interval, and the
+one whose page carries this run's identity is kept. While it answers, nobody else is asked: the others are
+asked once when it was found and once more after its first eval, when every process of the trainer is up. Two
+members that answer with this run's identity are both named, and neither is believed.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -154,7 +154,12 @@ class SpeakerSearch:
         return self._settled and self._speaker == pod
 
     def next_asked(
-        self, members: Sequence[Member], first: Member, interval: float, began: float
+        self,
+        members: Sequence[Member],
+        first: Member,
+        interval: float,
+        began: float,
+        under_way: Collection[str] = (),
     ) -> Member | None:
         """Return who is to be asked next in the turn that ``began`` (s); None: nobody.
 
@@ -163,6 +168,7 @@ class SpeakerSearch:
             first: of these, before the others while no speaker is known (`first_asked`).
             interval: s between two reads of a job.
             began: s, of any one clock.
+            under_way: uids of pods that are being asked just now.
         """
         there = {m.pod for m in members}
         self._heard = {pod: heard for pod, heard in self._heard.items() if pod in there}
@@ -175,6 +181,8 @@ class SpeakerSearch:
             return heard.at if heard is not None else self._floor
 
         for member in sorted(members, key=lambda m: (m.pod != head, last(m), m.index, m.name)):
+            if member.pod in under_way:
+                continue
             if member.pod == self._speaker:
                 if last(member) < began:  # it is read whenever a turn comes
                     return member
@@ -265,8 +273,10 @@ class SpeakerSearch:
         of_first = [v for m, v in heard if m.pod == first.pod] or [v for _, v in heard]
         if not of_first:
             return ScrapeView(ScrapeOutcome.NO_SPEAKER, "no member of the gang was asked yet")
-        message = f"of {len(members)} members with an address none answers as this run; {of_first[0].message}"
-        return replace(of_first[0], message=message)
+        left = len(members) - len(heard)
+        asked = f"of {len(members)} members with an address" + (f", {left} not asked yet," if left else "")
+        message = f"{asked} none answers as this run; {of_first[0].message}"
+        return replace(of_first[0], message=message, searching=left > 0)
 
 
 def _staying(members: tuple[Member, ...]) -> tuple[Member, ...]:

@@ -231,6 +231,7 @@ class ScrapeView:
     pod: str = ""  # uid of the pod that was asked
     pod_created: float = 0.0  # s
     member: int | None = None  # completion index of that pod; None: not known
+    searching: bool = False  # nobody of the gang spoke yet, and some were not asked: the next turn goes on
 
 
 class Progress(NamedTuple):

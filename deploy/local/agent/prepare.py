@@ -26,7 +26,21 @@ _FORBIDDEN_TRIES = 10  # the authorizer learns a moment later than we that the p
 async def prepare(
     node: Node, pod: Object, container: Object, volumes: PodVolumes, termination_log: Path, hosts: Path | None
 ) -> Command:
-    """Everything resolved. Raises UnmappedImage, ConfigError or VolumeError."""
+    """Return the command of a container, with its variables, user and mounts resolved.
+
+    Args:
+        node: the node that runs it.
+        pod: as the API has it.
+        container: of the pod's spec.
+        volumes: the pod's, ready to be mounted.
+        termination_log: the file that stands for its terminationMessagePath.
+        hosts: the pod's /etc/hosts; None: the machine's.
+
+    Raises:
+        UnmappedImage: no local environment stands for its image.
+        ConfigError: a variable refers to what is not there.
+        VolumeError: a mount names no volume of the pod.
+    """
     image = environment_for(container["image"], node.images)
     hostname = pod["spec"].get("hostname") or pod["metadata"]["name"][:63].rstrip("-.")
     user = user_of(pod, container) if node.changes_users else None
