@@ -102,6 +102,9 @@ RESOURCES: tuple[Resource, ...] = (
         short="gp",
         scope="Cluster",
         columns=(
+            Column(
+                "Ready", '.status.conditions[?(@.type=="Ready")].status', description="Whether it is planned."
+            ),
             Column("GPUs", ".status.capacity", "integer", "GPUs of its usable nodes."),
             Column("Free", ".status.free", "integer", "GPUs that nobody has requested."),
             Column("Running", ".status.running", "integer", "Jobs that hold GPUs."),

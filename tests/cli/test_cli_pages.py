@@ -198,7 +198,7 @@ def test_every_cure_is_for_a_reason_that_somebody_gives(repository) -> None:
 @pytest.mark.parametrize("unicode", [True, False])
 def test_nothing_is_wider_than_the_screen(width: int, unicode: bool) -> None:
     screen = Terminal(width, unicode=unicode)
-    lines = jobs.table(ALL, jobs.fields(wide=True, everywhere=True), NOW, screen)
+    lines = jobs.table(ALL, jobs.fields(wide=False, everywhere=True), NOW, screen)
     pool = {**w.pool("a100"), "status": w.pool_status()}
     lines += top.heading(ALL, [pool], NOW, screen)
     for name in ("over", "shadow", "refused"):

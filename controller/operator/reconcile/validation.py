@@ -118,8 +118,8 @@ class SpecChecks:
 
     async def _check_store(self, loaded: JobSnapshot, workload: Mapping[str, Any]) -> Problem | None:
         """Return whether the checkpoints can be reached at all: better said before the run than after it."""
-        if loaded.desired.mode is not Mode.ENFORCE:
-            return None
+        if loaded.desired.mode is Mode.OFF or (_watched(loaded) and _runs(workload)):
+            return None  # nobody touches its checkpoints; or it runs as somebody else made it
         template = (workload.get("spec") or {}).get("template") or {}
         problem = access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
         return problem or await user_problem(self._api, loaded, template)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.policy import wording
 from controller.policy.job import (
     access_pod,
     access_requests,
@@ -225,7 +226,7 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
         c.ADMITTED,
         True,
         "Admitted",
-        f"GPUs granted, planned on {', '.join(record.admission.nodes) or 'any node'}",
+        f"GPUs granted, planned on {wording.places(record.admission.nodes) or 'any node'}",
     )
     context.conditions.drop(c.RELEASED)
     gang_timeout.note_ended(context)
