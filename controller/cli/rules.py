@@ -368,7 +368,13 @@ def twin(
 
 @app.command()
 def fleet(
-    pools: Annotated[int, typer.Option(help="Virtual pools behind each number.", min=1, max=10_000)] = 20,
+    pools: Annotated[
+        int,
+        typer.Option(help="Virtual pools behind each number of shared falls; 0: none.", min=0, max=10_000),
+    ] = 20,
+    honest: Annotated[
+        int, typer.Option(help="Honest runs behind each number beside liars; 0: none.", min=0, max=100_000)
+    ] = 320,
     seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
     json: Json = False,
 ) -> None:
@@ -378,8 +384,8 @@ def fleet(
     def tell(what: str) -> None:
         typer.echo(what, err=True)
 
-    falls = list(fleets.shared_falls(pools, seed, tell))
-    liars = list(fleets.beside_liars(pools, seed, tell, ("scan", DEFAULT)))
+    falls = list(fleets.shared_falls(pools, seed, tell)) if pools else []
+    liars = list(fleets.beside_liars(honest, seed, tell, ("scan", DEFAULT))) if honest else []
     if json:
         rows = {"falls": [row.as_dict() for row in falls], "liars": [row.as_dict() for row in liars]}
         typer.echo(json_module.dumps({"command": "fleet", "seed": seed} | rows, allow_nan=False))

@@ -63,7 +63,7 @@ def main() -> int:
                 return 0
             if given.what == "test":
                 cluster, _ = _with_images(kind, told, given.keep_images)
-                return testing.run(cluster, told, given.more)
+                return testing.run(kind, cluster, told, given.more, given.keep_images)
             if given.what == "parity":
                 cluster, identity = _with_images(kind, told, given.keep_images)
                 return parity.run(staging.KindStage(kind, cluster), identity, told, given.more)

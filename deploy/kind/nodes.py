@@ -154,7 +154,7 @@ class Kind:
     def _create(self) -> None:
         mount = {"hostPath": str(self.volumes.absolute()), "containerPath": _MOUNT}
         nodes = [{"role": role, "extraMounts": [mount]} for role in ["control-plane"] + ["worker"] * WORKERS]
-        config = {"kind": "ChartCluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": nodes}
+        config = {"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": nodes}
         self.report(f"making kind cluster {self.name}: a control plane and {WORKERS} workers …")
         began = time.monotonic()
         more = ["--image", self.image] if self.image else []

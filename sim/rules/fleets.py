@@ -41,7 +41,6 @@ FALLS = (
 HONEST, LENGTH = 4, 50  # honest runs beside liars, each of a namespace of its own; evals of each
 LATER = 2 * HOUR  # s by which the honest ones come after the liars: ten evals
 LIARS = ((0, 1), (10, 1), (30, 1), (30, 10))  # how many, of how many namespaces
-MORE = 4  # times as many pools for these: each has few honest runs
 LIE = 0.01  # of the honest runs' noise
 
 Progress = Callable[[str], None]
@@ -112,15 +111,15 @@ def fallen(
     return healthy, len(stopped & declining) / max(1, len(declining))
 
 
-def beside_liars(pools: int, seed: int, tell: Progress, rules: Sequence[str]) -> Iterator[LiarRow]:
-    """Yield the same honest runs in every row of a rule."""
+def beside_liars(honest: int, seed: int, tell: Progress, rules: Sequence[str]) -> Iterator[LiarRow]:
+    """Yield what becomes of so many honest runs, in full pools; the same ones in every row of a rule."""
+    pools = -(-honest // HONEST)
     for rule in rules:
         for scope in FleetScope:
             for liars, spaces in LIARS:
                 tell(f"{rule}, {liars} liars of {spaces} namespaces, scope {scope}")
-                limits, times = StopLimits(scope=scope), MORE * pools
-                hits = sum(misled(rule, f"{seed} {n}", limits, liars, spaces) for n in range(times))
-                runs = times * HONEST
+                limits, runs = StopLimits(scope=scope), pools * HONEST
+                hits = sum(misled(rule, f"{seed} {n}", limits, liars, spaces) for n in range(pools))
                 yield LiarRow(rule, str(scope), liars, spaces, runs, hits / runs, exact_interval(hits, runs))
 
 
@@ -169,7 +168,16 @@ def _stopped(
 
 
 def tables(falls: Sequence[FallRow], liars: Sequence[LiarRow]) -> Iterator[str]:
-    """Yield both as Markdown."""
+    """Yield those that there are as Markdown."""
+    if falls:
+        yield from _of_falls(falls)
+    if falls and liars:
+        yield ""
+    if liars:
+        yield from _of_liars(liars)
+
+
+def _of_falls(falls: Sequence[FallRow]) -> Iterator[str]:
     yield "| rule, runs | scope | nothing falls | all fall by 2 deviations of the noise | by 3 | by 5 |"
     yield "|---|---|---|---|---|---|"
     known = {replace(row, healthy=0.0, declining=0.0, pools=0): row for row in falls}
@@ -183,12 +191,14 @@ def tables(falls: Sequence[FallRow], liars: Sequence[LiarRow]) -> Iterator[str]:
                 )
                 cells.append(f"{100 * found.healthy:.0f} % ({100 * without.healthy:.0f} %)")
             yield f"| `{rule}`, {runs} runs{where} | {scope} | {' | '.join(cells)} |"
-    yield ""
     few = [row for row in falls if row.scope and row.runs == JOBS]
     if few:
         least = min(row.declining for row in few)
-        yield f"Of runs that decline by themselves at least {100 * least:.0f} % were stopped in every row."
         yield ""
+        yield f"Of runs that decline by themselves at least {100 * least:.0f} % were stopped in every row."
+
+
+def _of_liars(liars: Sequence[LiarRow]) -> Iterator[str]:
     heads = [f"{n} liars of {spaces} namespace{'s' * (spaces > 1)}" for n, spaces in LIARS[1:]]
     yield f"| rule | scope | no liars (95 %) | {' | '.join(heads)} |"
     yield "|---|---|---|" + "---|" * len(LIARS[1:])

@@ -16,8 +16,9 @@ def test_as_text_and_as_json(monkeypatch: pytest.MonkeyPatch, as_json: bool) -> 
     monkeypatch.setattr(fleets, "FALLS", (("scan", 3, 1),))
     monkeypatch.setattr(fleets, "DROPS", (0,))
     monkeypatch.setattr(fleets, "LIARS", ((0, 1), (2, 1)))
-    monkeypatch.setattr(fleets, "MORE", 1)
-    found = CliRunner().invoke(app, ["rules", "fleet", "--pools", "1", *(["--json"] if as_json else [])])
+    found = CliRunner().invoke(
+        app, ["rules", "fleet", "--pools", "1", "--honest", "4", *(["--json"] if as_json else [])]
+    )
     assert found.exit_code == 0, found.output
     if as_json:
         rows = json.loads(found.stdout)

@@ -362,20 +362,20 @@ def test_where_nobody_has_recorded_a_save_openrlhf_has_its_own_way(tmp_path: Pat
 
 
 def test_it_goes_on_from_where_the_operator_says(trainer: Trainer, tmp_path: Path) -> None:
-    """What was restored is put in place for DeepSpeed, as links."""
+    """What was restored is put in place for DeepSpeed, as links; that of another life has the same sizes."""
     trainer.fit()
     named = ".evalstop/u-1/resume/global_step10"
     for role in openrlhf.ROLES:
         folder = trainer.world.out / named / role / "global_step10"
         folder.mkdir(parents=True)
-        (folder / "mp_rank_00_model_states.pt").write_bytes(b"restored")
+        (folder / "mp_rank_00_model_states.pt").write_bytes(b"restored!")
     resume: Mapping[str, Any] = {"path": named, "step": 10}
     again = Trainer(World(tmp_path, attempt=2, resume=resume))
     again.fit()
     assert again.inner.logged[0] == 11
     for role in openrlhf.ROLES:
         states = trainer.world.out / role / "global_step10" / "mp_rank_00_model_states.pt"
-        assert states.read_bytes() == b"restored"
+        assert states.read_bytes() == b"restored!"
     assert states.stat().st_nlink == 2
 
 
@@ -384,10 +384,12 @@ def test_whatever_fails_the_training_goes_on(trainer: Trainer, caplog: pytest.Lo
     trainer.inner.args.ckpt.path = trainer.inner.eval_dataloader = None
     trainer.inner.save = trainer.inner.saved.append
     trainer.inner.args.ckpt.load_enable = False
+    del trainer.inner.args.train
     trainer.world.client.set_progress = None  # type: ignore[assignment, method-assign]
     trainer.fit()
-    assert trainer.inner.logged == list(range(1, 21))
+    assert (trainer.waits, trainer.inner.logged) == (0, list(range(1, 21)))
     assert caplog.text.count("reading the operator's requests failed") == 1
+    assert caplog.text.count("reading where the training starts failed") == 1
 
 
 def test_the_trainer_is_followed_where_it_is_imported(

@@ -24,6 +24,7 @@ import functools
 import importlib.abc
 import importlib.util
 import logging
+import math
 import os
 import sys
 from collections import Counter
@@ -66,7 +67,7 @@ class EvalStop:
         )
         self._begun = False
         self._waited = False  # for the operator, at the end
-        self._left = 0  # episodes that are not drawn to their end
+        self._left = math.inf  # episodes that are not drawn to their end; not known yet
         self._settings = OneStep()
 
     def resume(self, args: Any) -> None:

@@ -59,9 +59,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def _put(source: Path, target: Path) -> None:
-    """Put a folder's files at another place of the same volume; what is there already and has the same names
-    and sizes stays."""
-    if _sizes(source) == _sizes(target):
+    """Put a folder's files at another place of the same volume, instead of what is there: another save of
+    that step has the same names and sizes."""
+    if _files(source) == _files(target):
         return
     draft = target.with_name(f".tmp-{target.name}")
     shutil.rmtree(draft, ignore_errors=True)
@@ -72,9 +72,10 @@ def _put(source: Path, target: Path) -> None:
     draft.replace(target)
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in found}
+def _files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return which files a folder's names stand for: device and inode."""
+    found = ((path, path.stat()) for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): (at.st_dev, at.st_ino) for path, at in found}
 
 
 def _link(source: str, target: str) -> None:

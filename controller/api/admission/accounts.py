@@ -25,6 +25,7 @@ from controller.api.admission.base import (
     of_operator,
     open_namespaces,
     same,
+    same_apart,
 )
 
 _WRITES = ("CREATE", "UPDATE")
@@ -52,6 +53,7 @@ def policies(install: Install) -> tuple[Policy, ...]:
 def jobs(install: Install) -> Policy:
     """Workloads and access Jobs: made suspended; of what is there, started, placed, suspended, deleted."""
     template = "the pod template of a Job"
+    kept = f"{UPDATED}variables.sameTemplate || "
     return Policy(
         f"operator-jobs.{names.GROUP}",
         (("batch", "v1", (*_WRITES, "DELETE"), ("jobs",)),),
@@ -66,8 +68,12 @@ def jobs(install: Install) -> Policy:
                 f"'{names.LABEL_COMPONENT}' in variables.marks && "
                 f"variables.marks['{names.LABEL_COMPONENT}'] == 'access'",
             ),
-            ("template", "dyn(object.spec.template)"),
-            ("templateBefore", "dyn(oldObject.spec.template)"),
+            ("spec", "dyn(object.spec)"),
+            ("specBefore", "dyn(oldObject.spec)"),
+            ("template", "variables.spec.template"),
+            ("templateBefore", "variables.specBefore.template"),
+            # A suspend leaves it as it is: then it is compared once, and not once in each check.
+            ("sameTemplate", "variables.template == variables.templateBefore"),
             *_metadata_variables("template", "templateBefore"),
             ("tolerations", field_of("variables.template.spec", "tolerations", "[]")),
             ("tolerationsBefore", field_of("variables.templateBefore.spec", "tolerations", "[]")),
@@ -109,16 +115,16 @@ def jobs(install: Install) -> Policy:
                 "the EvalStop operator changes no finalizers of Jobs",
             ),
             Check(
-                UPDATED + same("dyn(object.spec)", "dyn(oldObject.spec)", ("suspend", "template")),
+                UPDATED + same_apart("variables.spec", "variables.specBefore", ("suspend", "template")),
                 "the EvalStop operator changes of a Job's spec suspend and its pods' placement alone",
             ),
             Check(
-                UPDATED
+                kept
                 + same("variables.templateLabels", "variables.templateBeforeLabels", (names.LABEL_POOL,)),
                 f"the EvalStop operator changes no labels of {template} but {names.LABEL_POOL}",
             ),
             Check(
-                UPDATED
+                kept
                 + same(
                     "variables.templateAnnotations",
                     "variables.templateBeforeAnnotations",
@@ -128,7 +134,7 @@ def jobs(install: Install) -> Policy:
                 f"{names.ANNOTATION_ADMISSION}",
             ),
             Check(
-                UPDATED
+                kept
                 + same(
                     "variables.template.spec",
                     "variables.templateBefore.spec",
@@ -137,7 +143,8 @@ def jobs(install: Install) -> Policy:
                 f"the EvalStop operator changes nothing of {template} but nodeSelector and tolerations",
             ),
             Check(
-                f"{UPDATED}variables.tolerations == variables.tolerationsBefore || "
+                kept
+                + "variables.tolerations == variables.tolerationsBefore || "
                 + _others("variables.tolerations", "t")
                 + " == "
                 + _others("variables.tolerationsBefore", "t"),

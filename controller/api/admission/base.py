@@ -142,11 +142,17 @@ def same(new: str, old: str, but: Sequence[str] = ()) -> str:
     The equality stands first and costs next to nothing: what a tenant has put into an object can then not
     make the write of something else too dear for CEL's budget, and so refused.
     """
-    if not but:
-        return f"{new} == {old}"
+    return f"{new} == {old} || {same_apart(new, old, but)}" if but else f"{new} == {old}"
+
+
+def same_apart(new: str, old: str, but: Sequence[str]) -> str:
+    """Return the same, where it is clear that those keys differ, and the map has few others.
+
+    Keys that may differ are not compared, which the equality of the whole maps does.
+    """
     apart = f"k in [{listed(but)}]"
     return (
-        f"{new} == {old} || ({new}.all(k, {apart} || (k in {old} && {new}[k] == {old}[k]))"
+        f"({new}.all(k, {apart} || (k in {old} && {new}[k] == {old}[k]))"
         f" && {old}.all(k, {apart} || k in {new}))"
     )
 
