@@ -144,6 +144,7 @@ def full_record(*, condition_count: int, retained: int, message: str) -> JobReco
         attained=123456.123456,
         pod_trouble=PodTrouble("over-optimising-run-0-x7k2p", "", 137, "OOMKilled", 2, NOW, "c" * 76),
         blind_since=NOW,
+        first_eval=600.0,
         conditions=tuple(
             Condition(type_, True, "ConsecutiveDeclines", message, NOW, 12)
             for type_ in CONDITIONS[:condition_count]
