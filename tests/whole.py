@@ -21,8 +21,9 @@ from tests import work_queue
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = 3
-# The control planes' programs collect their garbage a quarter as often: memory is there, cores are not.
-_ENVIRONMENT = {"GOGC": "400", **os.environ}
+# The control planes' programs collect their garbage a quarter as often: memory is there, cores are not. And
+# the hundreds of Python processes that tests start compile each of our modules once, not once each.
+_ENVIRONMENT = {"GOGC": "400", **os.environ, "PYTHONDONTWRITEBYTECODE": ""}
 
 
 class Beside(threading.Thread):

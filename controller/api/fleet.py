@@ -78,10 +78,10 @@ def stops(status: Mapping[str, Any] | None) -> Stops:
     return decode_field(PoolStatus, status, "stops") or Stops()
 
 
-def told(
+def view_for(
     status: Mapping[str, Any] | None, scored_by: ScoredBy, scope: FleetScope = FleetScope.NAMESPACE
 ) -> FleetView:
-    """Return what the pool tells a job whose evals are so scored. An unreadable status tells nothing."""
+    """Return what a pool's status says to a job whose evals are so scored; unreadable: nothing."""
     try:
         known, falls = noise(status), shared_falls(status)
     except StatusError:

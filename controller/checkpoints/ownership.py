@@ -17,7 +17,7 @@ from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.inventory import take_inventory
 from controller.checkpoints.layouts import Layout
 from controller.checkpoints.request import Request, Result
-from controller.checkpoints.saves import SHARED
+from controller.checkpoints.saves import SHARED, save_records
 from controller.checkpoints.store import Store, read_json
 from controller.checkpoints.stores import open_store
 
@@ -67,7 +67,16 @@ def claim(store: Store, layout: Layout, request: Request, deferred: bool = False
         if now is not None and now.uid != request.owner:
             _refuse_unless_over(now, store.root, request)
     noted = take_inventory(store, layout, request)
-    return Result(step=0, path=store.root, note=noted)
+    return Result(step=_newest_of_others(store, layout, request), path=store.root, note=noted)
+
+
+def _newest_of_others(store: Store, layout: Layout, request: Request) -> int:
+    """Return the highest step that lies there, whole or not, and that no save record says to be of the
+    process for which the location is claimed; 0: nothing does."""
+    known = save_records(store)
+    steps = {candidate.step for candidate in layout.candidates(store)} if store.exists() else set()
+    others = (step for step in steps if request.attempt not in known.get(step, {}).values())
+    return max(others, default=0)
 
 
 def check_owner(store: Store, request: Request) -> None:

@@ -161,6 +161,7 @@ class Result:
     """A success. ``source_digest`` is of what was read, ``digest`` of what was written and read back.
 
     Attributes:
+        step: of the checkpoint; of a claim: the highest that lies there and is not of the process it is for.
         attempt: the life that wrote the checkpoint.
         evidence: by what it is known to be whole.
     """

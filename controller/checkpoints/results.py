@@ -94,9 +94,11 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         text = _cut(str(answer.get("message") or reason))
         return replace(told, reason=str(known), message=text, holder=_holder(answer.get("holder")))
     told = replace(told, message=_cut(str(answer.get("note") or "")))
+    step = answer.get("step")
     if operation is Operation.CLAIM:
-        return replace(told, deferred=answer.get("deferred") is True)
-    step, path, digest = answer.get("step"), answer.get("path"), answer.get("digest")
+        newest = min(step, names.STEP_MAX) if _whole(step) else 0
+        return replace(told, deferred=answer.get("deferred") is True, step=newest)
+    path, digest = answer.get("path"), answer.get("digest")
     source_digest, size = answer.get("sourceDigest"), answer.get("bytes")
     if (
         not _whole(step)

@@ -233,11 +233,11 @@ def _answered(found: Object, known: Known, answer: Answer, message: str, now: fl
     for state in found["status"]["admissionChecks"]:
         if state["name"] in ours:
             kept = {key: state[key] for key in ("name", "retryCount") if key in state}
-            told = message if len(message) <= MESSAGE_MAX else message[: MESSAGE_MAX - 1] + "…"
+            shortened = message if len(message) <= MESSAGE_MAX else message[: MESSAGE_MAX - 1] + "…"
             state = {
                 **kept,
                 "state": str(answer),
-                "message": told,
+                "message": shortened,
                 "lastTransitionTime": timestamp(now),
                 **more,
             }
@@ -251,15 +251,19 @@ def _activity(served: bool, known: Known, now: float) -> Iterator[Write]:
         if not kueue_queues.is_ours(check) or check["metadata"].get("deletionTimestamp"):
             continue
         if check["spec"].get("parameters"):
-            told = ("False", "ParametersNotSupported", "spec.parameters: none are known; leave the field out")
+            active = (
+                "False",
+                "ParametersNotSupported",
+                "spec.parameters: none are known; leave the field out",
+            )
         elif not served:
-            told = ("False", "NoPool", "no GPUPool has spec.delegate Kueue: nobody could answer this check")
+            active = ("False", "NoPool", "no GPUPool has spec.delegate Kueue: nobody could answer this check")
         else:
-            told = ("True", "Answered", "the EvalStop operator answers this check")
+            active = ("True", "Answered", "the EvalStop operator answers this check")
         known_one = _condition(check.get("status") or {}, "Active")
         generation = int(check["metadata"].get("generation") or 0)
-        if known_one is None or tuple(known_one[k] for k in ("status", "reason", "message")) != told:
-            status, reason, message = told
+        if known_one is None or tuple(known_one[k] for k in ("status", "reason", "message")) != active:
+            status, reason, message = active
             condition = {
                 "type": "Active",
                 "status": status,

@@ -46,7 +46,7 @@ RETRY = 1.0  # s until a touch that failed is tried again
 MOST = 10_000  # pods remembered
 MOST_NODES = 256  # nodes remembered of one pod: where GPUs are kept from it there are few
 _TOGETHER = 0.02  # s in which changes are gathered: a gang's admission comes with many of its pods' events
-_TOLD = 16  # pods named in a line of the log
+_NAMED = 16  # pods named in a line of the log
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -162,8 +162,8 @@ class Requeuer:
                 await asyncio.sleep(RETRY)
             else:
                 self._metrics.wakes.labels("touched").inc()
-                told = [asker.name for asker in askers[:_TOLD]]
-                _logger.info("requeued refused pods", pods=told, all=len(askers))
+                pod_names = [asker.name for asker in askers[:_NAMED]]
+                _logger.info("requeued refused pods", pods=pod_names, all=len(askers))
                 return
 
     # -- by their status -------------------------------------------------------------------------------------
@@ -181,21 +181,21 @@ class Requeuer:
         nobody remembers them. Each refusal is answered by one touch."""
         selector = f"spec.schedulerName={self._settings.scheduler_name},spec.nodeName=,{_LIVE}"
         pods, _ = await self._api.list(PODS, fields=selector)
-        refused = {pod["metadata"]["uid"]: (pod, told) for pod in pods if (told := _refusal(pod))}
-        self._requeued = {uid: told for uid, told in self._requeued.items() if uid in refused}
+        refused = {pod["metadata"]["uid"]: (pod, words) for pod in pods if (words := _refusal(pod))}
+        self._requeued = {uid: words for uid, words in self._requeued.items() if uid in refused}
         found = []
-        for uid, (pod, told) in refused.items():
+        for uid, (pod, words) in refused.items():
             asker = views.asker(pod)
-            if self._requeued.get(uid) != told and self._may_pass(asker, told):
-                self._requeued[uid] = told
+            if self._requeued.get(uid) != words and self._may_pass(asker, words):
+                self._requeued[uid] = words
                 found.append(asker)
         if found:
             await self.requeue(*found)
 
-    def _may_pass(self, asker: Asker, told: str) -> bool:
+    def _may_pass(self, asker: Asker, words: str) -> bool:
         if asker.gang is not None:
             # Refused because it is planned elsewhere: kube-scheduler hears by itself when there is room.
-            unseen = NOT_SEEN_YET in told or STILL_READING in told
+            unseen = NOT_SEEN_YET in words or STILL_READING in words
             return unseen and bool(self._ledger.planned(asker))
         nodes = list(self._ledger.capacity)
         return bool(judge(self._ledger, asker, nodes, self._clock()).passed)

@@ -154,9 +154,9 @@ def _page(samples: list[Sample]) -> Page | None:
     infos = [s for s in samples if s.name == names.METRIC_RUN_INFO and s.value == 1]
     if not infos:
         return None
-    said = {(s.labels.get("uid", ""), s.labels.get("attempt", "")) for s in infos}
-    uid, attempt = said.pop()
-    if said:
+    speakers = {(s.labels.get("uid", ""), s.labels.get("attempt", "")) for s in infos}
+    uid, attempt = speakers.pop()
+    if speakers:
         raise refuse(f"{names.METRIC_RUN_INFO} is there for several processes: expected one series")
     if not uid:
         raise refuse(f"{names.METRIC_RUN_INFO} has no uid: expected that of run.json")

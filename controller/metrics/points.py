@@ -75,12 +75,12 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
     return points
 
 
-def _prompts(said: bool, value: float | None, samples: int | None) -> tuple[int | None, str]:
+def _prompts(given: bool, value: float | None, samples: int | None) -> tuple[int | None, str]:
     """Return how many prompts an eval had, and what is wrong with what the page says of it.
 
     None: it does not say it in a way that could be used. 0: of none, so there was no eval.
     """
-    if not said:
+    if not given:
         return None, ""
     number = count(value)
     if number == 0:

@@ -520,7 +520,7 @@ class Engine:
 
     def _deaf(self) -> str | None:
         now = time.monotonic()
-        told = [
+        notes = [
             f"{watch}: nothing heard for {now - watch.heard:.0f} s" + (f" ({why})" if why else "")
             for watch, why in chain(
                 ((watch, watch.problem and watch.problem.message) for watch in self.watches),
@@ -528,7 +528,7 @@ class Engine:
             )
             if now - watch.heard > DEAF
         ]
-        return "; ".join(told) or None
+        return "; ".join(notes) or None
 
     def _begin_work(self, loop: ScrapeLoop) -> None:
         """From now on a lack of progress is a fault: however long it stood by, it begins afresh."""

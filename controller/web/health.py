@@ -44,8 +44,8 @@ class Health:
 
     def notes(self) -> list[str]:
         """Return what else is to be known, in sentences; who leads first."""
-        told = [self.standing()] if self.standing is not None else []
-        return told + [text for read in self._notes if (text := read()) is not None]
+        lines = [self.standing()] if self.standing is not None else []
+        return lines + [text for read in self._notes if (text := read()) is not None]
 
     def stalled(self) -> list[str]:
         """Parts without progress, each as a sentence."""
@@ -59,9 +59,9 @@ class Health:
 
     def unready(self) -> list[str]:
         standby = self.standby()
-        told = [
+        lines = [
             f"{name}: {why}"
             for name, (check, always) in self._ready.items()
             if (always or not standby) and (why := check()) is not None
         ]
-        return told + self.stalled()
+        return lines + self.stalled()

@@ -34,10 +34,10 @@ def health_app(health: Health) -> FastAPI:
     app = bare_app()
 
     async def healthz() -> Response:
-        return _told(health.stalled())
+        return _answer(health.stalled())
 
     async def readyz() -> Response:
-        return _told(health.unready(), health.notes())
+        return _answer(health.unready(), health.notes())
 
     app.add_api_route("/healthz", healthz, methods=["GET"], response_model=None)
     app.add_api_route("/readyz", readyz, methods=["GET"], response_model=None)
@@ -63,16 +63,16 @@ async def _refusal(request: Request, reviews: Reviews) -> Response | None:
         if await reviews.may(user, may):
             return None
     except Unauthenticated:
-        said = "expected the header Authorization: Bearer, with a token of the API server's"
-        return PlainTextResponse(said + "\n", 401, {"WWW-Authenticate": 'Bearer realm="evalstop"'})
+        message = "expected the header Authorization: Bearer, with a token of the API server's"
+        return PlainTextResponse(message + "\n", 401, {"WWW-Authenticate": 'Bearer realm="evalstop"'})
     except TooMany as error:
         return PlainTextResponse(f"{error}\n", 429, {"Retry-After": f"{error.seconds + 1:.0f}"})
     except ApiError as error:  # whoever asks is not known: what was said is not for them
         _logger.warning("cannot ask who may read metrics", error=str(error))
         return PlainTextResponse("the API server cannot be asked who you are; the log says why\n", 503)
     name = str(user.get("username") or "")
-    said = f"{name!r} may not get the path {PATH}: bind it to ClusterRole evalstop-metrics-reader"
-    return PlainTextResponse(said + "\n", 403)
+    message = f"{name!r} may not get the path {PATH}: bind it to ClusterRole evalstop-metrics-reader"
+    return PlainTextResponse(message + "\n", 403)
 
 
 def health_server(health: Health, host: str, port: int, connections: Connections) -> WebServer:
@@ -101,5 +101,5 @@ def metrics_server(
     return WebServer(app, where, settings.metrics_port, tls=tls, connections=connections, name="metrics")
 
 
-def _told(problems: Sequence[str], notes: Sequence[str] = ()) -> Response:
+def _answer(problems: Sequence[str], notes: Sequence[str] = ()) -> Response:
     return PlainTextResponse("\n".join([*(problems or ["ok"]), *notes]) + "\n", 503 if problems else 200)

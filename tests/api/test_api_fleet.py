@@ -176,10 +176,10 @@ def test_a_job_is_told_of_its_own_metric_and_the_newest_fall() -> None:
     )
     known = (MetricNoise("ns", "gold", "", FleetNoise(0.5, 9.0), 3),)
     status = pool_memory.stored(StopCount(), known, falls)
-    assert fleet.told(status, GOLD) == FleetView(FleetNoise(0.5, 9.0), falls[1])
-    assert fleet.told(status, GOLD._replace(metric="kl")) == FleetView(None, falls[2])
-    assert fleet.told(None, GOLD) == FleetView()
-    seen = Observed(fleet=fleet.told(status, GOLD))
+    assert fleet.view_for(status, GOLD) == FleetView(FleetNoise(0.5, 9.0), falls[1])
+    assert fleet.view_for(status, GOLD._replace(metric="kl")) == FleetView(None, falls[2])
+    assert fleet.view_for(None, GOLD) == FleetView()
+    seen = Observed(fleet=fleet.view_for(status, GOLD))
     assert decode(Observed, encode(seen)) == seen
 
 
@@ -199,4 +199,4 @@ def test_a_job_is_told_of_its_own_metric_and_the_newest_fall() -> None:
 def test_what_does_not_read_back_is_refused_by_name(status, read, said) -> None:
     with pytest.raises(StatusError, match=rf"^status\.{said}$"):
         read(status)
-    assert fleet.told(status, GOLD) == FleetView()
+    assert fleet.view_for(status, GOLD) == FleetView()

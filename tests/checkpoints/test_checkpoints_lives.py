@@ -69,6 +69,18 @@ def test_the_same_step_of_two_lives_has_two_pins_and_one_is_let_go_by_its_path(t
     )
 
 
+# row 10
+def test_a_claim_tells_how_far_the_checkpoints_of_other_processes_go(tmp_path: Path) -> None:
+    """Of a branch that was left, say, whose last evals nobody read."""
+    assert ask(tmp_path, "claim", attempt="1").step == 0
+    for step in (20, 40):
+        save(tmp_path, "Plain", step, plain(step, b"first life"))
+    save(tmp_path, "Plain", 60, plain(60, b"second life"))
+    record(tmp_path, "1-9f2c41d0", 60, "step-60", plain(60, b"second life"))
+    assert ask(tmp_path, "claim", attempt="1-9f2c41d0").step == 40, "its own say nothing"
+    assert ask(tmp_path, "claim", attempt="2").step == 60
+
+
 # row 11
 def test_what_lay_there_before_the_first_start_is_nobodys(tmp_path: Path) -> None:
     """Leftovers of an earlier run count for nothing, except the one that this run went on from."""

@@ -137,6 +137,7 @@ WITHIN: dict[str, str] = {
     + "it takes hours; tests/bench/test_faults_bench.py makes twelve of its runs",
     "python -m tests.faults --runs": BY_HAND
     + "it takes a night; `pytest tests/faults` plays what takes a minute",
+    "python -m tests.faults --ledger": "tests/faults/test_faults.py",
     "python -m tests.faults --mutants": BY_HAND + "it takes minutes of both cores",
     "python -m tests.torn": BY_HAND
     + "it installs real training libraries; `pytest tests/torn` plays the scripts",

@@ -5,6 +5,7 @@
 --row 4              histories in which one row's situation comes up often
 --replay FILE …      play traces and print what happens
 --mutants [ROW …]    take the cure of each row away, and show what finds it (--seconds: each, in place of 600)
+--ledger             what was played in all sessions so far (ledger.py); --record adds what is played now
 --mutants --hunt     the same, and the machine looks for those that have a test as well
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.faults import driver, mutants
+from tests.faults import driver, ledger, mutants
 from tests.faults.rows import ROWS
 from tests.faults.situations import SITUATIONS
 
@@ -55,7 +56,7 @@ def run(given: argparse.Namespace) -> int:
     until = began + given.seconds if given.seconds else 0.0
     runs = given.runs or 10**7
     total, seen, kinds = 0, Counter[str](), {}
-    with ProcessPoolExecutor(given.jobs) as workers:
+    with ProcessPoolExecutor(given.jobs, initializer=driver.collect_garbage_rarely) as workers:
         waiting = []
         for first, count in chunks(runs, given.seed):
             waiting.append(workers.submit(played, first, count, given.row, until))
@@ -69,6 +70,9 @@ def run(given: argparse.Namespace) -> int:
     print(f"{total} histories from seed {given.seed}, {seconds:.0f} s, {total / seconds:.1f} a second")
     for what in sorted({*seen, *expected()}):
         print(f"  {seen[what] / total:7.2%}  {what}")
+    if given.record:
+        failures = sum(number for number, _, _ in kinds.values())
+        ledger.add(ledger.HISTORIES, given.seed, given.seed + total - 1, total, failures)
     rare = [what for what in expected() if seen[what] < LEAST * total]
     if total >= 1000 and not given.row and rare:
         print(f"came up in less than {LEAST:.1%}: {', '.join(sorted(rare))}")
@@ -115,11 +119,16 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--traces", type=Path, default=driver.TRACES)
     parser.add_argument("--replay", type=Path, nargs="+")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--ledger", action="store_true")
     parser.add_argument("--mutants", nargs="*", metavar="NAME")
     parser.add_argument("--hunt", action="store_true")
     given = parser.parse_args()
     if given.replay:
         return replay(given.replay)
+    if given.ledger:
+        print(*ledger.table(ledger.read()), sep="\n")
+        return 0
     if given.mutants is not None:
         return mutants.main(given.mutants, given.jobs, given.seconds or mutants.LIMIT, hunt=given.hunt)
     if not given.runs and not given.seconds:

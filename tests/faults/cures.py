@@ -46,7 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "evals of a branch that was left stay",
         "1",
         HISTORY,
-        "    return rewind(after, use, after.lives[-1].resumed)\n",
+        "    return rewind(leaving(after), use, after.lives[-1].resumed)\n",
         "    return after\n",
     ),
     Mutant(
@@ -396,6 +396,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/job/verdict_age.py",
         "    if newest.resumed is None and record.evals[-1].attempt != newest.attempt:\n",
         "    if False:\n",
+    ),
+    Mutant(
+        "a checkpoint of another branch that no eval told of is taken for this one's",
+        "10",
+        "controller/policy/job/location_claim.py",
+        "            context.record = evals.leaving(context.record)\n",
+        "            pass\n",
+        "tests/policy/test_policy_location_claim.py"
+        "::test_a_checkpoint_that_lay_there_beyond_where_a_process_began_is_of_another_branch",
+    ),
+    Mutant(
+        "what a process without evals started from is on every later branch",
+        "10",
+        HISTORY,
+        "    return rewind(leaving(after), use, ",
+        "    return rewind(after, use, ",
+        "tests/policy/test_policy_identity.py"
+        "::test_a_checkpoint_that_a_process_without_evals_started_from_is_of_a_branch_that_was_left",
+    ),
+    Mutant(
+        "a step that was evaluated is a step that was saved",
+        "10",
+        HISTORY,
+        "        reached = min(reached, max(former.saved, former.resumed))\n",
+        "        pass\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_a_step_that_a_process_has_evaluated_and_not_saved_is_of_the_branch_that_was_left",
     ),
     # 11: leftovers, another RLHFJob's folder, a step written anew
     Mutant(

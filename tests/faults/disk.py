@@ -48,7 +48,7 @@ class Disk:
         self.dead = False
         self.at: int | None = None  # before which operation (1 is the first) ``then`` happens
         self.then: Callable[[], None] | None = None
-        self.broken: Callable[[str], int | None] = lambda path: None  # errno of an operation on a path
+        self.broken: Callable[[], int | None] = lambda: None  # errno of every operation now
         self.free: Callable[[str], int] = lambda path: 1 << 40  # bytes
 
     def begin(self, at: int | None = None, then: Callable[[], None] | None = None) -> None:
@@ -58,7 +58,8 @@ class Disk:
         self.dead = True
         raise Killed
 
-    def operation(self, path: str, counted: bool = True) -> None:
+    def operation(self, path: Callable[[], str], counted: bool = True) -> None:
+        """One operation begins. ``path``: of what it is, asked for where it is refused."""
         if self.dead:
             raise Killed
         self.count += counted
@@ -66,15 +67,15 @@ class Disk:
             self.at, then = None, self.then
             if then is not None:
                 then()
-        if (code := self.broken(path)) is not None:
-            raise OSError(code, os.strerror(code), path)
+        if (code := self.broken()) is not None:
+            raise OSError(code, os.strerror(code), path())
 
 
 class _System:
     """A module whose named functions are operations of a `Disk`."""
 
     def __init__(self, module: Any, disk: Disk, names: Iterable[str]) -> None:
-        self._module = module
+        vars(self).update(vars(module))
         for name in names:
             if hasattr(module, name):
                 setattr(self, name, self._watched(getattr(module, name), disk))
@@ -85,13 +86,10 @@ class _System:
         def watched(*args: Any, **more: Any) -> Any:
             # To come by a folder on the way to a file is a part of what is done with the file.
             passing = call is os.open and args[1] & os.O_PATH
-            disk.operation(_path(args, more), counted=not passing)
+            disk.operation(lambda: _path(args, more), counted=not passing)
             return call(*args, **more)
 
         return watched
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
 
 
 def _path(args: tuple[Any, ...], more: Mapping[str, Any]) -> str:

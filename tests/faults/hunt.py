@@ -10,6 +10,7 @@ from tests.faults.rows import focus_of
 
 
 def main(row: str, seconds: float, number: int) -> int:
+    driver.collect_garbage_rarely()
     until, seed = time.time() + seconds, number * 10**6
     while time.time() < until:
         outcome = driver.play(*driver.drawn(seed, focus_of(row, seed)))

@@ -102,6 +102,7 @@ class Operator:
         self._desired: dict[str, tuple[object, Desired]] = {}
         self._seen: dict[str, tuple[tuple[object, ...], Seen]] = {}
         self._pools: dict[int, object] = {}
+        self._read_of: Json | None = None  # the pool's spec of which the cap is
         self._records: dict[int, tuple[object, JobRecord]] = {}
 
     # -- what it knows -----------------------------------------------------------------------------------
@@ -170,8 +171,9 @@ class Operator:
             return None
         found = self._pool()
         metadata = seen.obj["metadata"]
-        if self.pool_cache is not None and (said := convert.mode_cap(self.pool_cache)) is not None:
-            self.cap = said
+        if self.pool_cache is not None and self.pool_cache["spec"] is not self._read_of:
+            self._read_of = self.pool_cache["spec"]
+            self.cap = convert.mode_cap(self.pool_cache) or self.cap
         stamp = (
             metadata["uid"],
             metadata["generation"],

@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from controller.policy.job.types import RunState
 from controller.policy.types import Mode
-from tests.faults import driver, mutants, product
+from tests.faults import driver, ledger, mutants, product
 from tests.faults.cures import MUTANTS, Mutant
 from tests.faults.disk import watched
 from tests.faults.machine import Machine
@@ -103,6 +103,19 @@ def test_of_the_runner(broken: bool) -> None:
 def test_the_runner_of_mutants_is_not_blind(old: str, new: str, test: str, how: str) -> None:
     test = f"tests/faults/test_faults.py::test_of_the_runner{test}" if test else ""
     assert mutants.try_out(Mutant("of a test", "", RECORD, old, new, test), 1, limit=1.0).startswith(how)
+
+
+def test_the_page_shows_the_ledger_and_each_failure_is_accounted_for(tmp_path: Path) -> None:
+    entries = ledger.read()
+    page = (mutants.ROOT / "docs" / "reports" / "fault-runs.md").read_text()
+    assert "\n".join(ledger.table(entries)).strip() in page, "python -m tests.faults --ledger"
+    assert all(e.became for e in entries if e.failures)
+    copy = tmp_path / "runs.json"
+    copy.write_text(ledger.LEDGER.read_text())
+    ledger.add(ledger.HISTORIES, 7, 16, 10, 1, copy)
+    *before, added = ledger.read(copy)
+    assert before == entries
+    assert (added.first, added.last, added.runs, added.failures, added.became) == (7, 16, 10, 1, ledger.OPEN)
 
 
 def test_the_table_of_rows_is_that_of_the_code() -> None:

@@ -409,7 +409,7 @@ class World:
         else:
             job.files.rotate(1, files=self.random.choice((None, 1, 2)))
 
-    def _errno(self, path: str) -> int | None:
+    def _errno(self) -> int | None:
         return errno.EIO if self.now < self.out_until else None
 
     # -- what the operator does, for the oracle ------------------------------------------------------------

@@ -515,3 +515,39 @@ def test_a_restart_beyond_what_is_known_may_be_on_a_branch_that_was_left(
     world.settle()
     rule = job.record.rule
     assert [p.step for p in job.record.evals[rule.unjudged :]] == judged
+
+
+def test_a_checkpoint_that_a_process_without_evals_started_from_is_of_a_branch_that_was_left() -> None:
+    """The first one started from an earlier run's checkpoint of step 40 and died. The second went back to
+    20, the third took the 40 again: the second's eval is not on the way to it."""
+    world, job = running()
+    show(world, FIRST, {}, resumed_step=40)
+    world.step(KEY)
+    show(world, SECOND, {30: 0.9}, resumed_step=20)
+    world.settle()
+    assert job.record.abandoned_step == 40
+    show(world, THIRD, {50: 0.5, 60: 0.4, 70: 0.3}, resumed_step=40)
+    world.settle()
+    rule = job.record.rule
+    assert [p.step for p in job.record.evals[rule.unjudged :]] == [50, 60, 70]
+
+
+@pytest.mark.parametrize(
+    ("saved", "judged"), [(40, [60]), (50, [10, 20, 30, 40, 50, 60]), (None, [10, 20, 30, 40, 50, 60])]
+)
+def test_a_step_that_a_process_has_evaluated_and_not_saved_is_of_the_branch_that_was_left(
+    saved: int | None, judged: list[int]
+) -> None:
+    """``saved``: the newest checkpoint that its page names; None: it names none, and evals have to do."""
+    world, job = running()
+    show(world, FIRST, dict.fromkeys((10, 20, 30, 40, 50), 0.5))
+    world.settle()
+    points = tuple(EvalPoint(step, 0.4, SECOND) for step in (30, 40, 50))
+    for _ in range(2):
+        page = Page("uid-ns/a", SECOND)
+        world.scrape(KEY, points=points, checkpoint_step=saved, page=page, resumed_step=20)
+        world.settle()
+    show(world, THIRD, {60: 0.3}, resumed_step=50)
+    world.settle()
+    rule = job.record.rule
+    assert [p.step for p in job.record.evals[rule.unjudged :]] == judged

@@ -156,6 +156,38 @@ def begin_process(world: PolicyWorld, job: Job, score: float = 0.9) -> None:
     world.scrape(job.desired.key, points=points, checkpoint_step=10, page=page, resumed_step=0)
 
 
+@pytest.mark.parametrize(
+    ("lay_there", "resumed", "judged"),
+    [
+        pytest.param(40, 40, [50], id="the other branch's"),
+        pytest.param(40, 30, [10, 20, 30, 50], id="its own"),
+        pytest.param(40, 45, [10, 20, 30, 50], id="beyond what lay there: its own"),
+        pytest.param(20, 40, [10, 20, 30, 50], id="nothing of another branch lay there"),
+    ],
+)
+def test_a_checkpoint_that_lay_there_beyond_where_a_process_began_is_of_another_branch(
+    lay_there: int, resumed: int, judged: list[int]
+) -> None:
+    """The first process saved step 40 and died before anybody read of it; the second went on from 20, and
+    the third took the highest step that lies there: what the rule has seen since 20 is not on the way."""
+    world, job = running(None)
+    uid = job.desired.uid
+
+    def show(life: str, evals: tuple[int, ...], **fields: object) -> None:
+        points = tuple(EvalPoint(step, 0.5, Attempt(1, life)) for step in evals)
+        job.checkpoints.update(evals)
+        world.scrape(KEY, points=points, page=Page(uid, Attempt(1, life)), **fields)
+        world.go_on(10.0, every=5.0)
+        end_claim(job, AccessView("", Operation.CLAIM, True, True, step=lay_there if life == "b" else 0))
+        world.go_on(10.0, every=5.0)
+
+    show("a", (10, 20), resumed_step=0)
+    show("b", (30,), resumed_step=20)
+    show("c", (50,), resumed_step=resumed)
+    rule = job.record.rule
+    assert [p.step for p in job.record.evals[rule.unjudged :]] == judged
+
+
 def end_claim(job: Job, answer: AccessView) -> None:
     """The claims under way end so."""
     views = tuple(

@@ -7,6 +7,7 @@ else; the gold reward is of few of them only, so that it rises first and then fa
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,16 @@ def train(trainer: Trainer, metric: str) -> None:
     """Train with EvalStop's callback, from where it says that the run goes on, and say both to the log."""
     trainer.add_callback(callback := EvalStop(metric))
     start = callback.resume_path(trainer.args.output_dir)
-    print("RESUME", start, flush=True)
+    say(f"RESUME {start}")
     trainer.train(resume_from_checkpoint=start)
-    print("TRAINED", trainer.state.global_step, flush=True)
+    say(f"TRAINED {trainer.state.global_step}")
     callback.finish()
+
+
+def say(line: str) -> None:
+    """Print a line by one write: `print` makes several, and those of two ranks run into each other."""
+    sys.stdout.flush()
+    os.write(1, f"{line}\n".encode())
 
 
 def proxy(completions: list[str], **_: Any) -> list[float]:

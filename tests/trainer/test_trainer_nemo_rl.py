@@ -97,6 +97,7 @@ class Loop:
         self.checkpointer = found[1](self.config)  # setup: CheckpointManager(checkpointing_config)
         self.latest = self.checkpointer.get_latest_checkpoint_path()  # setup, right after it
         self.saved: list[int] = []
+        self.kl = config.get("kl", 0.01)
         self.asks: dict[int, Any] = {}
 
     def train(self, steps: int = 20) -> int:
@@ -122,6 +123,10 @@ class Loop:
             if by_step or by_timeout:
                 self.save(step)
             metrics = {"loss": 0.5, "reward": 0.25, "histogram/x": [1, 2], "generation_logger_metrics": {}}
+            metrics |= {
+                "kl_penalty": self.kl,
+                "mean_gen_tokens_per_sample": 200.0,
+            }  # of the loss, the rollouts
             log(metrics, step, prefix="train")  # the three logs that end a step
             log({"tokens_per_sec": 1.0}, step, prefix="performance")
             log({"total_step_time": 1.0}, step, prefix="timing/train", step_finished=True)
@@ -159,6 +164,7 @@ def test_evals_and_saves_are_published(loop: Loop) -> None:
     assert loop.world.records().keys() == {"step_10", "step_20"}
     view = loop.world.page(METRIC)
     assert (view.proxy, view.loss, view.step, view.checkpoint_step) == (0.25, 0.5, 20, 20)
+    assert view.kl == pytest.approx(2.0), "per response"
     assert "validation/avg_length" in view.metrics_seen
 
 
@@ -177,6 +183,13 @@ def test_requests_are_carried_out_with_the_next_step(loop: Loop, batches: int) -
     assert left.value.code == 143
     assert loop.world.page(METRIC).request_served == 2
     assert loop.world.records().keys() == {"step_7", "step_10", "step_14"}
+
+
+def test_a_kl_that_is_not_computed_is_none(tmp_path: Path) -> None:
+    """Without a weight for it, NeMo-RL logs 0."""
+    loop = Loop(World(tmp_path), kl=0)
+    loop.train(5)
+    assert loop.world.page(METRIC).kl is None
 
 
 def test_what_is_generated_for_a_step_does_not_end_it(loop: Loop) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from evalstop_client.client import saved_names
-from evalstop_client.logs import first, numbers
+from evalstop_client.logs import first, kl_per_response, numbers
 from evalstop_client.run import Run
 from evalstop_client.settings import OneStep
 
@@ -34,6 +34,10 @@ from evalstop_client.settings import OneStep
 # at its end all of its metrics; under STEP_ENDS its times, which end a step in every algorithm of NeMo-RL's.
 VALIDATION, TRAIN, STEP_ENDS = "validation", "train", "timing/train"
 PROXY, LOSS = ("reward",), ("loss",)
+# nemo_rl/algorithms/loss/loss_functions.py at 3520fc0a92edfece955937619cf8f2bcae1845dc, `ClippedPGLossFn`:
+# the mean per token, without its weight; 0 where the weight is 0 and it is not computed. The length is of
+# the rollouts, all of which are in the metrics that end a step.
+KL, LENGTH = ("kl_penalty",), "mean_gen_tokens_per_sample"
 
 
 class EvalStop:
@@ -67,7 +71,12 @@ class EvalStop:
                 self._step_ended(step)
 
     def _step_ended(self, step: int) -> None:
-        wanted = self.run.step(step, proxy=first(self._train, PROXY), loss=first(self._train, LOSS))
+        wanted = self.run.step(
+            step,
+            proxy=first(self._train, PROXY),
+            kl=kl_per_response(self._train, KL, LENGTH) or None,
+            loss=first(self._train, LOSS),
+        )
         with self.run.guarded("asking NeMo-RL for a checkpoint"):
             self._settings.restore()
             if wanted.evaluate and not wanted.checkpoint:

@@ -66,16 +66,16 @@ class ServerClock:
         self._wall, self._monotonic = wall, monotonic
         self._heard: OrderedDict[str, _Heard] = OrderedDict()  # by server, the one heard of last at the end
         self._answers = 0
-        self._said: tuple[float, float] | None = None  # (monotonic, what was told then)
+        self._last: tuple[float, float] | None = None  # (monotonic, the time given then)
         self._strange = float("-inf")
-        self._told = False
+        self._skew_logged = False
 
     def __call__(self) -> float:
         at, aim = self._monotonic(), self._aim()
-        if self._said is not None and self._answers >= FREE:
-            passed = max(0.0, at - self._said[0])
-            aim = min(max(aim, self._said[1] + SLOWEST * passed), self._said[1] + FASTEST * passed)
-        self._said = at, aim
+        if self._last is not None and self._answers >= FREE:
+            passed = max(0.0, at - self._last[0])
+            aim = min(max(aim, self._last[1] + SLOWEST * passed), self._last[1] + FASTEST * passed)
+        self._last = at, aim
         return aim
 
     @property
@@ -93,12 +93,12 @@ class ServerClock:
                 always to the same.
         """
         try:
-            said = parsedate_to_datetime(headers["Date"]).timestamp()
+            server_time = parsedate_to_datetime(headers["Date"]).timestamp()
         except (KeyError, ValueError, TypeError, OverflowError):
             return
         at = self._monotonic()
         offsets = self._heard[server].offsets if server in self._heard else deque(maxlen=SAMPLES)
-        offsets.append(said + _CUT_OFF - at)
+        offsets.append(server_time + _CUT_OFF - at)
         self._heard[server] = _Heard(offsets, at)
         self._heard.move_to_end(server)
         while len(self._heard) > SERVERS or next(iter(self._heard.values())).at < at - REMEMBERED:
@@ -109,9 +109,9 @@ class ServerClock:
 
     def _tell(self) -> None:
         skew = self.skew
-        if skew is not None and (abs(skew) > TOLERANCE) != self._told:
-            self._told = not self._told
-            if self._told:
+        if skew is not None and (abs(skew) > TOLERANCE) != self._skew_logged:
+            self._skew_logged = not self._skew_logged
+            if self._skew_logged:
                 _logger.warning(
                     "this machine's clock is wrong: the API server's is used", ahead_s=round(skew, 1)
                 )
@@ -125,8 +125,8 @@ class ServerClock:
         now = self()
         for at in _times(status):
             if at <= now + BELIEVED:
-                if self._said is None or at > self._said[1]:
-                    self._said = self._monotonic(), at
+                if self._last is None or at > self._last[1]:
+                    self._last = self._monotonic(), at
             elif at > self._strange:
                 self._strange = at
                 _logger.warning("a status carries a time from the future", ahead_s=round(at - now, 1))
@@ -140,7 +140,7 @@ class ServerClock:
         if not self._heard:
             return None
         at = self._monotonic()
-        near = (self._said[1] - self._said[0]) if self._said is not None else self._wall() - at
+        near = (self._last[1] - self._last[0]) if self._last is not None else self._wall() - at
         return middle([middle(heard.offsets, near) for heard in self._heard.values()], near) + at
 
 

@@ -163,9 +163,11 @@ class Actions:
             await self._tell(loaded, lambda: queue.resume(child, self._cluster.queues))
 
     async def _refuse_offer(self, loaded: JobSnapshot, reason: str, message: str) -> None:
-        child, told = loaded.child, f"{reason}: {message}"
+        child, refusal = loaded.child, f"{reason}: {message}"
         if child is not None and (queue := delegates.queue_of_workload(child)) is not None:
-            await self._tell(loaded, lambda: queue.refuse(child, told, self._cluster.queues, self._clock()))
+            await self._tell(
+                loaded, lambda: queue.refuse(child, refusal, self._cluster.queues, self._clock())
+            )
 
     async def _remake_workload(self, loaded: JobSnapshot) -> None:
         child = loaded.child

@@ -80,7 +80,7 @@ class PoolReconciler:
         self._writer, self._recorder, self._taints, self._metrics = writer, recorder, taints, metrics
         self._locks, self._clock, self._now = locks, clock, monotonic
         self.rest = 0.0
-        self._told: dict[JobKey, float] = {}  # when a waiting job's reason was last written
+        self._reason_written: dict[JobKey, float] = {}  # when a waiting job's reason was last written
         self._put_aside: defaultdict[str, PutAside] = defaultdict(PutAside)  # by pool
 
     async def reconcile(self, name: str) -> Result:
@@ -129,8 +129,8 @@ class PoolReconciler:
                 loaded = loaded.without({key})
 
     async def _report_put_aside(self, key: JobKey, error: Exception) -> None:
-        said = "a job cannot be planned beside others; its pool goes on without it"
-        _logger.error(said, job=key, exc_info=error)
+        problem = "a job cannot be planned beside others; its pool goes on without it"
+        _logger.error(problem, job=key, exc_info=error)
         if (obj := self._cache.get(RLHFJOBS, key)) is not None:
             message = (
                 f"the pool's plan fails with this job in it ({type(error).__name__}), so it is planned "
@@ -158,11 +158,11 @@ class PoolReconciler:
             Partly: some jobs' records could not be written; all others were.
         """
         recent = self._now() - MESSAGE_REFRESH
-        self._told = {key: at for key, at in self._told.items() if at > recent}
+        self._reason_written = {key: at for key, at in self._reason_written.items() if at > recent}
         failures: dict[JobKey, Exception] = {}
         changed = False
         loaded = planned.loaded
-        writes = tuple(outcomes(planned.plan, loaded.jobs, loaded.now, self._told))
+        writes = tuple(outcomes(planned.plan, loaded.jobs, loaded.now, self._reason_written))
         for verb, some in groupby(writes, key=lambda write: write.verb):
             # A hundred gangs are often admitted at once.
             slots = asyncio.Semaphore(WRITES_AT_ONCE if verb is Verb.ADMISSION else 1)
@@ -199,7 +199,7 @@ class PoolReconciler:
         if isinstance(write.what, HeldBack):
             self._metrics.held_back.labels(write.what.reason).inc()
         elif write.verb is Verb.WAITING:
-            self._told[write.key] = self._now()
+            self._reason_written[write.key] = self._now()
         return wrote
 
     def _to_write(self, write: Write, loaded: LoadedPool) -> FullPlan:

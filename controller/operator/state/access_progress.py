@@ -121,12 +121,12 @@ class AccessProgress:
             if (problem := self._addresses.problem(ip)) is not None:
                 _logger.debug("an access pod is not asked", job=known.key, problem=problem)
                 return
-            told = parse(await self._ask(ip, port, "/metrics", CAPS))
+            progress = parse(await self._ask(ip, port, "/metrics", CAPS))
         except MetricsError as error:
             _logger.debug("an access pod does not say how far it is", job=known.key, error=error.message)
             return
-        if told is not None:
-            self._note(known, *told)
+        if progress is not None:
+            self._note(known, *progress)
 
     def _note(self, known: _Known, phase: str, done: int, total: int) -> None:
         now, before = self._clock(), known.progress

@@ -47,7 +47,7 @@ class _Waiting:
     due: float  # s, monotonic, of the next look
     delay: float = FIRST
     seen: float = 0.0  # s, monotonic, when a load last spoke of it
-    told: tuple[Hindrance, str] | None = None  # and the message; None: nothing was found
+    refusal: tuple[Hindrance, str] | None = None  # and the message; None: nothing was found
 
 
 class AccessRefusals:
@@ -78,9 +78,9 @@ class AccessRefusals:
                 return view
             known = self._waiting[key] = _Waiting(uid, namespace, now + FIRST)
         known.seen = now
-        if known.told is None:
+        if known.refusal is None:
             return view
-        reason, message = known.told
+        reason, message = known.refusal
         return replace(view, hindered=reason, message=message)
 
     async def run(self) -> None:
@@ -107,8 +107,8 @@ class AccessRefusals:
         except ApiError as error:
             _logger.info("Events of an access Job cannot be listed", job=key, error=error.message)
             return
-        if events and (told := read(events)) != known.told:
-            known.told = told
+        if events and (refusal := read(events)) != known.refusal:
+            known.refusal = refusal
             self._touch(key)
 
 

@@ -277,15 +277,15 @@ class ClusterState:
         A page that no pass has taken in stays until one has, whatever the scrapes after it find: it may be
         the last of a run that ends, with its best eval. What they find is noted by the next one.
         """
-        known, said = self._scrapes.get(key), replace(view, at=0.0)
-        if known is not None and known[1].holds(said):
+        known, content = self._scrapes.get(key), replace(view, at=0.0)
+        if known is not None and known[1].holds(content):
             self._scrapes[key] = view.at, known[1]
             return False
         if view.outcome is ScrapeOutcome.OK:
             self._unread.add(key)
         elif key in self._unread:
             return False
-        self._scrapes[key] = view.at, Compressed(said)
+        self._scrapes[key] = view.at, Compressed(content)
         self.touch(key)
         return True
 
@@ -485,14 +485,14 @@ class ClusterState:
         # The evals that are about to be taken in are those of the page's evaluator.
         evaluator = (scrape.evaluator if scrape is not None else None) or record.evaluator
         scored_by = ScoredBy(namespace_of(key), desired.metric, evaluator)
-        told = fleet.told(self._pool_status(name), scored_by, scope)
+        context = fleet.view_for(self._pool_status(name), scored_by, scope)
         steps = peers.unseen_steps(record, scrape) if peers.wanted(desired) else ()
         if not steps:
-            return told
+            return context
         others = (other for other in self.members(name) if peers.are_peers(key, other))
         same = [other for other in others if self._metric(other, name) == (desired.metric, desired.direction)]
         curves = self._curves.of(same, evaluator)
-        return told._replace(peers=peers.standings(curves, steps, desired.direction))
+        return context._replace(peers=peers.standings(curves, steps, desired.direction))
 
     def _metric(self, key: JobKey, pool: str) -> tuple[str, Direction] | None:
         obj = self.cache.get(RLHFJOBS, key)

@@ -29,8 +29,9 @@ class PlanContext:
         self.use: RuleInUse | None = None  # by which its evals are taken in; None: the spec names no metric
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the record."""
-        self.record = replace(self.record, **changes)
+        """Change fields of the record; where that changes nothing it stays the very same one."""
+        if any(getattr(self.record, name) != value for name, value in changes.items()):
+            self.record = replace(self.record, **changes)
 
     def act(self, action: Action) -> None:
         self.actions.append(action)

@@ -104,6 +104,8 @@ class RuleInUse:
             inverted = _INVERTED if self.params_hash.endswith(_INVERTED) else ""
             bare = f"{self.params_hash.removesuffix(_INVERTED)}{_UNBOUNDED}{inverted}"
             own = replace(self, scale=self.scale._replace(range=None), params_hash=bare)
+        if not own.guards:
+            return own
         return replace(own, guards={m: g.without_ranges(metrics, m) for m, g in own.guards.items()})
 
     def orient(self, point: EvalPoint) -> EvalPoint:
@@ -290,7 +292,23 @@ def begin_life(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobReco
     if _forgotten(record, after.lives[-1].resumed):
         # What is known lies on the way all the same, and its best may not be pinned yet.
         return judged_from_now_on(after, use)
-    return rewind(after, use, after.lives[-1].resumed)
+    return rewind(leaving(after), use, after.lives[-1].resumed)
+
+
+def leaving(record: JobRecord) -> JobRecord:
+    """Return the record with the highest checkpoint that the newest process is known to have started before.
+
+    One from which an earlier process had started, or that lay there when the folder was claimed: it is of a
+    branch that is left now, though no eval of that may ever have been read.
+    """
+    *former, newest = record.lives or (None,)
+    if newest is None or newest.resumed is None:
+        return record
+    lay = record.claim.newest_step if record.claim is not None else 0
+    step = max((lay, *(life.resumed or 0 for life in former)))
+    if step <= max(record.abandoned_step, newest.resumed):
+        return record
+    return replace(record, abandoned_step=step)
 
 
 def _forgotten(record: JobRecord, step: int) -> bool:
@@ -306,6 +324,8 @@ def _forgotten(record: JobRecord, step: int) -> bool:
     reached = max((p.step for p in record.evals if p.attempt == former.attempt), default=None)
     if reached is None:
         return len(record.lives) > 1
+    if former.saved is not None:  # an eval of that step is no checkpoint of it
+        reached = min(reached, max(former.saved, former.resumed))
     return reached < step <= record.abandoned_step
 
 

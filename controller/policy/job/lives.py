@@ -88,7 +88,15 @@ def note(record: JobRecord, scrape: ScrapeView) -> JobRecord:
         return replace(record, lives=_kept((*record.lives, new)), evals_in_attempt=0)
     if newest.resumed is None and scrape.resumed_step is not None:
         return resumed(record, scrape.resumed_step)
-    return record
+    return _saved(record, newest, scrape.checkpoint_step)
+
+
+def _saved(record: JobRecord, newest: LifeRecord, step: int | None) -> JobRecord:
+    """Return the record with what the newest process has saved, as long as that matters: until it has come to
+    where an abandoned branch had been."""
+    if step is None or step == newest.saved or (newest.saved or 0) >= record.abandoned_step:
+        return record
+    return replace(record, lives=(*record.lives[:-1], replace(newest, saved=step)))
 
 
 def _kept(lives: tuple[LifeRecord, ...]) -> tuple[LifeRecord, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy.job import access_requests, lives, remedies
+from controller.policy.job import access_requests, evals, lives, remedies
 from controller.policy.job import conditions as c
 from controller.policy.job.access_requests import TAKEN
 from controller.policy.job.context import PlanContext
@@ -125,7 +125,10 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
     life = waited.attempt
     if answered.ok:
         empty_at = str(life) if answered.deferred else ""
-        context.update(access=None, claim=Claim(life.number, context.now, life.life), empty_at=empty_at)
+        claim = Claim(life.number, context.now, life.life, newest_step=answered.step or 0)
+        context.update(access=None, claim=claim, empty_at=empty_at)
+        if lives.newest(context.record) == life:
+            context.record = evals.leaving(context.record)
         if context.conditions.get(c.CLAIMED) is not None:
             context.conditions.set(c.CLAIMED, True, "Claimed", "the checkpoint folder is this RLHFJob's")
         return

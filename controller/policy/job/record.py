@@ -111,6 +111,10 @@ class LifeRecord:
         Step | None, "Step it started from, 0: afresh; absent: it has not said so, and has no eval yet."
     ] = None
     member: Annotated[Count | None, "Completion index of its pod, which is asked first from then on."] = None
+    saved: Annotated[
+        Step | None,
+        "Newest checkpoint that its page named, noted until it came to where an abandoned branch had been.",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +230,7 @@ class Claim:
     problem: Annotated[Message, "Why it could not be done; absent: it was."] = ""
     message: Annotated[Message, "If another RLHFJob has the folder: which, and where."] = ""
     tries: Annotated[Count, "How often it has failed."] = 0
+    newest_step: Annotated[Step, "Highest step of a checkpoint that lay there and is not that process's."] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -538,7 +543,7 @@ class JobRecord:
         "Sum of the scores of those of them that are no longer kept; absent: all are, or it is not known.",
     ] = None
     abandoned_step: Annotated[
-        Count, "Highest step of an eval that was dropped because the run went back before it."
+        Step, "Highest step of an eval, or of a checkpoint, that the run is known to have gone back before."
     ] = 0
     evals_missed: Annotated[Count, "Evals that were gone before they were read."] = 0
     evals_in_attempt: Annotated[Count, "Evals that the trainer's newest process counted when last read."] = 0

@@ -268,7 +268,7 @@ class AccessView:
     ok: bool = False
     reason: str = ""
     message: str = ""
-    step: int | None = None
+    step: int | None = None  # of a claim: the highest of the checkpoints there that are not this process's
     path: str = ""
     digest: str = ""
     source_digest: str = ""

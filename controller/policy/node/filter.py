@@ -97,8 +97,8 @@ def _judge_member(ledger: GpuLedger, asker: Asker, gang: Gang, nodes: Sequence[s
     places = ", ".join(sorted(allowed)) or "no node that is left"
     plain = f"{SIGNATURE}{member} of {gang.key} (admission {gang.admission}) is planned on {places}"
     passed = [node for node in nodes if node in allowed]
-    told = ledger.whose(nodes, now, _namespace(asker))
-    refused = {node: sentence or plain for node, sentence in zip(nodes, told, strict=True)}
+    kept_for = ledger.whose(nodes, now, _namespace(asker))
+    refused = {node: sentence or plain for node, sentence in zip(nodes, kept_for, strict=True)}
     for node in passed:
         refused.pop(node, None)
     return Judgement(passed, refused, Refusal.NOT_PLANNED if refused else None)

@@ -72,8 +72,8 @@ class _Keep:
     end: str  # until when, in words
     admission: int
 
-    def told(self, key: JobKey, reader: str) -> str:
-        """In a sentence for pods of the namespace ``reader``."""
+    def reserved_for(self, key: JobKey, reader: str) -> str:
+        """Return the sentence for pods of the namespace ``reader``."""
         return f"{self.gpus} GPUs kept for {_named(key, reader, self.admission)} until {self.end}"
 
 
@@ -257,8 +257,10 @@ class GpuLedger:
         self._at(now)
         found = list(map(self._sentences.get, nodes))
         return [
-            self.kept(node, now, reader)[1] if told is None else told.get(reader) or told[""]
-            for node, told in zip(nodes, found, strict=True)
+            self.kept(node, now, reader)[1]
+            if reserved_for is None
+            else reserved_for.get(reader) or reserved_for[""]
+            for node, reserved_for in zip(nodes, found, strict=True)
         ]
 
     def _at(self, now: float) -> None:
@@ -271,7 +273,7 @@ class GpuLedger:
         if node not in self._keeps and node not in self._reserved:
             return 0, _NOTHING
         total, ends = 0, []
-        tellings: list[Callable[[str], str]] = []
+        reasons: list[Callable[[str], str]] = []
         named: list[JobKey] = []
         lasting: dict[JobKey, int] = {}
         for key, keep in self._keeps.get(node, {}).items():
@@ -279,7 +281,7 @@ class GpuLedger:
             if keep.expires is None or keep.expires > now:
                 lasting[key] = keep.gpus
                 total += keep.gpus
-                tellings.append(partial(keep.told, key))
+                reasons.append(partial(keep.reserved_for, key))
                 named.append(key)
         reserved: dict[JobKey, list[Reservation]] = {}
         for reservation in self._reserved.get(node, ()):
@@ -296,17 +298,17 @@ class GpuLedger:
                 # Two pools may reserve the same: the later end, whichever was heard of last.
                 last = {p.target: p.expires for p in sorted(reservations, key=lambda p: p.expires)}
                 ends_at = {target: self._when(at) for target, at in last.items()}
-                tellings += [partial(_reserved, source, target, at) for target, at in ends_at.items()]
+                reasons += [partial(_reserved, source, target, at) for target, at in ends_at.items()]
                 named += [source, *ends_at]
         since, until = self._window
         since = max([since, *(end for end in ends if end <= now)])
         until = min([until, *(end for end in ends if end > now)])
         self._window = since, until
-        if not tellings:
+        if not reasons:
             return total, _NOTHING
         readers = {"", *(key.partition("/")[0] for key in named)}
         return total, {
-            reader: SIGNATURE + "; ".join(sorted(tell(reader) for tell in tellings)) for reader in readers
+            reader: SIGNATURE + "; ".join(sorted(reason(reader) for reason in reasons)) for reader in readers
         }
 
     def keeping(self, now: float) -> dict[str, int]:

@@ -32,6 +32,7 @@ from tests.bench.faults.proxy import FaultyProxy, Upstream
 from tests.bench.faults.runs import Outcome, Runner
 from tests.bench.faults.stage import OPERATOR, Stage, stage
 from tests.bench.faults.witness import Witness
+from tests.faults import ledger
 
 Tell = Callable[[str], None]
 
@@ -176,6 +177,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=600.0, help="no run is begun after so many")
     parser.add_argument("--faults", default=",".join(KINDS), help="which kinds; empty: none")
     parser.add_argument("--out", type=Path, default=Path("build/faults"), help="folder for what failed")
+    parser.add_argument("--record", action="store_true", help="add the round to tests/faults/runs.json")
     given = parser.parse_args(arguments)
     kinds = tuple(kind for kind in given.faults.split(",") if kind)
     if unknown := set(kinds) - {*KINDS}:
@@ -201,6 +203,9 @@ def main(arguments: Sequence[str]) -> int:
     for row in report.rows():
         table.add_row(*row)
     console.print(table)
+    if given.record:
+        runs, failures = len(report.outcomes), len(report.failed) + len(report.twice) + len(report.promised)
+        ledger.add(ledger.REAL, given.seed, given.seed + runs - 1, runs, failures)
     for outcome in report.failed:
         seed = outcome.plan.seed
         tell(

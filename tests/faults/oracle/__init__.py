@@ -74,7 +74,7 @@ class Oracle(Settling, Stops, Gpus):
                 f"process {life.text} resumes from {path}, which is no whole checkpoint of its trainer",
             )
         self.world.saw("S5: a run goes on from a checkpoint that its user named")
-        if job.spec("resume.from") != "Best":
+        if self.case(job).resumed_from != "Best":
             return
         kept = [s for where, s in self.contents(job) if s is not None and "/retained/" in where]
         values = [v for s in kept if (v := self.value(job, s, job.lives[-1].evaluator)) is not None]
@@ -87,6 +87,11 @@ class Oracle(Settling, Stops, Gpus):
     def written(self, job: Job, before: JobRecord, after: JobRecord) -> None:
         if before.secured != after.secured or before.retained != after.retained:
             self.dirty = True
+        if before.resume_id != after.resume_id:
+            asked, said = job.spec("resume") or {}, after.condition("Resumed")
+            if said is not None and said.status:  # else it was refused: an attempt under way stays what it is
+                known = asked.get("id") == after.resume_id  # not where its user has asked anew meanwhile
+                self.case(job).resumed_from = asked["from"] if known else ""
         if after.pinned and before.pinned != after.pinned:
             self.world.saw("S5: what a user pins is pinned")
 

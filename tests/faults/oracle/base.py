@@ -42,6 +42,7 @@ class Case:
     ended: bool = False
     stopping: float = 0.0  # s for which its user's stop has not suspended it
     asked_to_go_on: bool = False  # its user resumed it after its end
+    resumed_from: str = ""  # what the resume that was last carried out names
     shown: ScrapeView | None = None  # the page that was last read
     fooled: bool = False  # a page that does not say whose it is may have been another's
 

@@ -1,0 +1,58 @@
+"""`evalstop sim rollout …`: how many rollout actors a step gets, in the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from controller.cli import sim_options as options
+
+# Named here and not read from the registry, so that starting another command does not load the statistics.
+COMMANDS = {
+    "headline": "The paper's scheme and ours against 3 static actors; what must lose.",
+    "ablation": "What each part of ours brings, and how far the count is from hindsight's.",
+    "grid": "Twelve settings: PPO and GRPO, three length profiles, two models.",
+    "starts": "What slow starts cost, and when idle actors are better kept.",
+}
+
+app = typer.Typer(
+    name="rollout",
+    help="Simulate elastic rollouts: the production planner, carried out by a generation engine.",
+    no_args_is_help=True,
+)
+
+Seeds = Annotated[int, typer.Option(help="Paired runs.", min=1)]
+Workers = Annotated[int | None, typer.Option(help="Processes; default: one for each core.", min=1)]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A number of the setting; a wrong NAME lists them."),
+]
+
+
+def _comparison(name: str) -> Callable[..., None]:
+    def run(
+        seeds: Seeds = 20,
+        workers: Workers = None,
+        sets: Set = None,
+        json: options.Json = False,
+        table: options.Table = None,
+    ) -> None:
+        with options.refusing():
+            options.check_outputs(table, None)
+            from sim.experiments.executor import Processes
+            from sim.report.terminal import progress
+            from sim.rollout.registry import COMPARISONS, changed
+            from sim.rollout.setting import RolloutSetting
+
+            setting = changed(RolloutSetting(), options.pairs(sets))
+            with progress(name, "run") as bar:
+                findings = COMPARISONS[name](setting, seeds, Processes(workers), bar)
+            options.put_out(findings, as_json=json, table=table)
+
+    return run
+
+
+for _name, _text in COMMANDS.items():
+    app.command(_name, help=_text)(_comparison(_name))

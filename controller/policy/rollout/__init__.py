@@ -1,0 +1,39 @@
+"""How many rollout actors a step gets, how responses reach them, and which of them leave early.
+
+Decided here: a step's plan (`plan_rollout`), from a histogram of expected lengths, the actors' law of time,
+what actors there are, and the job's settings; and what is learned from a step for the next one: lengths, the
+law, whether predictions are worth planning by. Nothing here knows pods, and who gets GPUs that are left over
+is no question of this room.
+May import: no other room that decides (contract "The planner is for operator and simulator alike").
+Tests: tests/policy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.policy.doors import lazy
+
+if TYPE_CHECKING:
+    from controller.policy.rollout.curve import *
+    from controller.policy.rollout.idle import *
+    from controller.policy.rollout.lengths import *
+    from controller.policy.rollout.objective import *
+    from controller.policy.rollout.plan import *
+    from controller.policy.rollout.refit import *
+    from controller.policy.rollout.trust import *
+    from controller.policy.rollout.types import *
+
+SHOWS = {
+    "curve": "bound_times ready_times rollout_curve",
+    "idle": "releases",
+    "lengths": "LengthHistory forecast",
+    "objective": "best_point",
+    "plan": "plan_rollout",
+    "refit": "WorkReport refit_law",
+    "trust": "Trust rank_correlation",
+    "types": "ActorLaw CurvePoint Dispatch Forecast Objective Reason RolloutPlan RolloutSettings Supply"
+    " WhenIdle",
+}
+__all__ = [name for names in SHOWS.values() for name in names.split()]
+__getattr__ = lazy(__name__, SHOWS)

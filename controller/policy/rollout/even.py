@@ -1,0 +1,67 @@
+"""`Even`: groups of equal counts in the trainer's own order, as most trainers do today.
+
+A forecast does not say that order, so a fixed pseudo-random one stands for it. Copies of a prompt stay
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist, fmean, stdev
+
+from controller.policy.rollout.batching import ends, group_seconds
+from controller.policy.rollout.sample import Sample
+from controller.policy.rollout.types import ActorLaw
+
+_NORMAL = NormalDist()
+
+
+def shuffled(sample: Sample, together: int) -> list[int]:
+    """Return the sample's lengths in the order that stands for the trainer's, ``together`` at a time."""
+    lengths = sample.lengths
+    blocks = range(0, len(lengths), max(1, together))
+    order = sorted(blocks, key=_mixed)
+    return [length for block in order for length in lengths[block : block + max(1, together)]]
+
+
+def actor_ends(
+    sample: Sample, order: Sequence[int], slots: int, law: ActorLaw, ready: Sequence[float]
+) -> list[float | None]:
+    """Return s from the begin to the last response of each actor; None for one that gets nothing to do.
+
+    Args:
+        sample: what ``order`` is made of.
+        order: lengths as `shuffled` has them.
+        slots: of an actor, thinned as the sample is.
+        law: of an actor.
+        ready: s from the begin until each actor can take a prompt.
+    """
+    count = len(ready)
+    found: list[float | None] = []
+    taken: list[float] = []
+    for k in range(count):
+        group = order[k * len(order) // count : (k + 1) * len(order) // count]
+        if group:
+            taken.append(group_seconds(law, group, ends(group, slots)[-1], sample, count))
+            found.append(ready[k] + taken[-1])
+        else:
+            found.append(None)
+    if len(taken) > 1:
+        # The slowest of one order is luck: what is to be expected of the slowest stands for it.
+        slowest = max(range(count), key=lambda k: found[k] or 0.0)
+        expected = fmean(taken) + stdev(taken) * _NORMAL.inv_cdf(1.0 - 0.5 / (count + 0.5))
+        others = max((end for k, end in enumerate(found) if k != slowest and end is not None))
+        longest = sample.longest
+        alone = law.seconds(
+            longest, longest, longest * longest / 2.0, 1.0
+        )  # one actor has the longest response
+        found[slowest] = max(others, ready[slowest] + max(expected, alone))
+    return found
+
+
+def _mixed(number: int) -> int:
+    """Return 32 bits that look random (the finaliser of MurmurHash3)."""
+    h = (number + 1) & 0xFFFFFFFF
+    h = (h ^ (h >> 16)) * 0x85EBCA6B & 0xFFFFFFFF
+    h = (h ^ (h >> 13)) * 0xC2B2AE35 & 0xFFFFFFFF
+    return h ^ (h >> 16)

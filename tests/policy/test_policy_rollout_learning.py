@@ -1,0 +1,110 @@
+"""What a step teaches: the actors' law from reports, and whether predictions are worth planning by."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.policy.rollout import ActorLaw, Trust, WorkReport, rank_correlation, refit_law
+
+LAW = ActorLaw(iteration=0.010, sequence=0.0001, growth=1e-8, prefill=0.004, slots=64)
+
+
+def report(law: ActorLaw, iterations: int, batch: float, prompts: float = 10.0) -> WorkReport:
+    tokens, grown = int(iterations * batch), 300.0 * iterations * batch
+    seconds = law.iteration * iterations + law.sequence * tokens + law.growth * grown
+    return WorkReport(iterations, tokens, seconds, grown, prompts, law.prefill * prompts)
+
+
+@pytest.mark.parametrize(
+    ("iteration", "sequence", "prefill"), [(0.010, 0.0001, 0.004), (0.02, 0.0002, 0.01), (0.006, 0.0, 0.002)]
+)
+def test_a_law_is_found_from_full_and_nearly_empty_actors(
+    iteration: float, sequence: float, prefill: float
+) -> None:
+    true = ActorLaw(iteration=iteration, sequence=sequence, growth=1e-8, prefill=prefill, slots=64)
+    law = LAW
+    for _ in range(8):
+        law, used = refit_law(
+            law, [report(true, 2000, 60.0), report(true, 500, 4.0), report(true, 900, 30.0)]
+        )
+        assert used == 3
+    assert law.iteration == pytest.approx(iteration, rel=0.05)
+    assert law.sequence == pytest.approx(sequence, abs=1e-5)
+    assert law.prefill == pytest.approx(prefill)
+
+
+def test_full_actors_alone_say_what_a_full_one_takes() -> None:
+    true = ActorLaw(iteration=0.013, sequence=0.0001, growth=1e-8, prefill=0.004, slots=64)
+    law = LAW
+    for _ in range(12):
+        law, _ = refit_law(law, [report(true, 2000, 64.0), report(true, 2000, 64.0)])
+    full = law.iteration + 64 * law.sequence
+    assert full == pytest.approx(true.iteration + 64 * true.sequence, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        WorkReport(0, 0, 1.0),
+        WorkReport(10, 641, 1.0),  # more than the slots
+        WorkReport(10, 10, 0.0),
+        WorkReport(10, 10, math.nan),
+        WorkReport(10, 10, math.inf),
+        WorkReport(10, 10, 1.0, math.nan),
+        WorkReport(10, 10, 1.0, 0.0, -1.0),
+        WorkReport(10, 10, 1.0, 0.0, 1.0, math.nan),
+    ],
+)
+def test_a_report_that_cannot_be_is_left_out(bad: WorkReport) -> None:
+    assert refit_law(LAW, [bad]) == (LAW, 0)
+
+
+@given(st.floats(1e-6, 1e6), st.integers(1, 10_000), st.integers(1, 64))
+def test_a_step_changes_no_time_by_more_than_three_times(seconds: float, iterations: int, batch: int) -> None:
+    law, _ = refit_law(LAW, [WorkReport(iterations, iterations * batch, seconds, 0.0, 5.0, seconds)])
+    for name in ("iteration", "sequence", "prefill"):
+        assert getattr(LAW, name) / 3.001 <= getattr(law, name) <= 3.001 * getattr(LAW, name)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "actual", "rank"),
+    [
+        (range(10), range(10), 1.0),
+        (range(10), range(10, 0, -1), -1.0),
+        ([1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0], [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0], 1.0),
+        (range(7), range(7), None),
+        ([5.0] * 10, range(10), None),
+        (range(10), range(9), None),
+    ],
+)
+def test_rank_correlation(predicted: list[float], actual: list[float], rank: float | None) -> None:
+    assert rank_correlation(list(predicted), list(actual)) == (None if rank is None else pytest.approx(rank))
+
+
+def test_ranks_that_say_nothing_are_given_up_and_taken_up_again_later() -> None:
+    trust = Trust()
+    for _ in range(3):
+        trust = trust.seen(0.0, 10.0, 10.0)
+    assert trust.ranks_poor
+    trust = trust.seen(0.55, 10.0, 10.0)
+    assert trust.ranks_poor, "0.275 is above what is given up, and below what is taken up again"
+    trust = trust.seen(0.55, 10.0, 10.0)
+    assert not trust.poor
+
+
+def test_times_that_are_wrong_are_given_up_whichever_way() -> None:
+    for measured in (5.0, 20.0):
+        assert Trust().seen(1.0, 10.0, measured).times_poor
+    assert not Trust().seen(1.0, 10.0, 12.0).poor
+
+
+@pytest.mark.parametrize(
+    ("rank", "planned", "measured"),
+    [(None, None, 10.0), (math.nan, 10.0, math.nan), (2.0, math.inf, 10.0), (None, 10.0, 0.0)],
+)
+def test_what_cannot_be_teaches_nothing(rank: float | None, planned: float | None, measured: float) -> None:
+    assert Trust().seen(rank, planned, measured) == Trust()

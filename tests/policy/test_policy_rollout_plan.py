@@ -1,0 +1,137 @@
+"""A step's plan: which reason, which numbers, and what happens where nothing can be planned."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+from rollout_world import FORECAST, LAW, settings
+
+from controller.policy.params import ParamError
+from controller.policy.rollout import (
+    ActorLaw,
+    Dispatch,
+    Forecast,
+    Reason,
+    RolloutSettings,
+    Supply,
+    Trust,
+    plan_rollout,
+)
+
+
+def test_a_plan_names_its_point_and_the_fastest() -> None:
+    plan = plan_rollout(FORECAST, LAW, settings(), Supply())
+    assert plan.reason is Reason.PLANNED
+    chosen = next(p for p in plan.curve if (p.actors, p.dispatch) == (plan.actors, plan.dispatch))
+    assert (plan.seconds, plan.gpu_seconds) == (chosen.seconds, chosen.gpu_seconds)
+    fastest = min(p.seconds for p in plan.curve)
+    assert chosen.seconds <= 1.1 * fastest
+    assert all(p.gpu_seconds >= chosen.gpu_seconds for p in plan.curve if p.seconds <= 1.1 * fastest)
+    assert f"{plan.seconds:.1f} s" in plan.message
+    assert f"{fastest:.1f} s" in plan.message
+    assert len(plan.release) == plan.actors
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    assert plan_rollout(FORECAST, LAW, settings(), Supply()) == plan_rollout(
+        FORECAST, LAW, settings(), Supply()
+    )
+
+
+def test_the_step_befores_count_is_kept_and_that_is_said() -> None:
+    free = plan_rollout(FORECAST, LAW, settings(within=0.5), Supply())
+    other = next(p for p in free.curve if p.seconds <= 1.5 * min(q.seconds for q in free.curve)
+                 and (p.actors, p.dispatch) != (free.actors, free.dispatch))  # fmt: skip
+    plan = plan_rollout(
+        FORECAST, LAW, settings(within=0.5, least_gain=0.99), Supply(), before=(other.actors, other.dispatch)
+    )
+    assert (plan.actors, plan.dispatch, plan.reason) == (other.actors, other.dispatch, Reason.KEPT_COUNT)
+    assert "of the step before" in plan.message
+
+
+@pytest.mark.parametrize("forecast", [None, Forecast((), 4, 0.1, 2048)])
+def test_without_lengths_there_is_one_queue_at_static(forecast: Forecast | None) -> None:
+    plan = plan_rollout(forecast, LAW, settings(), Supply())
+    assert (plan.actors, plan.dispatch, plan.reason) == (3, Dispatch.LONGEST_FIRST, Reason.NO_FORECAST)
+    assert plan.seconds is None
+    assert len(plan.release) == 3
+
+
+@pytest.mark.parametrize(
+    ("trust", "reason", "words"),
+    [
+        (Trust(0.1, 0.05, ranks_poor=True), Reason.PREDICTIONS_POOR, "correlation 0.10, at least 0.25"),
+        (Trust(0.9, 0.41, times_poor=True), Reason.TIMES_POOR, "by 0.41 .* at most 0.3 "),
+    ],
+)
+def test_poor_predictions_fall_back_and_say_so(trust: Trust, reason: Reason, words: str) -> None:
+    plan = plan_rollout(FORECAST, LAW, settings(dispatch="Ranked"), Supply(), trust=trust)
+    assert (plan.actors, plan.dispatch, plan.reason) == (3, Dispatch.LONGEST_FIRST, reason)
+    assert plan.seconds is not None, "it is planned still, so that the error can be told from now on"
+    assert re.search(words, plan.message)
+
+
+def test_static_is_cut_to_what_there_is_room_for() -> None:
+    assert plan_rollout(None, LAW, settings(), Supply(most=2)).actors == 2
+    assert plan_rollout(None, LAW, settings(min=2), Supply(most=0)).actors == 2
+
+
+def test_idle_actors_are_kept_where_starts_are_slow() -> None:
+    quick = plan_rollout(FORECAST, LAW, settings(), Supply(start=2.0, lead=20.0, between=20.0))
+    slow = plan_rollout(FORECAST, LAW, settings(), Supply(held=8, start=120.0, between=20.0))
+    assert all(quick.release)
+    assert not any(slow.release)
+    assert "released: idle for" in quick.message
+    assert "kept: idle for" in slow.message
+
+
+def test_counts_that_come_too_late_are_named() -> None:
+    plan = plan_rollout(FORECAST, LAW, settings(dispatch="LongestFirst"), Supply(held=2, start=1000.0))
+    assert plan.too_late == (3, 4, 5, 6, 7, 8)
+    assert "counts from 3 would start actors that get nothing to do" in plan.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"min": 4, "static": 4, "max": 3}, "rollout.min"),
+        ({"static": 9}, "rollout.static"),
+        ({"min": 4}, "rollout.static"),
+        ({"min": 0}, "rollout.min"),
+        ({"max": 65}, "rollout.max"),
+        ({"dispatch": "Random"}, "rollout.dispatch"),
+        ({"objective": "fastest"}, "rollout.objective"),
+        ({"when_idle": "Sleep"}, "rollout.when_idle"),
+        ({"within": -0.1}, "rollout.within"),
+        ({"within": math.nan}, "rollout.within"),
+        ({"cut": 0.0}, "rollout.cut"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(ParamError, match=field):
+        settings(**changes)
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: ActorLaw(iteration=math.nan), "law.iteration"),
+        (lambda: ActorLaw(iteration=-1.0), "law.iteration"),
+        (lambda: ActorLaw(iteration=0.0, sequence=0.0), "law.iteration"),
+        (lambda: ActorLaw(slots=0), "law.slots"),
+        (lambda: Supply(start=math.inf), "supply.start"),
+        (lambda: Supply(between=-1.0), "supply.between"),
+        (lambda: Supply(held=-1), "supply.held"),
+        (lambda: Supply(most=-1), "supply.most"),
+    ],
+)
+def test_laws_and_supplies_that_cannot_be_are_refused(make: Any, field: str) -> None:
+    with pytest.raises(ParamError, match=field):
+        make()
+
+
+def test_defaults_are_a_valid_job() -> None:
+    assert RolloutSettings().static == 3
