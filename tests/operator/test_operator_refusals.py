@@ -53,6 +53,7 @@ def test_jobs_that_cannot_be_accepted(rig: Rig, kubelet: FakeKubelet) -> None:
             )
             good = rig.template("port", 1, 2)
             claim = {"volumeClaim": {"claimName": "absent", "path": "/"}}
+            gone = {"volumeClaim": {"claimName": "gone", "path": "/"}}
             store = {"objectStore": {"uri": "s3://kept"}}
             bad: dict[str, tuple[dict[str, Any], str, str]] = {
                 "kind": (
@@ -87,10 +88,10 @@ def test_jobs_that_cannot_be_accepted(rig: Rig, kubelet: FakeKubelet) -> None:
                 "watched": (  # in Shadow its pods would wait for the claim all the same, and hold GPUs
                     {
                         "mode": "Shadow",
-                        "checkpoints": {"location": claim, "layout": "Plain", "retention": store},
+                        "checkpoints": {"location": gone, "layout": "Plain", "retention": store},
                     },
                     "ClaimMissing",
-                    "'absent'",
+                    "'gone'",
                 ),
             }
             await rig.api.create(JOBS, plain_job("taken", rig.namespace))
