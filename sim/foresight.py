@@ -37,20 +37,20 @@ class RuleSpec(NamedTuple):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it looks at besides the score: names of `EvalPoint` fields."""
+        """Return what it looks at besides the score: names of `EvalPoint` fields."""
         chosen = [RULES.get(self.rule.name), *(MODIFIERS.get(m.name) for m in self.modifiers)]
         needs = frozenset(need for kind in chosen if kind is not None for need in kind.needs)
         return needs | {"others"} if self.guardrails else needs
 
     @property
     def uses(self) -> frozenset[str]:
-        """What it looks at where it is known."""
+        """Return what it looks at where it is known."""
         kinds = [RULES[r.name] for r in (self.rule, *(g for _, g in self.guardrails)) if r.name in RULES]
         return frozenset(use for kind in kinds for use in kind.uses)
 
     @property
     def standing(self) -> bool:
-        """Whether verdicts matter as long as they stand, and not the first STOP alone."""
+        """Return whether verdicts matter as long as they stand, and not the first STOP alone."""
         return any(MODIFIERS[m.name].standing for m in self.modifiers if m.name in MODIFIERS)
 
     def make(self) -> StopRule:

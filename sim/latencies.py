@@ -83,7 +83,7 @@ class Latencies:
 
     @property
     def none(self) -> bool:
-        """Whether nothing but training takes time."""
+        """Return whether nothing but training takes time."""
         return not any(
             (
                 self.queue_delay,

@@ -48,7 +48,7 @@ def checked(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
 
 
 def check_fits(quotas: Sequence[Quota], jobs: Iterable[tuple[str, int]]) -> None:
-    """Whether each job, (namespace/name, GPUs), may run at all.
+    """Check that each job, (namespace/name, GPUs), may run at all.
 
     Raises:
         ValueError: one is larger than the limit of its namespaces.

@@ -49,7 +49,4 @@ Count = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1, json_schema_extra=
 Step = Annotated[int, Field(strict=True, ge=0, le=STEP_MAX, json_schema_extra=markers.INT64)]
 
 # Status: written by the operator only, so lengths are all there is to hold.
-NumberText = Annotated[str, Field(max_length=32)]
 Word = Annotated[str, Field(max_length=63)]
-Timestamp = Annotated[str, Field(max_length=40, json_schema_extra=markers.TIME)]
-JobKeyText = Annotated[str, Field(max_length=317)]

@@ -42,7 +42,7 @@ class Field(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """What it means to users; "": it is part of another field."""
+        """Return what it means to users; "": it is part of another field."""
         return next((one for one in self.kind.said if isinstance(one, str)), "")
 
 

@@ -234,7 +234,7 @@ class Metric(Spec):
 
     @property
     def scale(self) -> EvalScale:
-        """What is declared about its evals, in the trainer's own orientation."""
+        """Return what is declared about its evals, in the trainer's own orientation."""
         low_high = (0.0, 1.0) if self.preset is not None else None
         if self.range is not None:
             low_high = float(self.range[0]), float(self.range[1])
@@ -301,7 +301,7 @@ class Scrape(Spec):
 
     @property
     def speaks(self) -> Speaker:
-        """Which pod is read."""
+        """Return which pod is read."""
         return Speaker.parse(self.speaker)
 
 

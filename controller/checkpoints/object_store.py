@@ -103,7 +103,7 @@ class ObjectStore:
 
     @property
     def whole_objects(self) -> bool:
-        """Whether objects appear atomically: readers never see a partial overwrite."""
+        """Return whether objects appear atomically: readers never see a partial overwrite."""
         return self._scheme in BY_OBSTORE
 
     def exists(self) -> bool:

@@ -34,5 +34,5 @@ class LastCertificate:
 
     @property
     def ends(self) -> float | None:
-        """When the certificate that last asked ends; None: nobody has asked for a day."""
+        """Return when the certificate that last asked ends; None: nobody has asked for a day."""
         return self._ends if self._now() - self._at < FORGET else None

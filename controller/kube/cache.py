@@ -172,7 +172,7 @@ class Cache:
 
     @property
     def complete(self) -> bool:
-        """Whether every kind has been listed at least once."""
+        """Return whether every kind has been listed at least once."""
         return all(store.listed for store in self.stores.values())
 
     def stored(self, resource: Resource, obj: Mapping[str, Any]) -> Stored:

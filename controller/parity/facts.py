@@ -83,7 +83,7 @@ class Facts:
 
     @property
     def freed(self) -> float | None:
-        """When the GPUs of a run that ended were free: its pods terminal, which the status tells later."""
+        """Return when the GPUs of a run that ended were free: its pods terminal. The status has it later."""
         return None if self.ended is None else self.done.get(max(self.admissions, default=0), self.ended)
 
     @property

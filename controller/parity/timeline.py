@@ -43,7 +43,7 @@ class Stay:
 
     @property
     def end(self) -> float:
-        """When its end was decided, or came by itself."""
+        """Return when its end was decided, or came by itself."""
         return self.freed if self.decided is None else self.decided
 
 
@@ -104,7 +104,7 @@ class Timeline:
 
     @property
     def makespan(self) -> float:
-        """When the last GPU came free, s."""
+        """Return when the last GPU came free, s."""
         return max((stay.freed for job in self.jobs for stay in job.stays), default=0.0)
 
     def events(self) -> list[Event]:

@@ -85,7 +85,7 @@ class Connections:
 
     @property
     def closing(self) -> bool:
-        """Whether some that made room have not closed yet: until then nobody else is to be accepted."""
+        """Return whether some that made room have not closed yet: until then nobody else is accepted."""
         return bool(self._closing)
 
     def of(self, server: str) -> int:

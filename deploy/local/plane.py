@@ -144,7 +144,7 @@ class Plane:
 
     @property
     def binaries(self) -> dict[str, Path]:
-        """Where each of the binaries is."""
+        """Return where each of the binaries is."""
         return {name: Path(path) for name, path in self.folder.record()["binaries"].items()}
 
     @property

@@ -30,7 +30,7 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs; a zombie, which holds nothing, does not count."""
+        """Return whether this very process still runs; a zombie, which holds nothing, does not count."""
         return start_time(self.pid) == self.started
 
 

@@ -55,7 +55,7 @@ class Result:
 
     @property
     def makespan(self) -> float:
-        """When the last job ended, s; 0 without jobs."""
+        """Return when the last job ended, s; 0 without jobs."""
         return max(self.ended, default=0)
 
     @property

@@ -39,7 +39,7 @@ STYLE: Any = {
 
 
 def legend_below(axes: Axes, columns: int) -> None:
-    """Where it hides no line."""
+    """Put the legend below the axes, where it hides no line."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=columns, columnspacing=1.2)
 
 

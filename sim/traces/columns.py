@@ -32,7 +32,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        """How errors name it."""
+        """Return how errors name it."""
         return " and ".join(self.names)
 
     def of(self, cells: Cells, file: Path, line: int) -> Any:

@@ -135,7 +135,7 @@ class History:
     def stands(
         self, now: float, snapshot: PoolSnapshot, jobs: Sequence[tuple[JobView, Desired, JobRecord]]
     ) -> None:
-        """How the cluster itself says that pool and jobs stand, those too that are over."""
+        """Return how the cluster itself says that pool and jobs stand, those too that are over."""
         alone = self.snapshot is None
         live = tuple(view for view, _, record in jobs if not _over(record))
         self.plan(CLUSTER, 0, now, replace(snapshot, jobs=live))

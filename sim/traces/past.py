@@ -73,12 +73,12 @@ class Past:
 
     @property
     def censored(self) -> bool:
-        """Whether its stop rule cut it short, so that it is not known what would have come."""
+        """Return whether its stop rule cut it short, so that it is not known what would have come."""
         return self.end is End.STOPPED and self.seen < 1.0
 
     @property
     def whole(self) -> bool:
-        """Whether its training was seen from beginning to end."""
+        """Return whether its training was seen from beginning to end."""
         return self.end is End.COMPLETE
 
     def entry(self) -> dict[str, Any]:

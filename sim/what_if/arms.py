@@ -49,7 +49,7 @@ class Alternative:
 
     @property
     def name(self) -> str:
-        """What differs, in words."""
+        """Return what differs, in words."""
         parts = []
         if not self.stops:
             parts.append("no stops")
@@ -67,7 +67,7 @@ class Alternative:
 
     @property
     def judges_as_it_runs(self) -> bool:
-        """Whether a stop hangs on more than the job's own curve."""
+        """Return whether a stop hangs on more than the job's own curve."""
         rule = self.rule
         return rule is not None and (rule.standing or "peers" in rule.needs)
 
@@ -120,7 +120,7 @@ class Setting:
 
     @property
     def every(self) -> int:
-        """How many jobs the history has."""
+        """Return how many jobs the history has."""
         return len(self.jobs) + len(self.left_out)
 
 

@@ -72,8 +72,10 @@ class Compared:
 
     @property
     def better(self) -> bool | None:
-        """Whether the alternative is better in every scenario and at both ends of the interval (True), worse
-        (False), or neither is shown (None)."""
+        """Return whether the alternative is better, in every scenario and at both ends of the interval.
+
+        False: it is worse; None: neither is shown.
+        """
         low, high = self.interval
         if self.figure.less is None or low != low:
             return None

@@ -83,7 +83,7 @@ def happens(scenes: Cast, tmp_path: Path, kueue: bool = False) -> None:
         told = tell(built, scenes, Console(file=lines, width=200), patience=240)
         facts = report.gather(told, [job for job, _ in scenes.jobs], built)
         same, words = report.replay(built.decision_log(), tmp_path / "decisions.jsonl")
-        assert facts["problems"] == [], f"{output.read_text()}\n{built.operator_log(40)}"
+        assert facts["problems"] == [], f"{output.read_text()}\n{decisions(tmp_path / 'decisions.jsonl')}"
     assert same, words
 
     over, waiting = by_role(facts, "over-optimising"), by_role(facts, "waiting")
@@ -104,6 +104,28 @@ def happens(scenes: Cast, tmp_path: Path, kueue: bool = False) -> None:
     assert waiting["completed"]
     assert "overoptimising: Declining" in output.read_text()
     assert processes_of(tmp_path) == []
+
+
+def decisions(log: Path) -> str:
+    """Return what was decided, a line for each change, to find out why the story went another way."""
+    lines, before = [], {}
+    for entry in map(json.loads, log.open()):
+        given, plan = entry["input"], entry["decision"]
+        if entry["kind"] == "pool":
+            about = "pool"
+            states = {j.get("key"): j.get("state") for j in given.get("jobs", ())}
+            told = states | {
+                k: plan.get(k) for k in ("grants", "admissions", "reservations", "waiting", "refusals")
+            }
+        elif (about := given["desired"]["key"]).endswith("waiting"):
+            seen = given["observed"]
+            told = {k: seen.get(k) for k in ("queue", "queue_problem")} | {"state": plan.get("state")}
+        else:
+            continue
+        if told != before.get(about):
+            lines.append(f"{entry['now']:.2f} {about}: {json.dumps(told)}")
+            before[about] = told
+    return "\n".join(lines)
 
 
 def offers(log: Path) -> list[str]:

@@ -146,7 +146,7 @@ class Saved(NamedTuple):
 
     @property
     def spread(self) -> bool:
-        """Whether the checkpoint lies in folders of folders, so that `files` are named from the location."""
+        """Return whether it lies in folders of folders, so that `files` are named from the location."""
         return bool(self.files) and all(f"/{self.name}/" in name for name in self.files)
 
     def folder(self, location: Path) -> Path:
@@ -404,7 +404,7 @@ class EvalStopClient:
 
     @property
     def all_read(self) -> bool:
-        """Whether the operator has read every eval and served request that was reported."""
+        """Return whether the operator has read every eval and served request that was reported."""
         with self._lock:
             return self._read >= self._news
 

@@ -195,7 +195,7 @@ class Run:
 
     @property
     def ends(self) -> bool:
-        """Whether the training is to end after this step: a request to stop, or SIGTERM to any rank."""
+        """Return whether the training is to end after this step: by a request, or SIGTERM to any rank."""
         return self.stopped or self.leaving
 
     def _agreed(self, mine: list[int]) -> list[int]:

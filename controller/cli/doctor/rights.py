@@ -63,7 +63,7 @@ class Right:
 
     @property
     def in_namespaces(self) -> bool:
-        """Whether it is over things in namespaces that are served."""
+        """Return whether it is over things in namespaces that are served."""
         # A namespace itself is read with a right in it.
         plural = self.resource.partition("/")[0]
         return not self.own and (plural == "namespaces" or plural not in CLUSTER_WIDE)

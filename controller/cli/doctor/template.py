@@ -87,7 +87,7 @@ def _split(text: str) -> list[str]:
 
 
 def _told(words: Sequence[str], launcher: str) -> Iterator[Finding]:
-    """Whether the trainer hears of SIGTERM."""
+    """Return whether the trainer hears of SIGTERM."""
     if launcher == "accelerate":
         text = (
             "accelerate launch dies at once of SIGTERM, and leaves the script running until the container is "
@@ -117,7 +117,7 @@ def _script(words: Sequence[str]) -> str | None:
 
 
 def _grace(pod: Object, step_seconds: float | None) -> Iterator[Finding]:
-    """Whether the time between SIGTERM and SIGKILL is enough for one step."""
+    """Return whether the time between SIGTERM and SIGKILL is enough for one step."""
     given = pod.get(GRACE)
     grace = USUAL_GRACE if given is None else int(given)
     named = f"no {GRACE}, so it is {grace} s" if given is None else f"{GRACE} is {grace}"
@@ -133,7 +133,7 @@ def _grace(pod: Object, step_seconds: float | None) -> Iterator[Finding]:
 
 
 def _exit_codes(workload: Object, launcher: str) -> Iterator[Finding]:
-    """Whether the exit code after SIGTERM counts as a failure of the Job."""
+    """Return whether the exit code after SIGTERM counts as a failure of the Job."""
     if str(workload.get("kind", "Job")) != "Job" or launcher == "ray":
         return  # a pod of Ray is killed: no code of the trainer's
     code, why = TERMINATED, "128 + SIGTERM"

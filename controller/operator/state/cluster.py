@@ -135,7 +135,7 @@ class JobSnapshot:
 
     @property
     def state(self) -> State:
-        """What it was when it was loaded (`ClusterState.state`)."""
+        """Return what it was when it was loaded (`ClusterState.state`)."""
         return self.revision, self.stored.version
 
 

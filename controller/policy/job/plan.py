@@ -292,8 +292,11 @@ def _start(context: PlanContext) -> None:
 
 
 def _started_early(context: PlanContext) -> bool:
-    """Whether pods of an earlier attempt run: somebody unsuspended the workload between the admission and its
-    start. Nothing that they show would count, and they hold GPUs that nobody planned for them."""
+    """Return whether pods of an earlier attempt run.
+
+    Somebody unsuspended the workload between the admission and its start. Nothing that these pods show would
+    count, and they hold GPUs that nobody planned for them.
+    """
     admission = context.record.admission
     assert admission is not None
     return context.observed.queue is None and any(

@@ -50,7 +50,7 @@ class Verb(StrEnum):
 
     @property
     def moves_gpus(self) -> bool:
-        """Whether GPUs change hands by it."""
+        """Return whether GPUs change hands by it."""
         return self in (Verb.GRANT, Verb.PREEMPTION, Verb.ADMISSION)
 
 

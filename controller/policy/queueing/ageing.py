@@ -172,7 +172,7 @@ class Ageing(Wrapper):
         return [*overdue, *(job for job in self.base.queue() if job.key not in first)]
 
     def look(self, now: float) -> None:
-        """Who is overdue in `queue` is from now on as of ``now`` (s)."""
+        """Set the time (s) as of which `queue` says who is overdue."""
         self._now = now
 
     def overdue(self, job: QueueJob, now: float) -> bool:

@@ -193,12 +193,12 @@ class QueuePolicy(Protocol):
 
     @property
     def watches(self) -> bool:
-        """Whether it decides by progress or losses, and so must hear of every eval."""
+        """Return whether it decides by progress or losses, and so must hear of every eval."""
         ...
 
     @property
     def preempts(self) -> bool:
-        """Whether it sends runs back into the queue for better ones."""
+        """Return whether it sends runs back into the queue for better ones."""
         ...
 
     def rebuild(self, jobs: Iterable[QueueJob], now: float = 0.0) -> None:

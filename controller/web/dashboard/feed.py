@@ -135,12 +135,12 @@ class Feed:
 
     @property
     def ready(self) -> bool:
-        """Whether everything was listed once."""
+        """Return whether everything was listed once."""
         return bool(self._watches) and not self.broken.is_set() and all(w.listed for w in self._watches)
 
     @property
     def not_installed(self) -> bool:
-        """Whether the kinds are not there."""
+        """Return whether the kinds are not there."""
         return isinstance(self.problem, NotFound)
 
     def _job(self, key: str) -> Job:

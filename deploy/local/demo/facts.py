@@ -65,7 +65,7 @@ class Chronicle:
 
     @property
     def ended_at(self) -> float | None:
-        """When its GPUs came free, s: its pods were gone, or the run had ended by itself; None: not yet."""
+        """Return when its GPUs came free, s: pods gone, or the run ended by itself; None: not yet."""
         if self.record.decision is not None:
             return self.record.decision.pods_gone_at
         ends = (c for c in self.record.conditions if c.status and c.type in (COMPLETED, FAILED))

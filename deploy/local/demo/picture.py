@@ -158,7 +158,7 @@ def _marks(axes: Axes, job: Job) -> None:
 
 
 def _time_line(axes: Axes, jobs: Sequence[Job]) -> None:
-    """Who held GPUs when, in seconds since the first job ran."""
+    """Draw who held GPUs when, in seconds since the first job ran."""
     starts = [j["startedAt"] for j in jobs if j["startedAt"] is not None]
     if not starts:
         axes.set_axis_off()

@@ -39,7 +39,7 @@ def gather(told: Told, jobs: Sequence[Manifest], stage: Scene) -> dict[str, Any]
 def _look_at_checkpoint(
     kept: dict[str, Any], chronicle: Chronicle, job: Manifest, stage: Scene, problems: list[str]
 ) -> None:
-    """Where the retained checkpoint lies on this machine, and whether its digest is the recorded one."""
+    """Add to ``kept`` where the retained checkpoint lies here, and to ``problems`` what is wrong with it."""
     claim = job["spec"]["checkpoints"]["retention"]["volumeClaim"]["claimName"]
     kept["claim"] = claim
     root = stage.claim_folder(chronicle.key.partition("/")[0], claim)

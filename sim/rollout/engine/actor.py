@@ -105,7 +105,7 @@ class Actor:
 
     @property
     def running(self) -> bool:
-        """Whether a stretch is under way."""
+        """Return whether a stretch is under way."""
         return self._ticket is not None
 
     def admit(self, prefilled: bool = False) -> None:

@@ -36,7 +36,7 @@ class SocketRanks(Ranks):
     size = 2
 
     def __init__(self, line: socket.socket) -> None:
-        self._line = line.makefile("rw", encoding="utf-8")
+        self._line, self._said = line, line.makefile("r", encoding="utf-8")
 
     @classmethod
     def met(cls, rank: int, first: str) -> SocketRanks:
@@ -46,7 +46,9 @@ class SocketRanks(Ranks):
                 return cls(server.accept()[0])
         while True:
             try:
-                return cls(socket.create_connection((first, PORT), timeout=5.0))
+                line = socket.create_connection((first, PORT), timeout=5.0)
+                line.settimeout(None)  # a rank that leaves the other one alone ends the agreement
+                return cls(line)
             except OSError:  # its pod, or its name, is not there yet
                 time.sleep(0.2)
 
@@ -60,9 +62,8 @@ class SocketRanks(Ranks):
         self._exchange("barrier", None)
 
     def _exchange(self, what: str, value: Any) -> Any:
-        self._line.write(json.dumps([what, value]) + "\n")
-        self._line.flush()
-        other, found = json.loads(self._line.readline())
+        self._line.sendall(json.dumps([what, value]).encode() + b"\n")
+        other, found = json.loads(self._said.readline())
         if other != what:
             raise RuntimeError(f"collective mismatch: {what} here, {other} there")
         return found
