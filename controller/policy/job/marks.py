@@ -57,7 +57,7 @@ class Finding:
 
     @property
     def code(self) -> str:
-        """What its cure is found by: its reason, or where that is a rule's the mark."""
+        """Return the key of its cure: its reason, or where that is a rule's the mark."""
         return str(self.mark) if self.mark is Mark.WOULD_STOP else self.reason
 
     def cure(self, *, examining: bool = False) -> Cure:
