@@ -203,7 +203,8 @@ def generate(
 
 
 def _write_twin(out: Path, runs: int, seed: int) -> None:
-    from sim.rules import twin, twin_series
+    from sim import twin
+    from sim.rules import twin_series
     from sim.rules.history import write
 
     drawn = list(twin.draw(runs, seed))
@@ -242,11 +243,20 @@ def flat(
     score: Annotated[
         float, typer.Option(help="With --prompts: true share that is answered right.", min=0.0, max=1.0)
     ] = 0.5,
+    how: Annotated[
+        str,
+        typer.Option(help="With --prompts: fresh at each eval, fixed, or wandering in how hard each is."),
+    ] = "fresh",
+    wander: Annotated[
+        float,
+        typer.Option(help="With --how wandering: of a prompt's difficulty, logits an eval.", min=0, max=10),
+    ] = 0.6,
     json: Json = False,
 ) -> None:
     """What each rule stops of flat runs, by their length: the most it stops of runs that do not fall."""  # noqa: D401 -- help text
     from sim import specs
     from sim.rules import flat as flats
+    from sim.twin import Prompts
 
     try:
         if total not in set(flats.Total):
@@ -255,6 +265,10 @@ def flat(
             raise ValueError(f"--evals: {wrong[0]}, expected 2 to {MOST_EVALS}")
         if prompts and reported_times != 1.0:
             raise ValueError("--reported-times: with --prompts no standard error is reported, leave one out")
+        if how not in set(Prompts):
+            raise ValueError(f"--how: {how!r}, expected one of {', '.join(Prompts)}")
+        if how != Prompts.FRESH and not prompts:
+            raise ValueError("--how: Gaussian noise is of no prompts, expected --prompts beside it")
         if prompts > MOST_PROMPTS:
             raise ValueError(f"--prompts: {prompts}, expected 0 to {MOST_PROMPTS}")
         named = {text: specs.rule(text) for text in rule or DEFAULTS}
@@ -271,6 +285,8 @@ def flat(
                 total=flats.Total(total),
                 prompts=prompts or None,
                 score=score,
+                how=Prompts(how),
+                wander=wander if how == Prompts.WANDERING else 0.0,
             )
         ]
     except ValueError as error:
@@ -349,13 +365,13 @@ def twin(
 ) -> None:
     """What each rule does on runs like public ones: few evals on few prompts, sudden and slow declines."""  # noqa: D401 -- help text
     from sim import specs
-    from sim.rules import twin as twins
+    from sim import twin as twins
     from sim.rules import twin_series
 
     try:
         named = {text: specs.rule(text) for text in rule or WITH_PROMPTS}
         drawn = list(twins.draw(runs, seed))
-        found = list(twin_series.rows(named, drawn))
+        found = list(twin_series.rows(named, drawn, seed))
     except ValueError as error:
         raise _unusable(error) from None
     if json:
@@ -363,6 +379,37 @@ def twin(
         typer.echo(json_module.dumps({"command": "twin", "seed": seed, "rows": rows}, allow_nan=False))
         return
     for line in rules_text.twin(found):
+        typer.echo(line)
+
+
+@app.command()
+def short(
+    rule: Rules = None,
+    runs: Annotated[int, typer.Option(help="Runs of each kind.", min=10, max=100_000)] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
+    history: Annotated[
+        Path | None,
+        typer.Option(help="Its plateaus are shuffled, and judged again.", exists=True, dir_okay=False),
+    ] = None,
+    times: Annotated[int, typer.Option(help="Orders of each plateau.", min=1, max=10_000)] = 100,
+    json: Json = False,
+) -> None:
+    """What short runs ask of a rule besides: shallow falls by pairs, delay, dips, cost, shuffled plateaus."""  # noqa: D401 -- help text
+    from sim import specs
+    from sim.rules import short_runs
+
+    try:
+        named = {text: specs.rule(text) for text in rule or WITH_PROMPTS}
+        found = list(short_runs.rows(named, runs, seed))
+        if history is not None:
+            found += list(short_runs.shuffled(named, _read(history, None), times, seed))
+    except ValueError as error:
+        raise _unusable(error) from None
+    if json:
+        rows = [row._asdict() for row in found]
+        typer.echo(json_module.dumps({"command": "short", "seed": seed, "rows": rows}, allow_nan=False))
+        return
+    for line in rules_text.short(found):
         typer.echo(line)
 
 

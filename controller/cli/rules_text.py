@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sim.rules.evaluate import Row
     from sim.rules.flat import FlatRow
     from sim.rules.outliers import OutlierRow
+    from sim.rules.short_runs import Figure
     from sim.rules.twin_series import TwinRow
 
 HEAD = (
@@ -131,6 +132,14 @@ def twin(found: Sequence[TwinRow]) -> list[str]:
             f"| `{r.rule}` | {r.known} | {100 * r.caught:.1f} % | {r.saved:.3f} | {' | '.join(stopped)} "
             f"| {shapes} |"
         )
+    return lines
+
+
+def short(found: Sequence[Figure]) -> list[str]:
+    """As Markdown: one line for each figure."""
+    lines = ["| what | rule | told | figure | |", "|---|---|---|---|---|"]
+    for r in found:
+        lines.append(f"| {r.what} | `{r.rule}` | {r.told} | {r.measure} | {r.value:.3f} |")
     return lines
 
 

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sim import twin
 from sim.foresight import RuleSpec
-from sim.rules import evaluate, twin, twin_series
+from sim.rules import evaluate, twin_series
 
 Vector = npt.NDArray[np.float64]
 

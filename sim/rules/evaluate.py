@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.stats import beta  # type: ignore[import-untyped, unused-ignore]
 
 from controller.policy.stopping import noise
-from controller.policy.types import Verb
+from controller.policy.types import FleetNoise, Verb
 from sim.foresight import RuleSpec
 from sim.rules import vector
 from sim.rules.history import Series
@@ -121,7 +121,14 @@ def _matrices(series: Sequence[Series], evals: int) -> vector.Evals:
             matrix([[s.range and s.range[1] - s.range[0]] * len(s.steps) for s in series]),
         )
     scores = matrix(s.scores for s in series)
-    return vector.Evals(scores, stderrs, proxies, pairs, steps, progress, prompt_pairs=shared)
+    prompts = None
+    if any(s.prompts for s in series):
+        prompts = matrix(s.prompts or (None,) * len(s.steps) for s in series) > 0.0
+    usual = None
+    if any(s.usual for s in series):
+        known = [s.usual or FleetNoise(0.0, 0.0) for s in series]
+        usual = (np.array([n.sigma for n in known]), np.array([n.freedom for n in known]))
+    return vector.Evals(scores, stderrs, proxies, pairs, steps, progress, None, shared, prompts, usual)
 
 
 def first_stops(spec: RuleSpec, judged: Sequence[Judged]) -> npt.NDArray[np.int64]:

@@ -8,8 +8,8 @@ So what is measured on flat runs bounds all of them.
 Noise is reported with every eval, alike or not (``uneven``), or estimated. Uneven is the bad case of evals on
 fewer prompts from some eval on: a rule that took an average of the errors would take noise for a fall.
 
-With ``prompts`` scores are shares of so many prompts that are answered right, drawn anew for each eval, and
-the noise is bounded by their number (`noise.error`).
+With ``prompts`` scores are shares of so many prompts that are answered right, drawn anew for each eval,
+fixed, or of a policy that wanders over them (`twin`). The noise is bounded by their number (`noise.error`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from controller.policy.stopping import noise
 from controller.policy.types import EvalInContext, EvalPoint
@@ -27,6 +28,7 @@ from sim.foresight import RuleSpec
 from sim.rules import vector
 from sim.rules.evaluate import exact_interval, upper_bound
 from sim.rules.vector import Matrix
+from sim.twin import Prompts, chances
 
 LENGTHS = (10, 20, 50, 100, 200, 500)
 BATCH = 1000  # runs drawn at a time
@@ -54,7 +56,7 @@ class FlatRow:
     """
 
     rule: str
-    noise: str  # reported | uneven | estimated | prompts
+    noise: str  # reported | uneven | estimated | prompts | fixed | wandering and how much
     total: str  # of `Total`
     evals: int
     runs: int
@@ -77,6 +79,8 @@ def rates(
     total: Total = Total.UNKNOWN,
     prompts: int | None = None,
     score: float = 0.5,
+    how: Prompts = Prompts.FRESH,
+    wander: float = 0.0,
 ) -> Iterator[FlatRow]:
     """Yield how often a rule stops flat runs, the same for every length; by default of Gaussian noise.
 
@@ -90,6 +94,8 @@ def rates(
         total: what is said of a run's length.
         prompts: of each eval; None: Gaussian noise.
         score: true share of the prompts that are answered right, 0 to 1.
+        how: the prompts are chosen.
+        wander: of a prompt's difficulty, logits an eval, where they wander.
 
     Raises:
         ValueError: the rule has no vectorised form.
@@ -98,7 +104,8 @@ def rates(
         raise ValueError(
             f"--rule: {name!r} has no vectorised form, expected one of {', '.join(vector.FORMS)}"
         )
-    kinds = ("reported", "uneven", "estimated") if prompts is None else ("prompts",)
+    named = "prompts" if how is Prompts.FRESH else f"{how} {wander:g}" if wander else str(how)
+    kinds = ("reported", "uneven", "estimated") if prompts is None else (named,)
     for kind in kinds:
         hits = dict.fromkeys(lengths, 0)
         known = None if prompts is None else errors(prompts)
@@ -108,14 +115,35 @@ def rates(
             if prompts is None or known is None:
                 scores, stderrs = _gaussian(kind, shape, reported_times, random)
             else:
-                right = random.binomial(prompts, score, shape)
+                right = _answered(prompts, score, shape, how, wander, random)
                 scores, stderrs = right / prompts, known[right]
-            for evals, stopped in _stopped(spec, scores, stderrs, lengths, total):
+            shown = vector.Evals(scores, stderrs)
+            if prompts is not None:
+                shown = shown._replace(prompts=np.ones(shape, dtype=bool))
+            for evals, stopped in _stopped(spec, shown, lengths, total):
                 hits[evals] += stopped
         for evals, n in hits.items():
             yield FlatRow(
                 name, kind, total, evals, runs, n / runs, upper_bound(n, runs), exact_interval(n, runs)
             )
+
+
+def _answered(
+    prompts: int,
+    score: float,
+    shape: tuple[int, int],
+    how: Prompts,
+    wander: float,
+    random: np.random.Generator,
+) -> npt.NDArray[np.int64]:
+    """Return how many prompts are answered right at each eval."""
+    if how is Prompts.FRESH:
+        return random.binomial(prompts, score, shape)
+    found, means = np.empty(shape, dtype=np.int64), np.full(shape[1], score)
+    for row in found:
+        chance = chances(means, prompts, how, wander, random)
+        row[:] = (random.random(chance.shape) < chance).sum(axis=1)
+    return found
 
 
 def errors(prompts: int) -> Matrix:
@@ -159,16 +187,20 @@ def _gaussian(
 
 
 def _stopped(
-    spec: RuleSpec, scores: Matrix, stderrs: Matrix, lengths: Sequence[int], total: Total
+    spec: RuleSpec, shown: vector.Evals, lengths: Sequence[int], total: Total
 ) -> Iterator[tuple[int, int]]:
     """Yield how many of the runs are stopped within each length."""
     if total is Total.UNKNOWN:  # then the beginning of a long run is a short one
-        first = vector.first_stops(spec, vector.Evals(scores, stderrs))
+        first = vector.first_stops(spec, shown)
         for evals in lengths:
             yield evals, int(((first >= 0) & (first < evals)).sum())
         return
     for evals in lengths:
-        shown = progress(total, evals)
-        told = None if shown is None else np.broadcast_to(shown, (len(scores), evals))
-        part = vector.Evals(scores[:, :evals], stderrs[:, :evals], progress=told)
-        yield evals, int((vector.first_stops(spec, part) >= 0).sum())
+        part = shown._replace(
+            scores=shown.scores[:, :evals],
+            stderrs=shown.stderrs[:, :evals],
+            prompts=None if shown.prompts is None else shown.prompts[:, :evals],
+        )
+        share = progress(total, evals)
+        told = None if share is None else np.broadcast_to(share, part.scores.shape)
+        yield evals, int((vector.first_stops(spec, part._replace(progress=told)) >= 0).sum())

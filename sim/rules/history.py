@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from controller.bounded import quoted
-from controller.policy.types import EvalInContext, EvalPoint, Paired, PromptPair
+from controller.policy.types import EvalInContext, EvalPoint, FleetNoise, Paired, PromptPair
 from sim.traces.errors import TraceError
 from sim.traces.json_text import parse
 
@@ -61,6 +61,7 @@ class Series:
     range: tuple[float, float] | None = None  # lowest and highest score of a prompt
     total: float | None = None  # steps of the whole run, where it states them
     prompt_pairs: tuple[PromptPair | None, ...] = ()  # with the best before; no history file has them
+    usual: FleetNoise | None = None  # what its pool knows of its noise; no history file has it
 
     def points(self) -> Iterator[EvalPoint]:
         """Yield the evals as a stop rule is shown them."""
@@ -86,10 +87,12 @@ class Series:
                 prompts=prompts,
                 prompt_pairs=() if pair is None else (pair,),
             )
-            if self.range is None and self.total is None:
+            if self.range is None and self.total is None and self.usual is None:
                 yield plain
             else:
-                yield EvalInContext.of(plain, progress=self._progress(step), range=self.range)
+                yield EvalInContext.of(
+                    plain, progress=self._progress(step), range=self.range, fleet_noise=self.usual
+                )
 
     def _progress(self, step: float) -> float | None:
         return None if self.total is None else min(1.0, step / self.total)

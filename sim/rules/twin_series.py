@@ -11,12 +11,17 @@ import numpy as np
 
 from controller.policy.stopping import gate
 from controller.policy.stopping.gate import Gate
-from controller.policy.types import EvalInContext, EvalPoint, PromptPair, Verb
+from controller.policy.types import EvalInContext, EvalPoint, FleetNoise, PromptPair, Verb
+from sim import twin
 from sim.foresight import RuleSpec
-from sim.rules import evaluate, twin
+from sim.rules import evaluate
 from sim.rules.evaluate import upper_bound
 from sim.rules.history import Series
 
+SCORES_ONLY, POOL = "scores only", "scores, pool"
+POOL_WITHIN = 0.3  # by which the pool's noise is wrong, at most
+POOL_FREEDOM = 16.0  # degrees of freedom that it is known with, as a pool of some runs learns it
+POOL_STREAM = 11
 LABELS = {twin.DECLINING: "declining", twin.RISING: "healthy", twin.FLAT: "plateau"}
 
 
@@ -25,8 +30,9 @@ class TwinRow:
     """What a rule does on the twin; shares of the runs of each kind, bounds one-sided, 95 %.
 
     Attributes:
-        known: what the rule is told besides scores: how many prompts, pairs too, or nothing; "asked": and the
-            trainer makes an eval at once where the gate holds one back (`asked_stops`).
+        known: what the rule is told besides scores: how many prompts, pairs too, nothing, or by its pool how
+            noisy an eval is; "asked": and the trainer makes an eval at once where the gate holds one back
+            (`asked_stops`).
         caught: of declining runs, stopped after their peak.
         saved: of the evals after the peak, the mean share that is saved, 0 for a run not caught.
         flat, rising: share that is stopped; NaN: no such runs.
@@ -75,11 +81,13 @@ def series(runs: Iterable[twin.Run]) -> list[Series]:
     return found
 
 
-def rows(named: dict[str, RuleSpec], runs: Sequence[twin.Run]) -> Iterator[TwinRow]:
-    """Yield what who knows the curve reaches, then every rule: with pairs, prompts only, scores only."""
+def rows(named: dict[str, RuleSpec], runs: Sequence[twin.Run], seed: int = 0) -> Iterator[TwinRow]:
+    """Yield what who knows the curve reaches, then every rule: with pairs, prompts, scores only, and a pool.
+
+    ``seed``: of what the pool knows."""
     falling = [run for run in runs if run.kind == twin.DECLINING]
     yield _row("(who knows the curve)", "all", falling, [twin.ceiling(run) for run in falling])
-    for known, judged in told(runs):
+    for known, judged in (*told(runs), (POOL, with_pool(runs, seed))):
         for name, spec in named.items():
             yield _row(name, known, runs, evaluate.first_stops(spec, judged).tolist())
             if any(modifier.name == Gate.name for modifier in spec.modifiers):
@@ -91,8 +99,21 @@ def told(runs: Iterable[twin.Run]) -> Iterator[tuple[str, list[evaluate.Judged]]
     known = series(runs)
     unpaired = [replace(one, prompt_pairs=()) for one in known]
     bare = [replace(one, prompts=(), range=None) for one in unpaired]
-    for name, shown in (("pairs", known), ("prompts", unpaired), ("scores only", bare)):
+    for name, shown in (("pairs", known), ("prompts", unpaired), (SCORES_ONLY, bare)):
         yield name, evaluate.judge(shown)
+
+
+def with_pool(runs: Sequence[twin.Run], seed: int) -> list[evaluate.Judged]:
+    """Return the runs as a rule sees them that is told nothing but scores, and whose pool knows the noise
+    within a share of `POOL_WITHIN`, as that of one eval at the level before the fall."""
+    random = np.random.default_rng([seed, POOL_STREAM])
+    known = []
+    for run, one in zip(runs, series(runs), strict=True):
+        level = float(run.means[run.peak] if run.peak >= 0 else np.median(run.means))
+        wrong = math.exp(random.uniform(-1.0, 1.0) * math.log1p(POOL_WITHIN))
+        usual = FleetNoise(wrong * math.sqrt(level * (1.0 - level) / run.prompts), POOL_FREEDOM)
+        known.append(replace(one, prompts=(), range=None, prompt_pairs=(), usual=usual))
+    return evaluate.judge(known)
 
 
 def asked_stops(spec: RuleSpec, runs: Sequence[twin.Run], judged: Sequence[evaluate.Judged]) -> list[int]:
@@ -121,7 +142,7 @@ def asked_stops(spec: RuleSpec, runs: Sequence[twin.Run], judged: Sequence[evalu
 
 def _again(point: EvalPoint, score: float) -> EvalPoint:
     plain = point._replace(score=score, prompt_pairs=())
-    return EvalInContext.of(plain, progress=point.progress, range=point.range)
+    return EvalInContext.of(plain, progress=point.progress, range=point.range, fleet_noise=point.fleet_noise)
 
 
 def _row(name: str, known: str, runs: Sequence[twin.Run], stops: Sequence[int]) -> TwinRow:

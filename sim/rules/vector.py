@@ -26,14 +26,11 @@ from controller.policy.types import PolicySpec
 from sim.foresight import RuleSpec
 from sim.rules import vector_divergence, vector_eprocess, vector_gate, vector_noise, vector_spending
 from sim.rules.vector_eprocess import Pairs
-from sim.rules.vector_noise import NoiseLevels, widen
+from sim.rules.vector_noise import NoiseLevels, unwiden, widen
 from sim.rules.vector_spending import PromptPairs
 
 Matrix = npt.NDArray[np.float64]
-
-
-NEWTON_STEPS = 30  # from above, on a convex function: a fifth at worst is taken off in each, then quadratic
-CLOSE = 1e-13  # a relative change as small as this is rounding
+Flags = npt.NDArray[np.bool_]
 
 
 class Evals(NamedTuple):
@@ -48,6 +45,8 @@ class Evals(NamedTuple):
     progress: Matrix | None = None  # share of the run that is done; None, or NaN: not known
     noise: NoiseOf | None = None
     prompt_pairs: PromptPairs | None = None
+    prompts: Flags | None = None  # which evals name their prompts; None: none does
+    usual: tuple[Matrix, Matrix] | None = None  # what each run's pool knows: noise, degrees of freedom
 
     def numbered(self) -> Matrix:
         """Return the step of each eval."""
@@ -63,34 +62,28 @@ class NoiseOf(NamedTuple):
     order: npt.NDArray[np.int64]
 
 
-def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
+def noise_levels(evals: Evals, usual: float, weight: float, *, before_fall: bool = False) -> NoiseLevels:
     """`noise.estimate` after every eval."""
+    learned: tuple[float | Matrix, float | Matrix] = (usual, weight)
+    if usual <= 0.0 and evals.usual is not None:
+        learned = evals.usual
     if evals.noise is not None:
         whole, at = evals.noise, np.maximum(evals.noise.order, 0)
-        levels = noise_levels(Evals(whole.scores, whole.stderrs), usual, weight)
+        levels = vector_noise.levels(whole.scores, whole.stderrs, *learned, before_fall=before_fall)
         there = np.where(whole.order >= 0, np.take_along_axis(levels.sigma, at, axis=1), np.nan)
         return NoiseLevels(there, np.take_along_axis(levels.freedom, at, axis=1))
-    return vector_noise.levels(evals.scores, evals.stderrs, usual, weight)
+    return vector_noise.levels(evals.scores, evals.stderrs, *learned, before_fall=before_fall)
 
 
-def unwiden(z: Matrix, freedom: Matrix) -> Matrix:
-    """Return the threshold that `noise.widen` makes ``z`` of: its inverse, by Newton's method; NaN stays."""
-    if np.isinf(freedom).all():
-        return z
-    target = np.maximum(z, 0.0)
-    a, b = 1.0 / (4.0 * freedom), 1.0 / (96.0 * freedom * freedom)
-    h = target.copy()
-    for _ in range(NEWTON_STEPS):
-        value = h + a * (h**3 + h) + b * (5.0 * h**5 + 16.0 * h**3 + 3.0 * h)
-        slope = 1.0 + a * (3.0 * h * h + 1.0) + b * (25.0 * h**4 + 48.0 * h * h + 3.0)
-        change = (value - target) / slope
-        h = h - change
-        if not (np.abs(change) > CLOSE * h).any():
-            break
-    return np.where(z > 0.0, h, z)
-
-
-def falls(scores: Matrix, window: int, share: float, *, sparse: bool = False) -> Matrix:
+def falls(
+    scores: Matrix,
+    window: int,
+    share: float,
+    *,
+    sparse: bool = False,
+    excess: Matrix | None = None,
+    shared: Flags | None = None,
+) -> Matrix:
     """`windows.observe` after every eval: the largest z times sigma, -inf while there is none."""
     runs, count = scores.shape
     x = _single(scores - scores[:, :1])
@@ -111,8 +104,11 @@ def falls(scores: Matrix, window: int, share: float, *, sparse: bool = False) ->
             width, last = pair.reference, blocks - pair.newest
             ends = np.arange(width, last + 1, windows.stride(width, sparse))
             highest = (sums[:, ends] - sums[:, ends - width]).max(axis=1)
+            if excess is not None:
+                highest = highest - excess[:, t] / windows.layout(t + 1).size
             now = newest[:, newest.shape[1] - len(pair.weights) :] @ np.asarray(pair.weights)
-            out[:, t] = np.fmax(out[:, t], (highest / width - now) / pair.spread)
+            spread = pair.spread if shared is None else np.where(shared[:, t], pair.shared, pair.spread)
+            out[:, t] = np.fmax(out[:, t], (highest / width - now) / spread)
     found: Matrix = np.where(np.isnan(x), np.nan, out)
     return found
 
@@ -130,7 +126,7 @@ def _scan(evals: Evals, p: Any) -> Matrix:
     if p.alpha:
         return _spent(evals, p)
     known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
-    fall = falls(evals.scores, p.window, p.share)
+    fall = falls(evals.scores, p.window, p.share, shared=evals.prompts)
     z = unwiden(np.where(np.isfinite(fall), fall / known.sigma, np.nan), known.freedom)
     looks = np.array([scan.looks(t + 1, p.horizon) for t in range(z.shape[1])])
     level = np.sqrt(np.maximum(np.square(np.maximum(z, 0.0)) - looks, 0.0))
@@ -138,20 +134,31 @@ def _scan(evals: Evals, p: Any) -> Matrix:
 
 
 def _spent(evals: Evals, p: Any) -> Matrix:
-    known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
+    known = noise_levels(evals, p.usual_noise, p.usual_noise_weight, before_fall=True)
     shape = evals.scores.shape
     steps = evals.numbered()
-    alone = vector_spending.against_best(evals.scores, steps, *known, p.usual_noise > 0.0, evals.prompt_pairs)
-    grown = vector_spending.Singles(falls(evals.scores, p.window, p.share), *known)
+    told = np.full(shape, p.usual_noise > 0.0)
+    if evals.usual is not None:
+        told |= np.column_stack([evals.usual[0] > 0.0] * shape[1])
+    known, excess = vector_spending.raised(evals.scores, known, told)
+    alone = vector_spending.against_best(evals.scores, steps, *known, told, evals.prompt_pairs)
+    wide_falls = falls(evals.scores, p.window, p.share, excess=excess, shared=evals.prompts)
+    grown = vector_spending.Singles(wide_falls, *known)
     single, wide = (
         np.where(
             fall > p.min_drop, unwiden(np.where(np.isfinite(fall), fall / sigma, np.nan), freedom), np.nan
         )
-        for fall, sigma, freedom in (alone, grown)
+        for fall, sigma, freedom in (alone[:3], grown[:3])
     )
     progress = np.full(shape, np.nan) if evals.progress is None else evals.progress
     look = vector_spending.looks(~np.isnan(alone.sigma), steps, progress, p.horizon)
-    return vector_spending.levels(single, wide, look, ~np.isnan(known.sigma), p.window, p.share)
+    level = vector_spending.levels(
+        single, wide, look, ~np.isnan(known.sigma), alone.paired, p.window, p.share
+    )
+    unknown = ~told & ~np.isinf(known.freedom)
+    if alone.paired is not None:
+        unknown &= ~alone.paired
+    return np.where(unknown & (vector_spending.ties(evals.scores) > p.min_drop), np.inf, level)
 
 
 def _glr(evals: Evals, p: Any) -> Matrix:
@@ -166,7 +173,17 @@ def _glr(evals: Evals, p: Any) -> Matrix:
         if pairs:
             spent[seen - 1] = math.log(pairs / glr.share(seen, p))
     level: Matrix = -(log_ndtr(-z) + spent)
-    return level
+    if evals.prompts is None:
+        return level
+    everywhere = np.ones(evals.scores.shape, dtype=bool)
+    alone = vector_spending.against_best(
+        evals.scores, evals.numbered(), *known, everywhere, evals.prompt_pairs
+    )
+    z = unwiden(np.where(np.isfinite(alone.fall), alone.fall / alone.sigma, np.nan), alone.freedom)
+    single = np.full(count, np.nan)
+    for seen in range(glr.SECOND, count + 1):
+        single[seen - 1] = math.log((seen - 1) / glr.share(seen, p, glr.SECOND))
+    return np.where(evals.prompts, -(log_ndtr(-z) + single), level)
 
 
 def _cusum(evals: Evals, p: Any) -> Matrix:
@@ -258,8 +275,14 @@ def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
     inner = tuple(m for m in spec.modifiers if m.name != Gate.name)
     if not gates:
         return _first(_stops(spec.rule, inner, evals))
-    through = vector_gate.passed(evals.scores, evals.stderrs, gates[0])
+    through = vector_gate.passed(
+        evals.scores, evals.stderrs, gates[0], evals.numbered(), evals.progress, _learned(evals)
+    )
     return _first(through.seen(_stops(spec.rule, inner, _gated(evals, through, gates[0]))))
+
+
+def _learned(evals: Evals) -> Matrix | None:
+    return None if evals.usual is None else evals.usual[0]
 
 
 def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals:
@@ -271,7 +294,18 @@ def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals
     progress = None if evals.progress is None else moved(evals.progress)
     shared = None if evals.prompt_pairs is None else PromptPairs(*map(moved, evals.prompt_pairs))
     steps = moved(evals.numbered())
-    return Evals(moved(evals.scores), moved(evals.stderrs), proxies, pairs, steps, progress, beside, shared)
+    return Evals(
+        moved(evals.scores),
+        moved(evals.stderrs),
+        proxies,
+        pairs,
+        steps,
+        progress,
+        beside,
+        shared,
+        None if evals.prompts is None else moved(evals.prompts.astype(np.float64)) > 0.0,
+        evals.usual,
+    )
 
 
 def _stops(rule: PolicySpec, modifiers: tuple[PolicySpec, ...], evals: Evals) -> npt.NDArray[np.bool_]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from controller.policy.stopping import noise
+from controller.policy.stopping import noise, spending
 from controller.policy.stopping.gate import GateParams
 
 Matrix = npt.NDArray[np.float64]
@@ -45,8 +45,9 @@ class Passed(NamedTuple):
 class _Walk:
     """All runs, eval by eval: the fields of `gate.Memory` as columns."""
 
-    def __init__(self, scores: Matrix, stderrs: Matrix, p: GateParams) -> None:
+    def __init__(self, scores: Matrix, stderrs: Matrix, p: GateParams, usual: Matrix | None) -> None:
         runs, count = scores.shape
+        self.usual = np.zeros(runs) if usual is None else usual  # noise as the pool knows it
         self.x, self.p, self.rows = scores, p, np.arange(runs)
         self.errors = np.where(stderrs > 0.0, stderrs, 0.0)  # NaN is not
         self.last = np.full(runs, -1)
@@ -56,6 +57,7 @@ class _Walk:
         self.recent = np.full((runs, noise.ROBUST_MOST), np.nan)
         self.order = np.full((runs, count), -1)
         self.number = np.zeros(runs, dtype=np.int64)
+        self.needed = np.full(runs, p.evals)
 
     def score(self, at: Whole) -> Matrix:
         found: Matrix = self.x[self.rows, at]
@@ -65,6 +67,8 @@ class _Walk:
         """Return the distance beyond which an eval waits; infinite where nobody knows."""
         error = np.maximum(self.errors[self.rows, one], self.errors[self.rows, other])
         estimated = _robust(self.recent)
+        learned = np.where(self.usual > 0.0, self.usual, np.nan)
+        estimated = np.where(np.isnan(estimated), learned, estimated)
         limit = np.where(np.isnan(estimated), np.inf, self.p.sigmas_estimated * estimated)
         return np.where(error > 0.0, self.p.sigmas_reported * error, limit)
 
@@ -119,7 +123,7 @@ class _Walk:
         waiting = which & ~fresh & (one >= 0)
         bears = waiting & self._bears_out(np.maximum(self.last, 0), first, now)
         number = (self.held >= 0).sum(axis=1)
-        more = bears & (number < self.p.evals)
+        more = bears & (number < self.needed)
         settled: Flags = waiting & ~more
         self.count(settled & bears, first)
         self.drops += settled & ~bears
@@ -142,12 +146,37 @@ class _Walk:
         return found
 
 
-def passed(scores: Matrix, stderrs: Matrix, p: GateParams) -> Passed:
+def longest(steps: Matrix, progress: Matrix | None) -> Matrix:
+    """Return the most evals that a run was taken to have up to each eval; 0: its length is not known."""
+    found, most = np.zeros(steps.shape), np.zeros(len(steps))
+    if progress is None:
+        return found
+    for t in range(1, steps.shape[1]):
+        gone = steps[:, t] - steps[:, 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left = steps[:, t] / progress[:, t] - steps[:, t]
+            evals = np.clip(t + 1 + np.floor(left * t / gone + 1e-6), spending.FEWEST, spending.MOST)
+        told = (progress[:, t] > 0.0) & (progress[:, t] <= 1.0) & (gone > 0.0)
+        most = np.where(told, np.maximum(most, evals), most)
+        found[:, t] = most
+    return found
+
+
+def passed(
+    scores: Matrix,
+    stderrs: Matrix,
+    p: GateParams,
+    steps: Matrix,
+    progress: Matrix | None,
+    usual: Matrix | None = None,
+) -> Passed:
     """Return what the gate lets through of each run."""
     runs, count = scores.shape
-    walk = _Walk(scores, stderrs, p)
+    most = longest(steps, progress)
+    walk = _Walk(scores, stderrs, p, usual)
     known, silent = np.zeros((runs, count), dtype=np.int64), np.zeros((runs, count), dtype=bool)
     for t in range(count):
+        walk.needed = np.where((most[:, t] > 0.0) & (most[:, t] <= p.short_run), 1, p.evals)
         walk.take(t)
         known[:, t] = walk.number
         held = walk.held[:, 0]

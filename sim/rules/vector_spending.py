@@ -9,9 +9,12 @@ import numpy.typing as npt
 from scipy.special import log_ndtr  # type: ignore[import-untyped, unused-ignore]
 
 from controller.policy.stopping import noise, scan, spending, windows
-from sim.rules.vector_noise import running_best
+from controller.policy.stopping import ties as of_ties
+from sim.rules import vector_gate
+from sim.rules.vector_noise import NoiseLevels, running_best
 
 Matrix = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 class PromptPairs(NamedTuple):
@@ -33,10 +36,11 @@ class Singles(NamedTuple):
     fall: Matrix
     sigma: Matrix
     freedom: Matrix
+    paired: Flags | None = None  # whether its noise is that of the prompts of both; None: it is not asked
 
 
 def against_best(
-    scores: Matrix, steps: Matrix, sigma: Matrix, freedom: Matrix, told: bool, pairs: PromptPairs | None
+    scores: Matrix, steps: Matrix, sigma: Matrix, freedom: Matrix, told: Flags, pairs: PromptPairs | None
 ) -> Singles:
     """Return what single evals are judged by: of the prompts that both scored, else the noise of any eval.
 
@@ -46,7 +50,7 @@ def against_best(
     best, second, at = _highest_before(scores)
     fall, root = np.where(np.isinf(freedom) | told, best, second), np.sqrt(2.0)
     if pairs is None:
-        return Singles(fall / root, sigma, freedom)
+        return Singles(fall / root, sigma, freedom, np.zeros(scores.shape, dtype=bool))
     n = np.where((pairs.prompts >= 2) & (pairs.prompts <= noise.MOST_PROMPTS), pairs.prompts, np.nan)
     variance = np.where(pairs.variance >= 0.0, pairs.variance, np.nan)
     wide = pairs.ranges > 0.0
@@ -57,7 +61,48 @@ def against_best(
         np.where(own, best, fall / root),
         np.where(own, np.sqrt(np.where(own, variance, 1.0) / n), sigma),
         np.where(own, n - 1.0, freedom),
+        own,
     )
+
+
+def raised(scores: Matrix, known: NoiseLevels, told: Flags) -> tuple[NoiseLevels, Matrix]:
+    """Return the noise with what the best before an eval lies above the second highest, and that: 0 where
+    more than the scores say how noisy they are."""
+    best, second, _ = _highest_before(scores)
+    with np.errstate(invalid="ignore"):
+        excess = np.where(np.isfinite(second), best - second, 0.0)
+    guessed = ~told & np.isfinite(known.freedom)
+    excess = np.where(guessed, excess, 0.0)
+    differences = np.maximum(1.0, known.freedom / noise.FREEDOM_PER_DIFFERENCE)
+    sigma = np.where(excess > 0.0, np.hypot(known.sigma, excess / np.sqrt(differences)), known.sigma)
+    return NoiseLevels(sigma, known.freedom), excess
+
+
+def ties(scores: Matrix) -> Matrix:
+    """`ties.fall` after every eval: how far a tie lies below everything before it; -inf: that is none."""
+    runs, count = scores.shape
+    lowest, largest = np.full(runs, np.inf), np.zeros(runs)
+    before, fell, level = np.zeros(runs), np.zeros(runs), np.ones(runs)
+    found = np.full((runs, count), -np.inf)
+    for t in range(1, count):
+        x, last = scores[:, t], scores[:, t - 1]
+        tied = x == last
+        seen = np.where((level > 1.0) | (largest < 0.0), of_ties.TIED, np.maximum(largest, fell))
+        largest = np.where(tied, largest, seen)
+        before = np.where(tied, before, before + level)
+        lowest = np.where(tied, lowest, np.fmin(lowest, last))
+        fell = np.where(tied, fell, np.maximum(0.0, last - x))
+        level = np.where(tied, level + 1.0, 1.0)
+        with np.errstate(invalid="ignore"):
+            below = lowest - x
+        evidence = (
+            (level >= of_ties.LEAST_TIED)
+            & (before >= of_ties.LEAST_BEFORE)
+            & (largest >= 0.0)
+            & (below > largest)
+        )
+        found[:, t] = np.where(evidence, below, -np.inf)
+    return found
 
 
 def _highest_before(scores: Matrix) -> tuple[Matrix, Matrix, npt.NDArray[np.int64]]:
@@ -77,14 +122,10 @@ def _highest_before(scores: Matrix) -> tuple[Matrix, Matrix, npt.NDArray[np.int6
 def looks(known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon: int) -> Matrix:
     """Return the share of the budget that each look may spend; 0 where the noise is not ``known``."""
     runs, count = known.shape
-    spent, most, found = np.zeros(runs), np.zeros(runs), np.zeros((runs, count))
+    spent, found = np.zeros(runs), np.zeros((runs, count))
+    longest = vector_gate.longest(steps, progress)
     for t in range(1, count):
-        gone = steps[:, t] - steps[:, 0]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            left = steps[:, t] / progress[:, t] - steps[:, t]
-            evals = t + 1 + np.floor(left * t / gone + 1e-6)
-        told = (progress[:, t] > 0.0) & (progress[:, t] <= 1.0) & (gone > 0.0)
-        most = np.where(told, np.maximum(most, np.clip(evals, spending.FEWEST, spending.MOST)), most)
+        most = longest[:, t]
         evals = np.where(most > 0.0, most, horizon)
         within = np.maximum(0.0, spending.WITHIN - spent) / np.maximum(1.0, evals - t)
         beyond = (1.0 - spent) / np.maximum(1.0, t + 3 - evals)
@@ -94,21 +135,35 @@ def looks(known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon
 
 
 def levels(
-    single: Matrix, wide: Matrix, look: Matrix, shared: npt.NDArray[np.bool_], window: int, share: float
+    single: Matrix,
+    wide: Matrix,
+    look: Matrix,
+    shared: Flags,
+    paired: Flags | None,
+    window: int,
+    share: float,
 ) -> Matrix:
     """Return minus the log of the smallest alpha that would have stopped here, of z of singles and of windows
-    (NaN, -inf: none); ``shared``: windows have their part of the look."""
+    (NaN, -inf: none).
+
+    ``shared``: windows have their part of the look; ``paired``: singles are judged by the prompts of both.
+    """
     count = single.shape[1]
     level = np.full(single.shape, -np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         for t in range(1, count):
             pairs = windows.comparisons(t + 1, window, share, False)
-            part = np.where(shared[:, t] & (pairs > 0), scan.SINGLES, 1.0)
+            least = scan.SINGLES if paired is None else np.where(paired[:, t], scan.PAIRED, scan.SINGLES)
+            part = np.where(shared[:, t] & (pairs > 0), least, 1.0)
             spent = np.log(look[:, t] * part) - log_ndtr(-single[:, t]) - np.log(t)
             if pairs:
                 z = wide[:, t]
                 chance = log_ndtr(-z) + np.log(pairs)
-                rate = np.log(spending.RATE) + 4.0 * np.log(np.maximum(z, 1.0)) - z * z / 2.0
+                rate = (
+                    np.log(spending.RATE * (spending.FEWER if t + 1 <= spending.EARLY else 1.0))
+                    + 4.0 * np.log(np.maximum(z, 1.0))
+                    - z * z / 2.0
+                )
                 rate = np.where(z >= spending.LEAST_Z, rate - np.log(t + 1 + spending.LATER), np.inf)
                 spent = np.fmax(spent, np.log(look[:, t] * (1.0 - part)) - np.fmin(chance, rate))
             level[:, t] = np.where(np.isnan(spent), -np.inf, spent)

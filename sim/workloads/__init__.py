@@ -5,8 +5,9 @@ Tests: tests/sim_workloads.
 """
 
 from sim.workloads.curves import FAMILIES, Family
-from sim.workloads.mix import Population, Truth, curves_for, generate
+from sim.workloads.mix import Population, curves_for, generate
 from sim.workloads.settings import CurveSettings, MixSettings
+from sim.workloads.truth import Truth
 
 __all__ = [
     "FAMILIES",

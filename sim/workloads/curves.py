@@ -80,3 +80,8 @@ FAMILIES: Mapping[str, Family] = {
         Family("dip_recover", peak_then_fall, dip_and_recover, "linear, but healthy runs dip and recover"),
     )
 }
+
+
+def training_loss(progress: float) -> float:
+    """Training loss, which keeps falling whatever the evals do, as the paper has it."""
+    return 0.5 + 1.5 * exp(-4.0 * progress)

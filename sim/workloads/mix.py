@@ -14,22 +14,12 @@ from random import Random
 
 from controller.policy.types import Paired
 from sim.workload import Evals, Workload
-from sim.workloads.curves import AFTER_MEAN_PEAK, FAMILIES, rise
+from sim.workloads import short_evals
+from sim.workloads.curves import AFTER_MEAN_PEAK, FAMILIES, rise, training_loss
 from sim.workloads.kinds import SIZES, Kind
 from sim.workloads.paired_differences import binomial, differences
-from sim.workloads.settings import CurveSettings, MixSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """What nobody but the judge knows, by row of the workload.
-
-    ``peak``: share of the training at which the true score of a hacking run is highest; 1 for the others.
-    """
-
-    kind: tuple[Kind, ...]
-    hacks: tuple[bool, ...]
-    peak: tuple[float, ...]
+from sim.workloads.settings import SHORT, CurveSettings, MixSettings
+from sim.workloads.truth import Truth
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +60,8 @@ def generate(settings: MixSettings, seed: int) -> Population:
 
 def curves_for(kinds: Sequence[Kind], settings: CurveSettings, seed: int) -> tuple[list[Evals], Truth]:
     """Evals for jobs of these kinds, and the truth about them."""
+    if settings.evals == SHORT:
+        return short_evals.drawn(kinds, settings.hacking_share, settings.stderr, seed)
     labels = stream(seed, "labels")
     evals, hacks, peaks = [], [], []
     at = _eval_times(settings.eval_interval)
@@ -91,7 +83,7 @@ def curves_for(kinds: Sequence[Kind], settings: CurveSettings, seed: int) -> tup
             true = settings.floor + settings.gain * _true(kind, hacking, progress, peak, settings)
             means.append(min(1.0, max(0.0, true)))
             scores.append(min(1.0, max(0.0, true + errors.gauss(0.0, 1.0) * settings.noise)))
-            losses.append(_loss(progress) * (1.0 + errors.gauss(0.0, 1.0) * settings.loss_noise))
+            losses.append(training_loss(progress) * (1.0 + errors.gauss(0.0, 1.0) * settings.loss_noise))
         evals.append(
             Evals(
                 at,
@@ -154,8 +146,3 @@ def _proxies(at: Sequence[float], settings: CurveSettings, seed: int, row: int) 
         return []
     errors = stream(seed, f"proxies/{row}")
     return [rise(share, settings.curvature) + errors.gauss(0.0, settings.proxy_noise) for share in at]
-
-
-def _loss(progress: float) -> float:
-    """Training loss, which keeps falling whatever the evals do, as the paper has it."""
-    return 0.5 + 1.5 * exp(-4.0 * progress)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from controller.policy.params import ParamError, check, describe, param
 from sim.workloads.curves import FAMILIES
 
+REGULAR, SHORT = "regular", "short"
 S = TypeVar("S", bound="CurveSettings")
 
 
@@ -55,7 +56,8 @@ class CurveSettings:
     stderr: bool = param(
         False,
         unit="yes or no",
-        doc="evals carry their standard error, which is ``noise``; else rules estimate it from the scores",
+        doc="evals carry their standard error, which is ``noise``, or with evals=short what their prompts "
+        "say; else rules estimate it from the scores",
     )
 
     proxy: bool = param(
@@ -77,6 +79,14 @@ class CurveSettings:
         doc="on which only one of two compared policies is right, where equally good",
         gt=0.0,
         le=1.0,
+    )
+
+    evals: str = param(
+        REGULAR,
+        unit="name",
+        doc="short: few evals on few prompts, as in public runs of language models (docs/use/stop-rules.md); "
+        "then the other settings of curves hold for hacking_share and stderr only",
+        choices=(REGULAR, SHORT),
     )
 
     def __post_init__(self) -> None:

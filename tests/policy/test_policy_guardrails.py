@@ -360,6 +360,6 @@ def test_what_is_rewound_is_never_ahead_of_the_step(points: list, step: int) -> 
         Guard(f"m{i}", 10 * at, Attempt(number, "1"), score, "h", (score, 1), verdict(Verb.STOP))
         for i, (number, at, score) in enumerate(points)
     )
-    for before, after in zip(guards, job_guardrails.rewound(guards, step), strict=True):
+    for before, after in zip(guards, job_guardrails.rewound(guards, step, {}), strict=True):
         assert after.step <= step
         assert after == before or (before.step > step and after.state == () and after.verdict is None)

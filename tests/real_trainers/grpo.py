@@ -5,23 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny
 from datasets import Dataset
-from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 METRIC = "eval_rewards/gold/mean"
-
-
-class Slow(TrainerCallback):
-    """Has a step take as long as one of a model that is worth training."""
-
-    def on_step_end(self, *_: object, **__: object) -> None:
-        time.sleep(float(os.environ.get("STEP_SECONDS", "0")))
 
 
 def main() -> None:
@@ -42,7 +33,6 @@ def main() -> None:
         train_dataset=Dataset.from_dict({"prompt": tiny.prompts(64, 3)}),
         eval_dataset=Dataset.from_dict({"prompt": tiny.prompts(int(os.environ.get("PROMPTS", "16")), 5)}),
     )
-    trainer.add_callback(Slow())
     tiny.train(trainer, METRIC)
 
 

@@ -150,9 +150,9 @@ class Trainer:
             log.seek(self._begins)
             return log.read().decode(errors="replace")
 
-    def wait(self, what: str, ready: Callable[[], Any]) -> Any:
+    def wait(self, what: str, ready: Callable[[], Any], patience: float = PATIENCE) -> Any:
         """Return what ``ready`` returns once that is true; fails if the process ends before."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience
         while True:
             if found := ready():
                 return found
@@ -162,7 +162,7 @@ class Trainer:
                 pytest.fail(f"of its ranks ended {failed} before {what}\n{self.said[-8000:]}")
             if time.monotonic() > end:
                 self._tell_where()
-                pytest.fail(f"not {what} within {PATIENCE:g} s\n{self.said[-8000:]}")
+                pytest.fail(f"not {what} within {patience:g} s\n{self.said[-8000:]}")
             time.sleep(0.01)
 
     def page(self, metric: str) -> ScrapeView | None:
@@ -179,8 +179,12 @@ class Trainer:
 
     def records(self) -> dict[str, dict[str, Any]]:
         """Save records by the name of their checkpoint."""
-        found = (json.loads(p.read_text()) for p in (self.out / ".evalstop" / "saves").glob("*.json"))
-        return {record["name"]: record for record in found}
+        found = {}
+        for path in (self.out / ".evalstop" / "saves").glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):  # cleared just now
+                record = json.loads(path.read_text())
+                found[record["name"]] = record
+        return found
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to what the container runs."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Trainer
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Trainer, TrainerCallback
 
 from evalstop_client.hf import EvalStop
 
@@ -84,8 +85,16 @@ def arguments(out: Path, steps: int) -> dict[str, Any]:
     }
 
 
+class Slow(TrainerCallback):
+    """Has a step take as long as one of a model that is worth training."""
+
+    def on_step_end(self, *_: object, **__: object) -> None:
+        time.sleep(float(os.environ.get("STEP_SECONDS", "0")))
+
+
 def train(trainer: Trainer, metric: str) -> None:
     """Train with EvalStop's callback, from where it says that the run goes on, and say both to the log."""
+    trainer.add_callback(Slow())
     trainer.add_callback(callback := EvalStop(metric))
     start = callback.resume_path(trainer.args.output_dir)
     say(f"RESUME {start}")

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.cli.main import app
-from sim import specs
-from sim.rules import choose, twin
+from sim import specs, twin
+from sim.rules import choose
 
 
 def a_run(kind: str, means: list[float], prompts: int = 100, peak: int = -1) -> twin.Run:

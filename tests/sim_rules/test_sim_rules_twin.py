@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from controller.cli.main import app
 from controller.policy.stopping import noise
 from controller.policy.types import EvalInContext, EvalPoint, Verb
-from sim import specs
-from sim.rules import evaluate, history, twin, twin_series, vector
+from sim import specs, twin
+from sim.rules import evaluate, history, twin_series, vector
 from sim.rules.evaluate import upper_bound
-from sim.rules.twin import Prompts
 from sim.rules.vector_spending import PromptPairs
+from sim.twin import Prompts
 
-SPENDING = specs.rule("scan:alpha=0.045")
+SPENDING = specs.rule("scan:alpha=0.04")
 RUNS = 300
 
 
@@ -114,11 +114,12 @@ def test_who_knows_the_curve_reaches_what_the_issue_says(runs: list[twin.Run]) -
 def test_knowing_the_prompts_and_spending_a_budget_catches_most(runs: list[twin.Run]) -> None:
     rows = {(r.rule, r.known): r for r in twin_series.rows({"scan": SPENDING}, runs)}
     row, blind = rows["scan", "prompts"], rows["scan", "scores only"]
-    assert row.caught >= 0.85
-    assert row.saved >= 0.47
+    assert row.caught >= 0.87
+    assert row.saved >= 0.52
     assert row.flat <= 0.01
     assert row.rising <= 0.003
-    assert row.saved > 2 * blind.saved
+    assert row.saved > 1.5 * blind.saved
+    assert blind.caught >= 0.45
     assert rows["scan", "pairs"].saved > row.saved
 
 
@@ -159,7 +160,7 @@ def test_as_text_and_as_json() -> None:
     text = CliRunner().invoke(app, options)
     assert text.exit_code == 0, text.output
     head, line, *rows = text.stdout.splitlines()
-    assert len(rows) == 1 + 3 * 2
+    assert len(rows) == 1 + 4 * 2
     assert {row.count("|") for row in (head, line, *rows)} == {head.count("|")}
     found = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
     assert len(found["rows"]) == len(rows)

@@ -45,12 +45,18 @@ GATES = [
 
 
 def streaming(
-    spec: RuleSpec, scores: np.ndarray, stderrs: np.ndarray, progress: np.ndarray | None = None
+    spec: RuleSpec,
+    scores: np.ndarray,
+    stderrs: np.ndarray,
+    progress: np.ndarray | None = None,
+    prompts: np.ndarray | None = None,
 ) -> int:
     rule = spec.make()
     state = rule.initial()
     for i, (score, stderr) in enumerate(zip(scores, stderrs, strict=True)):
-        point = EvalPoint(i + 1, float(score), stderr=None if np.isnan(stderr) else float(stderr))
+        named = 100 if prompts is not None and prompts[i] else None
+        reported = None if np.isnan(stderr) else float(stderr)
+        point = EvalPoint(i + 1, float(score), stderr=reported, prompts=named)
         if progress is not None and not np.isnan(progress[i]):
             point = EvalInContext.of(point, progress=float(progress[i]))
         state, verdict = rule.observe(state, point)
@@ -71,6 +77,8 @@ def test_vectorised_equals_streaming(spec: RuleSpec, seed: int, evals: int, repo
     runs = 6
     drift = draw.normal(0.0, 0.02, (runs, 1)) * np.maximum(0, np.arange(evals) - evals // 2)
     scores = drift + draw.normal(0.0, 0.06, (runs, evals)) + draw.choice([0.0, 1e3])
+    if draw.random() < 0.2:
+        scores[:, evals // 2 :] = np.round(scores[:, evals // 2 :], 1)  # ties
     stderrs = draw.uniform(0.03, 0.08, (runs, evals))
     if reported == "none":
         stderrs[:] = np.nan
@@ -84,8 +92,11 @@ def test_vectorised_equals_streaming(spec: RuleSpec, seed: int, evals: int, repo
     total = evals * draw.choice([0.2, 1.0, 5.0], (runs, evals))
     progress = np.minimum(1.0, (np.arange(evals) + 1) / total)
     progress[draw.random((runs, evals)) < draw.choice([0.0, 0.3, 1.0])] = np.nan
-    found = vector.first_stops(spec, vector.Evals(scores, stderrs, progress=progress))
-    wanted = [streaming(spec, scores[r, :n], stderrs[r, :n], progress[r]) for r, n in enumerate(lengths)]
+    prompts = draw.random((runs, evals)) < draw.choice([0.0, 0.5, 1.0])
+    found = vector.first_stops(spec, vector.Evals(scores, stderrs, progress=progress, prompts=prompts))
+    wanted = [
+        streaming(spec, scores[r, :n], stderrs[r, :n], progress[r], prompts[r]) for r, n in enumerate(lengths)
+    ]
     assert found.tolist() == wanted
 
 
@@ -116,8 +127,12 @@ def test_a_gate_lets_the_same_evals_through(
         scores[row, length:] = np.nan
         stderrs[row, length:] = np.nan
     spec = RuleSpec(rule.rule, modifiers)
-    found = vector.first_stops(spec, vector.Evals(scores, stderrs))
-    assert found.tolist() == [streaming(spec, scores[r, :n], stderrs[r, :n]) for r, n in enumerate(lengths)]
+    progress = np.minimum(1.0, (np.arange(evals) + 1) / (evals * draw.choice([0.2, 1.0, 5.0], (runs, 1))))
+    progress[draw.random((runs, evals)) < draw.choice([0.0, 0.3, 1.0])] = np.nan
+    found = vector.first_stops(spec, vector.Evals(scores, stderrs, progress=progress))
+    assert found.tolist() == [
+        streaming(spec, scores[r, :n], stderrs[r, :n], progress[r]) for r, n in enumerate(lengths)
+    ]
 
 
 def test_the_examples_do_stop_sometimes() -> None:

@@ -18,7 +18,15 @@ from controller.names import EVALS_KEPT
 from controller.policy.job import lives, scores
 from controller.policy.job.record import READINGS_KEPT, Best, JobRecord, ProtectedCheckpoint, RuleRecord
 from controller.policy.job.types import Desired, Direction, Guardrail, ProxyMetric, ScrapeView
-from controller.policy.stopping import MODIFIERS, RULES, StopRule, gate, make_rule, rule_fingerprint
+from controller.policy.stopping import (
+    MODIFIERS,
+    RULES,
+    StopRule,
+    carry_spent,
+    gate,
+    make_rule,
+    rule_fingerprint,
+)
 from controller.policy.types import (
     NOTHING_DECLARED,
     Attempt,
@@ -251,7 +259,7 @@ def _make(spelt: _Spelt, direction: Direction) -> RuleInUse:
     gated = any(m.name == gate.Gate.name for m in modifiers)
     # A state holds oriented scores: under the other direction it is another memory.
     fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""
-    uses = frozenset(RULES[rule.name].uses)
+    uses = frozenset(RULES[rule.name].uses + sum((MODIFIERS[m.name].uses for m in modifiers), ()))
     return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), uses=uses, gated=gated)
 
 
@@ -409,6 +417,8 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     dropped = len(record.evals) - len(kept)
     unjudged = min(record.rule.unjudged, len(kept)) if record.rule is not None else 0
     rule = use.remember(base, kept, unjudged)
+    if record.rule is not None:  # what was looked at on the branch that is left was looked at
+        rule = replace(rule, state=carry_spent(use.rule, rule.state, record.rule.state))
     best = _best_after(record, use.direction, use.counting(base, kept, unjudged), step)
     best, awaiting = stand(use, rule, kept, best, record)
     return replace(
@@ -439,7 +449,7 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
     kept: tuple[EvalPoint, ...] = ()
     record = forget_all_but(record, use, kept)
     best = _best_after(record, use.direction, (), -1)
-    rule = use.remember(use.rule.initial(), kept)
+    rule = use.remember(_anew(record, use), kept)
     return replace(
         record,
         evals=kept,
@@ -460,8 +470,16 @@ def _abandoned(record: JobRecord) -> int:
 
 def judged_from_now_on(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Begin the rule again within a process; the evals so far stay recorded, and are not judged again."""
-    rule = use.remember(use.rule.initial(), record.evals, len(record.evals))
+    rule = use.remember(_anew(record, use), record.evals, len(record.evals))
     return replace(_agreed(record, use, ()), rule=rule)
+
+
+def _anew(record: JobRecord, use: RuleInUse) -> tuple[Any, ...]:
+    """Return the state of a rule that forgets its evals; what it spent of its budget stays spent."""
+    initial = use.rule.initial()
+    if record.rule is None or not made_under(record, use):
+        return initial
+    return carry_spent(use.rule, initial, record.rule.state)
 
 
 def made_under(record: JobRecord, use: RuleInUse) -> bool:

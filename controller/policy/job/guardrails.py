@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from controller.policy.job import scores
 from controller.policy.job.evals import RuleInUse, is_eval
 from controller.policy.job.record import Guard, JobRecord
 from controller.policy.job.types import Desired, ScrapeView
+from controller.policy.stopping import carry_spent
 from controller.policy.stopping.guardrails import together
 from controller.policy.types import EvalPoint, Verdict
 
@@ -36,21 +39,26 @@ def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView)
             and guard.attempt != life.attempt
             and life.resumed is not None
         ):
-            guard = rewound((guard,), life.resumed)[0]
+            guard = rewound((guard,), life.resumed, rules)[0]
         guard = _absorb(metric, guard, use, seen.get(metric, ()))
         after += [] if guard is None else [guard]
     return record if tuple(after) == record.guards else replace(record, guards=tuple(after))
 
 
-def rewound(guards: tuple[Guard, ...], step: int) -> tuple[Guard, ...]:
+def rewound(guards: tuple[Guard, ...], step: int, rules: Mapping[str, RuleInUse]) -> tuple[Guard, ...]:
     """Return the guardrails' memory when the run goes on from ``step``: who had gone beyond it begins anew
-    there."""
-    return tuple(guard if guard.step <= step else replace(_anew(guard), step=step) for guard in guards)
+    there, with what is left of its budget of false stops."""
+    return tuple(guard if guard.step <= step else replace(_anew(guard, rules), step=step) for guard in guards)
 
 
-def begun_anew(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """Return the guardrails' memory when what they have seen counts no more; they still know what is new."""
-    return tuple(_anew(guard) for guard in guards)
+def begun_anew(
+    guards: tuple[Guard, ...], rules: Mapping[str, RuleInUse] = MappingProxyType({})
+) -> tuple[Guard, ...]:
+    """Return the guardrails' memory when what they have seen counts no more; they still know what is new.
+
+    ``rules``: those that keep what they spent of their budgets; without: another evaluator scores them.
+    """
+    return tuple(_anew(guard, rules) for guard in guards)
 
 
 def standing(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | None:
@@ -61,8 +69,12 @@ def standing(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | None:
     return together([("", record.rule.verdict), *guards], 1 + len(desired.guardrails))
 
 
-def _anew(guard: Guard) -> Guard:
-    return replace(guard, state=(), verdict=None)
+def _anew(guard: Guard, rules: Mapping[str, RuleInUse] = MappingProxyType({})) -> Guard:
+    state: tuple[Any, ...] = ()
+    use = rules.get(guard.metric)
+    if use is not None and guard.state and guard.params_hash == use.params_hash:
+        state = carry_spent(use.rule, use.rule.initial(), guard.state)
+    return replace(guard, state=state, verdict=None)
 
 
 def _absorb(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint]) -> Guard | None:
@@ -71,7 +83,7 @@ def _absorb(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[E
         if not is_eval(point):
             continue
         if guard is not None and point.attempt != guard.attempt and guard.step >= point.step:
-            guard = rewound((guard,), point.step - 1)[0]
+            guard = rewound((guard,), point.step - 1, {metric: use})[0]
         if guard is None or point.step > guard.step:
             before = guard.state if guard is not None else ()
             known = {p.step: point.score - p.mean for p in point.prompt_pairs}  # of others nothing is kept

@@ -130,13 +130,13 @@ def _not_copied(context: PlanContext) -> bool:
 def _back_to_queue(context: PlanContext, use: RuleInUse, restored: ProtectedCheckpoint | None) -> None:
     if restored is not None:
         context.record = rewind(context.record, use, restored.step)
-        context.update(guards=guardrails.rewound(context.record.guards, restored.step))
+        context.update(guards=guardrails.rewound(context.record.guards, restored.step, use.guards))
         source = f"from the checkpoint of step {restored.step}"
     else:
         if context.record.decision is not None and context.record.decision.by != "User":
             # Going on past a stop is the user's will: the evals that led to it must not stop it again.
             context.record = restart(context.record, use)
-            context.update(guards=guardrails.begun_anew(context.record.guards))
+            context.update(guards=guardrails.begun_anew(context.record.guards, use.guards))
         source = "from the trainer's latest checkpoint"
     waited = context.record.access
     if waited is not None and waited.operation is not Operation.SECURE:

@@ -129,7 +129,7 @@ def take_back(context: PlanContext, use: RuleInUse | None, found: Problem) -> Pl
         if use is not None:
             # Going on past a stop is the user's will: the evals that led to it must not stop it again.
             context.record = judged_from_now_on(context.record, use)
-            context.update(guards=guardrails.begun_anew(context.record.guards), confirming=None)
+            context.update(guards=guardrails.begun_anew(context.record.guards, use.guards), confirming=None)
         context.conditions.set(
             c.RESUMED, True, "StopTakenBack", "it was not suspended yet, and goes on where it is"
         )

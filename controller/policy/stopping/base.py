@@ -36,6 +36,28 @@ class StopRule(Protocol):
         ...
 
 
+def carry_spent(rule: StopRule, state: State, before: State) -> State:
+    """Return a state that begins anew, or further back, with the budget of false stops as it was spent.
+
+    A run that goes back, or whose scores are forgotten, is looked at again: what it may be stopped by chance
+    with must not be there a second time. Rules that spend none have no ``carry_spent``, and their state
+    stays.
+
+    Args:
+        rule: with its modifiers, of whom each says where the state of what it wraps is (``inner_at``).
+        state: the new one.
+        before: the one that it replaces, of the same rule.
+    """
+    inner = getattr(rule, "_rule", None)
+    if inner is None:
+        own = getattr(rule, "carry_spent", None)
+        return state if own is None else tuple(own(state, before))
+    at = getattr(rule, "inner_at", None)
+    if at is None:
+        return carry_spent(inner, state, before)
+    return (*state[:at], carry_spent(inner, state[at], before[at]), *state[at + 1 :])
+
+
 @dataclass(frozen=True, slots=True)
 class RuleType:
     """A registered rule or modifier: its params dataclass and how to make it.

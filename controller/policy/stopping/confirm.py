@@ -70,7 +70,8 @@ class Confirm:
     """
 
     name: ClassVar[str] = "confirm"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    inner_at: ClassVar[int] = 0  # of the state
 
     def __init__(self, params: ConfirmParams, rule: StopRule) -> None:
         check(params, self.name)

@@ -2,7 +2,7 @@
 
 Events are declared by the step at which they happen: a restart of the learning rate, another dataset, another
 evaluator. One modifier is one event; several may be listed. Where scores before and after cannot be compared
-(``forget``), the wrapped rule begins anew at the event.
+(``forget``), the wrapped rule begins anew at the event, with what is left of its budget of false stops.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from controller.names import STEP_MAX
 from controller.policy.params import check, param
-from controller.policy.stopping.base import State, StopRule
+from controller.policy.stopping.base import State, StopRule, carry_spent
 from controller.policy.types import EvalPoint, Verb, Verdict
 
 
@@ -35,6 +35,7 @@ class Cooldown:
 
     name: ClassVar[str] = "cooldown"
     version: ClassVar[int] = 2
+    inner_at: ClassVar[int] = 1  # of the state
 
     def __init__(self, params: CooldownParams, rule: StopRule) -> None:
         check(params, self.name)
@@ -50,7 +51,7 @@ class Cooldown:
             inner, verdict = self._rule.observe(inner, point)
             return (0, inner), verdict
         if since == 0 and self.params.forget:
-            inner = self._rule.initial()
+            inner = carry_spent(self._rule, self._rule.initial(), inner)
         inner, verdict = self._rule.observe(inner, point)
         since = min(since + 1, self.params.evals + 1)
         if since <= self.params.evals:

@@ -38,7 +38,7 @@ class Cusum:
     """
 
     name: ClassVar[str] = "cusum"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     def __init__(self, params: CusumParams) -> None:
         check(params, self.name)

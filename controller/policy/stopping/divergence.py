@@ -50,7 +50,8 @@ class Divergence:
     """
 
     name: ClassVar[str] = "divergence"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    inner_at: ClassVar[int] = 3  # of the state
     needs: ClassVar[tuple[str, ...]] = ("proxy",)
 
     def __init__(self, params: DivergenceParams, rule: StopRule) -> None:

@@ -14,6 +14,10 @@ it; one half way to an outlier may lie near enough to count. What counts is show
 The limit is for the difference of two evals, whose standard deviation is sqrt(2) times that of one: 5 are
 3.5 of these.
 
+Two evals in a row that are bad are a matter of how many there are, and so is what a wait costs: a tenth of
+a run of ten. So one eval is enough where the run will have no more than ``short_run``, by the share of it
+that is done (`spending.expected`); of totals that change the largest counts.
+
 The first eval has nothing before it and waits for the second. Where that one is far below, the third decides
 which of the two counts: it bears the first out, or the first is dropped. Where it is far above, the first
 counts, and the second has to be borne out.
@@ -43,7 +47,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from controller.policy.params import check, param
-from controller.policy.stopping import noise, windows
+from controller.policy.stopping import noise, spending, windows
 from controller.policy.stopping.base import State, StopRule
 from controller.policy.types import EvalInContext, EvalPoint, Grade, Paired, Peers, PromptPair, Verb, Verdict
 
@@ -76,6 +80,13 @@ class GateParams:
     evals: int = param(
         2, unit="evals", doc="that must bear out the one that waits, in a row after it", ge=1, le=3
     )
+    short_run: int = param(
+        20,
+        unit="evals",
+        doc="of a run that will have no more, by its progress, one eval bears another out; 0: never",
+        ge=0,
+        le=200,
+    )
     most: int = param(
         3,
         unit="evals",
@@ -104,6 +115,9 @@ class Memory(NamedTuple):
         young: step and score of what counted since there was no scale, oldest first, until the highest of it
             is judged again; step -1: with a scale.
         refuted: steps of those of them that the newest eval showed to be no best.
+        seen: evals so far.
+        began: step of the first.
+        longest: most evals that the run was taken to have; 0: its length is not known.
     """
 
     last: tuple[Any, ...] = ()
@@ -115,6 +129,9 @@ class Memory(NamedTuple):
     lost: tuple[tuple[float, float | None], ...] = ()
     young: tuple[tuple[int, float], ...] = ()
     refuted: tuple[int, ...] = ()
+    seen: int = 0
+    began: int = 0
+    longest: int = 0
 
 
 class Gate:
@@ -124,7 +141,9 @@ class Gate:
     """
 
     name: ClassVar[str] = "gate"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    uses: ClassVar[tuple[str, ...]] = ("progress",)
+    inner_at: ClassVar[int] = 2  # of the state
 
     def __init__(self, params: GateParams, rule: StopRule) -> None:
         check(params, self.name)
@@ -155,6 +174,9 @@ class Gate:
 
     def decide(self, memory: Memory, point: EvalPoint) -> tuple[Memory, list[EvalPoint]]:
         """Return the memory after an eval, and the evals that count from now on, oldest first."""
+        began, seen = (memory.began, memory.seen + 1) if memory.seen else (point.step, 1)
+        longest = spending.expected(seen, began, point.step, point.progress) or 0
+        memory = memory._replace(seen=seen, began=began, longest=max(memory.longest, longest))
         before = memory
         memory, counts = self._decide(memory._replace(dropped=(), refuted=()), point)
         error = _larger(before.last[1] if before.last else None, noise.error(point))
@@ -186,7 +208,7 @@ class Gate:
                 memory, counts = self._count(self._drop(memory, first), [held[1]])
         elif held:
             borne_out = self._bears_out(memory.last[0], held[0].score, point.score)
-            if borne_out and len(held) < self.params.evals:
+            if borne_out and len(held) < self._needed(memory):
                 return memory._replace(held=(*memory.held, _pack(point))), []
             if borne_out:
                 memory, counts = self._count(memory, held[:1])
@@ -203,6 +225,10 @@ class Gate:
             memory, more = self._count(memory, [point])
             return memory, [*counts, *more]
         return memory._replace(held=(_pack(point),)), counts
+
+    def _needed(self, memory: Memory) -> int:
+        """Return how many evals have to bear out one that waits."""
+        return 1 if 0 < memory.longest <= self.params.short_run else self.params.evals
 
     def _bears_out(self, start: float, jumped: float, now: float) -> bool:
         jump = jumped - start

@@ -8,6 +8,11 @@ t is at most alpha_t, and over the whole run, however long, at most the sum of a
 first ``horizon`` evals, the rest beyond: 6 / (pi^2 j^2) of it on the j-th eval after. References overlap
 by half, which keeps N_t small; evalstop.md, section 4.4, detector 5.
 
+Evals that name their prompts are probably of the same ones, and their errors are not independent. Of single
+evals the bound holds all the same: two that are independent differ the most. So there the newest is compared
+with the best before it and nothing else (t - 1 pairs), by the noise of their difference on the prompts that
+both scored where that is reported (`EvalPoint.prompt_pairs`).
+
 The bound assumes independent Gaussian noise of known size: standard errors from the trainer with every
 eval. They may differ: the largest so far stands for all, and each pair's z then exceeds c still less often
 (`noise`). With noise estimated from the trajectory the threshold is raised after Student's t; what the rate
@@ -28,6 +33,7 @@ from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict
 
 WITHIN_HORIZON = 0.9  # share of alpha that is spent up to the horizon
+SECOND = 2  # eval at which single ones can be compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +69,20 @@ def threshold(seen: int, params: GlrParams) -> float:
     return -NormalDist().inv_cdf(params.alpha * share(seen, params) / pairs)
 
 
-def share(seen: int, params: GlrParams) -> float:
-    """alpha_t over alpha, at the ``seen``-th eval from the first on at which anything can be compared."""
-    first = windows.first_at(params.window, params.share)
+@lru_cache(maxsize=4096)
+def single_threshold(seen: int, params: GlrParams) -> float:
+    """c_t of single evals at the ``seen``-th; infinite at the first."""
+    if seen < SECOND:
+        return math.inf
+    return -NormalDist().inv_cdf(params.alpha * share(seen, params, SECOND) / (seen - 1))
+
+
+def share(seen: int, params: GlrParams, first: int = 0) -> float:
+    """alpha_t over alpha, at the ``seen``-th eval from the first on at which anything can be compared.
+
+    ``first``: that one; 0: of longer windows.
+    """
+    first = first or windows.first_at(params.window, params.share)
     horizon = max(params.horizon, first)
     if seen <= horizon:
         return WITHIN_HORIZON / (horizon - first + 1)
@@ -75,30 +92,38 @@ def share(seen: int, params: GlrParams) -> float:
 class Glr:
     """Stop when the newest evals lie below an earlier stretch by more than chance explains.
 
-    State: (windows, noise).
+    State: (windows, noise, (best score less the first, its step)).
     """
 
     name: ClassVar[str] = "glr"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     def __init__(self, params: GlrParams) -> None:
         check(params, self.name)
         self.params = params
 
     def initial(self) -> State:
-        return (windows.initial(), noise.initial())
+        return (windows.initial(), noise.initial(), (0.0, 0))
 
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         p = self.params
-        seen, spread = state
+        seen, spread, (best, best_step) = state
         seen, fall = windows.observe(seen, point.score, p.window, p.share, sparse=True)
         spread = noise.observe(spread, point)
         known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
-        if fall == -math.inf or known is None:
-            reason = "TooFewEvals" if fall == -math.inf else "NoiseUnknown"
-            return (seen, spread), Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
-        limit = noise.widen(threshold(seen[0], p), known.freedom)
+        limit, now = threshold(seen[0], p), windows.single(point.score - seen[1])
+        if point.prompts is not None and seen[0] > 1:
+            paired = noise.of_difference(point, best_step)
+            fall = (best - now) if paired is not None else (best - now) / math.sqrt(2.0)
+            known, limit = paired or known, single_threshold(seen[0], p)
+        if now > best or seen[0] == 1:
+            best, best_step = now, point.step
+        state = (seen, spread, (best, best_step))
+        if limit == math.inf or known is None:
+            reason = "TooFewEvals" if limit == math.inf else "NoiseUnknown"
+            return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
+        limit = noise.widen(limit, known.freedom)
         z = fall / known.sigma
         if z > limit:
-            return (seen, spread), Verdict(Verb.STOP, "FellBeyondChance", z, limit)
-        return (seen, spread), Verdict(Verb.CONTINUE, "WithinChance", z, limit)
+            return state, Verdict(Verb.STOP, "FellBeyondChance", z, limit)
+        return state, Verdict(Verb.CONTINUE, "WithinChance", z, limit)

@@ -23,6 +23,7 @@ class Patience:
 
     name: ClassVar[str] = "patience"
     version: ClassVar[int] = 1
+    inner_at: ClassVar[int] = 1  # of the state
 
     def __init__(self, params: PatienceParams, rule: StopRule) -> None:
         check(params, self.name)

@@ -18,10 +18,18 @@ With ``alpha`` a budget takes the threshold's place (`spending`): of runs whose 
 so many are stopped, over the evals that the run will have and beyond. Then single evals are compared too, the
 newest with the best before it, at a share `SINGLES` of what each look may spend: of a run of ten evals that
 collapses, longer windows see the most of the collapse too late. How noisy the difference of these two is, is
-known from the prompts that both scored, where the trainer reports that (`EvalPoint.prompt_pairs`). Where
-nothing but the run's own scores says how noisy an eval is, the newest is compared with the second highest: a
-single eval that is far too high tells nothing of the noise while it is one of the first, and stays the best
-for ever after.
+known from the prompts that both scored, where the trainer reports that (`EvalPoint.prompt_pairs`); then their
+share is `PAIRED`. Where
+nothing but the run's own scores says how noisy an eval is,
+
+- the estimate leaves out the run's own largest fall (`noise.estimate`): else a collapse hides in the noise
+  that it makes;
+- the best is taken for no better than the second highest, and their distance counts for the noise: a single
+  eval that is far too high tells nothing of the noise while it is one of the first, and stays the best for
+  ever after;
+- an exact tie below everything before is evidence by itself (`ties`).
+
+"Collapsed" is a reason, and no other rule: half of what the run had gained is lost, at two evals in a row.
 """
 
 from __future__ import annotations
@@ -31,11 +39,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.policy.params import check, param
-from controller.policy.stopping import noise, spending, windows
+from controller.policy.stopping import noise, spending, ties, windows
 from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict
 
 SINGLES = 0.2  # of what a look may spend; all of it while there are no longer windows
+PAIRED = 0.5  # the same where the prompts of both are known
 BEFORE, BEYOND = 2.0, 4.0  # what one e-fold of the run's length adds to the squared threshold
 
 
@@ -89,11 +98,11 @@ class Scan:
 
     Silent until both can be formed and the noise is known. State: (windows, noise); with ``alpha`` also (best
     and second highest score less the first, step of the best, step of the first eval, most evals that the run
-    was taken to have or 0, share of the budget that was spent).
+    was taken to have or 0, share of the budget that was spent) and what `ties` keeps.
     """
 
     name: ClassVar[str] = "scan"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     uses: ClassVar[tuple[str, ...]] = ("progress",)
 
     def __init__(self, params: ScanParams) -> None:
@@ -101,7 +110,7 @@ class Scan:
         self.params = params
 
     def initial(self) -> State:
-        beside = ((0.0, 0.0, 0, 0, 0, 0.0),) if self.params.alpha else ()
+        beside = ((0.0, 0.0, 0, 0, 0, 0.0), ties.initial()) if self.params.alpha else ()
         return (windows.initial(), noise.initial(), *beside)
 
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
@@ -109,7 +118,7 @@ class Scan:
         if p.alpha:
             return self._spend(state, point)
         seen, spread = state
-        seen, fall = windows.observe(seen, point.score, p.window, p.share)
+        seen, fall = windows.observe(seen, point.score, p.window, p.share, shared=point.prompts is not None)
         spread = noise.observe(spread, point)
         known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
         limit = math.sqrt(p.threshold * p.threshold + looks(seen[0], p.horizon))
@@ -122,15 +131,35 @@ class Scan:
             return (seen, spread), Verdict(Verb.STOP, "FellBelowBestStretch", z, limit)
         return (seen, spread), Verdict(Verb.CONTINUE, "NearBestStretch", z, limit)
 
+    def carry_spent(self, state: State, before: State) -> State:
+        """Return a state that begins anew, or further back, with what was spent before: no budget is
+        refilled."""
+        if not self.params.alpha:
+            return state
+        *budget, spent = state[2]
+        return (*state[:2], (*budget, max(spent, before[2][-1])), *state[3:])
+
     def _spend(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         p = self.params
-        seen, spread, (best, second, best_step, first_step, most, spent) = state
-        seen, wide = windows.observe(seen, point.score, p.window, p.share)
+        seen, spread, (best, second, best_step, first_step, most, spent), level = state
+        last = spread[0]
         spread = noise.observe(spread, point)
+        known = noise.estimate(
+            spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise, before_fall=True
+        )
+        told = p.usual_noise > 0.0 or point.fleet_noise is not None
+        guessed = known is not None and known.freedom < math.inf and not told
+        excess = best - second if guessed and seen[0] > 1 else 0.0
+        if excess > 0.0 and known is not None:
+            differences = max(1.0, known.freedom / noise.FREEDOM_PER_DIFFERENCE)
+            known = known._replace(sigma=math.hypot(known.sigma, excess / math.sqrt(differences)))
+        seen, wide = windows.observe(
+            seen, point.score, p.window, p.share, excess=excess, shared=point.prompts is not None
+        )
+        level = ties.observe(level, last, point.score)
         number, now = seen[0], windows.single(point.score - seen[1])
         if number == 1:
             best, second, best_step, first_step = now, now, point.step, point.step
-        known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
         # Of two single evals the prompts that both scored tell more than either's own error does.
         paired = noise.of_difference(point, best_step)
         pairs = windows.comparisons(number, p.window, p.share, False) if known is not None else 0
@@ -139,18 +168,21 @@ class Scan:
         look = 0.0 if silent else spending.share(number, most or p.horizon, spent)
         runner_up = now if number <= 2 else max(second, now)
         highest = (now, best, point.step) if now > best else (best, runner_up, best_step)
-        state = (seen, spread, (*highest, first_step, most, spent + look))
+        state = (seen, spread, (*highest, first_step, most, spent + look), level)
+        tie = ties.fall(level, point.score) if paired is None and (known is None or guessed) else None
+        if tie is not None and not told and tie > p.min_drop:
+            return state, Verdict(Verb.STOP, "Collapsed", tie, level[2])
         if silent:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
             return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
-        chance, part = p.alpha * look, SINGLES if pairs else 1.0
+        chance = p.alpha * look
+        part = 1.0 if not pairs else SINGLES if paired is None else PAIRED
         limit = spending.single_limit(chance * part, number)
         if paired is not None:
             compared = [_against(best - now, paired, limit, p.min_drop)]
         else:
             assert known is not None
-            told = p.usual_noise > 0.0 or point.fleet_noise is not None or known.freedom == math.inf
-            against = best if told else second
+            against = second if guessed else best
             compared = [_against((against - now) / math.sqrt(2.0), known, limit, p.min_drop)]
         if pairs:
             assert known is not None
@@ -158,7 +190,9 @@ class Scan:
             compared.append(_against(wide, known, limit, p.min_drop))
         stop, _, z, limit = max(compared)
         if stop:
-            return state, Verdict(Verb.STOP, "FellBelowBestStretch", z, limit)
+            before = math.inf if last is None else windows.single(last - seen[1])
+            collapsed = best > 0.0 and max(now, before) <= best / 2.0
+            return state, Verdict(Verb.STOP, "Collapsed" if collapsed else "FellBelowBestStretch", z, limit)
         return state, Verdict(Verb.CONTINUE, "NearBestStretch", z, limit)
 
 

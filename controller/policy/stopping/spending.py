@@ -26,6 +26,7 @@ from statistics import NormalDist
 FEWEST, MOST = 5, 200  # evals that a run is taken to have
 WITHIN = 0.9  # of the budget, for the evals that it will have
 RATE, LATER = 0.25, 40.0
+EARLY, FEWER = 20, 0.75  # evals up to which so much of that is enough: few stretches can be made of them
 LEAST_Z = 2.0  # below it the rate does not fall as z rises
 HIGHEST_Z = 12.0
 
@@ -86,7 +87,8 @@ def windows_limit(chance: float, seen: int, pairs: int) -> float:
 
 def rate(z: float, seen: int) -> float:
     """Return the measured bound on longer windows' first passing of z >= `LEAST_Z` at this look."""
-    return RATE * z**4 * math.exp(-z * z / 2.0) / (seen + LATER)
+    rate = RATE * (FEWER if seen <= EARLY else 1.0)
+    return rate * z**4 * math.exp(-z * z / 2.0) / (seen + LATER)
 
 
 def _quantile(chance: float, pairs: int) -> float:

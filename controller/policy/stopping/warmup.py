@@ -23,6 +23,7 @@ class WarmUp:
 
     name: ClassVar[str] = "warmUp"
     version: ClassVar[int] = 2
+    inner_at: ClassVar[int] = 1  # of the state
 
     def __init__(self, params: WarmUpParams, rule: StopRule) -> None:
         check(params, self.name)

@@ -14,6 +14,14 @@ Both lengths grow with the run: w is ``share`` of the evals so far (at least ``w
 eighths of w and w. A dip has to last for a share of the run to count, and since the statistic changes as
 slowly as the run's length does, chances of a false stop grow with the logarithm of that length only.
 
+Where all evals are of the same prompts (`shared`) their errors are not independent. A policy that wanders
+over the prompts errs alike at evals near one another, and otherwise at those far apart: what it answers by
+chance is new each time, and which prompts suit it stays a while. A share of an eval's variance is taken to
+stay, for as long as is worst for the comparison (`_persistent`): none in runs of up to `APART` evals, whose
+short stretches gain too little by averaging for it to matter (measured: `evalstop rules flat --prompts N
+--how wandering`), and nearly `PERSISTS` of it in long ones. Of single evals that are far apart nothing
+changes, since two independent errors are the worst there.
+
 The whole run is kept, at a resolution that falls as it grows: means of blocks of 1, 2, 4, ... evals, at
 most `BLOCKS`, relative to the first score, in single precision, as base64. One observation is O(BLOCKS).
 """
@@ -37,6 +45,9 @@ BLOCKS = (
 LEAST_SHARE, MOST_SHARE = 0.1, 0.5
 NEWEST = 0.375  # of the reference's length: the shortest newest stretch; shorter ones add chances only
 STEP = 1.6  # from one length of the newest stretch to the next
+PERSISTS = 0.5  # of an eval's variance on shared prompts; .41 where difficulty scatters by 2 logits about 1/2
+APART = 14  # evals of a run up to which it does not matter
+LENGTHS = tuple(2.0**k for k in range(-1, 7))  # blocks, for which it may stay: all that matter
 
 # (evals seen, first score, packed means of complete blocks, sum of the evals in the incomplete one)
 WindowState = tuple[Any, ...]
@@ -56,12 +67,14 @@ class Pair(NamedTuple):
     Attributes:
         weights: of those blocks' means, oldest first, that of the rest last if there is one.
         spread: standard deviation of reference minus newest, in standard deviations of one eval.
+        shared: the same where all evals are of the same prompts, at most.
     """
 
     reference: int
     newest: int
     weights: tuple[float, ...]
     spread: float
+    shared: float
 
 
 def share_param() -> Any:
@@ -91,7 +104,7 @@ def pairs(seen: int, window: int, share: float) -> tuple[Pair, ...]:
     for length in _lengths(reference * size):
         newest = max(0 if rest else 1, round((length - rest) / size))
         if newest not in found and reference + newest <= blocks:
-            found[newest] = _pair(reference, newest, size, rest)
+            found[newest] = _pair(reference, newest, size, blocks, rest)
     return tuple(found.values())
 
 
@@ -102,13 +115,29 @@ def _lengths(longest: int) -> Iterator[int]:
         length = math.ceil(STEP * length)
 
 
-def _pair(reference: int, newest: int, size: int, rest: int) -> Pair:
+def _pair(reference: int, newest: int, size: int, blocks: int, rest: int) -> Pair:
     sizes = [size] * newest + ([rest] if rest else [])
     ends = list(accumulate(sizes))
     total = ends[-1] * (ends[-1] + 1)
     weights = tuple(((e * (e + 1)) - (e - n) * (e - n + 1)) / total for e, n in zip(ends, sizes, strict=True))
     variance = 1.0 / (reference * size) + sum(w * w / n for w, n in zip(weights, sizes, strict=True))
-    return Pair(reference, newest, weights, math.sqrt(variance))
+    stays = _persistent(reference, weights, blocks - reference - newest)
+    share = PERSISTS * max(0.0, 1.0 - APART / (size * blocks + rest))
+    shared = max(variance, (1.0 - share) * variance + share * stays) if share else variance
+    return Pair(reference, newest, weights, math.sqrt(variance), math.sqrt(shared))
+
+
+def _persistent(reference: int, weights: Sequence[float], between: int) -> float:
+    """Return the variance of reference minus newest, of errors that stay for a while, the worst there is.
+
+    Their correlation falls by e in a number of blocks, of which the worst counts; ``between``: blocks between
+    the two stretches, at most: further apart is worse.
+    """
+    parts = [(at, 1.0 / reference) for at in range(reference)]
+    parts += [(reference + between + at, -weight) for at, weight in enumerate(weights)]
+    return max(
+        sum(a * b * math.exp(-abs(i - j) / length) for i, a in parts for j, b in parts) for length in LENGTHS
+    )
 
 
 def initial() -> WindowState:
@@ -116,18 +145,28 @@ def initial() -> WindowState:
 
 
 def observe(
-    state: WindowState, score: float, window: int, share: float, *, sparse: bool = False
+    state: WindowState,
+    score: float,
+    window: int,
+    share: float,
+    *,
+    sparse: bool = False,
+    excess: float = 0.0,
+    shared: bool = False,
 ) -> tuple[WindowState, float]:
     """Take in one score; return the next state and the largest z times sigma, -inf while there is none.
 
-    ``sparse``: references half of which lie in the next one, and none between (`stride`).
+    ``sparse``: references half of which lie in the next one, and none between (`stride`). ``excess``: by so
+    much one eval of the reference is taken to be too high. ``shared``: all evals are of the same prompts.
     """
     seen, first, packed, rest = state
     if not seen:
         first = score
     means, rest = add(unpack(packed), seen, rest, single(score - first))
     seen += 1
-    return (seen, first, pack(means), rest), _largest(means, rest, seen, window, share, sparse)
+    return (seen, first, pack(means), rest), _largest(
+        means, rest, seen, window, share, sparse, excess, shared
+    )
 
 
 def add(means: list[float], seen: int, rest: float, score: float) -> tuple[list[float], float]:
@@ -143,18 +182,26 @@ def add(means: list[float], seen: int, rest: float, score: float) -> tuple[list[
 
 
 def _largest(
-    means: Sequence[float], rest: float, seen: int, window: int, share: float, sparse: bool
+    means: Sequence[float],
+    rest: float,
+    seen: int,
+    window: int,
+    share: float,
+    sparse: bool,
+    excess: float,
+    shared: bool,
 ) -> float:
-    length = layout(seen).rest
+    size, _, length = layout(seen)
     sums = [0.0, *accumulate(means)]
     newest = [*means, rest / length] if length else means
     largest = -math.inf
     for pair in pairs(seen, window, share):
         width, last = pair.reference, len(means) - pair.newest
         highest = max(sums[end] - sums[end - width] for end in range(width, last + 1, stride(width, sparse)))
+        highest -= excess / size
         # The newest values are as many as there are weights.
         now = sum(w * x for w, x in zip(pair.weights, newest[-len(pair.weights) :], strict=True))
-        largest = max(largest, (highest / width - now) / pair.spread)
+        largest = max(largest, (highest / width - now) / (pair.shared if shared else pair.spread))
     return largest
 
 

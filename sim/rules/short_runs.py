@@ -1,0 +1,209 @@
+"""What short runs ask of a rule besides the twin: shallow falls, delay, dips, cost, and shuffled plateaus.
+
+Each is a row of "Must be reached" of the issue "Stop rules where RLHF really lives", whose figures are its.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from json import dumps
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.policy.types import EvalPoint
+from sim import twin
+from sim.foresight import RuleSpec
+from sim.rules import evaluate, twin_series, vector
+from sim.rules.evaluate import Judged
+from sim.rules.history import Series
+from sim.rules.vector_spending import PromptPairs
+
+EVALS, PEAK, LEVEL, FALL = (
+    16,
+    4,
+    2.79,
+    0.2,
+)  # shape (f): evals, index of the best, score there, fall to the end
+PAIRED_ERROR, OWN_ERROR, PROMPTS = 0.014, 0.05, 1000
+LONG, LATE_PEAK = 41, 10  # evals of the runs whose delay is measured, and the index of their peak
+SLOPE = 0.5  # of their fall, own errors an eval
+CORRELATIONS = (0.65, 0.4)  # of two evals on the same prompts
+DIPS = (1, 2)  # evals
+LEAST_PLATEAU = 8  # evals of a plateau that is shuffled
+
+
+class Figure(NamedTuple):
+    """One number about one rule."""
+
+    what: str
+    rule: str
+    told: str
+    measure: str
+    value: float
+
+
+def rows(named: Mapping[str, RuleSpec], runs: int, seed: int) -> Iterator[Figure]:
+    """Yield shape (f), delay, dips and cost of every rule, over ``runs`` runs of each kind."""
+    for name, spec in named.items():
+        yield from _shallow(name, spec, runs, seed)
+    for name, spec in named.items():
+        yield from _delay(name, spec, runs, seed)
+    drawn = {length: _dipping(runs, length, seed) for length in DIPS}
+    for name, spec in named.items():
+        for length, dipped in drawn.items():
+            what = f"dip of {length} eval{'s' if length > 1 else ''}"
+            for told, shown in twin_series.told(dipped):
+                stops = evaluate.first_stops(spec, shown)
+                yield Figure(what, name, told, "stopped", float((stops >= 0).mean()))
+    for name, spec in named.items():
+        yield from _cost(name, spec, seed)
+
+
+def over_optimised(fall: float, runs: int, seed: int) -> vector.Evals:
+    """Return runs of shape (f): best at the 5th of 16 evals, then straight down; 0: flat all along.
+
+    The error of the difference of two evals on the same prompts is `PAIRED_ERROR`, that reported of one
+    `OWN_ERROR`, most of which is that of the prompts.
+    """
+    random = np.random.default_rng([seed, int(1000 * fall)])
+    at = np.arange(EVALS)
+    mean = (
+        LEVEL - 0.3 * np.maximum(0, PEAK - at) / PEAK - fall * np.maximum(0, at - PEAK) / (EVALS - 1 - PEAK)
+    )
+    if not fall:
+        mean = np.full(EVALS, LEVEL)
+    scores = mean + random.normal(0.0, PAIRED_ERROR / 2.0**0.5, (runs, EVALS))
+    return paired(scores, OWN_ERROR, PAIRED_ERROR)
+
+
+def paired(scores: vector.Matrix, error: float, difference: float) -> vector.Evals:
+    """Return evals with these errors, of one and of the difference to the best before, and a known total."""
+    steps = np.broadcast_to(np.arange(1.0, scores.shape[1] + 1.0), scores.shape)
+    highest = np.maximum.accumulate(scores, axis=1)
+    new = np.column_stack([np.ones(len(scores), dtype=bool), scores[:, 1:] > highest[:, :-1]])
+    at = np.maximum.accumulate(np.where(new, steps, 0.0), axis=1)
+    best = np.column_stack([np.ones(len(scores)), at[:, :-1]])
+    like = np.ones(scores.shape)
+    pairs = PromptPairs(best, PROMPTS * like, PROMPTS * difference**2 * like, np.nan * like)
+    progress = steps / scores.shape[1]
+    named = np.ones(scores.shape, dtype=bool)
+    return vector.Evals(scores, error * like, None, None, steps, progress, None, pairs, named)
+
+
+def _shallow(name: str, spec: RuleSpec, runs: int, seed: int) -> Iterator[Figure]:
+    last = EVALS - 1
+    for what, fall in (("shape (f)", FALL), ("shape (f), half the fall", FALL / 2.0)):
+        drawn = over_optimised(fall, runs, seed)
+        for told, shown in (("pairs", drawn), ("prompts", drawn._replace(prompt_pairs=None))):
+            stops = vector.first_stops(spec, shown)
+            after = stops > PEAK
+            saved = np.where(after, (last - stops) / (last - PEAK), 0.0)
+            yield Figure(what, name, told, "caught", float(after.mean()))
+            yield Figure(what, name, told, "saved", float(saved.mean()))
+    flat = vector.first_stops(spec, over_optimised(0.0, 4 * runs, seed))
+    yield Figure("shape (f), flat", name, "pairs", "stopped", float((flat >= 0).mean()))
+
+
+def _delay(name: str, spec: RuleSpec, runs: int, seed: int) -> Iterator[Figure]:
+    """Evals from the peak to the stop with pairs, over those without; a run not stopped counts to its end."""
+    for correlation in CORRELATIONS:
+        random = np.random.default_rng([seed, int(100 * correlation)])
+        at = np.arange(LONG)
+        mean = -np.maximum(0, LATE_PEAK - at) * 0.5 - SLOPE * np.maximum(0, at - LATE_PEAK)
+        same = random.normal(0.0, correlation**0.5, (runs, 1))
+        scores = mean + same + random.normal(0.0, (1.0 - correlation) ** 0.5, (runs, LONG))
+        shown = paired(scores, 1.0, (2.0 * (1.0 - correlation)) ** 0.5)
+        delays = []
+        for evals in (shown, shown._replace(prompt_pairs=None)):
+            stops = vector.first_stops(spec, evals)
+            delays.append(float(np.mean(np.where(stops > LATE_PEAK, stops, LONG) - LATE_PEAK)))
+        what = f"delay, correlation {correlation:g}"
+        yield Figure(what, name, "pairs", "of that without", delays[0] / delays[1])
+
+
+def _dipping(runs: int, length: int, seed: int) -> list[twin.Run]:
+    """Return healthy runs of the twin of which so many evals in a row are those of a collapse, and that
+    recover."""
+    random = np.random.default_rng([seed, length])
+    found = []
+    for _ in range(runs):
+        evals, prompts = int(random.choice(twin.EVALS)), int(random.choice(twin.PROMPTS))
+        kind = twin.RISING if random.random() < 2.0 / 3.0 else twin.FLAT
+        means, _ = twin.curve(kind, "", evals, random)
+        at = int(random.integers(2, evals - length))
+        means[at : at + length] = twin.floor(means[0], random)
+        wander = float(random.choice(twin.WANDER))
+        found.append(twin.observed(kind, "", means, -1, prompts, twin.Prompts.WANDERING, wander, random))
+    return found
+
+
+def _cost(name: str, spec: RuleSpec, seed: int) -> Iterator[Figure]:
+    """Yield microseconds of a pass and the most bytes of a state, over runs of the twin with pairs."""
+    random = np.random.default_rng(seed)
+    drawn = [twin.run(twin.RISING, random, evals=200, prompts=200) for _ in range(5)]
+    points = [list(one.points()) for one in twin_series.series(drawn)]
+    rule, most, passes = spec.make(), 0, 0
+    began = time.process_time()
+    for evals in points:
+        state = rule.initial()
+        for point in evals:
+            state, _ = rule.observe(state, point)
+            passes += 1
+    spent = time.process_time() - began
+    for evals in points:
+        state = rule.initial()
+        for point in evals:
+            state, _ = rule.observe(state, _third(point))
+            most = max(most, len(dumps(state, separators=(",", ":"))))
+    yield Figure("cost of a pass", name, "pairs", "microseconds", 1e6 * spent / passes)
+    yield Figure("state of a rule", name, "pairs", "bytes at most", float(most))
+
+
+def _third(point: EvalPoint) -> EvalPoint:
+    """Return the eval with a score of as many digits as there are."""
+    return point._replace(score=point.score / 3.0)
+
+
+def shuffled(
+    named: Mapping[str, RuleSpec], judged: Sequence[Judged], times: int, seed: int
+) -> Iterator[Figure]:
+    """Yield how often rules stop plateaus of a history in another order: evals that depend on nothing.
+
+    A plateau is the second half of a healthy series, of `LEAST_PLATEAU` evals or more, whose own line
+    does not rise or fall by two standard errors.
+    """
+    plateaus = [p for one in judged if one.truth.label != "declining" and (p := _plateau(one.series))]
+    if not plateaus:
+        raise ValueError(f"history: no plateau of {LEAST_PLATEAU} evals or more in it")
+    random = np.random.default_rng(seed)
+    orders = [
+        replace(one, scores=tuple(random.permutation(one.scores).tolist()))
+        for one in plateaus
+        for _ in range(times)
+    ]
+    shown = evaluate.judge(orders)
+    for name, spec in named.items():
+        stops = evaluate.first_stops(spec, shown)
+        what = f"{len(plateaus)} plateaus, {times} orders"
+        yield Figure(what, name, twin_series.SCORES_ONLY, "stopped", float((stops >= 0).mean()))
+
+
+def _plateau(series: Series) -> Series | None:
+    half = len(series.scores) // 2
+    scores = np.array(series.scores[half:])
+    count = len(scores)
+    if count < LEAST_PLATEAU or not scores.std() > 0.0:
+        return None
+    at = np.arange(count) - (count - 1) / 2.0
+    slope = float(at @ scores) / float(at @ at)
+    left = scores - scores.mean() - slope * at
+    error = (float(left @ left) / (count - 2) / float(at @ at)) ** 0.5
+    if abs(slope) > 2.0 * error:
+        return None
+    steps = tuple(float(n + 1) for n in range(count))
+    return Series(
+        series.id, series.run, series.family, "plateau", steps, tuple(scores.tolist()), (None,) * count
+    )

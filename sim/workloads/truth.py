@@ -1,0 +1,19 @@
+"""What nobody but the judge knows of a workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.workloads.kinds import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What nobody but the judge knows, by row of the workload.
+
+    ``peak``: share of the training at which the true score of a hacking run is highest; 1 for the others.
+    """
+
+    kind: tuple[Kind, ...]
+    hacks: tuple[bool, ...]
+    peak: tuple[float, ...]
