@@ -3,9 +3,11 @@
 Enough for a launcher to wait and to ask; programs use a real Kubernetes client.
 """
 
+import contextlib
 import http.client
 import json
 import ssl
+import threading
 import urllib.parse
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ class Client:
             self.context.verify_mode = ssl.CERT_NONE
         if identity is not None:
             self.context.load_cert_chain(identity.certificate, identity.key)
+        self._kept = threading.local()  # .connection: of the last GET, one for each thread
 
     def get(self, path: str, timeout_s: float = 10.0) -> Any:
         """Return the answer to GET: parsed JSON, else text. Errors: Unreachable."""
@@ -54,23 +57,57 @@ class Client:
         self, method: str, path: str, body: Any, timeout_s: float, content_type: str = "application/json"
     ) -> Any:
         """Return the answer to any request. Errors: Unreachable."""
-        connection = http.client.HTTPSConnection(
-            self.host, self.port, timeout=timeout_s, context=self.context
-        )
+        payload = None if body is None else json.dumps(body)
+        headers = {"Content-Type": content_type}
         try:
-            payload = None if body is None else json.dumps(body)
-            connection.request(method, path, payload, {"Content-Type": content_type})
-            answer = connection.getresponse()
-            text = answer.read().decode()
+            if method == "GET":  # what is asked again and again: a handshake costs ten times the answer
+                text, answer = self._asked_again(path, timeout_s)
+            else:
+                with contextlib.closing(self._connection(timeout_s)) as connection:
+                    connection.request(method, path, payload, headers)
+                    answer = connection.getresponse()
+                    text = answer.read().decode()
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"{method} {self.url}{path}: {error}") from error
-        finally:
-            connection.close()
         parsed = json.loads(text) if answer.headers.get_content_type() == "application/json" else text
         if answer.status >= 300:
             said = parsed.get("message", text) if isinstance(parsed, dict) else text
             raise Unreachable(f"{method} {self.url}{path}: {answer.status} {said}".strip(), answer.status)
         return parsed
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=self.context)
+
+    def _asked_again(self, path: str, timeout_s: float) -> tuple[str, http.client.HTTPResponse]:
+        """Return the answer to GET, by the last one's connection, or a new one if the server closed that."""
+        kept: http.client.HTTPSConnection | None = getattr(self._kept, "connection", None)
+        self._kept.connection = None  # until it has answered: what is still to come answers no other request
+        if kept is not None:
+            try:
+                return self._got(kept, path, timeout_s)
+            except TimeoutError:
+                kept.close()
+                raise
+            except (OSError, http.client.HTTPException):
+                kept.close()
+        connection = self._connection(timeout_s)
+        try:
+            return self._got(connection, path, timeout_s)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _got(
+        self, connection: http.client.HTTPSConnection, path: str, timeout_s: float
+    ) -> tuple[str, http.client.HTTPResponse]:
+        connection.timeout = timeout_s
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout_s)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        self._kept.connection = connection
+        return text, answer
 
     def succeeds(self, path: str) -> bool:
         """Return whether GET works at this moment."""
