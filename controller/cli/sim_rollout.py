@@ -14,6 +14,7 @@ COMMANDS = {
     "headline": "The paper's scheme and ours against 3 static actors; what must lose.",
     "ablation": "What each part of ours brings, and how far the count is from hindsight's.",
     "grid": "Twelve settings: PPO and GRPO, three length profiles, two models.",
+    "shared": "Two jobs on shared actors, against three of their own each.",
     "starts": "What slow starts cost, and when idle actors are better kept.",
 }
 

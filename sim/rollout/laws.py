@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 BANDWIDTH_SHARE = 0.8  # of the peak that a decode iteration reaches
 COMPUTE_SHARE = 0.4  # of the peak
+LEARNER_SHARE = 0.25  # of the peak, of a learner whose GPUs talk over PCIe: an assumption
 HOST_SECONDS = 0.003  # an iteration's scheduling
 ALL_REDUCE_SECONDS = 33e-6  # over PCIe, of one token's activations
 BYTES = 2  # of a bfloat16
@@ -94,7 +95,7 @@ def actor_law(model: Model, gpu: Gpu, gpus: int) -> Law:
 
 def learner_seconds(model: Model, gpu: Gpu, gpus: int, tokens: float) -> float:
     """Return seconds of preparation and training of one step with ``tokens`` tokens, prompts included."""
-    return TRAINING_FLOPS * model.parameters * tokens / (gpus * gpu.flops * COMPUTE_SHARE)
+    return TRAINING_FLOPS * model.parameters * tokens / (gpus * gpu.flops * LEARNER_SHARE)
 
 
 def sync_seconds(model: Model) -> float:

@@ -11,7 +11,7 @@ from sim.rollout.setting import Predictor
 from sim.rollout.workload import StepBatch
 
 # Log-sd of a noisy predictor that puts 44 % of prompts into the right fifth, as the one of the paper's does.
-NOISE_44 = 0.55
+NOISE_44 = 0.6
 
 
 def predict(predictor: Predictor, batch: StepBatch, history: LengthHistory, seed: int) -> tuple[float, ...]:

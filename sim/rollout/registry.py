@@ -16,6 +16,7 @@ from sim.rollout.ablation import ablation
 from sim.rollout.grid import grid
 from sim.rollout.headline import headline
 from sim.rollout.setting import RolloutSetting
+from sim.rollout.shared import shared
 from sim.rollout.starts import starts
 from sim.rollout.trial import Progress
 
@@ -26,6 +27,7 @@ COMPARISONS: Mapping[str, Comparison] = {
     "headline": headline,
     "ablation": ablation,
     "grid": grid,
+    "shared": shared,
     "starts": starts,
 }
 

@@ -22,6 +22,7 @@ from tests.bench import (
     bench_policies,
     bench_quotas,
     bench_reservations,
+    bench_rollout,
     bench_scale,
     bench_scrape,
     bench_sim_speed,
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "extender": bench_extender.run,
     "fleet": bench_fleet.run,
     "what-if": bench_what_if.run,
+    "rollout": bench_rollout.run,
 }
 
 

@@ -13,6 +13,7 @@ from sim.rollout.hindsight import run_hindsight
 from sim.rollout.registry import changed
 from sim.rollout.run import Job, generate, run
 from sim.rollout.setting import Predictor, RolloutSetting, Scheme
+from sim.rollout.shared import Place, SharedTrial, run_shared
 from sim.rollout.workload import GSM8K, batches
 
 SMALL = RolloutSetting(prompts=96, per_epoch=1, slots=32, most=6)
@@ -121,3 +122,23 @@ def test_settings_that_cannot_be_are_refused(values: dict[str, Any], words: str)
 def test_an_unknown_predictor_is_refused() -> None:
     with pytest.raises(ValueError, match="predictor: 'psychic'"):
         run(SMALL, replace(schemes.AUTO, predictor=Predictor("psychic")), 0)
+
+
+@pytest.mark.parametrize(("places", "start"), [(4, 3.0), (3, 3.0), (2, 10.0)])
+def test_two_jobs_share_places_and_no_place_is_held_twice(
+    places: int, start: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    settle = Place.settle
+
+    def watched(pool: Place, now: float = 0.0) -> None:
+        settle(pool, now)
+        held = sum(job.demand().has for job in pool.jobs)
+        taken.append(held)
+        assert pool.free >= 0
+        assert held + pool.free <= places
+
+    monkeypatch.setattr(Place, "settle", watched)
+    seconds, held = run_shared(SharedTrial(replace(SMALL, start=start, per_epoch=2), places, 0))
+    assert max(taken) == places
+    assert 0.0 < held <= places * SMALL.gpus_per_actor * seconds

@@ -2,8 +2,8 @@
 
 Decided here: a step's plan (`plan_rollout`), from a histogram of expected lengths, the actors' law of time,
 what actors there are, and the job's settings; and what is learned from a step for the next one: lengths, the
-law, whether predictions are worth planning by. Nothing here knows pods, and who gets GPUs that are left over
-is no question of this room.
+law, whether predictions are worth planning by. `share_actors` says who gets an actor place that several jobs
+could use. Nothing here knows pods or nodes.
 May import: no other room that decides (contract "The planner is for operator and simulator alike").
 Tests: tests/policy.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from controller.policy.rollout.objective import *
     from controller.policy.rollout.plan import *
     from controller.policy.rollout.refit import *
+    from controller.policy.rollout.sharing import *
     from controller.policy.rollout.trust import *
     from controller.policy.rollout.types import *
 
@@ -30,6 +31,7 @@ SHOWS = {
     "lengths": "LengthHistory forecast",
     "objective": "best_point",
     "plan": "plan_rollout",
+    "sharing": "ActorDemand Shares share_actors",
     "refit": "WorkReport refit_law",
     "trust": "Trust rank_correlation",
     "types": "ActorLaw CurvePoint Dispatch Forecast Objective Reason RolloutPlan RolloutSettings Supply"

@@ -23,6 +23,10 @@ from controller.policy.rollout.types import (
     WhenIdle,
 )
 
+# A forecast does not say in which order the trainer has the prompts, so what `Even` takes is known to so much
+# only: where it is one choice of several it must be better by that.
+UNKNOWN_ORDER = 0.1
+
 
 def ready_times(supply: Supply, count: int) -> list[float]:
     """Return s from the begin until each of ``count`` actors can take a prompt, those that are held first."""
@@ -70,7 +74,8 @@ def rollout_curve(
                     late.add(count)
                     continue
                 found = [ready[k] if end is None else end for k, end in enumerate(found)]
-            ends = tuple(end for end in found if end is not None)
+            margin = 1.0 + UNKNOWN_ORDER if dispatch is Dispatch.EVEN and wanted is Dispatch.AUTO else 1.0
+            ends = tuple(margin * end for end in found if end is not None)
             points.append(_point(count, dispatch, ends, settings, supply))
     return points, sorted(late)
 

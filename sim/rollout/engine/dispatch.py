@@ -28,6 +28,10 @@ class Dispatch(Protocol):
     def give_back(self, responses: Sequence[Response]) -> None:
         """Take what an actor held that is recalled."""
 
+    @property
+    def queued(self) -> float:
+        """Tokens that are expected of what no actor has yet."""
+
     def to_cut(self, actors: Sequence[Actor]) -> Actor | None:
         """Return the running actor that is to give its responses to the others now, if any."""
 
@@ -64,6 +68,10 @@ class OneQueue:
         # Those that have the most are the nearest to their end; longest first still, each by itself.
         for response in sorted(responses, key=lambda r: r.prompt.predicted - r.generated):
             self._queue.appendleft([response])
+
+    @property
+    def queued(self) -> float:
+        return sum(max(0.0, r.prompt.predicted - r.generated) for one in self._queue for r in one)
 
     def to_cut(self, actors: Sequence[Actor]) -> Actor | None:
         return None
@@ -106,6 +114,10 @@ class Groups:
         for response in responses:
             response.moves += 1
         self._orphans.extend(responses)
+
+    @property
+    def queued(self) -> float:
+        return sum(max(0.0, r.prompt.predicted - r.generated) for r in self._orphans)
 
     def to_cut(self, actors: Sequence[Actor]) -> Actor | None:
         if self._cut is None:

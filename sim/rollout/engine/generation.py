@@ -63,6 +63,11 @@ class Generation:
         """Responses that have not ended."""
         return self._missing
 
+    @property
+    def queued(self) -> float:
+        """Tokens that are expected of what no actor has yet."""
+        return self._dispatch.queued
+
     def prefill_elsewhere(self, prompts: Sequence[Prompt], actors: int) -> None:
         """Let an actor of its own prefill each prompt once, in the order in which actors will need them."""
         rounds = range(-(-len(prompts) // actors))

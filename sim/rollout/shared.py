@@ -1,0 +1,262 @@
+"""`shared`: two jobs on the same actor places, against each with three of its own.
+
+The jobs are half a step apart. A job asks for its plan's actors as long before its generation as a start
+takes, and every actor leaves when it has nothing more to do. Who gets a free place, and who gives a spare
+actor back, is decided by `share_actors`; here it is carried out: starts, recalls, and moved responses that
+are prefilled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controller.policy.rollout import ActorDemand, RolloutPlan, Supply, share_actors
+from sim.experiments.estimate import Estimate
+from sim.experiments.executor import Executor
+from sim.experiments.findings import Column, Findings, Value
+from sim.experiments.statistics import ratio
+from sim.kernel import Kernel
+from sim.rollout import schemes
+from sim.rollout.engine.actor import Actor
+from sim.rollout.engine.dispatch import OneQueue
+from sim.rollout.engine.generation import Generation
+from sim.rollout.engine.work import GenerationReport
+from sim.rollout.rows import losses
+from sim.rollout.run import Job
+from sim.rollout.setting import RolloutSetting, Scheme
+from sim.rollout.trial import Progress, RolloutTrial, perform, verdict
+
+RECALL = 1.0  # s until the place of an actor that left is free
+USEFUL = 2.0  # starts that the queue must last for one more actor to be worth its start
+SHARED = Scheme("shared", {"dispatch": "LongestFirst", "when_idle": "Release", "within": 0.0}, cut=None)
+
+
+class Place:
+    """Places of a pool, and the jobs that share them."""
+
+    def __init__(self, kernel: Kernel, count: int) -> None:
+        self.kernel, self.free, self.coming = kernel, count, 0
+        self.jobs: list[SharedJob] = []
+        self.held = 0.0  # s of all places
+
+    def settle(self, _: float = 0.0) -> None:
+        """Give out what is free and recall what others have a right to."""
+        shares = share_actors(self.free, [job.demand() for job in self.jobs], self.coming)
+        for job in self.jobs:
+            for _ in range(shares.grants.get(job.name, 0)):
+                self.free -= 1
+                job.start_actor()
+            for _ in range(shares.recalls.get(job.name, 0)):
+                self.coming += 1
+                job.give_one_back()
+
+    def left(self, bound: float, recalled: bool) -> None:
+        """Take a place back: an actor has left."""
+        self.held += self.kernel.now + RECALL - bound
+        self.kernel.at(self.kernel.now + RECALL, 0, self._freed, recalled)
+
+    def _freed(self, recalled: bool) -> bool:
+        self.free += 1
+        if recalled:
+            self.coming -= 1
+        return False
+
+
+class SharedJob:
+    """One job's steps on shared places."""
+
+    def __init__(self, name: str, job: Job, pool: Place, base: int, first: float) -> None:
+        self.name, self.job, self.pool, self.base = name, job, pool, base
+        self.wants = 0
+        self.steps: list[tuple[float, float]] = []  # begin of each, its end with the learner's part
+        self._number = 0
+        self._plan: RolloutPlan | None = None
+        self._predicted: tuple[float, ...] = ()
+        self._starting: list[tuple[float, float]] = []  # bound, ready: before the generation begins
+        self._generation: Generation | None = None
+        self._began = 0.0
+        start = job.setting.start
+        pool.kernel.at(max(0.0, first - start), 0, self._announce, max(first, start))
+
+    def demand(self) -> ActorDemand:
+        """Return what it wants now."""
+        generation = self._generation
+        has = len(self._starting)
+        if generation is not None:
+            has = sum(1 for actor in generation.actors if not actor.gone and not actor.recalled)
+        return ActorDemand(self.name, has, self.wants, self.base, self._gain)
+
+    def start_actor(self) -> None:
+        now, start = self.pool.kernel.now, self.job.setting.start
+        if self._generation is None:
+            self._starting.append((now, now + start))
+        else:
+            self._generation.add(now, now + start)
+
+    def give_one_back(self) -> None:
+        """Recall the actor that has the fewest responses."""
+        if self._generation is None:
+            bound, _ = self._starting.pop()
+            self.pool.left(bound, True)
+            return
+        alive = [a for a in self._generation.actors if not a.gone and not a.recalled]
+        self._generation.recall(min(alive, key=lambda actor: (actor.left, -actor.number)))
+
+    def _gain(self, count: int) -> float:
+        """Return s that one more actor saves; nothing if it would be ready too late to be of use."""
+        plan, generation, law = self._plan, self._generation, self.job.law
+        if plan is None:
+            return 0.0
+        if generation is not None:
+            left = generation.queued / (max(1, count) * law.slots)  # iterations until the queue is empty
+            if left * (law.iteration + law.sequence * law.slots) < USEFUL * self.job.setting.start:
+                return 0.0
+        seconds = {point.actors: point.seconds for point in plan.curve}
+        if not count:
+            return max(seconds.values())
+        return seconds.get(count, 0.0) - seconds.get(count + 1, seconds.get(count, 0.0))
+
+    def _announce(self, begin: float) -> bool:
+        job = self.job
+        self._predicted = job.predict(self._number)
+        supply = Supply(start=job.setting.start, recall=RECALL, lead=job.setting.start, between=job.between)
+        self._plan = job.plan(self._predicted, supply)
+        assert self._plan is not None
+        self.wants = self._plan.actors
+        self.pool.kernel.at(begin, 0, self._begin, None)
+        return False
+
+    def _begin(self, _: object) -> bool:
+        job, kernel = self.job, self.pool.kernel
+        batch = job.steps[self._number]
+        prompts = batch.prompts(self._predicted)
+        self._began = kernel.now
+        self._generation = Generation(
+            kernel,
+            job.setting.law,
+            job.setting.slots,
+            OneQueue(prompts),
+            sum(len(prompt.lengths) for prompt in prompts),
+            release=(),
+            done=self._done,
+            left=self._left,
+        )
+        starting, self._starting = self._starting, []
+        self._generation.begin(starting)
+        return False
+
+    def _left(self, actor: Actor) -> None:
+        self.pool.left(actor.report.bound, actor.recalled)
+        # An actor that left because it had nothing more to do is not wanted again in this step.
+        if not actor.recalled:
+            self.wants = max(0, self.wants - 1)
+
+    def _done(self, report: GenerationReport) -> None:
+        job, kernel = self.job, self.pool.kernel
+        job.learn(job.steps[self._number], self._predicted, report, self._plan)
+        between = job.between = job.setting.rest(report.tokens)
+        self.steps.append((self._began, kernel.now + between))
+        self._generation, self.wants = None, 0
+        self._number += 1
+        if self._number < len(job.steps):
+            begin = kernel.now + between
+            kernel.at(max(kernel.now, begin - job.setting.start), 0, self._announce, begin)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTrial:
+    """One run of two jobs."""
+
+    setting: RolloutSetting
+    places: int
+    seed: int
+
+
+def run_shared(trial: SharedTrial) -> tuple[float, float]:
+    """Return s of all steps of both jobs (from begin to begin), and GPU-seconds of their actors."""
+    setting, kernel = trial.setting, Kernel()
+    pool = Place(kernel, trial.places)
+    setting = replace(setting, most=trial.places, static=min(setting.static, trial.places))
+    for number in range(2):
+        job = Job(setting, SHARED, 1000 * number + trial.seed)
+        half = 0.5 * (job.between + 25.0)
+        pool.jobs.append(SharedJob("ab"[number], job, pool, trial.places // 2, number * half))
+    kernel.run(iter(()), iter(()), lambda _s, _t: None, pool.settle)
+    seconds = 0.0
+    for shared in pool.jobs:
+        if len(shared.steps) < len(shared.job.steps):
+            raise RuntimeError(f"{shared.name}: {len(shared.steps)} of {len(shared.job.steps)} steps ended")
+        seconds += shared.steps[-1][1] - shared.steps[0][0]
+    return seconds, pool.held * setting.gpus_per_actor
+
+
+COLUMNS = (
+    Column("what", "two jobs", "text"),
+    Column("even", "step, of 3 Even held", "number"),
+    Column("longest", "step, of 3 LongestFirst held", "number"),
+    Column("held", "GPU-seconds, of 3 + 3 held"),
+    Column("goal", "goal", "text"),
+    Column("met", "", "text"),
+)
+
+
+def shared(
+    setting: RolloutSetting, seeds: int, executor: Executor, progress: Progress | None = None
+) -> Findings:
+    setting = replace(setting, per_epoch=4)
+    kinds = [(start, places) for start in (3.0, 10.0) for places in (4, 3)]
+    trials = [
+        SharedTrial(replace(setting, start=start, recall=RECALL), places, seed)
+        for start, places in kinds
+        for seed in range(seeds)
+    ]
+    done: list[tuple[float, float]] = []
+    for one in executor.map(run_shared, trials):
+        done.append(one)
+        if progress is not None:
+            progress(len(done), len(trials))
+    numbers = [1000 * job + seed for seed in range(seeds) for job in range(2)]
+    held = [
+        RolloutTrial(setting, scheme, n) for scheme in (schemes.EVEN, schemes.LONGEST_FIRST) for n in numbers
+    ]
+    alone = [(one.steps, one.held) for one in executor.map(perform, held)]
+    pairs = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(alone[::2], alone[1::2], strict=True)]
+    even, longest = pairs[:seeds], pairs[seeds:]
+    rows: list[dict[str, Value]] = []
+    for i, (start, places) in enumerate(kinds):
+        mine = done[i * seeds : (i + 1) * seeds]
+        against_even = _ratio(mine, even, 0)
+        against_longest = _ratio(mine, longest, 0)
+        most = ((0.95, 1.05) if places == 4 else (1.00, 1.15)) if start == 3.0 else None
+        met = most and against_even.value <= most[0] and against_longest.value <= most[1]
+        rows.append(
+            {
+                "what": f"{places} shared actors, starts of {start:g} s",
+                "even": against_even,
+                "longest": against_longest,
+                "held": Estimate(*(v - 1.0 for v in _ratio(mine, longest, 1))),
+                "goal": None
+                if most is None
+                else f"step at most {most[0]:.2f} of Even, {most[1]:.2f} of LongestFirst",
+                "met": None if met is None else verdict(bool(met)),
+            }
+        )
+    return Findings(
+        "shared",
+        "Two jobs on shared actors, against 3 + 3 of their own",
+        setting.as_dict(),
+        COLUMNS,
+        rows,
+        {"seeds": seeds},
+        [
+            f"{setting.per_epoch * setting.epochs} steps of each job; the place of an actor that left is free"
+            f" {RECALL:g} s later. Steps are whole ones, from begin to begin.",
+            "Held actors need no starts, so both baselines are the same for all rows.",
+            *losses(rows),
+        ],
+    )
+
+
+def _ratio(ours: Sequence[tuple[float, float]], base: Sequence[tuple[float, float]], which: int) -> Estimate:
+    return ratio([one[which] for one in ours], [one[which] for one in base])
