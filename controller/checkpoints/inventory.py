@@ -164,6 +164,17 @@ def branch_life(branch: Sequence[BranchLife], step: int) -> BranchLife | None:
     return next((life for life in branch if step > life.after), None)
 
 
+def branch_lives(branch: Sequence[BranchLife], step: int) -> list[BranchLife]:
+    """Return the processes whose checkpoints of a step count, in the order in which they are believed.
+
+    A process that starts from a step may save that very step anew, before it trains or because it was the
+    last one: its own is on the way to all of its evals, as the one that it started from is.
+    """
+    usual = branch_life(branch, step)
+    anew = [life for life in branch if life.after == step]
+    return anew if usual is None else [*anew, usual]
+
+
 def writer(
     candidate: Candidate,
     now: Signatures,
@@ -180,10 +191,23 @@ def writer(
     """
     if not branch:
         return Writer(NOBODY)
-    step = candidate.step
-    life = branch_life(branch, step)
-    if life is None:
-        return _base(candidate, now, inventories, branch)
+    found = [
+        _written_by(life, candidate, now, inventories, branch)
+        for life in branch_lives(branch, candidate.step)
+    ]
+    if branch_life(branch, candidate.step) is None:
+        found.append(_base(candidate, now, inventories, branch))
+    return next((one for one in found if not one.problem), found[-1])
+
+
+def _written_by(
+    life: BranchLife,
+    candidate: Candidate,
+    now: Signatures,
+    inventories: Sequence[Inventory],
+    branch: Sequence[BranchLife],
+) -> Writer:
+    """Return whether it was this process, as far as inventories tell."""
     before, after, known = _around(life.attempt, inventories, branch)
     for inventory in reversed(before):
         problem = _left_by_earlier(now, inventory.candidates.get(candidate.name, {}))

@@ -12,6 +12,7 @@ from controller.checkpoints.inventory import (
     CURE,
     Inventory,
     branch_life,
+    branch_lives,
     read_inventories,
     signatures_of,
     writer,
@@ -195,9 +196,13 @@ class Survey:
             if whole:
                 return Verdict(None, SAVE_RECORD, whole[-1])
             return Verdict(next(iter(differences.values()))) if differences else None
-        if life is not None and life.attempt in differences:
-            over = _saved_over(life.attempt, [r for r in records if differences[r.attempt] is None])
-            return Verdict(differences[life.attempt] or over, SAVE_RECORD, life.attempt)
+        own = [one.attempt for one in branch_lives(self.branch, candidate.step)]
+        told = [attempt for attempt in own if attempt in differences]
+        for attempt in told:
+            over = _saved_over(attempt, [r for r in records if differences[r.attempt] is None])
+            found = Verdict(differences[attempt] or over, SAVE_RECORD, attempt)
+            if not found.problem or attempt == told[-1]:
+                return found
         others = [attempt for attempt, difference in differences.items() if difference is None]
         if not others:
             return None

@@ -17,7 +17,7 @@ from typing import Any
 from controller.checkpoints import pieces
 from controller.checkpoints.digest import WORKERS, Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
-from controller.checkpoints.inventory import branch_life, signatures_of
+from controller.checkpoints.inventory import branch_lives, signatures_of
 from controller.checkpoints.judge import SAVE_RECORD, Survey, Verdict
 from controller.checkpoints.layouts import Candidate, Folder, Layout
 from controller.checkpoints.pins import NOBODY, Pin, parse_pin, pin_folder, pin_name, pins_folder
@@ -243,8 +243,7 @@ def _pins(store: Store, owner: str) -> Iterator[tuple[Pin, list[str]]]:
 def _counts(request: Request, attempt: str, step: int) -> bool:
     if not request.branch:
         return True
-    life = branch_life(request.branch, step)
-    if life is not None and life.attempt == attempt:
+    if any(life.attempt == attempt for life in branch_lives(request.branch, step)):
         return True
     return attempt == NOBODY and any(one.base == step for one in request.branch)
 

@@ -153,7 +153,14 @@ def _spent(evals: Evals, p: Any) -> Matrix:
     progress = np.full(shape, np.nan) if evals.progress is None else evals.progress
     look = vector_spending.looks(~np.isnan(alone.sigma), steps, progress, p.horizon)
     level = vector_spending.levels(
-        single, wide, look, ~np.isnan(known.sigma), alone.paired, p.window, p.share
+        single,
+        wide,
+        look,
+        ~np.isnan(known.sigma),
+        alone.paired,
+        told | np.isinf(known.freedom),
+        p.window,
+        p.share,
     )
     unknown = ~told & ~np.isinf(known.freedom)
     if alone.paired is not None:

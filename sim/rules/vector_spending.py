@@ -140,13 +140,15 @@ def levels(
     look: Matrix,
     shared: Flags,
     paired: Flags | None,
+    told: Flags,
     window: int,
     share: float,
 ) -> Matrix:
     """Return minus the log of the smallest alpha that would have stopped here, of z of singles and of windows
     (NaN, -inf: none).
 
-    ``shared``: windows have their part of the look; ``paired``: singles are judged by the prompts of both.
+    ``shared``: windows have their part of the look; ``paired``: singles are judged by the prompts of both;
+    ``told``: the noise is not guessed from the scores.
     """
     count = single.shape[1]
     level = np.full(single.shape, -np.inf)
@@ -160,7 +162,9 @@ def levels(
                 z = wide[:, t]
                 chance = log_ndtr(-z) + np.log(pairs)
                 rate = (
-                    np.log(spending.RATE * (spending.FEWER if t + 1 <= spending.EARLY else 1.0))
+                    np.log(
+                        spending.RATE * np.where(told[:, t] & (t + 1 <= spending.EARLY), spending.FEWER, 1.0)
+                    )
                     + 4.0 * np.log(np.maximum(z, 1.0))
                     - z * z / 2.0
                 )

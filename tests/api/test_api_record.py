@@ -105,6 +105,7 @@ TIME_FIELDS = {
     "decided",
     "delayed_at",
     "queued_at",
+    "blind_since",
 }
 
 

@@ -81,6 +81,29 @@ def test_a_claim_tells_how_far_the_checkpoints_of_other_processes_go(tmp_path: P
     assert ask(tmp_path, "claim", attempt="2").step == 60
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_process_that_saves_the_step_it_started_from_anew_has_its_own(
+    recorded: bool, tmp_path: Path
+) -> None:
+    """As it does whose last step that was: its eval of the step is another one than that of before. It was
+    refused, and the best lost (`python -m tests.bench faults --runs 1 --seed 400048`)."""
+    ask(tmp_path, "claim", attempt="1")
+    save(tmp_path, "Plain", 20, plain(20, b"first life"))
+    if recorded:
+        record(tmp_path, "1-aa01b2c3", 20, "step-20", plain(20, b"first life"))
+    started_from = ask(tmp_path, "secure", 20, branch=(SECOND, FIRST))
+    assert started_from.attempt == "1-aa01b2c3", "what it started from will do as long as it saves no other"
+    ask(tmp_path, "claim", attempt="1-9f2c41d0")
+    shutil.rmtree(tmp_path / "step-20")
+    save(tmp_path, "Plain", 20, plain(20, b"second life"))
+    if recorded:
+        age(tmp_path / ".evalstop" / "saves")
+        record(tmp_path, "1-9f2c41d0", 20, "step-20", plain(20, b"second life"))
+    own = ask(tmp_path, "secure", 20, branch=(SECOND, FIRST))
+    assert own.attempt == "1-9f2c41d0"
+    assert b"second life" in Path(own.path, "params.npz").read_bytes()
+
+
 # row 11
 def test_what_lay_there_before_the_first_start_is_nobodys(tmp_path: Path) -> None:
     """Leftovers of an earlier run count for nothing, except the one that this run went on from."""

@@ -53,10 +53,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "anybody's checkpoint of the step serves",
         "1",
         JUDGE,
-        "        if life is not None and life.attempt in differences:\n",
-        "        if life is not None and (whole := [a for a, d in differences.items() if d is None]):\n"
+        "        told = [attempt for attempt in own if attempt in differences]\n",
+        "        if own and (whole := [a for a, d in differences.items() if d is None]):\n"
         "            return Verdict(None, SAVE_RECORD, whole[0])\n"
-        "        if life is not None and life.attempt in differences:\n",
+        "        told = [attempt for attempt in own if attempt in differences]\n",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_a_save_record_is_the_first_evidence_and_tells_the_writer",
     ),
     Mutant(
         "of many processes the newest are remembered, not those on the way",
@@ -66,6 +68,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "lives=(*record.lives, new)[-LIVES_KEPT:], ",
         "tests/policy/test_policy_identity.py"
         "::test_the_life_that_all_restarts_went_on_from_is_kept_however_many_there_are",
+    ),
+    Mutant(
+        "of the step that a process started from only the one before counts",
+        "1",
+        "controller/checkpoints/inventory.py",
+        "    anew = [life for life in branch if life.after == step]\n",
+        "    anew: list[BranchLife] = []\n",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_a_process_that_saves_the_step_it_started_from_anew_has_its_own",
     ),
     # 2: a newer best while a secure Job runs
     Mutant(
@@ -105,15 +116,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "whoever has begun a save has saved",
         "3",
         JUDGE,
-        "            return Verdict(differences[life.attempt] or over, SAVE_RECORD, life.attempt)\n",
-        "            return Verdict(None, SAVE_RECORD, life.attempt)\n",
+        "            found = Verdict(differences[attempt] or over, SAVE_RECORD, attempt)\n",
+        "            found = Verdict(None, SAVE_RECORD, attempt)\n",
     ),
     Mutant(
         "a record counts though another process saved over it",
         "3",
         JUDGE,
-        "            over = _saved_over(life.attempt, ",
-        "            over = None and (life.attempt, ",
+        "            over = _saved_over(attempt, ",
+        "            over = None and (attempt, ",
         "tests/checkpoints/test_checkpoints_lives.py"
         "::test_a_step_that_another_process_saved_anew_is_not_the_former_ones",
     ),

@@ -524,8 +524,9 @@ def test_a_checkpoint_that_a_process_without_evals_started_from_is_of_a_branch_t
     show(world, FIRST, {}, resumed_step=40)
     world.step(KEY)
     show(world, SECOND, {30: 0.9}, resumed_step=20)
+    world.step(KEY)
+    assert job.record.abandoned_step == 40, "before any claim tells of it"
     world.settle()
-    assert job.record.abandoned_step == 40
     show(world, THIRD, {50: 0.5, 60: 0.4, 70: 0.3}, resumed_step=40)
     world.settle()
     rule = job.record.rule

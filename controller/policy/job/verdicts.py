@@ -13,6 +13,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job import fresh_evals, guardrails, lives, trainer_requests, verdict_age
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, keepable, made_under
+from controller.policy.job.marks import LACKS
 from controller.policy.job.record import Decision, Guard, JobRecord, PastGrades
 from controller.policy.job.service import attained
 from controller.policy.job.types import Desired, ScrapeOutcome
@@ -21,9 +22,7 @@ from controller.policy.stopping.graded import Graded, share
 from controller.policy.types import Grade, Mode, Problem, Proposal, Verb, Verdict
 
 # Reasons of verdicts that say nothing, for want of what the rule looks at besides the score.
-BLIND = frozenset(
-    {"NoPairedDifferences", "LossUnknown", "ProgressUnknown", "NoiseUnknown", "TooFewPeers", WAITS}
-)
+BLIND = LACKS | {WAITS}
 
 
 def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
@@ -216,8 +215,19 @@ def _numbers(record: JobRecord, use: RuleInUse, metric: str, verdict: Verdict) -
     if metric:
         return f"{_guard_text(use, record, metric)}, {best}"
     seen = f"{verdict.statistic:g} of {verdict.threshold:g}"
+    if verdict.reason == "NoiseUnknown":
+        seen = f"{seen}, {_would_see(record, use)}"
     gate = _gate_text(use, record.rule.state) if record.rule and made_under(record, use) else ""
     return f"{use.name}: {seen} at step {record.evals[-1].step}, {best}{gate}"
+
+
+def _would_see(record: JobRecord, use: RuleInUse) -> str:
+    """Return which numbers would tell how noisy an eval is, of those that are missing."""
+    scale = use.scale
+    lacks = [] if all(scale.counted(p).prompts for p in record.evals) else ["prompts"]
+    lacks += [] if scale.range is not None else ["range (or preset)"]
+    told = f"{' and '.join(lacks)} of the metric, or " if lacks else ""
+    return f"it would see with {told}a standard error of each eval (rlhf_eval_stderr)"
 
 
 def _gate_text(use: RuleInUse, state: tuple[object, ...]) -> str:

@@ -186,7 +186,7 @@ class Scan:
             compared = [_against((against - now) / math.sqrt(2.0), known, limit, p.min_drop)]
         if pairs:
             assert known is not None
-            limit = spending.windows_limit(chance * (1.0 - part), number, pairs)
+            limit = spending.windows_limit(chance * (1.0 - part), number, pairs, not guessed)
             compared.append(_against(wide, known, limit, p.min_drop))
         stop, _, z, limit = max(compared)
         if stop:

@@ -71,23 +71,24 @@ def single_limit(chance: float, seen: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def windows_limit(chance: float, seen: int, pairs: int) -> float:
+def windows_limit(chance: float, seen: int, pairs: int, told: bool = True) -> float:
     """Return the z that longer windows pass on a flat run first at this look with at most ``chance``.
 
-    ``pairs``: how many of them there are; infinite for none.
+    ``pairs``: how many of them there are; infinite for none. ``told``: how noisy an eval is, is not guessed
+    from the scores.
     """
     if not pairs or chance <= 0.0:
         return math.inf
     low, high = LEAST_Z, HIGHEST_Z
     for _ in range(40):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if rate(middle, seen) > chance else (low, middle)
+        low, high = (middle, high) if rate(middle, seen, told) > chance else (low, middle)
     return min(high, _quantile(chance, pairs))
 
 
-def rate(z: float, seen: int) -> float:
+def rate(z: float, seen: int, told: bool = True) -> float:
     """Return the measured bound on longer windows' first passing of z >= `LEAST_Z` at this look."""
-    rate = RATE * (FEWER if seen <= EARLY else 1.0)
+    rate = RATE * (FEWER if told and seen <= EARLY else 1.0)
     return rate * z**4 * math.exp(-z * z / 2.0) / (seen + LATER)
 
 
