@@ -167,7 +167,7 @@ CASES = (
         "EvalStopNoEvals",
         marked("Unwatched", "0x60 1800+30x60"),
         "36m",
-        "A run has been going on for 33m 0s without its evals being read",
+        "A run has been going on for 35m 30s without its evals being read",
         marked("Unwatched", "0x20 1800x8 0x100") | marked("Stuck", "9999x120"),
     ),
     Case(

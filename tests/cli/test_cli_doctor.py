@@ -680,7 +680,7 @@ def test_checkpoints_claims_and_access_jobs(clinic: Clinic) -> None:
     }
     admin.post(f"/api/v1/namespaces/{ns}/events", event)
     told = clinic.wrong("healthy")
-    assert "OutOfSpace: /work: full -> make room on the volume" in told
+    assert f"OutOfSpace: /work: full -> kubectl get pvc -n {ns}" in told
     assert "none is in safety, the best eval is at step 120" in told
     assert "secure of step 120 failed 2 times" in told
     assert "quota: the cluster refuses pods of Job healthy-secure-120-3" in told
