@@ -164,6 +164,7 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
         scrape_interval=float(
             max(spec.scrape.interval_seconds, 0 if pool is None else pool.spec.min_scrape_interval_seconds)
         ),
+        first_eval=float(spec.scrape.first_eval_seconds),
     )
     if problem is None and pool is not None and wanted.mode is not Mode.OFF:
         wanted = replace(wanted, problem=precision_problem(wanted, pool))

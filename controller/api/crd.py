@@ -79,6 +79,7 @@ RESOURCES: tuple[Resource, ...] = (
         scope="Namespaced",
         columns=(
             Column("State", ".status.summary", description="The condition that matters most now."),
+            Column("Reason", ".status.printed.reason", description="Why it is in that state."),
             Column("Step", ".status.printed.step", "integer", "Step of the newest eval."),
             Column("Eval", ".status.printed.eval", description="Newest score."),
             Column("Best", ".status.printed.best", description="Best score."),
@@ -101,6 +102,9 @@ RESOURCES: tuple[Resource, ...] = (
         short="gp",
         scope="Cluster",
         columns=(
+            Column(
+                "Ready", '.status.conditions[?(@.type=="Ready")].status', description="Whether it is planned."
+            ),
             Column("GPUs", ".status.capacity", "integer", "GPUs of its usable nodes."),
             Column("Free", ".status.free", "integer", "GPUs that nobody has requested."),
             Column("Running", ".status.running", "integer", "Jobs that hold GPUs."),

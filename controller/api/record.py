@@ -14,7 +14,7 @@ from typing import Any
 from controller.api import codec, paths
 from controller.api.codec import StatusError
 from controller.api.status import JobStatus, Printed
-from controller.policy.job import Desired, JobRecord, summary
+from controller.policy.job import Desired, JobRecord, state_reason, summary
 from controller.policy.stored import MESSAGE_MAX
 
 __all__ = ["StatusError", "field", "record", "size", "status"]
@@ -80,6 +80,7 @@ def _printed(record: JobRecord, desired: Desired) -> Printed:
     verdict = record.rule.verdict if record.rule is not None else None
     compared = (verdict.statistic, verdict.threshold) if verdict is not None else (math.nan, math.nan)
     return Printed(
+        reason=state_reason(record) or None,
         gpus=f"{held}/{wanted}",
         step=newest.step if newest is not None else None,
         eval=f"{newest.score:.4g}" if newest is not None else None,

@@ -30,6 +30,7 @@ from controller.api.storage import Checkpoints
 from controller.policy.job import (
     ANY_MEMBER,
     EXPECTED,
+    FIRST_EVAL,
     GUARDS_MAX,
     INDEX_MAX,
     LABEL_PATTERN,
@@ -260,6 +261,15 @@ class Scrape(Spec):
             description="Seconds between two reads; more where the pool's minScrapeIntervalSeconds is more, "
             "and where a page takes long to answer.",
         )
+    )
+
+    first_eval_seconds: Annotated[
+        int, Field(strict=True, ge=60, le=604800, json_schema_extra=markers.INT32)
+    ] = Field(
+        default=int(FIRST_EVAL),
+        alias="firstEvalSeconds",
+        description="Seconds that the first eval may take, and that evals may be away later, before it is "
+        "a warning that nobody reads them: a wrong port looks like a model that loads.",
     )
 
     speaker: Annotated[

@@ -33,6 +33,7 @@ Epoch = Annotated[
 class Printed:
     """Short texts for kubectl's columns, made from the rest of the status; nothing reads them back."""
 
+    reason: Annotated[Word | None, "Why it is in its state, as a CamelCase code."] = None
     gpus: Annotated[Word | None, "GPUs held and wanted, as in 4/4."] = None
     step: Annotated[Step | None, "Step of the newest eval."] = None
     eval: Annotated[Word | None, "Newest score, rounded."] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
@@ -50,6 +51,7 @@ From = Annotated[
     ),
 ]
 Step = Annotated[int | None, typer.Option("--step", min=0, help="Step of the checkpoint to go on from.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Id = Annotated[str, typer.Option("--id", help="Name of the request; one is made up if none is given.")]
 
 
@@ -114,6 +116,7 @@ def resume(
     source: From = None,
     step: Step = None,
     request: Id = "",
+    yes: Yes = False,
     namespace: flags.Namespace = "",
     wait: flags.Wait = False,
     wait_seconds: flags.WaitSeconds = 600.0,
@@ -134,6 +137,8 @@ def resume(
     async def work(api: CallerApi) -> None:
         found = await read_job(api, job)
         _check_resumable(found, chosen)
+        if step is not None and not dry_run:
+            _ask_about(found, step, yes)
         wish = {
             "id": request or f"cli-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}",
             "from": chosen.value.capitalize(),
@@ -229,6 +234,27 @@ def _check_resumable(job: Reading, source: Source) -> None:
             f"no checkpoint of {job.key} was retained, so there is no best one to go on from",
             f"evalstop resume {name} --from latest, or --step N for a step whose checkpoint is there",
         )
+
+
+def _ask_about(job: Reading, step: int, yes: bool) -> None:
+    """Ask before a run goes on from a step that is not known to have a checkpoint.
+
+    Raises:
+        Failure: no, or nobody is there to be asked.
+    """
+    record = job.record
+    kept = {k.step for k in (record.secured, *record.retained, *record.pinned) if k is not None}
+    if step in kept or yes:
+        return
+    known = f"in safety are steps {', '.join(map(str, sorted(kept)))}" if kept else "none is in safety"
+    told = (
+        f"no checkpoint of step {step} of {job.key} is known: {known}. The trainer's own folder may have it"
+    )
+    again = f"evalstop resume {job.name}{job.flags()} --step {step}"
+    if not sys.stdin.isatty():
+        raise Failure(Exit.REFUSED, told, f"{again} --yes tries it; without it the run stays stopped")
+    if not typer.confirm(f"{told}. Try it?"):
+        raise Failure(Exit.REFUSED, f"{job.key} stays stopped", f"{again} --yes does not ask")
 
 
 def _stopped(job: Reading) -> str | None:

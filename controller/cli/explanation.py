@@ -9,8 +9,9 @@ from typing import Any
 
 from controller.cli import formatting
 from controller.cli.job_view import Reading, rule
-from controller.cli.remedies import asks, cure
-from controller.policy.job import MEMBERS_ENDED, Best, Condition, Decision
+from controller.cli.remedies import as_step, cure, marks, sentence
+from controller.cli.remedies import document as mark_document
+from controller.policy.job import MARKED, Best, Decision, Finding, Mark
 from controller.policy.job import conditions as c
 from controller.policy.types import Mode, Verdict
 from controller.policy.wording import ELSEWHERE, UID, whole_by
@@ -24,21 +25,25 @@ class Explanation:
         headline: one sentence.
         facts: (label, text).
         next_steps: commands with what they do.
+        marks: what of it needs a hand.
     """
 
     headline: str
     facts: tuple[tuple[str, str], ...]
     stages: tuple[tuple[float, str], ...]
     next_steps: tuple[tuple[str, str], ...]
+    marks: tuple[Finding, ...] = ()
 
 
 def explain(job: Reading, now: float) -> Explanation:
     """Return why it was stopped, waits, runs on, or is refused. ``now``: s since the epoch."""
+    found = marks(job, now) if not job.problem else ()
     return Explanation(
         _headline(job, now),
-        tuple(_facts(job)),
+        tuple(_facts(job, found, now)),
         tuple(stages(job.record.decision)),
-        tuple(_next_steps(job)),
+        tuple(_next_steps(job, found)),
+        found,
     )
 
 
@@ -59,6 +64,8 @@ def _headline(job: Reading, now: float) -> str:
             f"{job.key}: {state}; {decision.by} would have stopped it at step {decision.proposal.step} "
             "(mode Shadow: nothing is touched)"
         )
+    if found := [one for one in marks(job, now) if one.warning or state in ("Running", "Starting")]:
+        return f"{job.key}: {state} ({found[0].reason}: {found[0].message})"
     said = _telling(job)
     return f"{job.key}: {state}" + (f" ({said})" if said else "")
 
@@ -80,15 +87,26 @@ def _telling(job: Reading) -> str:
     found = job.condition(type_) if type_ else None
     if found is None:
         verdict = job.record.rule.verdict if job.record.rule is not None else None
-        return _said(verdict) if verdict is not None and state == "Running" else ""
+        return _said(job, verdict) if verdict is not None and state == "Running" else ""
     return f"{found.reason}: {found.message}"
 
 
-def _said(verdict: Verdict) -> str:
-    return f"the rule says {verdict.verb}: {verdict.reason}"
+def _said(job: Reading, verdict: Verdict) -> str:
+    below = below_best(job)
+    where = f"{below:.0%} below its best; " if below is not None and below >= 0.005 else ""
+    return f"{where}the rule says {verdict.verb}: {verdict.reason}"
 
 
-def _facts(job: Reading) -> Iterator[tuple[str, str]]:
+def below_best(job: Reading) -> float | None:
+    """Return by what share of the best the newest score is worse; None: there are no two to compare."""
+    record = job.record
+    if not record.evals or record.best is None or not record.best.score:
+        return None
+    gap = (record.best.score - record.evals[-1].score) * (1.0 if job.maximize else -1.0)
+    return max(0.0, gap / abs(record.best.score))
+
+
+def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tuple[str, str]]:
     record, decision = job.record, job.record.decision
     yield "rule", rule(job.spec)
     direction = "higher is better" if job.maximize else "lower is better"
@@ -130,8 +148,8 @@ def _facts(job: Reading) -> Iterator[tuple[str, str]]:
                     "in Shadow" if job.mode == "Shadow" else "meanwhile",
                     (f"{formatting.gpu_hours(spent)} of service while it was, or would be, {what}"),
                 )
-    for found in troubles(job):
-        yield "trouble", f"{found.reason}: {found.message}"
+    for one in found:
+        yield "trouble" if one.warning else "note", sentence(one, now)
 
 
 def _scores(job: Reading) -> Iterator[tuple[str, str]]:
@@ -168,14 +186,6 @@ def _awaiting(job: Reading, best: Best, awaiting: Best) -> str:
     return f"{formatting.number(awaiting.score)} at step {awaiting.step}: {why}; its checkpoint is {where}"
 
 
-def troubles(job: Reading) -> Iterator[Condition]:
-    """Yield the conditions that somebody could do something about; of those that Running repeats
-    from another one, the other."""
-    for condition in job.record.conditions:
-        if asks(job, condition) and (condition.type != c.RUNNING or condition.reason == MEMBERS_ENDED):
-            yield condition
-
-
 def stages(decision: Decision | None) -> Iterator[tuple[float, str]]:
     """Yield what was done about a stop, in its order: (when (s), what)."""
     if decision is None:
@@ -197,14 +207,14 @@ def _handed_to(decision: Decision) -> str:
     return ELSEWHERE if to.startswith(UID) else to
 
 
-def _next_steps(job: Reading) -> Iterator[tuple[str, str]]:
+def _next_steps(job: Reading, found: tuple[Finding, ...]) -> Iterator[tuple[str, str]]:
     name = f"{job.name}{job.flags()}"
-    seen: set[str] = set()
-    for found in troubles(job):
-        text = cure(job, found.reason)
-        if text not in seen:
-            seen.add(text)
-            yield text, ""
+    seen: set[tuple[str, str]] = set()
+    for one in found:
+        do = as_step(cure(job, one.code))
+        if do not in seen:
+            seen.add(do)
+            yield do
     state = job.state
     if state == "New":
         yield "evalstop doctor", "is the operator there, and may it work?"
@@ -217,7 +227,9 @@ def _next_steps(job: Reading) -> Iterator[tuple[str, str]]:
         yield f"evalstop resume {name} --from latest", "goes on from the trainer's latest checkpoint"
     if job.record.evals and state not in ("Queued", "Refused"):
         yield f"evalstop simulate {name} --rule glr", "what another rule would have done"
-    if state in ("Failed", "Starting") or (state == "Running" and not job.record.evals):
+    unwell = {"Failed", "Starting", *MARKED} - {Mark.WOULD_STOP}
+    waits = state in unwell or (state == "Running" and not job.record.evals)
+    if waits and not any(f"evalstop doctor {name}" in do for do, _ in seen):
         yield f"evalstop doctor {name}", "looks at its pods, metrics and checkpoints"
 
 
@@ -246,6 +258,7 @@ def document(job: Reading, found: Explanation) -> dict[str, Any]:
             for x in record.conditions
         ],
         "stages": [{"time": formatting.moment(at), "what": what} for at, what in found.stages],
+        "marks": [mark_document(job, one) for one in found.marks],
         "next": [command for command, _ in found.next_steps],
     }
     if decision is not None:

@@ -68,6 +68,10 @@ Timeout = Annotated[
 ]
 
 
+# What stands before the command's name, as kubectl takes it: `evalstop -n team list`.
+BEFORE: dict[str, str] = {}
+
+
 def connects(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command with the options that make its ``connection``: how the cluster is reached.
 
@@ -90,6 +94,10 @@ def connects(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def connected(*, kubeconfig: str, context: str, timeout: float, **given: Any) -> Any:
+        if "namespace" in given and not given["namespace"]:
+            given["namespace"] = BEFORE.get("namespace", "")
+        kubeconfig = kubeconfig or BEFORE.get("kubeconfig", "")
+        context = context or BEFORE.get("context", "")
         return function(**given, connection=Connection(kubeconfig, context, timeout))
 
     connected.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
     from controller.cli.job_view import Reading
 
+NEAR = 5.0  # s between a status and the Event that tells of the same
+STAGE = "Stop"  # what stands for a stage of a stop, of which there are several at once
+
 Evals = Annotated[bool, typer.Option("--evals/--no-evals", help="The table of evals as well.")]
 
 
@@ -78,13 +81,28 @@ def history(
 
 
 def timeline(job: Reading, events: list[dict[str, Any]]) -> list[Happened]:
-    """Return what status and Events tell, oldest first. What an Event tells already is not told twice."""
+    """Return what status and Events tell, oldest first, each once.
+
+    An Event is posted after the status is written: of what both tell, the time is the status's, so that
+    things stand in the order in which they happened.
+    """
     told = [_event(event) for event in events]
-    reasons = {(entry.reason, entry.message) for entry in told}
+    of_status: list[Happened] = []
     for entry in _of_status(job):
-        if (entry.reason, entry.message) not in reasons:
-            told.append(entry)
-    return sorted(told, key=lambda entry: entry.at)
+        same = next((i for i, event in enumerate(told) if _same(event, entry)), None)
+        if same is not None:
+            entry = told.pop(same)._replace(at=entry.at)
+        if not any(_same(other, entry) for other in of_status):
+            of_status.append(entry)
+    return sorted([*told, *of_status], key=lambda entry: entry.at)
+
+
+def _same(one: Happened, other: Happened) -> bool:
+    """Return whether two entries tell of one thing: the same reason, at once; or the same words."""
+    if one.reason != other.reason:
+        return False
+    at_once = one.times == other.times == 1 and abs(one.at - other.at) < NEAR
+    return one.message == other.message or (at_once and one.reason != STAGE)
 
 
 def _event(event: dict[str, Any]) -> Happened:
@@ -119,7 +137,7 @@ def _of_status(job: Reading) -> Iterator[Happened]:
             what = "Secured" if kept is record.secured else "Retained"
             yield Happened(kept.at, what, f"checkpoint of step {kept.step} at {kept.path}")
     for at, what in stages(record.decision):
-        yield Happened(at, "Stop", what)
+        yield Happened(at, STAGE, what)
     for condition in record.conditions:
         yield Happened(condition.since, condition.reason, condition.message)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.cli import flags, formatting, output
@@ -44,9 +44,9 @@ def shown(value: Any) -> str:
 
 def state_style(state: str) -> str:
     """Return the style of a state's word. It never stands alone: the word itself says what is meant."""
-    if state in ("Failed", "Refused", "Unfit"):
+    if state in ("Failed", "Refused", "Unfit", "Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind"):
         return "red"
-    if state in ("Declining", "Demoted", "Stopping", "Preempting"):
+    if state in ("WouldStop", "Declining", "Demoted", "Stopping", "Preempting"):
         return "yellow"
     return {"Running": "green", "Stopped": "cyan", "Completed": "dim"}.get(state, "")
 
@@ -64,10 +64,11 @@ def _created(obj: Object, now: float) -> str:
     return formatting.age(at(obj, "metadata", "creationTimestamp"), now)
 
 
-NAMESPACE = Field(Column("NAMESPACE", gives_way=9), _path("metadata", "namespace"))
+NAMESPACE = Field(Column("NAMESPACE", name=True), _path("metadata", "namespace"))
 FIELDS = (
-    Field(Column("NAME"), _path("metadata", "name")),
+    Field(Column("NAME", name=True), _path("metadata", "name")),
     Field(Column("STATE", style=state_style), lambda obj, now: at(obj, "status", "summary") or "New"),
+    Field(Column("REASON"), _path("status", "printed", "reason")),
     Field(Column("STEP", right=True, gives_way=2), _path("status", "printed", "step")),
     Field(Column("EVAL", right=True, gives_way=3), _path("status", "printed", "eval")),
     Field(Column("BEST", right=True, gives_way=1), _path("status", "printed", "best")),
@@ -85,7 +86,10 @@ FIELDS = (
 
 
 def fields(wide: bool, everywhere: bool) -> list[Field]:
+    """Return the columns of a table. ``wide``: all, and none is dropped where the screen is narrow."""
     chosen = [f for f in FIELDS if wide or not f.wide]
+    if wide:
+        chosen = [replace(f, column=replace(f.column, gives_way=0, text=False)) for f in chosen]
     return [NAMESPACE, *chosen] if everywhere else chosen
 
 
@@ -94,6 +98,8 @@ def table(
 ) -> list[str]:
     """Return the lines of a table of objects."""
     rows = [[field.of(obj, now) for field in chosen] for obj in found]
+    if any(field.wide for field in chosen):  # who asks for all columns gets them; the screen breaks the lines
+        screen = replace(screen, width=None)
     return render([field.column for field in chosen], rows, screen, header)
 
 

@@ -12,6 +12,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -21,6 +22,7 @@ from controller.cli import (
     dashboard,
     export,
     extender,
+    flags,
     get,
     history,
     jobs,
@@ -43,11 +45,31 @@ LOOK, ACT, RUN, STUDY = "Look", "Act", "Run it", "Study"
 
 app = typer.Typer(
     name="evalstop",
-    help="EvalStop on Kubernetes: stops RLHF runs that are past their best, and explains why.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        version.version()
+        raise typer.Exit
+
+
+@app.callback()
+def before(
+    namespace: flags.Namespace = "",
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Stop RLHF runs that are past their best, and explain why (EvalStop on Kubernetes)."""
+    flags.BEFORE.update(namespace=namespace, kubeconfig=kubeconfig, context=context)
+
+
 app.command("list", rich_help_panel=LOOK)(jobs.list_jobs)
 app.command("get", rich_help_panel=LOOK)(get.get)
 app.command("why", rich_help_panel=LOOK)(why.why)

@@ -19,6 +19,7 @@ class Column:
     Attributes:
         gives_way: dropped on a narrow terminal, the highest first; 0: never.
         text: its cells are sentences, cut on a narrow terminal.
+        name: its cells are names, cut in the middle where nothing else helps.
         style: returns a cell's style.
     """
 
@@ -26,6 +27,7 @@ class Column:
     right: bool = False
     gives_way: int = 0
     text: bool = False
+    name: bool = False
     style: Callable[[str], str] = lambda _: ""
 
 
@@ -70,12 +72,21 @@ def _fitting(columns: Sequence[Column], cells: Sequence[Sequence[str]], screen: 
 
 def _shrink(columns: Sequence[Column], kept: Sequence[int], widths: dict[int, int], total: int) -> None:
     over = sum(widths.values()) + len(GAP) * (len(kept) - 1) - total
-    # Sentences first, then whatever is furthest to the right; names, which stand first, are cut last.
-    sentences = [(i, SHORTEST) for i in reversed(kept) if columns[i].text]
-    for i, least in [*sentences, *((i, CUT_TO) for i in reversed(kept))]:
-        less = max(0, min(over, widths[i] - least))
-        widths[i] -= less
-        over -= less
+    # Sentences first, then names, the longest of them first; then whatever is furthest to the right.
+    for i in reversed([i for i in kept if columns[i].text]):
+        over -= _narrow(widths, i, over, SHORTEST)
+    names = [i for i in kept if columns[i].name]
+    while over > 0 and names and widths[longest := max(names, key=lambda i: widths[i])] > SHORTEST:
+        over -= _narrow(widths, longest, 1, SHORTEST)
+    for i in reversed(kept):
+        over -= _narrow(widths, i, over, CUT_TO)
+
+
+def _narrow(widths: dict[int, int], i: int, over: int, least: int) -> int:
+    """Make a column narrower by at most ``over``, and leave ``least``; return by how much it was."""
+    less = max(0, min(over, widths[i] - least))
+    widths[i] -= less
+    return less
 
 
 def _line(
@@ -88,7 +99,8 @@ def _line(
 ) -> str:
     parts = []
     for place, i in enumerate(kept):
-        shown = screen.cut(row[i], widths[i]) if widths[i] else ""
+        cut = screen.cut_middle if columns[i].name else screen.cut
+        shown = cut(row[i], widths[i]) if widths[i] else ""
         padding = " " * (widths[i] - length(shown))
         painted = screen.paint(shown, style or columns[i].style(row[i]))
         last = place == len(kept) - 1

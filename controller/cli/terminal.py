@@ -42,6 +42,29 @@ class Terminal:
             out += char
         return out + mark
 
+    def cut_middle(self, text: str, columns: int) -> str:
+        """Return the text in at most so many columns; what is cut is an ellipsis in its middle.
+
+        Names that differ in their last characters stay different.
+        """
+        if length(text) <= columns:
+            return text
+        mark = "…" if self.unicode else "~"
+        room = max(0, columns - 1)
+        end, used = "", 0
+        for char in reversed(text):
+            used += length(char)
+            if used > room // 2:
+                break
+            end = char + end
+        start, used = "", length(end)
+        for char in text:
+            used += length(char)
+            if used > room:
+                break
+            start += char
+        return start + mark + end
+
 
 def terminal(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> Terminal:
     """Return the terminal behind a stream (stdout by default). ``NO_COLOR``, ``TERM=dumb`` and ``COLUMNS``

@@ -24,8 +24,9 @@ Object = dict[str, Any]
 
 # Who is looked at first: what goes wrong or ends, then what runs, then what waits, then what is over.
 ORDER = (
-    "Refused", "Failed", "Stopping", "Preempting", "Demoted", "Declining", "Starting", "Running", "Unfit",
-    "Queued", "New", "Stopped", "Completed",
+    "Refused", "Failed", "Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind", "WouldStop",
+    "Stopping", "Preempting", "Demoted", "Declining", "Starting", "Running", "Unfit", "Queued", "New",
+    "Stopped", "Completed",
 )  # fmt: skip
 
 Interval = Annotated[float, typer.Option("--interval", min=0.2, max=60.0, help="Seconds between pictures.")]

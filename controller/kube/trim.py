@@ -222,14 +222,19 @@ def _pod(obj: Mapping[str, Any]) -> Object:
         _scalar(spec.get(name), str, f"spec.{name}")
     for name in ("phase", "podIP", "reason", "message"):
         _scalar(status.get(name), str, f"status.{name}")
-    for group in ("conditions", "containerStatuses"):
+    for group in ("conditions", *_STATUSES):
         _list(status.get(group), f"status.{group}")
-    for container in status.get("containerStatuses") or ():
-        state = _object(container.get("state"), "status.containerStatuses[].state")
-        for name in ("waiting", "running", "terminated"):
-            _object(state.get(name), f"status.containerStatuses[].state.{name}")
-    fields = ("phase", "podIP", "reason", "message", "startTime", "conditions", "containerStatuses")
+    for group in _STATUSES:
+        for container in status.get(group) or ():
+            for which in ("state", "lastState"):
+                state = _object(container.get(which), f"status.{group}[].{which}")
+                for name in ("waiting", "running", "terminated"):
+                    _object(state.get(name), f"status.{group}[].{which}.{name}")
+    fields = ("phase", "podIP", "reason", "message", "startTime", "conditions", *_STATUSES)
     return {"spec": kept, "status": _pick(status, *fields)}
+
+
+_STATUSES = ("containerStatuses", "initContainerStatuses")
 
 
 def _job(obj: Mapping[str, Any]) -> Object:

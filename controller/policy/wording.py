@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from controller.policy.types import JobKey
@@ -36,3 +37,9 @@ _EVIDENCE = {
 def whole_by(evidence: str) -> str:
     """Return by what a checkpoint is known to be whole, as a clause; "": nobody said."""
     return _EVIDENCE.get(evidence, f"whole by {evidence}" if evidence else "")
+
+
+def places(nodes: Sequence[str]) -> str:
+    """Return the nodes of a gang's pods, each named once: ``node-1, node-3 (2 pods)``."""
+    counts = Counter(nodes)
+    return ", ".join(node if n == 1 else f"{node} ({n} pods)" for node, n in counts.items())

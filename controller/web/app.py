@@ -108,5 +108,6 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"][1:])
-    message = f"{field}: {str(first.get('input'))[:60]!r} is not allowed: {first['msg']}"
+    why = str(first["msg"]).removeprefix("Value error, ")
+    message = f"{field}: {str(first.get('input'))[:60]!r} is not allowed: {why}"
     return JSONResponse({"reason": "BadRequest", "message": message}, 400)

@@ -66,6 +66,9 @@ def build_child(
     pod_labels.update(_labels(metadata["name"]))
     pod = _dict_at(template, ("spec",))
     _inject(pod, configmap or run_configmap(metadata["name"]))
+    for group in ("initContainers", "containers"):
+        for container in pod.get(group) or ():  # a trainer that ends says why: `pod_trouble` reads it
+            container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     set_scheduling(pod, scheduling)
     return child
 
@@ -194,7 +197,7 @@ def _gang_problem(kind: Kind, workload: Object, gang: Object, where: str) -> Pro
             f"{where}.{dotted(kind.pod_template)}.spec.containers[*].resources.limits[{names.GPU_RESOURCE}]"
         )
         return Problem(
-            "GangMismatch",
+            "GangGPUsMismatch",
             f"{field}: {per_pod} in all, expected {expected_gpus} as in spec.gang.gpusPerReplica",
         )
     return None

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from controller import bounded, names
 from controller.objects import Object, amount, controller_of, is_terminal, parse_time
 from controller.policy.job import PodView
+from controller.workloads.pod_trouble import pod_trouble
 
 OWNER_DEPTH = (
     5  # links followed up from a pod; the longest known chain has three (Pod, Job, JobSet, TrainJob)
@@ -49,6 +50,7 @@ def pod_view(pod: Object) -> PodView:
         admission=_admission(metadata),
         uid=str(metadata.get("uid", "")),
         created=parse_time(metadata.get("creationTimestamp")) or 0.0,
+        trouble=pod_trouble(pod),
     )
 
 

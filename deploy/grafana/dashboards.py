@@ -27,10 +27,13 @@ RUNS = Dashboard(
         Row(
             "Now",
             (
-                stat("Running", 'sum(evalstop_jobs{state=~"Running|Declining|Demoted"})'),
+                stat(
+                    "Running",
+                    'sum(evalstop_jobs{state=~"Running|Declining|Demoted|Crashing|NotStarting|Unsafe|Unwatched|Blind|WouldStop"})',
+                ),
                 stat("Waiting", 'sum(evalstop_jobs{state=~"Queued|Unfit"})'),
                 stat("Being stopped", 'sum(evalstop_jobs{state="Stopping"})'),
-                stat("In trouble", "sum(evalstop_troubled_jobs)", warn=1),
+                stat("Need a hand", "sum(evalstop_unhealthy_jobs)", warn=1),
                 stat("GPU-hours saved", "sum(increase(evalstop_gpu_hours_saved_total[$__range]))", unit="h"),
                 stat("Breakers open", "max(evalstop_circuit_breaker_open)", warn=1),
             ),
@@ -42,15 +45,15 @@ RUNS = Dashboard(
                     "Runs by state", "short", (("max by (state) (evalstop_jobs)", "{{state}}"),), stack=True
                 ),
                 Panel(
-                    "Runs in trouble",
+                    "Runs that need a hand",
                     "short",
-                    (("max by (trouble) (evalstop_troubled_jobs)", "{{trouble}}"),),
-                    note="docs/operate/alerts.md says what each kind means and whose it is.",
+                    (("max by (mark) (evalstop_unhealthy_jobs)", "{{mark}}"),),
+                    note="docs/operate/alerts.md says what each mark means and whose it is.",
                 ),
                 Panel(
-                    "The longest trouble",
+                    "For how long the first of them has",
                     "s",
-                    (("max by (trouble) (evalstop_unhealthy_job_seconds)", "{{trouble}}"),),
+                    (("max by (mark) (evalstop_unhealthy_job_seconds)", "{{mark}}"),),
                 ),
             ),
         ),

@@ -39,8 +39,8 @@ def lag(slow: str, fast: str) -> Series:
     }
 
 
-def trouble(kind: str, values: str) -> Series:
-    return {f'evalstop_unhealthy_job_seconds{{trouble="{kind}",instance="a"}}': values}
+def marked(mark: str, values: str) -> Series:
+    return {f'evalstop_unhealthy_job_seconds{{mark="{mark}",instance="a"}}': values}
 
 
 def ends(certificate: str, at: str) -> Series:
@@ -165,10 +165,17 @@ CASES = (
     ),
     Case(
         "EvalStopNoEvals",
-        trouble("NoMetrics", "0+30x120"),
-        "50m",
-        "A run has been going on for 50m 0s without its evals being read",
-        trouble("NoMetrics", "0+30x50 0+30x50") | trouble("Stopping", "9999x120"),
+        marked("Unwatched", "0x60 1800+30x60"),
+        "36m",
+        "A run has been going on for 35m 30s without its evals being read",
+        marked("Unwatched", "0x20 1800x8 0x100") | marked("Stuck", "9999x120"),
+    ),
+    Case(
+        "EvalStopTrainersCrash",
+        {'evalstop_unhealthy_jobs{mark="Crashing"}': "0x4 2x60"},
+        "20m",
+        "2 runs hold GPUs and do not train: their pods crash, or do not start",
+        {'evalstop_unhealthy_jobs{mark="NotStarting"}': "0x10 2x15 0x60"},
     ),
     Case(
         "EvalStopScrapesLate",
@@ -179,31 +186,24 @@ CASES = (
     ),
     Case(
         "EvalStopNoiseUnknown",
-        {'evalstop_troubled_jobs{trouble="BlindRule"}': f"3x{DAY}"},
+        {'evalstop_unhealthy_jobs{mark="Blind"}': f"3x{DAY}"},
         "7h",
         "3 runs cannot be judged: their rule lacks what it judges by",
-        {'evalstop_troubled_jobs{trouble="BlindRule"}': f"3x{5 * HOUR} 0x{DAY}"},
+        {'evalstop_unhealthy_jobs{mark="Blind"}': f"3x8 0x{DAY}"},
     ),
     Case(
         "EvalStopCheckpointsNotSecured",
-        trouble("NotRetained", "0+30x120"),
+        marked("Unsafe", "0x30 900+30x120"),
         "25m",
-        "A best checkpoint has not been brought into safety for 25m 0s",
-        trouble("NotSecured", "0+30x29 0x120"),
+        "A best checkpoint has not been brought into safety for 24m 30s",
+        marked("Unsafe", "0x30 900x8 0x120"),
     ),
     Case(
         "EvalStopGPUsNotHandedBack",
-        trouble("Stopping", "0+30x120"),
+        marked("Stuck", "0x60 1800+30x120"),
         "40m",
-        "A stop was decided 40m 0s ago, and its GPUs are not free",
-        trouble("Stopping", "0+30x58 0x120"),
-    ),
-    Case(
-        "EvalStopPodsStuckTerminating",
-        trouble("Terminating", "0+30x120"),
-        "20m",
-        "A suspended run's pods have held their GPUs for 20m 0s",
-        trouble("Terminating", "0+30x19 0x120"),
+        "A run that is to be off its GPUs has held them for 39m 30s",
+        marked("Stuck", "0x60 1800x8 0x120"),
     ),
     Case(
         "EvalStopBreakerOpen",

@@ -22,11 +22,12 @@ from controller.extender.settings import Settings as ExtenderSettings
 from controller.kube.connect import Connection
 from controller.metrics import ScrapeLoop
 from controller.operator.engine import Engine
-from controller.operator.process.job_gauges import STATES, TROUBLES, troubles
+from controller.operator.process.job_gauges import STATES
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.settings import Settings
+from controller.policy.job import Mark
 from controller.policy.job import conditions as c
-from controller.policy.job.record import Condition, Decision, InFlight, JobRecord, Operation, RuleRecord
+from controller.policy.job.record import Condition, Decision, JobRecord, RuleRecord
 from controller.policy.job.types import ScrapeOutcome
 from controller.policy.types import Mode, Proposal, Verb, Verdict
 from controller.web.certificates import issue_server, make_authority
@@ -84,7 +85,7 @@ def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_there_are(
     alerts: Path, exported: dict[str, set[str]]
 ) -> None:
     values = {
-        "trouble": set(TROUBLES),
+        "mark": {str(mark) for mark in Mark},
         "state": set(STATES),
         ("evalstop_scrapes_total", "outcome"): {str(outcome) for outcome in ScrapeOutcome},
     }
@@ -176,54 +177,6 @@ def blind(reason: str) -> JobRecord:
     return replace(RUNNING, rule=rule)
 
 
-def with_conditions(record: JobRecord, *more: Condition) -> JobRecord:
-    return replace(record, conditions=(*record.conditions, *more))
-
-
-@pytest.mark.parametrize(
-    ("record", "found"),
-    [
-        (JobRecord(), {}),
-        (RUNNING, {}),
-        (with_conditions(RUNNING, condition(c.METRICS, False)), {"NoMetrics": NOW - 100}),
-        (with_conditions(RUNNING, condition(c.METRICS, False, since=NOW - 5000)), {"NoMetrics": NOW - 900}),
-        (JobRecord(conditions=(condition(c.METRICS, False),)), {}),  # it does not run
-        (blind("NoiseUnknown"), {"BlindRule": NOW - 900}),
-        (blind("TooFewEvals"), {}),
-        (
-            with_conditions(
-                replace(RUNNING, access=InFlight(Operation.SECURE, 40, tries=2)), condition(c.SECURED, False)
-            ),
-            {"NotSecured": NOW - 100},
-        ),
-        (  # the first try is under way: that is no trouble
-            with_conditions(
-                replace(RUNNING, access=InFlight(Operation.SECURE, 40)), condition(c.SECURED, False)
-            ),
-            {},
-        ),
-        (STOPPING, {"Stopping": NOW - 500}),
-        (
-            with_conditions(
-                replace(STOPPING, access=InFlight(Operation.RETAIN, 40, tries=1)),
-                condition(c.RETAINED, False),
-            ),
-            {"Stopping": NOW - 500, "NotRetained": NOW - 100},
-        ),
-        (
-            replace(STOPPING, decision=replace(STOPPED, suspended_at=NOW - 50)),
-            {"Stopping": NOW - 500, "Terminating": NOW - 50},
-        ),
-        (replace(STOPPING, decision=replace(STOPPED, suspended_at=NOW - 50, pods_gone_at=NOW)), {}),
-        (replace(STOPPING, decision=replace(STOPPED, mode=Mode.SHADOW)), {}),  # nobody stops it
-        (JobRecord(conditions=(condition(c.ADMITTED, False, "TooLarge"),)), {"Unfit": NOW - 100}),
-        (JobRecord(conditions=(condition(c.ADMITTED, False, "WaitingForGPUs"),)), {}),
-    ],
-)
-def test_what_counts_as_trouble(record: JobRecord, found: dict[str, float]) -> None:
-    assert troubles(record) == found
-
-
 def values(metrics: Metrics, name: str) -> dict[str, float]:
     families = text_string_to_metric_families(metrics.text().decode())
     return {
@@ -234,20 +187,21 @@ def values(metrics: Metrics, name: str) -> dict[str, float]:
     }
 
 
-def test_states_and_troubles_follow_the_jobs() -> None:
+def test_states_and_marks_follow_the_jobs() -> None:
     metrics = Metrics(lambda: NOW)
     metrics.jobs.note("ns/a", STOPPING)
     metrics.jobs.note("ns/b", replace(STOPPING, decision=replace(STOPPED, at=NOW - 9000)))
     metrics.jobs.note("ns/c", RUNNING)
     assert {k: v for k, v in values(metrics, "evalstop_jobs").items() if v} == {"Stopping": 2, "Running": 1}
-    assert values(metrics, "evalstop_troubled_jobs")["Stopping"] == 2
-    assert values(metrics, "evalstop_unhealthy_job_seconds")["Stopping"] == 9000
-    assert values(metrics, "evalstop_unhealthy_job_seconds")["NoMetrics"] == 0
+    # A stop that was decided 500 s ago is on its way: only the other one is warned of.
+    assert values(metrics, "evalstop_unhealthy_jobs")["Stuck"] == 1
+    assert values(metrics, "evalstop_unhealthy_job_seconds")["Stuck"] == 9000
+    assert values(metrics, "evalstop_unhealthy_job_seconds")["Unwatched"] == 0
     metrics.jobs.note("ns/a", RUNNING)
     metrics.jobs.forget("ns/b")
     metrics.jobs.forget("ns/never")
     assert {k: v for k, v in values(metrics, "evalstop_jobs").items() if v} == {"Running": 2}
-    assert values(metrics, "evalstop_unhealthy_job_seconds")["Stopping"] == 0
+    assert values(metrics, "evalstop_unhealthy_job_seconds")["Stuck"] == 0
 
 
 def test_metrics_do_not_grow_with_jobs() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from alert_cases import CASES, HOUR, Case, Series, calls, lag, requests, trouble
+from alert_cases import CASES, HOUR, Case, Series, calls, lag, marked, requests
 
 from deploy.local.prometheus import acquire
 
@@ -93,7 +93,7 @@ def test_a_healthy_installation_fires_nothing(promtool: Path, alerts: Path, tmp_
         'evalstop_scrapes_total{outcome="Ok"}': f"0+100x{hours}",
         'evalstop_scrapes_total{outcome="Timeout"}': f"0+1x{hours}",
         'evalstop_scrape_lag_seconds{instance="a"}': f"0.2x{hours}",
-        'evalstop_troubled_jobs{trouble="BlindRule"}': f"2x{2 * HOUR} 0x{HOUR}",
+        'evalstop_unhealthy_jobs{mark="WouldStop"}': f"2x{2 * HOUR} 0x{HOUR}",
         'evalstop_circuit_breaker_open{instance="a"}': f"0x{hours}",
         'evalstop_stops_held_back_total{reason="HourlyLimit"}': f"0x100 1x{hours}",
         "evalstop_gang_timeouts_total": f"0x50 1x{hours}",
@@ -108,8 +108,8 @@ def test_a_healthy_installation_fires_nothing(promtool: Path, alerts: Path, tmp_
     series |= lag(slow=f"0+60x{hours}", fast=f"0+60x{hours}")
     series |= calls("patch-status", "200", f"0+30x{hours}") | calls("patch-status", "409", f"0+1x{hours}")
     series |= calls("get", "503", "0+1x10 10x8000") | requests("200", f"0+9x{hours}")
-    for kind, most in (("NoMetrics", 20), ("NotSecured", 10), ("Stopping", 30), ("Terminating", 8)):
-        series |= trouble(kind, " ".join([f"0+30x{most} 0x50"] * 4) + f" 0x{hours}")
+    for mark, most in (("Unwatched", 8), ("Unsafe", 5), ("Stuck", 8), ("Blind", 3)):
+        series |= marked(mark, " ".join([f"1800+30x{most} 0x50"] * 4) + f" 0x{hours}")
     minutes = (1, 10, 60, 101, 103, 120, 170)
     checks = [
         {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}

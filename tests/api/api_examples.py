@@ -15,6 +15,7 @@ from controller.policy.job.record import (
     InFlight,
     JobRecord,
     Operation,
+    PodTrouble,
     ProtectedCheckpoint,
     RuleRecord,
     RunFile,
@@ -141,6 +142,9 @@ def full_record(*, condition_count: int, retained: int, message: str) -> JobReco
         run=RunFile(12, "/checkpoints/resume/120000", 120000, 3, False, True, False, 119900),
         resume_id="again-3",
         attained=123456.123456,
+        pod_trouble=PodTrouble("over-optimising-run-0-x7k2p", "", 137, "OOMKilled", 2, NOW, "c" * 76),
+        blind_since=NOW,
+        first_eval=600.0,
         conditions=tuple(
             Condition(type_, True, "ConsecutiveDeclines", message, NOW, 12)
             for type_ in CONDITIONS[:condition_count]

@@ -39,6 +39,7 @@ def test_a_status_of_the_previous_version_is_gone_on_with(name: str) -> None:
     stored = previous.load()["statuses"][name]
     refuse_newer_job(stored)
     again = status(record(stored), DESIRED, 0.0)
+    again["printed"].pop("reason", None)  # for people alone: nothing reads it back
     assert {key: again.get(key) for key in stored} == stored
 
 

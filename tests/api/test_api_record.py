@@ -105,6 +105,7 @@ TIME_FIELDS = {
     "decided",
     "delayed_at",
     "queued_at",
+    "blind_since",
 }
 
 
@@ -368,6 +369,7 @@ def test_no_time_is_made_up(bad: float) -> None:
 def test_columns_are_short() -> None:
     full = full_record(condition_count=1, retained=0, message="")
     printed = status(full, DESIRED, 0.0)["printed"]
+    assert printed.pop("reason") == "ExitCode"
     assert printed == {"gpus": "0/32", "step": 123100, "eval": "-0.1235", "best": "-0.1235", "streak": "3/3"}
     running = dataclasses.replace(full, decision=None)
     assert status(running, DESIRED, 0.0)["printed"]["gpus"] == "32/32"

@@ -65,7 +65,9 @@ def jobs(cluster: ChartCluster) -> dict[Role, dict[str, Any]]:
     nodes = cluster.get("nodes", "-l", f"{POOL_LABEL}={POOL['name']}")["items"]
     gpus = sum(int(node["status"]["allocatable"]["nvidia.com/gpu"]) for node in nodes)
     scenes = casting.load(namespace=SPACE)
-    found = {role: hurried(job, gpus // 2) for job, role in scenes.jobs if role is not Role.WAITING}
+    # None of them ends by itself before a busy cluster has stopped it.
+    long = {"--steps": "4000"}
+    found = {role: hurried(job, gpus // 2, **long) for job, role in scenes.jobs if role is not Role.WAITING}
     short = {"--steps": "60", "--linger-seconds": "3"}
     return found | {
         role: hurried(job, gpus // 2, **short) for job, role in scenes.jobs if role is Role.WAITING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 from dataclasses import replace
 from typing import Any
@@ -26,7 +27,7 @@ def test_list_in_every_form(shell: Shell) -> None:
     lines = shell.out("list").splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
         ["done", "Completed"], ["fresh", "New"], ["healthy", "Running"], ["over", "Stopped"],
-        ["refused", "Refused"], ["shadow", "Running"], ["waits", "Queued"],
+        ["refused", "Refused"], ["shadow", "WouldStop"], ["waits", "Queued"],
     ]  # fmt: skip
     assert shell.out("list", "--no-headers").startswith("done ")
     assert len(shell.out("list", "-o", "wide").splitlines()[0].split()) > len(lines[0].split())
@@ -45,6 +46,18 @@ def test_what_json_gives_can_be_applied_again(shell: Shell, kubectl: Any) -> Non
     assert "managedFields" not in one
     told = kubectl("apply", "--dry-run=server", "-f", "-", "-n", shell.namespace, stdin=one)
     assert "over" in told
+
+
+def test_the_printed_cure_can_be_pasted(shell: Shell, kubectl: Any) -> None:
+    """Nothing is filled in but the value that only its user knows; the API server takes it as it stands."""
+    (mark,) = json.loads(shell.out("why", "refused", "-o", "json"))["marks"]
+    assert (mark["mark"], mark["reason"], mark["warning"]) == ("Refused", "PoolNotFound", True)
+    program, *given = shlex.split(mark["cure"]["command"])
+    assert (program, *given[:3]) == ("kubectl", "patch", "rlhfjob", "refused")
+    assert "--type" in given
+    pasted = [word.replace("<pool>", shell.pool) for word in given]
+    changed = json.loads(kubectl(*pasted, "--dry-run=server", "-o", "json"))
+    assert changed["spec"]["pool"] == shell.pool
 
 
 def test_labels(shell: Shell) -> None:

@@ -20,7 +20,7 @@ import yaml
 from typer.testing import CliRunner
 
 from controller.api.crd import RESOURCES, root_schema
-from controller.cli import explanation, job_view, remedies
+from controller.cli import job_view, remedies
 from controller.cli.doctor import command, installation
 from controller.cli.doctor import job as checks
 from controller.cli.doctor.findings import Finding, Level, gather, note, ok, unknown, wrong
@@ -30,11 +30,14 @@ from controller.cli.terminal import Terminal
 from controller.kube.errors import Refused
 from controller.policy.job import Member
 from controller.policy.job import conditions as c
+from controller.policy.job.cures import CURES, EXAMINING, NEEDS_NOBODY
 from controller.policy.job.record import InFlight, Operation
 from deploy.local.plane import Plane
 from tests.support import cli_world as w
 from tests.support.fresh_namespace import fresh_namespace
 from tests.support.waiting import wait_until
+
+LATER = w.START + 1e6  # s: whatever may become a warning is one
 
 PART_OF = "app.kubernetes.io/part-of"
 POD = {"restartPolicy": "Never", "containers": [{"name": "t", "image": "x"}]}
@@ -105,8 +108,8 @@ def test_the_number_that_would_make_the_rule_see_is_named_and_proposed(
     (finding,) = [f for f in found if f.level is Level.NOTE]
     assert finding.text.startswith(f"the noise of an eval is not known (no {lacks[0]} above 0, no {lacks[1]}")
     assert all(f"no {part}" in finding.text for part in lacks)
-    assert all(part in finding.cure for part in cures)
-    assert ("prompts" in finding.cure) == ("number of prompts" in lacks)
+    assert all(part in finding.cure.line for part in cures)
+    assert ("prompts" in finding.cure.line) == ("number of prompts" in lacks)
 
 
 def test_nothing_is_missing_where_prompts_and_their_range_are_named() -> None:
@@ -119,7 +122,7 @@ def test_no_number_of_prompts_is_proposed_where_scores_show_none() -> None:
         page_with([0.1234567, 0.7654321, 0.3141593, 0.2718282]), metrics=metric(preset="Accuracy")
     )
     (finding,) = [f for f in found if f.level is Level.NOTE]
-    assert finding.cure == "add to the Primary of spec.metrics prompts: how many an eval has"
+    assert finding.cure.line == "add to the Primary of spec.metrics prompts: how many an eval has"
 
 
 def test_a_primary_that_is_no_eval_is_told() -> None:
@@ -148,7 +151,7 @@ def test_a_primary_that_is_no_eval_is_told() -> None:
 def test_pages_that_break_the_contract(body: bytes, said: str) -> None:
     found = page_of(body)
     assert any(said in text for text in texts(found, Level.WRONG)), found
-    assert all(f.cure for f in found if f.level is Level.WRONG)
+    assert all(f.cure.line for f in found if f.level is Level.WRONG)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_a_strangers_page_is_not_called_well(body: bytes, said: str) -> None:
     (found,) = page_of(body)
     assert found.level is Level.WRONG
     assert said in found.text
-    assert found.cure
+    assert found.cure.line
 
 
 def test_a_page_without_a_usable_eval_or_an_identity_is_not_called_well() -> None:
@@ -198,16 +201,16 @@ def test_a_guardrail_that_is_not_exported() -> None:
 
 def test_conditions_that_ask_for_something() -> None:
     job = job_view.read(w.whole("refused", w.refused()))
-    found = list(checks.conditions(job))
+    found = list(checks.conditions(job, LATER))
     assert [f.level for f in found] == [Level.WRONG]
-    assert "kubectl edit rlhfjob refused -n team" in found[0].cure
+    assert found[0].cure.command.startswith("kubectl patch rlhfjob refused -n team ")
     strange = replace(w.ACCEPTED, status=False, reason="SomethingNew", message="spec.x: no")
     found = list(
-        checks.conditions(job_view.read(w.whole("odd", replace(w.refused(), conditions=(strange,)))))
+        checks.conditions(job_view.read(w.whole("odd", replace(w.refused(), conditions=(strange,)))), LATER)
     )
-    assert found == [wrong("Accepted", "SomethingNew: spec.x: no", found[0].cure)]
-    assert "kubectl edit rlhfjob odd" in found[0].cure, "a refusal is never passed over"
-    fine = list(checks.conditions(job_view.read(w.whole("healthy", w.running()))))
+    assert found == [wrong("Refused", "SomethingNew: spec.x: no", found[0].cure)]
+    assert "kubectl edit rlhfjob odd" in found[0].cure.line, "a refusal is never passed over"
+    fine = list(checks.conditions(job_view.read(w.whole("healthy", w.running())), LATER))
     assert [f.level for f in fine] == [Level.OK]
 
 
@@ -227,22 +230,22 @@ def test_troubles_of_the_page_and_the_checkpoints_ask_for_something(kind: str, r
     others = tuple(known for known in w.running().conditions if known.type != kind)
     told = w.condition(kind, False, reason, "it is so")
     job = job_view.read(w.whole("run", replace(w.running(), conditions=(*others, told))))
-    (found,) = checks.conditions(job)
+    (found,) = checks.conditions(job, LATER)
     assert found.level is Level.WRONG
-    assert found.cure
-    assert "gang" not in found.cure, "that is what TooLarge of a gang says"
-    assert [(c.reason, c.message) for c in explanation.troubles(job)] == [(reason, "it is so")]
+    assert found.cure.line
+    assert "gang" not in found.cure.line, "that is what TooLarge of a gang says"
+    assert [(x.reason, x.message) for x in remedies.marks(job, LATER)] == [(reason, "it is so")]
 
 
-@pytest.mark.parametrize("reason", sorted(remedies.CURES))
+@pytest.mark.parametrize("reason", sorted(CURES))
 def test_doctor_does_not_send_to_itself(reason: str) -> None:
     job = job_view.read(w.whole("run", w.running()))
-    assert "evalstop doctor run" not in remedies.cure(job, reason, examining=True)
+    assert "evalstop doctor run" not in remedies.cure(job, reason, examining=True).line
 
 
 def test_what_names_doctor_elsewhere_has_another_word_in_it() -> None:
-    named = {reason for reason, text in remedies.CURES.items() if "evalstop doctor{job}" in text}
-    assert named == set(remedies.EXAMINING)
+    named = {reason for reason, found in CURES.items() if "evalstop doctor{job}" in found.command}
+    assert named == set(EXAMINING)
 
 
 @pytest.mark.parametrize("ended", [{"finished": "Completed"}, {"admission": None}])
@@ -250,11 +253,11 @@ def test_a_run_without_a_trainer_is_asked_for_no_metrics(ended: dict[str, Any]) 
     told = w.condition(c.METRICS, False, "NoPods", "no pod of completion index 0 has an address yet")
     conditions = (*(known for known in w.running().conditions if known.type != c.METRICS), told)
     runs = job_view.read(w.whole("run", replace(w.running(), conditions=conditions)))
-    assert [found.level for found in checks.conditions(runs)] == [Level.WRONG]
-    assert [(c.reason, c.message) for c in explanation.troubles(runs)] == [("NoPods", told.message)]
+    assert [found.level for found in checks.conditions(runs, LATER)] == [Level.WRONG]
+    assert [(x.reason, x.message) for x in remedies.marks(runs, LATER)] == [("NoPods", told.message)]
     over = job_view.read(w.whole("run", replace(w.running(), conditions=conditions, **ended)))
-    assert [found.level for found in checks.conditions(over)] == [Level.OK]
-    assert list(explanation.troubles(over)) == []
+    assert [found.level for found in checks.conditions(over, LATER)] == [Level.OK]
+    assert remedies.marks(over, LATER) == ()
 
 
 @pytest.mark.parametrize(
@@ -281,7 +284,7 @@ def test_a_page_that_the_api_server_does_not_ask_for_is_not_the_trainers_fault(
     found = checks._unread(job_view.read(w.whole("run", record)), pod, 9400, "/metrics", error)
     assert found.level is level
     assert said in found.text
-    assert bool(found.cure) == (level is not Level.OK)
+    assert bool(found.cure.line) == (level is not Level.OK)
 
 
 class Pages:
@@ -330,7 +333,7 @@ def test_who_speaks_is_found_as_the_operator_finds_it(
     found = asyncio.run(look())
     assert len(api.asked) == asked
     assert any(f.level is level and said in f.text for f in found), found
-    assert all(f.cure for f in found if f.level is Level.WRONG)
+    assert all(f.cure.line for f in found if f.level is Level.WRONG)
 
 
 def test_each_reason_that_the_operator_writes_has_a_cure_or_needs_nobody() -> None:
@@ -338,32 +341,36 @@ def test_each_reason_that_the_operator_writes_has_a_cure_or_needs_nobody() -> No
     reasons = reasons_written.written()
     assert {"ForeignPage", "AccessNameTaken", "BestCheckpointLost", "PageTooLarge"} <= set(reasons)
     assert len(reasons) > 100
-    known = set(remedies.CURES) | remedies.NEEDS_NOBODY
+    known = set(CURES) | NEEDS_NOBODY
     assert {code: where for code, where in reasons.items() if code not in known} == {}
-    assert not set(remedies.CURES) & remedies.NEEDS_NOBODY
-    assert not remedies.NEEDS_NOBODY - set(reasons), "nobody writes these any more"
+    assert not set(CURES) & NEEDS_NOBODY
+    assert not NEEDS_NOBODY - set(reasons), "nobody writes these any more"
 
 
 def test_an_end_that_nobody_saw_and_a_gang_in_parts_ask_for_something() -> None:
     unknown = w.condition(c.FAILED, True, "EndUnknown", "its Job is gone, and was not seen to end")
     lost = replace(w.running(), admission=None, finished="Failed", conditions=(w.ACCEPTED, unknown))
-    (found,) = checks.conditions(job := job_view.read(w.whole("lost", lost)))
+    (found,) = checks.conditions(job := job_view.read(w.whole("lost", lost)), LATER)
     assert found.level is Level.WRONG
-    assert "evalstop resume lost -n team --from latest" in found.cure
-    assert [(c.reason, c.message) for c in explanation.troubles(job)] == [("EndUnknown", unknown.message)]
+    assert "evalstop resume lost -n team --from latest" in found.cure.line
+    assert [(x.reason, x.message) for x in remedies.marks(job, LATER)] == [("EndUnknown", unknown.message)]
     failed = w.condition(c.FAILED, True, "Failed", "BackoffLimitExceeded")
-    (found,) = checks.conditions(job_view.read(w.whole("f", replace(lost, conditions=(w.ACCEPTED, failed)))))
-    assert found.level is Level.OK
+    ended = job_view.read(w.whole("f", replace(lost, conditions=(w.ACCEPTED, failed))))
+    (found,) = checks.conditions(ended, LATER)
+    assert (found.level, found.about) == (Level.WRONG, "Failed")
+    assert found.cure.command == "kubectl describe job -n team f"
     parts = w.condition(c.RUNNING, False, "MembersEnded", "members 0 of 2 ended well")
     waits = replace(w.running(), admission=None, conditions=(w.ACCEPTED, parts))
-    (found,) = checks.conditions(job := job_view.read(w.whole("parts", waits)))
+    (found,) = checks.conditions(job := job_view.read(w.whole("parts", waits)), LATER)
     assert found.level is Level.WRONG
-    assert [(c.reason, c.message) for c in explanation.troubles(job)] == [("MembersEnded", parts.message)]
+    assert [(x.reason, x.message) for x in remedies.marks(job, LATER)] == [("MembersEnded", parts.message)]
 
 
 def test_a_time_to_live_is_named() -> None:
     noted = replace(w.ACCEPTED, message="the spec can be carried out; x.ttlSecondsAfterFinished is left out")
-    (found,) = checks.conditions(job_view.read(w.whole("run", replace(w.running(), conditions=(noted,)))))
+    (found,) = checks.conditions(
+        job_view.read(w.whole("run", replace(w.running(), conditions=(noted,)))), LATER
+    )
     assert found.level is Level.NOTE
     assert "ttlSecondsAfterFinished" in found.text
 
@@ -373,7 +380,7 @@ def test_a_spec_that_the_operator_has_not_seen() -> None:
     obj["metadata"]["generation"] = 5
 
     async def look() -> list[Finding]:
-        return [f async for f in checks.spec(job_view.read(obj))]
+        return [f async for f in checks.spec(job_view.read(obj), LATER)]
 
     assert "generation 1 of the spec, the newest is 5" in texts(asyncio.run(look()), Level.WRONG)[0]
 
@@ -431,7 +438,7 @@ def test_a_cluster_without_an_operator() -> None:
     found = asyncio.run(gather("operator", installation.operator(Empty(), "evalstop-system")))  # type: ignore[arg-type]
     assert [f.level for f in found] == [Level.WRONG]
     assert "there is no Deployment" in found[0].text
-    assert "kubectl apply" in found[0].cure
+    assert "kubectl apply" in found[0].cure.line
 
 
 def test_the_page_counts_and_shows_each_cure_under_its_finding() -> None:
@@ -475,7 +482,9 @@ class Clinic:
 
     def wrong(self, *arguments: str) -> str:
         return "\n".join(
-            f"{f['about']}: {f['text']} -> {f['cure']}" for f in self(*arguments) if f["level"] == "wrong"
+            f"{f['about']}: {f['text']} -> {f['cure']['command'] or f['cure']['text']}"
+            for f in self(*arguments)
+            if f["level"] == "wrong"
         )
 
 
@@ -603,7 +612,7 @@ def test_rights_that_somebody_took_away_are_named_by_the_api_servers_own_word(cl
         found = told()
         lacks = "watch nodes, watch pods, patch csistoragecapacities.storage.k8s.io evalstop-wake"
         assert found["text"] == f"ServiceAccount {ns}/default lacks {lacks} (in its own namespace)"
-        assert found["cure"] == "kubectl apply -f deploy/extender/rbac.yaml"
+        assert found["cure"]["command"] == "kubectl apply -f deploy/extender/rbac.yaml"
     finally:
         admin.delete(f"/apis/apps/v1/namespaces/{ns}/deployments/evalstop-extender")
         admin.delete(f"{rbac}/clusterrolebindings/{ns}")
@@ -671,7 +680,7 @@ def test_checkpoints_claims_and_access_jobs(clinic: Clinic) -> None:
     }
     admin.post(f"/api/v1/namespaces/{ns}/events", event)
     told = clinic.wrong("healthy")
-    assert "OutOfSpace: /work: full -> make room on the volume" in told
+    assert f"OutOfSpace: /work: full -> kubectl get pvc -n {ns}" in told
     assert "none is in safety, the best eval is at step 120" in told
     assert "secure of step 120 failed 2 times" in told
     assert "quota: the cluster refuses pods of Job healthy-secure-120-3" in told

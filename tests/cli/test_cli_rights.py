@@ -139,7 +139,7 @@ def test_each_right_of_the_operator_that_is_not_there_is_named(right: Right) -> 
     (found,) = examined(Answers(right, version="v1.35.0", delegate="Kueue"))
     assert found.level is Level.WRONG
     assert found.text.startswith(f"ServiceAccount sys/{OPERATOR}-sa lacks {right.verb} {right.what}")
-    assert found.cure == "kubectl apply -f deploy/manifests/rbac.yaml"
+    assert found.cure.line == "kubectl apply -f deploy/manifests/rbac.yaml"
 
 
 @pytest.mark.parametrize("part", BESIDE)
@@ -149,7 +149,7 @@ def test_each_right_of_extender_and_dashboard_that_is_not_there_is_named(part: s
         (found,) = examined(Answers(right), part)
         where = " (in its own namespace)" if right.own else ""
         assert found.text == f"ServiceAccount sys/{part}-sa lacks {right.verb} {right.what}{where}"
-        assert found.cure == f"kubectl apply -f {rights.MANIFESTS[part]}"
+        assert found.cure.line == f"kubectl apply -f {rights.MANIFESTS[part]}"
         assert (ROOT / rights.MANIFESTS[part]).is_file()
 
 

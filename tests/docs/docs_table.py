@@ -95,6 +95,7 @@ SHOWN = {
     "evalstop rules outliers": "tests/sim_rules/test_sim_rules_outliers.py::test_as_text_and_as_json",
     "evalstop rules table": STUDY,
     "kubectl patch rlhfjob run": CHANGE,
+    "kubectl patch rlhfjob refused": "tests/cli/test_cli_cluster.py::test_the_printed_cure_can_be_pasted",
     "find . -type f": "tests/checkpoints/test_checkpoints_safety.py::test_coreutils_compute_the_same_digest",
     "python -m examples.trainer": "tests/docs/test_docs_commands.py::test_the_run_of_the_trainer_contract",
     "evalstop sim replay LOG": STUDY,

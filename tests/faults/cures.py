@@ -57,6 +57,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if own and (whole := [a for a, d in differences.items() if d is None]):\n"
         "            return Verdict(None, SAVE_RECORD, whole[0])\n"
         "        told = [attempt for attempt in own if attempt in differences]\n",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_a_save_record_is_the_first_evidence_and_tells_the_writer",
     ),
     Mutant(
         "of many processes the newest are remembered, not those on the way",

@@ -37,9 +37,23 @@ def test_jobs_that_cannot_be_accepted(rig: Rig, kubelet: FakeKubelet) -> None:
         async with rig:
             await rig.make_pool(allowedNamespaces=[{"name": rig.namespace, "maxPriority": 5}])
             await rig.make_pool_named(f"{rig.pool_name}-closed", allowedNamespaces=[{"name": "elsewhere"}])
-            rig.names(["kind", "port", "gang", "refused", "taken", "eager", "nowhere", "closed", "missing"])
+            rig.names(
+                [
+                    "kind",
+                    "port",
+                    "gang",
+                    "refused",
+                    "taken",
+                    "eager",
+                    "nowhere",
+                    "closed",
+                    "missing",
+                    "watched",
+                ]
+            )
             good = rig.template("port", 1, 2)
             claim = {"volumeClaim": {"claimName": "absent", "path": "/"}}
+            gone = {"volumeClaim": {"claimName": "gone", "path": "/"}}
             store = {"objectStore": {"uri": "s3://kept"}}
             bad: dict[str, tuple[dict[str, Any], str, str]] = {
                 "kind": (
@@ -70,6 +84,14 @@ def test_jobs_that_cannot_be_accepted(rig: Rig, kubelet: FakeKubelet) -> None:
                     {"checkpoints": {"location": claim, "layout": "Plain", "retention": store}},
                     "ClaimMissing",
                     "'absent'",
+                ),
+                "watched": (  # in Shadow its pods would wait for the claim all the same, and hold GPUs
+                    {
+                        "mode": "Shadow",
+                        "checkpoints": {"location": gone, "layout": "Plain", "retention": store},
+                    },
+                    "ClaimMissing",
+                    "'gone'",
                 ),
             }
             await rig.api.create(JOBS, plain_job("taken", rig.namespace))

@@ -147,7 +147,9 @@ def shadow() -> JobRecord:
     proposal = Proposal(240, 160, "ConsecutiveDeclines", 3.0, 3.0)
     text = "kDeclines: 3 of 3 at step 240, best at step 160"
     decision = Decision("kDeclines", Mode.SHADOW, proposal, text, START + 300.0)
-    return replace(running(SCORES, proxy=True), decision=decision)
+    base = running(SCORES, proxy=True)
+    told = condition(c.ATTENTION, True, "WouldStop", f"ConsecutiveDeclines: {text}")
+    return replace(base, decision=decision, conditions=(*base.conditions, told))
 
 
 def queued() -> JobRecord:

@@ -116,4 +116,4 @@ async def waiting(rig: Rig, tenant: Tenant) -> Object | None:
 
 async def refused(rig: Rig, tenant: Tenant, told: str) -> bool:
     found = await accepted(rig, tenant.namespace, "run")
-    return found is not None and found[0] == "GangMismatch" and told in found[1]
+    return found is not None and found[0] in ("GangMismatch", "GangGPUsMismatch") and told in found[1]

@@ -58,7 +58,7 @@ def halted() -> Job:
     return as_job(with_record(obj, stopped(judged(obj, curve, NOW, POOL), NOW), POOL))
 
 
-ROWS = [row(as_job(obj)) for obj in many(240, NOW) if obj["kind"] == "RLHFJob"]
+ROWS = [row(as_job(obj), NOW) for obj in many(240, NOW) if obj["kind"] == "RLHFJob"]
 
 
 @given(
@@ -282,10 +282,10 @@ def test_a_jobs_score_below_its_best_follows_the_metrics_direction() -> None:
     spec = {"metrics": [{"name": "loss", "direction": "Minimize"}]}
     obj = job_object("a", "lower", created=NOW, **spec)
     record = judged(obj, [(3.0, 0.1), (2.0, 0.2), (2.5, 0.3)], NOW, POOL)
-    found = row(as_job(with_record(obj, record, POOL)))
+    found = row(as_job(with_record(obj, record, POOL)), NOW)
     assert (found.best, found.score) == (2.0, 2.5)
     assert found.below == pytest.approx(0.25)
-    assert row(as_job(job_object("a", "new"))).below is None
+    assert row(as_job(job_object("a", "new")), NOW).below is None
 
 
 def test_a_job_seen_without_its_pool_is_read_all_the_same() -> None:

@@ -140,7 +140,7 @@ MISTAKES = [
     (
         "spec.template.spec.containers.0.resources",
         {"limits": {"nvidia.com/gpu": 2}},
-        "GangMismatch",
+        "GangGPUsMismatch",
         "limits[nvidia.com/gpu]: 2 in all, expected 4 as in spec.gang.gpusPerReplica",
     ),
     (
@@ -155,7 +155,7 @@ MISTAKES = [
         "NoMetricsPort",
         "ports: 81, http, expected one named 'metrics', or its number in spec.scrape.port",
     ),
-    ("spec.template.spec.containers", [], "GangMismatch", "0 in all, expected 4"),
+    ("spec.template.spec.containers", [], "GangGPUsMismatch", "0 in all, expected 4"),
     (
         "spec.template.spec.volumes.0",
         {"name": "evalstop-run", "emptyDir": {}},
@@ -326,3 +326,13 @@ def test_members_that_ended_well_are_read_from_the_status() -> None:
     assert workloads.view(job | {"status": {"completedIndexes": "0-99999999"}}).completed[-1] == 1023
     assert workloads.view(job | {"status": {"completedIndexes": "nonsense"}}).completed == ()
     assert workloads.view(job | {"spec": {"ttlSecondsAfterFinished": 0}}).expires
+
+
+def test_a_trainers_last_words_are_kept_where_its_template_does_not_say_how() -> None:
+    job = rlhfjob()
+    container = job["spec"]["workload"]["template"]["spec"]["template"]["spec"]["containers"][0]
+    container.pop("terminationMessagePolicy", None)
+    child = workloads.build_child(job)
+    assert pod_spec(child)["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    container["terminationMessagePolicy"] = "File"
+    assert pod_spec(workloads.build_child(job))["containers"][0]["terminationMessagePolicy"] == "File"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,7 +81,7 @@ async def examine_job(api: CallerApi, name: str) -> list[Finding]:
 
     job = read(await find(api, name))
     return await _all(
-        ("spec", checks.spec(job)),
+        ("spec", checks.spec(job, time.time())),
         ("template", template.template(api, job)),
         ("pods", checks.pods(api, job)),
         ("metrics", checks.metrics(api, job)),
@@ -108,7 +109,7 @@ def page(found: Sequence[Finding], screen: Terminal) -> list[str]:
         level = screen.paint(f"{finding.level.value:<7}", styles[finding.level.value])
         first, *rest = wrapped(f"{finding.about}: {finding.text}", screen, margin)
         lines += [f"{level}  {first}", *(" " * margin + line for line in rest)]
-        for cure in finding.cure.splitlines():
+        for cure in finding.cure.line.splitlines():
             lines.append(f"{'':>{margin}}{'->' if not screen.unicode else '→'} {clean(cure)}")
     bad = sum(1 for f in found if f.level == "WRONG")
     unseen = sum(1 for f in found if f.level == "unknown")

@@ -6,7 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from controller.cli.remedies import cure_document
 from controller.kube.errors import ApiError
+from controller.policy.job import Cure
+
+NOTHING = Cure("")
 
 
 class Level(StrEnum):
@@ -20,19 +24,19 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``cure``: the command that mends it, or what else to do; lines of their own."""
+    """``cure``: the command that mends it, or what else to do."""
 
     level: Level
     about: str
     text: str
-    cure: str = ""
+    cure: Cure = NOTHING
 
-    def as_dict(self) -> dict[str, str | None]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "level": self.level.value.lower(),
             "about": self.about,
             "text": self.text,
-            "cure": self.cure or None,
+            "cure": cure_document(self.cure) if self.cure.line else None,
         }
 
 
@@ -40,16 +44,24 @@ def ok(about: str, text: str) -> Finding:
     return Finding(Level.OK, about, text)
 
 
-def note(about: str, text: str, cure: str = "") -> Finding:
-    return Finding(Level.NOTE, about, text, cure)
+def note(about: str, text: str, cure: Cure | str = NOTHING) -> Finding:
+    return Finding(Level.NOTE, about, text, as_cure(cure))
 
 
-def unknown(about: str, text: str, cure: str = "") -> Finding:
-    return Finding(Level.UNKNOWN, about, text, cure)
+def unknown(about: str, text: str, cure: Cure | str = NOTHING) -> Finding:
+    return Finding(Level.UNKNOWN, about, text, as_cure(cure))
 
 
-def wrong(about: str, text: str, cure: str = "") -> Finding:
-    return Finding(Level.WRONG, about, text, cure)
+def wrong(about: str, text: str, cure: Cure | str = NOTHING) -> Finding:
+    return Finding(Level.WRONG, about, text, as_cure(cure))
+
+
+def as_cure(given: Cure | str) -> Cure:
+    """Return a cure that is written as one line: a command by its program's name, else words."""
+    if isinstance(given, Cure):
+        return given
+    commands = given.startswith(("kubectl ", "evalstop ", "curl ", "helm ", "make "))
+    return Cure("", command=given) if commands else Cure(given)
 
 
 Check = Callable[[], AsyncIterator[Finding]]

@@ -15,7 +15,7 @@ from controller.cli.cluster import CallerApi
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.cli.doctor.pods import trouble
 from controller.cli.job_view import Reading
-from controller.cli.remedies import asks, cure, trains
+from controller.cli.remedies import cure, marks
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import CLAIMS, EVENTS, JOBS, PODS
 from controller.metrics import MetricsError, member, members, metrics_port, parse
@@ -24,6 +24,8 @@ from controller.policy.job import (
     ACCEPTED,
     ANY,
     ANY_MEMBER,
+    ATTENTION,
+    MARKED,
     METRICS,
     Gang,
     Member,
@@ -36,6 +38,7 @@ from controller.policy.job import (
     is_eval,
     lives,
     no_eval,
+    trains,
 )
 from controller.policy.stopping import MODIFIERS, RULES, noise
 from controller.policy.types import EvalPoint, EvalScale
@@ -43,14 +46,16 @@ from controller.policy.types import EvalPoint, EvalScale
 Object = dict[str, Any]
 
 CONTRACT = "docs/use/trainer-contract.md; a client for trainers: docs/use/trainers.md"
-RUNNING = ("Running", "Declining", "Demoted", "Starting")
+RUNNING = ("Running", "Declining", "Demoted", "Starting", *MARKED)
 MEMBERS_ASKED = 32  # of a gang: each is a request through the API server
 PROXY_REFUSES = "BadRequest"  # of a Status: the API server's own answer, a trainer gives none
 EXPIRES = "ttlSecondsAfterFinished"  # named where a workload would be gone before its end was seen
-_FINE_WHILE_FALSE = frozenset({"Running", "Admitted", "QualityDeclining", "Demoted", "TerminationTarget"})
+_FINE_WHILE_FALSE = frozenset(
+    {"Running", "Admitted", "QualityDeclining", "Demoted", "TerminationTarget", ATTENTION}
+)
 
 
-async def spec(job: Reading) -> AsyncIterator[Finding]:
+async def spec(job: Reading, now: float) -> AsyncIterator[Finding]:
     """Yield whether the operator has seen the newest spec, and what it says of it."""
     metadata = job.obj["metadata"]
     if job.problem:
@@ -67,27 +72,29 @@ async def spec(job: Reading) -> AsyncIterator[Finding]:
     if seen < newest:
         text = f"it has seen generation {seen} of the spec, the newest is {newest}"
         yield wrong("operator", text, "evalstop doctor: is the operator there, and does it lead?")
-    for found in conditions(job):
+    for found in conditions(job, now):
         yield found
 
 
-def conditions(job: Reading) -> Iterator[Finding]:
-    """Yield what conditions ask of people."""
-    told = 0
+def conditions(job: Reading, now: float) -> Iterator[Finding]:
+    """Yield what its health says, and beside it what conditions tell that needs nobody."""
+    said = set()
+    for one in marks(job, now):
+        said.add(one.message)
+        text = f"{one.reason}: {one.message}"
+        found = wrong if one.warning else note
+        yield found(str(one.mark), text, cure(job, one.code, examining=True))
     for condition in job.record.conditions:
-        text = f"{condition.reason}: {condition.message}"
-        if condition.status and not asks(job, condition):
+        if condition.status:
             if condition.type == ACCEPTED and EXPIRES in condition.message:
-                told += 1
+                said.add(condition.message)
                 yield note(condition.type, condition.message)
             continue
-        if asks(job, condition):
-            told += 1
-            yield wrong(condition.type, text, cure(job, condition.reason, examining=True))
-        elif condition.type not in _FINE_WHILE_FALSE and (condition.type != METRICS or trains(job)):
-            told += 1
-            yield note(condition.type, text)
-    if not told:
+        known = condition.type in _FINE_WHILE_FALSE or condition.message in said
+        if not known and (condition.type != METRICS or trains(job.record)):
+            said.add(condition.message)
+            yield note(condition.type, f"{condition.reason}: {condition.message}")
+    if not said:
         yield ok("conditions", f"{job.state}, and none asks for anything")
 
 
@@ -218,6 +225,8 @@ def _unread(job: Reading, obj: Mapping[str, Any], port: int, path: str, error: A
         )
     if (error.status, error.reason) == (400, PROXY_REFUSES):
         return _unasked(job, f"http://{address}:{port}{path}", error)
+    if why := trouble(obj):
+        return note("metrics", f"there is no page to read: {why}")
     if error.status >= 500 or error.status == 0:
         return wrong(
             "metrics",

@@ -26,13 +26,13 @@ class Metrics(ProcessMetrics):
         self.jobs = Standing(clock)
         self.gauge("evalstop_jobs", "RLHFJobs by state, as kubectl prints it", self.jobs.states, "state")
         self.gauge(
-            "evalstop_troubled_jobs", "RLHFJobs in trouble, by its kind", self.jobs.troubled, "trouble"
+            "evalstop_unhealthy_jobs", "RLHFJobs that need a hand, by their mark", self.jobs.marked, "mark"
         )
         self.gauge(
             "evalstop_unhealthy_job_seconds",
-            "For how long the first of them has been in it; 0: none is",
+            "For how long the first of them has borne it; 0: none does",
             self.jobs.longest,
-            "trouble",
+            "mark",
         )
         self.passes = Counter(
             "evalstop_passes", "Passes by kind and result", ["kind", "result"], registry=self.registry

@@ -118,7 +118,7 @@ class SpecChecks:
 
     async def _check_store(self, loaded: JobSnapshot, workload: Mapping[str, Any]) -> Problem | None:
         """Return whether the checkpoints can be reached at all: better said before the run than after it."""
-        if loaded.desired.mode is not Mode.ENFORCE:
+        if loaded.desired.mode is Mode.OFF:
             return None
         template = (workload.get("spec") or {}).get("template") or {}
         problem = access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
@@ -164,7 +164,9 @@ class SpecChecks:
             problem = _delegate_problem(loaded, child, f"Job {child['metadata']['name']}")
         if problem is None and child is not None:
             self._cache.put(JOBS, child)
-            problem = await self._check_class(child) or await self._check_store(loaded, child)
+            problem = await self._check_class(child)
+            if problem is None and not (_watched(loaded) and _runs(child)):  # it runs as somebody made it
+                problem = await self._check_store(loaded, child)
         return problem
 
 

@@ -15,10 +15,12 @@ from controller.policy.doors import lazy
 
 if TYPE_CHECKING:
     from controller.policy.job.conditions import *
+    from controller.policy.job.cures import *
     from controller.policy.job.endings import *
     from controller.policy.job.estimates import *
     from controller.policy.job.evals import *
     from controller.policy.job.incomplete import *
+    from controller.policy.job.marks import *
     from controller.policy.job.peers import *
     from controller.policy.job.pin_method import *
     from controller.policy.job.plan import *
@@ -34,22 +36,26 @@ if TYPE_CHECKING:
     from controller.policy.job.view import *
 
 SHOWS = {
-    "conditions": "conditions ACCEPTED ADMITTED COMPLETED FAILED METRICS RELEASED TERMINATION Conditions"
+    "cures": "CURES Cure NEEDS_NOBODY cure_of",
+    "conditions": "conditions ACCEPTED ADMITTED ATTENTION COMPLETED FAILED MARKED METRICS RELEASED"
+    " TERMINATION Conditions"
     " summary",
     "endings": "AWAITS_CONTROLLER",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
     "evals": "RuleInUse is_eval",
     "incomplete": "MEMBERS_ENDED",
     "lives": "lives",
+    "marks": "Finding Mark health state_reason trains",
     "no_eval": "no_eval",
     "peers": "peers PeerCurve standings",
     "plan": "plan_job",
     "pin_method": "is_linked",
     "preemption": "preemption",
     "record": (
-        "AdmissionRecord Best Condition ConditionList Decision FileOwner FoundLayout GUARDS_MAX Guard "
-        "JobRecord Operation PINS_MAX PastGrades ProtectedCheckpoint READINGS_KEPT RefusalRecord RuleRecord "
-        "RunFile"
+        "AdmissionRecord Best Condition ConditionList Decision FIRST_EVAL FileOwner FoundLayout "
+        "GUARDS_MAX Guard "
+        "JobRecord LAST_WORDS Operation PINS_MAX PastGrades PodTrouble ProtectedCheckpoint READINGS_KEPT "
+        "RefusalRecord RuleRecord RunFile"
     ),
     "rotation": "remedy",
     "scores": "PROMPTS_MAX",

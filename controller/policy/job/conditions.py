@@ -21,6 +21,10 @@ COMPLETED = "Completed"
 FAILED = "Failed"
 GUARDRAILS = "GuardrailsHolding"  # no rule says that a guardrail metric fell
 DEMOTED = "Demoted"  # it gives way to every job that waits
+ATTENTION = "NeedsAttention"  # somebody is to look at it; its reason is a mark (`health`). Absent: never yet
+
+# Marks that are a state: a run that bears one is not called Running.
+MARKED = ("Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind", "WouldStop")
 
 MAX_MESSAGE = 512  # characters, so that a status stays small
 
@@ -63,7 +67,7 @@ class Conditions:
 
 def summary(conditions: tuple[Condition, ...]) -> str:
     """Return one word for `kubectl get`: the condition that matters most now."""
-    true = {c.type for c in conditions if c.status}
+    true = {c.type: c.reason for c in conditions if c.status}
     false = {c.type: c.reason for c in conditions if not c.status}
     for type_, word in (
         (FAILED, "Failed"),
@@ -75,8 +79,26 @@ def summary(conditions: tuple[Condition, ...]) -> str:
         return "Stopped" if RELEASED in true else "Stopping"
     if ACCEPTED in false:
         return "Refused"
+    if (mark := true.get(ATTENTION)) in MARKED and (RUNNING in true or ADMITTED in true):
+        return mark
     if RUNNING in true:
         return "Demoted" if DEMOTED in true else "Declining" if DECLINING in true else "Running"
     if ADMITTED in true:
         return "Starting"
     return {"TooLarge": "Unfit", "Preempting": "Preempting"}.get(false.get(ADMITTED, ""), "Queued")
+
+
+def rests_on(conditions: tuple[Condition, ...]) -> str:
+    """Return the type of the condition that the state of `summary` rests on; "": none says more than it."""
+    return {
+        "Refused": ACCEPTED,
+        "Failed": FAILED,
+        "Stopping": TERMINATION,
+        "Stopped": TERMINATION,
+        "Starting": RUNNING,
+        "Queued": ADMITTED,
+        "Unfit": ADMITTED,
+        "Preempting": ADMITTED,
+        "Declining": DECLINING,
+        "Demoted": DEMOTED,
+    }.get(summary(conditions), "")

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.policy import wording
 from controller.policy.job import (
     access_pod,
     access_requests,
+    attention,
     checkpoints,
     endings,
     external_queue,
@@ -29,6 +31,7 @@ from controller.policy.job import (
     location_claim,
     missing_rule,
     pins,
+    pod_troubles,
     preemption,
     progress,
     retention,
@@ -70,6 +73,10 @@ from controller.policy.types import (
 
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
+    return attention.told(_plan(desired, observed, record, now), desired, now)
+
+
+def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     context = PlanContext(desired, observed, record, now)
     made, wrong = missing_rule.rule_of(context)
     context.use = use = made if desired.metric else None
@@ -77,6 +84,7 @@ def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float
     if answered is not None:
         checkpoints.take_answer(context, answered)
     _accept(context, wrong)
+    pod_troubles.note(context)
     access_pod.tell(context)
     linked_pins.leave_off(context)
     if desired.deleting:
@@ -218,7 +226,7 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
         c.ADMITTED,
         True,
         "Admitted",
-        f"GPUs granted, planned on {', '.join(record.admission.nodes) or 'any node'}",
+        f"GPUs granted, planned on {wording.places(record.admission.nodes) or 'any node'}",
     )
     context.conditions.drop(c.RELEASED)
     gang_timeout.note_ended(context)
@@ -502,7 +510,8 @@ def _note_end(context: PlanContext, ending: Ending) -> None:
         access_requests.give_up(context)  # what pins or copies goes on: its answer says what is safe
     complete = ending.counts_as == "Complete"
     type_ = c.COMPLETED if complete else c.FAILED
-    context.conditions.set(type_, True, ending.reason, ending.message, warning=not complete)
+    message = ending.message if complete else pod_troubles.with_last_words(context.record, ending.message)
+    context.conditions.set(type_, True, ending.reason, message, warning=not complete)
 
 
 def _delete(context: PlanContext) -> Plan:

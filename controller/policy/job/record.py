@@ -37,6 +37,8 @@ LIVES_KEPT = 8
 LOST_MAX = EVALS_KEPT + 2  # the best, each eval that is kept, and one that waits
 RULE_STATE_MAX = 2400  # characters of JSON: a rule's memory twice, under all modifiers that there are
 GUARD_STATE_MAX = 1200
+LAST_WORDS = 200  # characters
+FIRST_EVAL = 1800.0  # s
 
 Paths = Annotated[tuple[Path, ...], AtMost(TO_RELEASE_MAX)]
 Nodes = tuple[NodeName, ...]
@@ -69,7 +71,32 @@ class Condition:
     generation: Annotated[Count, Name("observedGeneration"), "Generation of the spec it was found for."] = 0
 
 
-ConditionList = Annotated[tuple[Condition, ...], AtMost(16), KeyedBy("type")]
+ConditionList = Annotated[tuple[Condition, ...], AtMost(20), KeyedBy("type")]
+
+
+@dataclass(frozen=True, slots=True)
+class PodTrouble:
+    """Why a pod of the job's workload does not run: how its container ended, or what it waits for."""
+
+    pod: Annotated[str, AtMost(253), "Its name."]
+    waits: Annotated[
+        Word, "What it waits for, in the cluster's word: ImagePullBackOff; absent: it ended."
+    ] = ""
+    exit_code: Annotated[Count | None, "Exit code of the container that ended; absent: it waits."] = None
+    message: Annotated[
+        str,
+        AtMost(LAST_WORDS),
+        Form.CUT,
+        "The container's last words, from its termination message; or the cluster's own.",
+    ] = ""
+    count: Annotated[Count, "How often it ended so without an eval in between."] = 0
+    since: Annotated[Time, "When it was first seen."] = 0.0
+    container: Annotated[str, AtMost(128), "Identifies the container that ended: none is counted twice."] = ""
+
+    @property
+    def reason(self) -> str:
+        """As a CamelCase code that has a cure."""
+        return "PodWaits" if self.exit_code is None else "ExitCode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -627,6 +654,15 @@ class JobRecord:
     ] = 0.0
     taken_back: Annotated[TakenBack | None, "The newest stop that was taken back before the suspend."] = None
     finished: Annotated[Word | None, "Complete or Failed, once the workload has ended."] = None
+    pod_trouble: Annotated[
+        PodTrouble | None, "Why a pod of it does not run, or how the last one ended; absent: all is well."
+    ] = None
+    blind_since: Annotated[
+        Time | None, "Since when its rule has lacked what it judges by; absent: it has it."
+    ] = None
+    first_eval: Annotated[
+        float, Name("firstEvalSeconds"), "Seconds that evals may be away unwarned; absent: 1800."
+    ] = FIRST_EVAL
 
     @property
     def baseline_number(self) -> int:

@@ -7,11 +7,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.policy.job.record import (
+    FIRST_EVAL,
     UNKNOWN,
     FileOwner,
     FoundLayout,
     JobRecord,
     Operation,
+    PodTrouble,
     ProtectedCheckpoint,
     RunFile,
 )
@@ -133,6 +135,7 @@ class Desired:
     retain: Retain = Retain.BEFORE_SUSPEND
     scrape_interval: float = 15.0  # s between two reads of the trainer's metrics
     scale: EvalScale = NOTHING_DECLARED  # what is declared about the Primary metric's evals
+    first_eval: float = FIRST_EVAL  # s that evals may be away before it is a warning
 
     @property
     def minimize(self) -> tuple[str, ...]:
@@ -155,6 +158,7 @@ class PodView:
     admission: int | None = None  # number of the admission it was made for; None: it carries none
     uid: str = ""
     created: float = 0.0  # s
+    trouble: PodTrouble | None = None  # why it does not run, or how a container of it last ended
 
 
 @dataclass(frozen=True, slots=True)

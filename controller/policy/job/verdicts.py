@@ -13,6 +13,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job import fresh_evals, guardrails, lives, trainer_requests, verdict_age
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, keepable, made_under
+from controller.policy.job.marks import LACKS
 from controller.policy.job.record import Decision, Guard, JobRecord, PastGrades
 from controller.policy.job.service import attained
 from controller.policy.job.types import Desired, ScrapeOutcome
@@ -21,9 +22,7 @@ from controller.policy.stopping.graded import Graded, share
 from controller.policy.types import Grade, Mode, Problem, Proposal, Verb, Verdict
 
 # Reasons of verdicts that say nothing, for want of what the rule looks at besides the score.
-BLIND = frozenset(
-    {"NoPairedDifferences", "LossUnknown", "ProgressUnknown", "NoiseUnknown", "TooFewPeers", WAITS}
-)
+BLIND = LACKS | {WAITS}
 
 
 def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.policy.job import Direction
+from controller.policy.job import Direction, Finding, health
 from controller.web.dashboard.feed import Job
-from controller.web.dashboard.states import ATTENTION, GROUPS, State, state
+from controller.web.dashboard.states import GROUPS, State, state
 
 PAGE = 50  # rows; more are on further pages
 
@@ -22,6 +22,8 @@ class Row:
     Attributes:
         below: by how much its newest score is below its best, as a share of the best's size; None: not known.
         since: when it came into its state (s).
+        marks: what of it needs a hand, the most urgent first.
+        waste: GPU-seconds that it has held since its first warning.
     """
 
     job: Job
@@ -34,14 +36,25 @@ class Row:
     below: float | None
     evidence: str
     since: float
+    marks: tuple[Finding, ...]
+    waste: float
 
     @property
     def needs_attention(self) -> bool:
-        return self.state.word in ATTENTION
+        return self.job.problem != "" or any(one.warning for one in self.marks)
+
+    @property
+    def why(self) -> str:
+        """Why it is in its state, in a word; "": nothing is to be said."""
+        return self.marks[0].reason if self.marks else ""
 
 
-def row(job: Job) -> Row:
+def row(job: Job, now: float) -> Row:
+    """Return a job as a row of a list. ``now``: s since the epoch."""
     record = job.record
+    marks = health(record, now) if not job.problem else ()
+    warned = min((one.since for one in marks if one.warning), default=now)
+    held = job.gpus if record.admission is not None else 0
     newest = record.evals[-1] if record.evals else None
     verdict = record.rule.verdict if record.rule is not None else None
     evidence = ""
@@ -64,6 +77,8 @@ def row(job: Job) -> Row:
         below=below,
         evidence=evidence,
         since=since,
+        marks=marks,
+        waste=held * max(0.0, now - warned),
     )
 
 

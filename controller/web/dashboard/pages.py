@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.api.values import timestamp
-from controller.policy.job import RuleInUse
+from controller.policy.job import Cure, RuleInUse, cure_of
 from controller.policy.pool import Handover as StoredHandover
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
@@ -67,7 +67,8 @@ class Pages:
         self._feed, self._queues = feed, queues
 
     def rows(self, viewer: Viewer) -> list[Row]:
-        return [row(job) for job in self._feed.jobs() if viewer.sees(job.namespace)]
+        now = time.time()
+        return [row(job, now) for job in self._feed.jobs() if viewer.sees(job.namespace)]
 
     def pools(self, viewer: Viewer) -> list[Pool]:
         return self._feed.pools() if viewer.pools else []
@@ -77,7 +78,8 @@ class Pages:
         counts = Counter(r.state.group for r in rows)
         pools = self.pools(viewer)
         saved = savings(r.job for r in rows)
-        attention = sorted((r for r in rows if r.needs_attention), key=lambda r: -r.since)
+        # Whose GPUs have been held longest for nothing comes first.
+        attention = sorted((r for r in rows if r.needs_attention), key=lambda r: (-r.waste, r.since))
         backs = self._handovers(pools, viewer)
         counted = {group: counts.get(group, 0) for group in GROUPS}
         announce = f"{counted['running']} running, {counted['waiting']} waiting, {counted['stopped']} stopped"
@@ -124,7 +126,7 @@ class Pages:
         if asked.outcome is not None and curve.points:
             changed = curve_of(job, other_stop=asked.outcome.stopped_step)
             other = await asyncio.to_thread(charts.curve_svg, changed, "w", narrow)
-        shown = row(job)
+        shown = row(job, time.time())
         place = await self._place(job) if shown.state.group == "waiting" else None
         newest = job.record.evals[-1] if job.record.evals else None
         announce = f"{key} is {shown.state.word}"
@@ -133,6 +135,7 @@ class Pages:
         values = {
             "job": job,
             "row": shown,
+            "cures": [(one, cure(job, one.code)) for one in shown.marks],
             "curve": curve,
             "chart": drawn,
             "saving": next(iter(savings([job]).stops), None),
@@ -230,6 +233,12 @@ class Pages:
     def _handovers(self, pools: Iterable[Pool], viewer: Viewer) -> list[Handover]:
         found = [handover(pool.name, back, viewer) for pool in pools for back in pool.status.last_handovers]
         return sorted(found, key=lambda b: b.decided, reverse=True)
+
+
+def cure(job: Job, reason: str) -> Cure:
+    """Return what to do about a mark of a job."""
+    layout = job.record.layout_of(job.desired.layout)
+    return cure_of(reason).filled(job.name, job.namespace, job.pool, layout)
 
 
 def curve_of(job: Job, other_stop: int | None = None) -> charts.RunChart:

@@ -16,7 +16,13 @@ class State(NamedTuple):
 
 
 _STATES = (
-    State("Running", "●", "good", "running", "trains; nothing speaks for a decline"),
+    State("Running", "●", "good", "running", "trains, and its evals are read"),
+    State("Crashing", "↯", "bad", "running", "holds its GPUs; its trainer ends with an exit code"),
+    State("NotStarting", "⊘", "bad", "running", "holds its GPUs; a pod waits for what does not come"),
+    State("Unsafe", "△", "bad", "running", "trains; its best checkpoint is not in safety"),
+    State("Unwatched", "◎", "bad", "running", "trains; its evals are not read"),
+    State("Blind", "◑", "bad", "running", "trains; its rule lacks what it judges by, so nothing stops it"),
+    State("WouldStop", "▽", "warn", "running", "trains, in Shadow; its rule would have stopped it"),
     State("Declining", "▼", "warn", "running", "trains; its stop rule says that it is past its best"),
     State("Demoted", "◆", "warn", "running", "trains; gives way to every job that waits"),
     State("Starting", "◐", "busy", "running", "has its GPUs; not all pods are ready yet"),
@@ -25,7 +31,7 @@ _STATES = (
     State("Preempting", "◌", "wait", "waiting", "gives its GPUs back and queues again"),
     State("Unfit", "✕", "bad", "waiting", "asks for more GPUs than its pool has"),
     State("New", "·", "wait", "waiting", "the operator has not looked at it yet"),
-    State("Stopped", "■", "stop", "stopped", "stopped past its best; the best checkpoint is kept"),
+    State("Stopped", "■", "stop", "stopped", "stopped; its best checkpoint is kept"),
     State("Completed", "✓", "done", "ended", "ran to its end"),
     State("Failed", "✗", "bad", "ended", "its workload failed"),
     State("Refused", "!", "bad", "refused", "its spec cannot be carried out"),
@@ -33,7 +39,6 @@ _STATES = (
 )
 STATES = {state.word: state for state in _STATES}
 GROUPS = ("running", "waiting", "stopped", "ended", "refused")
-ATTENTION = frozenset({"Declining", "Demoted", "Stopping", "Unfit", "Failed", "Refused", "Unreadable"})
 
 
 def state(word: str) -> State:

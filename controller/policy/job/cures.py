@@ -1,0 +1,370 @@
+"""What to do about a reason: data, so that every surface says the same and a script can carry it out.
+
+Decided here: whether people can do something about a reason at all (`CURES`), what, and by which command. A
+command holds ``<…>`` where only the owner knows the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from controller.policy.job.rotation import remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """What to do, in words, and where there is one the command or the change of the manifest that does it.
+
+    Attributes:
+        text: a sentence without a full stop; {rotation} stands for the trainer's own setting.
+        command: a shell command, with {job} for `` NAME -n NAMESPACE``, {ns} for `` -n NAMESPACE``, {name}
+            for the name, {pool} for the pool. "": there is none.
+        patch: where the field is fixed once the job is accepted: a merge patch, as JSON, for the manifest of
+            another RLHFJob. "": there is none.
+    """
+
+    text: str
+    command: str = ""
+    patch: str = ""
+
+    def filled(self, name: str, namespace: str, pool: str, layout: str) -> Cure:
+        """Return the cure for one job. ``layout``: of its checkpoint folder, "": not known."""
+        ns = f" -n {namespace}"
+        words = {"job": f" {name}{ns}", "ns": ns, "name": name, "pool": pool}
+        return replace(
+            self,
+            text=self.text.format(rotation=remedy(layout), **words),
+            command=self.command.format(**words),
+        )
+
+    @property
+    def line(self) -> str:
+        """The cure on one line: what, then how."""
+        return ": ".join(filter(None, (self.text, self.command or self.patch)))
+
+
+def _merge(patch: str) -> str:
+    """Return the command that merges a patch, JSON, into the job."""
+    escaped = patch.replace("{", "{{").replace("}", "}}")
+    return f"kubectl patch rlhfjob{{job}} --type merge -p '{escaped}'"
+
+
+_EDIT = "kubectl edit rlhfjob{job}"
+_DOCTOR = "evalstop doctor{job}"
+_PODS = "kubectl get pods{ns} -l evalstop.dev/job={name}"
+_POOL = "evalstop pools {pool}"
+_CLAIMS = "kubectl get pvc{ns}"
+_CONTRACT = "(docs/use/trainer-contract.md)"
+_TEMPLATE = '{"spec":{"workload":{"template":{"spec":%s}}}}'
+_CONTAINER = _TEMPLATE % '{"template":{"spec":{"containers":[{"name":"<container>",%s}]}}}'
+_ADDRESS = (
+    "correct spec.scrape.port and spec.scrape.path",
+    _merge('{"spec":{"scrape":{"port":<port>,"path":"<path>"}}}'),
+)
+_READ = Cure("see what the trainer's metrics page answers through the API server", _DOCTOR)
+
+CURES: dict[str, Cure] = {
+    # -- the spec, and its pool
+    "PoolNotFound": Cure(
+        "name one of the pools that evalstop pools lists",
+        _merge('{"spec":{"pool":"<pool>"}}'),
+    ),
+    "PoolNotUsable": Cure("whoever runs the pool mends what the message names", "evalstop doctor"),
+    "NamespaceNotAllowed": Cure(
+        "whoever runs the pool adds the namespace to spec.allowedNamespaces of the GPUPool",
+        "kubectl edit gpupool {pool}",
+    ),
+    "PriorityTooHigh": Cure("lower spec.priority, or ask for a higher maxPriority in the GPUPool", _EDIT),
+    "InvalidSpec": Cure("correct the field that the message names", _EDIT),
+    "InvalidStopRule": Cure("correct spec.stopRule or spec.modifiers as the message says", _EDIT),
+    "DurationMissing": Cure(
+        "say how many seconds the run is expected to take",
+        _merge('{"spec":{"expectedDurationSeconds":<seconds>}}'),
+    ),
+    "WorkloadNotFound": Cure(
+        "make the workload that spec.workload.ref names, or a new RLHFJob with a template"
+    ),
+    "GangMismatch": Cure(
+        "make completions and parallelism of the template equal spec.gang.replicas, in the manifest",
+        patch=_TEMPLATE % '{"completions":<replicas>,"parallelism":<replicas>}',
+    ),
+    "GangGPUsMismatch": Cure(
+        "make the GPUs of each pod of the template equal spec.gang.gpusPerReplica, in the manifest",
+        patch=_CONTAINER % '"resources":{"limits":{"nvidia.com/gpu":<gpusPerReplica>}}',
+    ),
+    "TemplateRefused": Cure("correct spec.workload.template as the API server says, in a new RLHFJob"),
+    "UnsupportedKind": Cure("use a workload kind that docs/use/api.md names"),
+    "LayoutAmbiguous": Cure(
+        "name the layout",
+        _merge('{"spec":{"checkpoints":{"layout":"<layout>"}}}'),
+    ),
+    "LocationShared": Cure("give each RLHFJob a location of its own in spec.checkpoints", _EDIT),
+    "LocationTaken": Cure("give each RLHFJob a location of its own in spec.checkpoints", _EDIT),
+    "LocationNotMounted": Cure(
+        "mount the claim in the trainer's template, or correct spec.checkpoints", _EDIT
+    ),
+    "PlaceMissing": Cure("mount the claim in the trainer's template, or correct spec.checkpoints", _EDIT),
+    "BadRequest": Cure("correct the store, path or layout in spec.checkpoints", _EDIT),
+    "ClaimMissing": Cure(
+        "make the claim that the message names, or correct spec.checkpoints while the job is not accepted",
+        "kubectl apply{ns} -f <claim>.yaml",
+    ),
+    "ClaimForOnePod": Cure("use a claim with access mode ReadWriteMany or ReadWriteOnce", _CLAIMS),
+    # -- pods
+    "NoPods": Cure("see why the trainer has no pod", "kubectl describe job{ns} {name}"),
+    "PodWaits": Cure(
+        "correct what the message names (image, pull secret, ConfigMap or Secret) in a new RLHFJob",
+        "kubectl describe pods{ns} -l evalstop.dev/job={name}",
+        _CONTAINER % '"image":"<image>"',
+    ),
+    "ExitCode": Cure(
+        "correct what the trainer's last words name, in a new RLHFJob",
+        "kubectl logs{ns} -l evalstop.dev/job={name} --previous",
+        _CONTAINER % '"command":["<command>"]',
+    ),
+    "Failed": Cure("see how its pods ended", "kubectl describe job{ns} {name}"),
+    "WorkloadGone": Cure("copy the checkpoints yourself, or have the run go on", "evalstop resume{job}"),
+    "EndUnknown": Cure(
+        "have it go on from its newest checkpoint; a template's time to live is left out",
+        "evalstop resume{job} --from latest",
+    ),
+    "StartedAgain": Cure(
+        "have a stopped run go on by this; leave its workload's spec.suspend alone", "evalstop resume{job}"
+    ),
+    "MembersEnded": Cure(
+        "delete its workload while it is suspended: it is made anew, and all members start",
+        "kubectl delete job{ns} {name}",
+    ),
+    "PodsStuck": Cure("see whether the node of each of its pods is there", f"{_PODS} -o wide"),
+    "WaitingForController": Cure(
+        "see whether kube-controller-manager runs: the workload's status stands still",
+        "kubectl get job{ns} {name} -o yaml",
+    ),
+    # -- the trainer's metrics
+    "Unreachable": Cure("correct spec.scrape, or have the trainer listen on 0.0.0.0", _ADDRESS[1]),
+    "Timeout": _READ,
+    "MetricsNotRead": _READ,
+    "NoFreshScrape": _READ,
+    "NotPrometheus": Cure(*_ADDRESS),
+    "NoSpeaker": Cure(
+        "have the trainer's client export rlhf_run_info, or set spec.scrape.speaker to who speaks", _EDIT
+    ),
+    "SeveralSpeakers": Cure(f"let one process report {_CONTRACT}, or set spec.scrape.speaker", _EDIT),
+    "RefusedAddress": Cure(
+        "whoever runs EvalStop decides by EVALSTOP_SCRAPE_ADDRESSES of the operator which pods are read"
+    ),
+    "MetricMissing": Cure(
+        "name one of the metrics that the message lists, or have the trainer export it",
+        "kubectl patch rlhfjob{job} --type json -p "
+        '\'[{{"op":"replace","path":"/spec/metrics/0/name","value":"<metric>"}}]\'',
+    ),
+    "NoEvalsYet": Cure(
+        "wait for its first eval; if it takes longer by nature, say so",
+        _merge('{"spec":{"scrape":{"firstEvalSeconds":<seconds>}}}'),
+    ),
+    "NoNewEvals": Cure("see whether the trainer's evals and its scorer work", _DOCTOR),
+    "VerdictOutdated": Cure("see whether the trainer still makes evals", _DOCTOR),
+    "PageTooLarge": Cure(f"have the trainer export fewer series {_CONTRACT}"),
+    "ForeignPage": Cure("another trainer answers there (hostNetwork?), or run.json is old", _DOCTOR),
+    "OtherAttempt": Cure(f"have the trainer's client read run.json at each start {_CONTRACT}"),
+    "EarlierLife": Cure("an older process answers: end it", _PODS),
+    "PageWithoutIdentity": Cure(f"have the trainer's client export rlhf_run_info {_CONTRACT}"),
+    # -- the rule
+    "NoiseUnknown": Cure(
+        f"have the trainer report prompts or the standard error of each eval {_CONTRACT}, or declare "
+        "spec.metrics[].prompts",
+        _EDIT,
+    ),
+    "NoPairedDifferences": Cure(
+        f"have the trainer report paired differences {_CONTRACT}, or choose a rule", _EDIT
+    ),
+    "LossUnknown": Cure(
+        f"have the trainer export its training loss {_CONTRACT}, or choose another rule", _EDIT
+    ),
+    "ProgressUnknown": Cure(
+        f"have the trainer export its total steps {_CONTRACT}, or choose another rule", _EDIT
+    ),
+    "TooFewPeers": Cure("choose a rule that needs no peers, until more runs are alike", _EDIT),
+    "RuleNotUsable": Cure("correct spec.stopRule or spec.modifiers as condition Accepted says", _EDIT),
+    "GuardrailNotJudged": Cure("have the trainer export what the guardrail's rule looks at", _DOCTOR),
+    # -- checkpoints
+    "CheckpointMissing": Cure("{rotation}"),
+    "BestCheckpointLost": Cure("{rotation}"),
+    "CheckpointIncomplete": Cure("spec.checkpoints.layout must be the trainer's own", _DOCTOR),
+    "DigestMismatch": Cure(
+        "have the trainer never write into a finished checkpoint (docs/use/checkpoints.md)"
+    ),
+    "CopyDamaged": Cure("see whether the volume or object store of spec.checkpoints.retention is sound"),
+    "OutOfSpace": Cure("make room on the volume that the message names, or enlarge its claim", _CLAIMS),
+    "StoreUnreachable": Cure("see whether the volume or object store answers", _CLAIMS),
+    "PermissionDenied": Cure(
+        "name the user that owns the files",
+        _merge('{"spec":{"checkpoints":{"runAs":{"user":<user>}}}}'),
+    ),
+    "OtherOwner": Cure(
+        "name the user that the message names",
+        _merge('{"spec":{"checkpoints":{"runAs":{"user":<user>}}}}'),
+    ),
+    "UserRefused": Cure(
+        "have the trainer write as a user that the namespace lets in (docs/use/checkpoints.md)"
+    ),
+    "AccessStalled": Cure(
+        "see why the access Job's pod hangs", "kubectl describe pods{ns} -l evalstop.dev/component=access"
+    ),
+    "AccessFailed": Cure(
+        "see why the access Job's pod ended", "kubectl describe pods{ns} -l evalstop.dev/component=access"
+    ),
+    "AccessPodUnschedulable": Cure(
+        "make room on the node that the message names", "kubectl get pods{ns} -o wide"
+    ),
+    "AccessJobRefused": Cure(
+        "correct the quota or admission webhook that the message names", "kubectl describe quota{ns}"
+    ),
+    "AccessRefused": Cure("correct what the API server names", "kubectl describe quota{ns}"),
+    "AccessNameTaken": Cure(
+        "delete the Job that the message names: it belongs to another RLHFJob", "kubectl delete job{ns} <job>"
+    ),
+    "RetentionGivenUp": Cure("copy the pin that the message names by hand before its volume goes"),
+    "NoVerifiableCheckpoint": Cure("see why no checkpoint is in safety; the run goes on", _DOCTOR),
+    # -- stops
+    "ModeForbids": Cure("let it stop, where the pool's modeCap allows it", "evalstop mode{job} Enforce"),
+    "NothingRetained": Cure("go on without a retained checkpoint", "evalstop resume{job} --from latest"),
+    "WouldStop": Cure(
+        "let EvalStop stop it, where the pool's modeCap allows it", "evalstop mode{job} Enforce"
+    ),
+    # -- the queue
+    "TooLarge": Cure("the gang is larger than the pool, or than its quota's limit", _POOL),
+    "AtQuotaLimit": Cure("its namespace has all that it may; see who has what", _POOL),
+    "NodesClosed": Cure("nodes of the pool take no new pods; open one", "kubectl uncordon <node>"),
+    "NoUsableNodes": Cure("see which nodes the pool has, and why none can be used", _POOL),
+    "GPUsUsedByOthers": Cure("pods of no RLHFJob hold the pool's GPUs; see which", _POOL),
+    "GangTimedOut": Cure("see why its pods found no node; it is tried again by itself", _DOCTOR),
+    "QueueTakesWorkload": Cure("Kueue would take the workload: docs/use/checkpoints.md, Kueue"),
+    "Deactivated": Cure(
+        "set spec.active of its Kueue Workload to true (docs/operate/kueue.md)",
+        "kubectl get workloads.kueue.x-k8s.io{ns}",
+    ),
+}
+
+REFUSED = Cure("correct what the message names", _EDIT)  # of any other reason not to be accepted
+CURES |= dict.fromkeys(
+    (
+        "NoContainers",
+        "NoMetricsPort",
+        "PriorityClassNotAllowed",
+        "ReservedName",
+        "RetentionReachable",
+        "RunVolumeMissing",
+        "WorkloadMissing",
+        "WorkloadNotLabelled",
+    ),
+    REFUSED,
+)
+
+# The same for whoever reads the findings of `evalstop doctor JOB`: those name that command.
+_LOGS = "kubectl logs{ns} -l evalstop.dev/job={name}"
+EXAMINING: dict[str, Cure] = {
+    **dict.fromkeys(
+        ("Timeout", "MetricsNotRead", "NoFreshScrape"), Cure("see whether the trainer still answers", _LOGS)
+    ),
+    "NoNewEvals": Cure("see whether the trainer's evals and its scorer work", _LOGS),
+    "VerdictOutdated": Cure("see whether the trainer still makes evals", _LOGS),
+    "ForeignPage": Cure(
+        "another trainer answers there (hostNetwork?), or it has not read run.json at its start"
+    ),
+    "GuardrailNotJudged": Cure(f"have the trainer export what the guardrail's rule looks at {_CONTRACT}"),
+    "CheckpointIncomplete": Cure("set spec.checkpoints.layout to the trainer's own", _EDIT),
+    "GangTimedOut": Cure("see why its pods found no node; it is tried again by itself", f"{_PODS} -o wide"),
+    "NoVerifiableCheckpoint": Cure(
+        "see what the access Jobs say; the run goes on", "kubectl get jobs{ns} -l evalstop.dev/job={name}"
+    ),
+}
+
+# What Kueue lacks or refuses: the messages name the field, the page tells how it is all set up.
+KUEUE = frozenset(
+    {
+        "KueueNotInstalled",
+        "CheckNotFound",
+        "CheckMissing",
+        "QueueNotFound",
+        "QueueStopped",
+        "QueueLabelMissing",
+        "ClusterQueueNotFound",
+        "ClusterQueueStopped",
+        "ClusterQueueInactive",
+        "QuotaMissing",
+        "QuotaTooSmall",
+        "FlavorMismatch",
+        "NodeSelectorMismatch",
+        "ParametersNotSupported",
+    }
+)
+CURES |= dict.fromkeys(
+    KUEUE,
+    Cure(
+        "correct what the message names (docs/operate/kueue.md)",
+        "kubectl get localqueues{ns}; kubectl get clusterqueues,admissionchecks",
+    ),
+)
+
+# Reasons of conditions that are False and need nobody: what they wait for comes by itself, or somebody wanted
+# it so. A test holds that every reason the operator may write is in one of the two.
+NEEDS_NOBODY = frozenset(
+    {
+        "AwaitingFreshEval",
+        "AwaitingNextEval",
+        "BackingOff",
+        "BeganAnew",
+        "BehindHead",
+        "CalledOff",
+        "ClaimingLocation",
+        "Failing",
+        "Finished",
+        "FinishedFirst",
+        "GaveWay",
+        "InProgress",
+        "Interrupted",
+        "NewBest",
+        "NewLife",
+        "NoLongerDeclining",
+        "NobodyWaits",
+        "NotAccepted",
+        "NotAdmitted",
+        "NotDemoted",
+        "NotJudged",
+        "NotQueued",
+        "NothingToResume",
+        "Pinning",
+        "PodsTerminating",
+        "Preempted",
+        "Preempting",
+        "QueueChanged",
+        "Queued",
+        "Recovered",
+        "Restarting",
+        "Restoring",
+        "Resumed",
+        "ResumedFirst",
+        "Shadow",
+        "Starting",
+        "Stopped",
+        "UserRequest",
+        "WaitingForCheckpoint",
+        "WaitingForGPUs",
+        "WaitingForQueue",
+        "WaitsItsTurn",
+        "Withdrawn",
+    }
+)
+
+
+def cure_of(reason: str, *, examining: bool = False) -> Cure:
+    """Return what to do about a reason; of one that no entry knows, that its message says it.
+
+    Args:
+        reason: a CamelCase code.
+        examining: it is `evalstop doctor JOB` that says so: the command does not name itself.
+    """
+    found: Mapping[str, Cure] = EXAMINING if examining else {}
+    return found.get(reason) or CURES.get(reason, REFUSED)

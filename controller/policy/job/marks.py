@@ -1,0 +1,270 @@
+"""What of a job needs a hand: the one reading of its record that every surface shows.
+
+Decided here: which marks a job bears, why, since when, from when on each is a warning, and what to do. A mark
+is at first a quiet note: a wrong port looks like a model that loads for twenty minutes. It is a warning at
+once where nothing but a fault explains it, else after the time that its kind allows.
+May import: the record, the conditions, and the cures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from controller.policy.job import conditions as c
+from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of
+from controller.policy.job.incomplete import MEMBERS_ENDED
+from controller.policy.job.record import Condition, JobRecord, PodTrouble
+from controller.policy.types import Mode
+
+
+class Mark(StrEnum):
+    """What is amiss with a job. The order is that in which they are told."""
+
+    REFUSED = "Refused"  # its spec cannot be carried out
+    FAILED = "Failed"  # its workload failed
+    CRASHING = "Crashing"  # its trainer ends again and again, with an exit code
+    NOT_STARTING = "NotStarting"  # a pod of it waits for what does not come: an image, a Secret
+    STUCK = "Stuck"  # it is off, or to be, and still holds GPUs
+    UNSAFE = "Unsafe"  # its best checkpoint, or one that its user named, is not in safety
+    UNWATCHED = "Unwatched"  # its evals are not read
+    BLIND = "Blind"  # they are read, and its rule lacks what it judges by: nothing stops it
+    WOULD_STOP = "WouldStop"  # in Shadow: its rule would have stopped it
+    UNFIT = "Unfit"  # it asks for more GPUs than its pool has
+    HELD_UP = "HeldUp"  # it waits, and somebody can help
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One mark.
+
+    Attributes:
+        reason: CamelCase code.
+        message: for people.
+        since: when it began (s).
+        due: when it becomes a warning (s); infinite: never by itself.
+        warning: whether it is one now.
+    """
+
+    mark: Mark
+    reason: str
+    message: str
+    since: float
+    due: float
+    warning: bool = False
+
+    @property
+    def code(self) -> str:
+        """Return the key of its cure: its reason, or where that is a rule's the mark."""
+        return str(self.mark) if self.mark is Mark.WOULD_STOP else self.reason
+
+    def cure(self, *, examining: bool = False) -> Cure:
+        """Return what to do. ``examining``: `evalstop doctor JOB` shows it, which does not name itself."""
+        return cure_of(self.code, examining=examining)
+
+
+# Nothing but a fault explains these: evals are there, and not this one; the operator may not read the pod;
+# evals came, and come no more (which is said only after several times their usual interval).
+CERTAIN_UNWATCHED = frozenset({"MetricMissing", "RefusedAddress", "NoNewEvals", "PageTooLarge"})
+# Those that come and go by themselves: a store that does not answer, a checkpoint that is being written.
+PASSING = frozenset(
+    {
+        "AccessFailed",
+        "AccessPodUnschedulable",
+        "AccessStalled",
+        "CheckpointIncomplete",
+        "CheckpointMissing",
+        "NoVerifiableCheckpoint",
+        "StoreUnreachable",
+    }
+)
+UNSAFE_AFTER = 900.0  # s that such a one may take
+START_AFTER = 300.0  # s that an image may not be there, a Secret not be made
+STOP_AFTER = 1800.0  # s from a stop's decision to the end of its pods
+TERMINATE_AFTER = 600.0  # s from the suspend to the end of its pods
+UNFIT_AFTER = 300.0  # s: a pool may be about to grow
+BLIND_EVALS = 16  # evals after which a rule that estimates noise from them has had enough
+CRASHES = 2  # without an eval between them, of a run that had evals: one may be a node's
+
+# Reasons of verdicts that say nothing, for want of what the rule looks at besides the score.
+LACKS = frozenset(
+    {"NoPairedDifferences", "LossUnknown", "ProgressUnknown", "NoiseUnknown", "TooFewPeers", "RuleNotUsable"}
+)
+
+_UNSAFE = (c.SECURED, c.RETAINED, c.CLAIMED, c.PINNED)
+_UNREAD = frozenset({"MetricsNotRead", "NoFreshScrape", "VerdictOutdated", "PageWithoutIdentity"})
+_CAPACITY = frozenset({"AtQuotaLimit", "NodesClosed", "NoUsableNodes", "GPUsUsedByOthers", "GangTimedOut"})
+
+
+def health(record: JobRecord, now: float) -> tuple[Finding, ...]:
+    """Return the marks of a job, the most urgent first: warnings, then quiet notes; () is a healthy job.
+
+    Args:
+        record: the job's.
+        now: the time (s): a mark's `warning` depends on it, and nothing else does.
+    """
+    order = list(Mark)
+    found = [_at(one, now) for one in _marks(record)]
+    return tuple(sorted(found, key=lambda one: (not one.warning, order.index(one.mark), one.since)))
+
+
+def state_reason(record: JobRecord) -> str:
+    """Return why the job is in its state: a mark's reason, or that of the condition its state rests on; "":
+    nothing is to be said."""
+    marks = health(record, -math.inf)
+    if marks:
+        return marks[0].reason
+    type_ = c.rests_on(record.conditions)
+    found = record.condition(type_) if type_ else None
+    return found.reason if found is not None else ""
+
+
+def next_due(record: JobRecord, now: float) -> float | None:
+    """Return in how many seconds the next quiet note becomes a warning; None: none does by itself."""
+    left = [one.due - now for one in _marks(record) if one.due > now and math.isfinite(one.due)]
+    return min(left, default=None)
+
+
+def blind_reason(record: JobRecord) -> str:
+    """Return what the rule lacks, by its newest verdict; "": nothing. One eval that the gate holds back for
+    the next one is no lack."""
+    verdict = record.rule.verdict if record.rule is not None else None
+    return verdict.reason if verdict is not None and verdict.reason in LACKS else ""
+
+
+def trains(record: JobRecord) -> bool:
+    """Return whether a trainer of the job should be there: it has GPUs, and has not ended."""
+    return record.admission is not None and record.finished is None
+
+
+def _at(one: Finding, now: float) -> Finding:
+    return Finding(one.mark, one.reason, one.message, one.since, one.due, now >= one.due)
+
+
+def _marks(record: JobRecord) -> Iterator[Finding]:
+    conditions = {one.type: one for one in record.conditions}
+    yield from _ended(record, conditions)
+    accepted = conditions.get(c.ACCEPTED)
+    if accepted is not None and not accepted.status and record.finished is None:
+        yield _of(Mark.REFUSED, accepted)
+    yield from _pods(record)
+    yield from _stop(record, conditions)
+    for type_ in _UNSAFE:
+        if (told := _asked(conditions.get(type_))) is not None:
+            yield _of(Mark.UNSAFE, told, UNSAFE_AFTER if told.reason in PASSING else 0.0)
+    if trains(record):
+        yield from _watching(record, conditions)
+    yield from _waiting(conditions)
+
+
+def _ended(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Finding]:
+    failed, completed = conditions.get(c.FAILED), conditions.get(c.COMPLETED)
+    if failed is not None and failed.status:
+        crash = record.pod_trouble
+        why = failed.reason if failed.reason in CURES else "Failed"
+        why = crash.reason if crash is not None and why == "Failed" else why
+        yield Finding(Mark.FAILED, why, failed.message, failed.since, failed.since)
+    read = conditions.get(c.METRICS)
+    if completed is not None and completed.status and not record.evals_seen and read is not None:
+        text = f"it ran to its end, and no eval of it was read: {read.reason}: {read.message}"
+        yield Finding(Mark.UNWATCHED, read.reason, text, completed.since, completed.since)
+
+
+def _pods(record: JobRecord) -> Iterator[Finding]:
+    trouble = record.pod_trouble
+    if trouble is None or not trains(record):
+        return
+    if trouble.exit_code is None:
+        yield Finding(
+            Mark.NOT_STARTING, trouble.reason, words(trouble), trouble.since, trouble.since + START_AFTER
+        )
+        return
+    certain = not record.evals_seen or trouble.count >= CRASHES
+    due = trouble.since if certain else math.inf
+    yield Finding(Mark.CRASHING, trouble.reason, words(trouble), trouble.since, due)
+
+
+def words(trouble: PodTrouble) -> str:
+    """Return in a sentence how a pod ended, or what it waits for."""
+    said = f": {trouble.message}" if trouble.message else ""
+    if trouble.exit_code is None:
+        return f"pod {trouble.pod} waits, {trouble.waits}{said}"
+    often = f" ({trouble.count} times)" if trouble.count > 1 else ""
+    return f"pod {trouble.pod} ended with exit code {trouble.exit_code}{often}{said}"
+
+
+def _stop(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Finding]:
+    """Yield what holds up a stop, or keeps a run that is off on its GPUs."""
+    decision, target = record.decision, conditions.get(c.TERMINATION)
+    if (told := _asked(conditions.get(c.RELEASED))) is not None:
+        yield _of(Mark.STUCK, told)
+    elif (
+        decision is not None
+        and decision.mode is Mode.ENFORCE
+        and decision.pods_gone_at is None
+        and target is not None
+        and target.status
+    ):
+        if decision.suspended_at is not None:
+            text = "suspended, and pods of it are still there"
+            since = decision.suspended_at
+            yield Finding(Mark.STUCK, "PodsStuck", text, since, since + TERMINATE_AFTER)
+        else:
+            text = "its stop is decided, and it holds its GPUs until its best checkpoint is retained"
+            since = decision.at
+            yield Finding(Mark.STUCK, "NoVerifiableCheckpoint", text, since, since + STOP_AFTER)
+
+
+def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Finding]:
+    """Yield what keeps a run that trains from being judged, or from being stopped."""
+    assert record.admission is not None
+    begun = record.admission.running_since or record.admission.at
+    read = conditions.get(c.METRICS)
+    if read is not None and not read.status and record.pod_trouble is None:
+        since = max(read.since, begun)
+        certain = read.reason in CERTAIN_UNWATCHED
+        due = since if certain else since + record.first_eval
+        yield Finding(Mark.UNWATCHED, read.reason, read.message, since, due)
+    elif read is not None and read.status and (lacks := blind_reason(record)):
+        since = record.blind_since if record.blind_since is not None else read.since
+        due = since + record.first_eval
+        if lacks == "NoiseUnknown" and record.evals_seen < BLIND_EVALS:
+            due = math.inf  # it may learn the noise from the evals yet
+        text = "its evals are read, and its rule lacks what it judges by: nothing stops it"
+        yield Finding(Mark.BLIND, lacks, text, since, due)
+    guards = conditions.get(c.GUARDRAILS)
+    if guards is not None and not guards.status and guards.reason in ("NotJudged", "NoEvalsYet"):
+        since = max(guards.since, begun)
+        yield Finding(Mark.BLIND, "GuardrailNotJudged", guards.message, since, since + record.first_eval)
+    decision, target = record.decision, conditions.get(c.TERMINATION)
+    if decision is not None and decision.mode is Mode.SHADOW:
+        why = decision.proposal.reason
+        yield Finding(Mark.WOULD_STOP, why, decision.message, decision.at, decision.at)
+    if (told := _asked(target)) is not None and told.reason != "NotAccepted":
+        mark = Mark.UNWATCHED if told.reason in _UNREAD else Mark.UNSAFE
+        yield _of(mark, told, UNSAFE_AFTER)
+
+
+def _waiting(conditions: dict[str, Condition]) -> Iterator[Finding]:
+    """Yield what keeps a job from getting GPUs, as far as somebody can help; and what of a resume."""
+    if (told := _asked(conditions.get(c.ADMITTED))) is not None:
+        if told.reason == "TooLarge":
+            yield _of(Mark.UNFIT, told, UNFIT_AFTER)
+        else:
+            wait = 0.0 if told.reason in KUEUE else math.inf
+            yield _of(Mark.HELD_UP, told, wait)
+    if (told := _asked(conditions.get(c.RUNNING))) is not None and told.reason == MEMBERS_ENDED:
+        yield _of(Mark.HELD_UP, told)
+    if (told := _asked(conditions.get(c.RESUMED))) is not None:
+        yield _of(Mark.HELD_UP, told, UNSAFE_AFTER if told.reason in PASSING else 0.0)
+
+
+def _asked(condition: Condition | None) -> Condition | None:
+    """Return the condition if it is false for a reason that people can do something about."""
+    return condition if condition is not None and not condition.status and condition.reason in CURES else None
+
+
+def _of(mark: Mark, condition: Condition, wait: float = 0.0) -> Finding:
+    return Finding(mark, condition.reason, condition.message, condition.since, condition.since + wait)

@@ -1,0 +1,65 @@
+"""Pods of the job's own workload that do not run: what is remembered of them, and when it is over.
+
+A container that ended with an exit code is counted once, however often it is looked at; what it said last
+stays on record when its pod is gone, so that whoever asks later need not have read its log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy.job.context import PlanContext
+from controller.policy.job.marks import words
+from controller.policy.job.record import JobRecord, PodTrouble
+
+CALM = 600.0  # s that all pods are ready after which a crash counts as over, where nobody reads evals
+
+
+def note(context: PlanContext) -> None:
+    """Take in how the pods of this admission stand."""
+    record = context.record
+    admission, known = record.admission, record.pod_trouble
+    if admission is None or record.finished is not None:
+        return
+    pods = [p for p in context.observed.pods if p.admission in (None, admission.number)]
+    found = [p.trouble for p in pods if p.trouble is not None and p.deleting_since is None]
+    ended = [one for one in found if one.exit_code is not None and not _counted(known, one)]
+    waiting = [one for one in found if one.exit_code is None]
+    if ended:
+        # Of several that ended together the first is the cause: the others lost their peer.
+        new = min(ended, key=lambda one: (one.since, one.pod))
+        count = known.count + 1 if known is not None and known.exit_code is not None else 1
+        context.update(pod_trouble=replace(new, count=count))
+    elif known is not None and known.exit_code is not None:
+        _calm(context, known, sum(1 for p in pods if p.ready and not p.terminal))
+    elif waiting:
+        new = min(waiting, key=lambda one: one.pod)
+        since = known.since if known is not None else context.now
+        new = replace(new, since=since)
+        if known is None or (known.pod, known.waits) != (new.pod, new.waits):
+            context.update(pod_trouble=new)
+    elif known is not None:
+        context.update(pod_trouble=None)
+
+
+def _counted(known: PodTrouble | None, one: PodTrouble) -> bool:
+    """Return whether this end was counted: it is that one, or came before it."""
+    if known is None or known.exit_code is None:
+        return False
+    return one.container == known.container or one.since <= known.since
+
+
+def _calm(context: PlanContext, known: PodTrouble, ready: int) -> None:
+    """Forget a crash that is over: an eval was read since, or all pods have been ready for long."""
+    quiet = context.now - known.since
+    newest = context.record.eval_times[-1] if context.record.eval_times else 0
+    if newest > known.since or (quiet >= CALM and ready >= context.desired.replicas):
+        context.update(pod_trouble=None)
+    elif ready >= context.desired.replicas:
+        context.wake_in(CALM - quiet + 1.0)
+
+
+def with_last_words(record: JobRecord, message: str) -> str:
+    """Return how a run failed, with how its trainer ended where that is known."""
+    trouble = record.pod_trouble
+    return message if trouble is None else f"{message}; {words(trouble)}"

@@ -1,0 +1,66 @@
+"""Why a pod does not run, or how a container of it last ended, as its status says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controller.objects import Object, parse_time
+from controller.policy.job import LAST_WORDS, PodTrouble
+
+# Waiting in one of these is on the way to running.
+USUAL = frozenset({"", "ContainerCreating", "PodInitializing", "CrashLoopBackOff"})
+# One wait under two names, between which the kubelet goes to and fro.
+SAME = {"ErrImagePull": "ImagePullBackOff"}
+CODE_MAX = 2**31 - 1
+
+
+def pod_trouble(pod: Object) -> PodTrouble | None:
+    """Return the newest end with an exit code, else what a container waits for; None: neither."""
+    status = pod.get("status") or {}
+    metadata = pod.get("metadata") or {}
+    name, uid = str(metadata.get("name", ""))[:253], str(metadata.get("uid", ""))
+    ends, waits = [], []
+    for container in _containers(status):
+        which = f"{uid}/{container.get('name', '')}/{container.get('restartCount', 0)}"
+        for state, at in (("state", ""), ("lastState", "-")):
+            ended = (container.get(state) or {}).get("terminated") or {}
+            code = ended.get("exitCode")
+            if isinstance(code, int) and code != 0:
+                ends.append(_ended(name, which + at, code, ended))
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if (why := str(waiting.get("reason") or "")) not in USUAL:
+            text = clean(waiting.get("message"))
+            waits.append(PodTrouble(name, waits=SAME.get(why, why)[:63], message=text))
+    if ends:
+        return max(ends, key=lambda one: one.since)
+    return waits[0] if waits else None
+
+
+def clean(text: object) -> str:
+    """Return the last words of a text that anybody may have written: one line of printable characters, the
+    end of it."""
+    if not isinstance(text, str):
+        return ""
+    words = " ".join("".join(x if x.isprintable() else " " for x in text[-4096:]).split())
+    return words if len(words) <= LAST_WORDS else "…" + words[1 - LAST_WORDS :]
+
+
+def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for group in ("initContainerStatuses", "containerStatuses"):
+        yield from status.get(group) or ()
+
+
+def _ended(pod: str, which: str, code: int, ended: Mapping[str, Any]) -> PodTrouble:
+    said = clean(ended.get("message"))
+    reason = clean(ended.get("reason"))
+    if reason not in ("", "Error"):  # OOMKilled
+        said = ": ".join(filter(None, (reason, said)))[:LAST_WORDS]
+    identity = str(ended.get("containerID") or which)[-128:]
+    return PodTrouble(
+        pod,
+        exit_code=min(max(code, 0), CODE_MAX),
+        message=said,
+        since=parse_time(ended.get("finishedAt")) or 0.0,
+        container=identity,
+    )

@@ -1,0 +1,396 @@
+"""What needs a hand: which marks a record bears, and when each is a warning."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from controller.policy.job import conditions as c
+from controller.policy.job.cures import CURES, NEEDS_NOBODY
+from controller.policy.job.marks import (
+    CERTAIN_UNWATCHED,
+    LACKS,
+    Finding,
+    Mark,
+    health,
+    next_due,
+    state_reason,
+)
+from controller.policy.job.record import (
+    AdmissionRecord,
+    Condition,
+    Decision,
+    JobRecord,
+    PodTrouble,
+    RuleRecord,
+)
+from controller.policy.job.types import PodView, ScrapeOutcome, ScrapeView
+from controller.policy.types import Mode, Proposal, Verb, Verdict
+from tests.support.policy_world import PolicyWorld
+
+T = 1_000_000.0
+SOON, LATE = T + 30.0, T + 1e7
+
+
+def condition(type_: str, status: bool, reason: str, since: float = T) -> Condition:
+    return Condition(type_, status, reason, f"{type_} says {reason}", since, 1)
+
+
+RUNS = condition(c.RUNNING, True, "Running")
+READ = condition(c.METRICS, True, "Scraped")
+ADMITTED = AdmissionRecord(1, ("n1",), T - 5.0, None, T)
+TRAINS = JobRecord(
+    attempt=1, admission=ADMITTED, conditions=(condition(c.ACCEPTED, True, "Valid"), RUNS, READ), evals_seen=5
+)
+STOP = Decision("scan", Mode.ENFORCE, Proposal(60, 30, "Drop", 4.0, 3.0), "scan: 4 of 3", T)
+CRASH = PodTrouble("run-0", exit_code=1, message="CUDA out of memory", count=1, since=T, container="c1")
+
+
+def bearing(*more: Condition, **fields) -> JobRecord:
+    types = {one.type for one in more}
+    kept = tuple(one for one in TRAINS.conditions if one.type not in types)
+    return replace(TRAINS, conditions=(*kept, *more), **fields)
+
+
+def blind(reason: str) -> RuleRecord:
+    return RuleRecord("scan", 1, "x", (), (), Verdict(Verb.CONTINUE, reason, 0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("record", "mark", "reason", "due"),
+    [
+        (bearing(condition(c.METRICS, False, "Unreachable")), "Unwatched", "Unreachable", 1800.0),
+        (
+            bearing(condition(c.METRICS, False, "Unreachable"), first_eval=60.0),
+            "Unwatched",
+            "Unreachable",
+            60,
+        ),
+        (bearing(condition(c.METRICS, False, "NoEvalsYet")), "Unwatched", "NoEvalsYet", 1800.0),
+        (bearing(condition(c.METRICS, False, "MetricMissing")), "Unwatched", "MetricMissing", 0.0),
+        (bearing(condition(c.METRICS, False, "Timeout", T - 900)), "Unwatched", "Timeout", 1800.0),
+        (bearing(condition(c.SECURED, False, "OutOfSpace")), "Unsafe", "OutOfSpace", 0.0),
+        (bearing(condition(c.SECURED, False, "ClaimMissing")), "Unsafe", "ClaimMissing", 0.0),
+        (bearing(condition(c.SECURED, False, "StoreUnreachable")), "Unsafe", "StoreUnreachable", 900.0),
+        (bearing(condition(c.CLAIMED, False, "LocationTaken")), "Unsafe", "LocationTaken", 0.0),
+        (bearing(condition(c.ACCEPTED, False, "PoolNotFound")), "Refused", "PoolNotFound", 0.0),
+        (bearing(condition(c.ACCEPTED, False, "SomethingNew")), "Refused", "SomethingNew", 0.0),
+        (bearing(rule=blind("LossUnknown"), blind_since=T), "Blind", "LossUnknown", 1800.0),
+        (bearing(rule=blind("NoiseUnknown"), blind_since=T), "Blind", "NoiseUnknown", math.inf),
+        (bearing(rule=blind("NoiseUnknown"), blind_since=T, evals_seen=16), "Blind", "NoiseUnknown", 1800.0),
+        (bearing(pod_trouble=CRASH, evals_seen=0), "Crashing", "ExitCode", 0.0),
+        (bearing(pod_trouble=CRASH), "Crashing", "ExitCode", math.inf),
+        (bearing(pod_trouble=replace(CRASH, count=2)), "Crashing", "ExitCode", 0.0),
+        (
+            bearing(pod_trouble=PodTrouble("run-0", waits="ImagePullBackOff", since=T)),
+            "NotStarting",
+            "PodWaits",
+            300.0,
+        ),
+        (bearing(decision=replace(STOP, mode=Mode.SHADOW)), "WouldStop", "Drop", 0.0),
+        (
+            bearing(condition(c.TERMINATION, True, "Drop"), decision=STOP),
+            "Stuck",
+            "NoVerifiableCheckpoint",
+            1800.0,
+        ),
+        (
+            bearing(condition(c.TERMINATION, True, "Drop"), decision=replace(STOP, suspended_at=T + 50)),
+            "Stuck",
+            "PodsStuck",
+            650.0,
+        ),
+        (
+            JobRecord(conditions=(condition(c.ADMITTED, False, "TooLarge"),)),
+            "Unfit",
+            "TooLarge",
+            300.0,
+        ),
+        (
+            JobRecord(conditions=(condition(c.ADMITTED, False, "NodesClosed"),)),
+            "HeldUp",
+            "NodesClosed",
+            math.inf,
+        ),
+        (
+            JobRecord(conditions=(condition(c.ADMITTED, False, "QueueStopped"),)),
+            "HeldUp",
+            "QueueStopped",
+            0.0,
+        ),
+        (
+            JobRecord(conditions=(condition(c.FAILED, True, "BackoffLimitExceeded"),), finished="Failed"),
+            "Failed",
+            "Failed",
+            0.0,
+        ),
+        (
+            JobRecord(
+                conditions=(
+                    condition(c.COMPLETED, True, "Complete"),
+                    condition(c.METRICS, False, "Unreachable"),
+                ),
+                finished="Complete",
+            ),
+            "Unwatched",
+            "Unreachable",
+            0.0,
+        ),
+    ],
+)
+def test_each_mark_has_its_reason_and_becomes_a_warning_in_its_time(
+    record: JobRecord, mark: str, reason: str, due: float
+) -> None:
+    (found,) = health(record, T)
+    assert (str(found.mark), found.reason, found.due - T) == (mark, reason, due)
+    assert found.since <= T + 50
+    if math.isfinite(due):
+        (before,), (after,) = health(record, T + due - 0.5), health(record, T + due)
+        assert (before.warning, after.warning) == (False, True)
+        assert next_due(record, T + due - 5.0) == 5.0
+    else:
+        assert next_due(record, T) is None
+    assert state_reason(record) == reason
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        JobRecord(),
+        TRAINS,
+        JobRecord(conditions=(condition(c.METRICS, False, "NoPods"),)),  # it does not train
+        JobRecord(conditions=(condition(c.ADMITTED, False, "WaitingForGPUs"),)),
+        replace(TRAINS, rule=blind("TooFewEvals")),
+        replace(TRAINS, rule=blind("AwaitingNextEval")),  # one eval, which the gate holds back for the next
+        replace(TRAINS, decision=replace(STOP, suspended_at=T, pods_gone_at=T)),
+        bearing(condition(c.SECURED, False, "Pinning")),
+        bearing(condition(c.TERMINATION, False, "Withdrawn")),
+    ],
+)
+def test_a_healthy_job_bears_no_mark(record: JobRecord) -> None:
+    assert health(record, LATE) == ()
+    assert next_due(record, T) is None
+
+
+OPTIONS = {
+    c.ACCEPTED: (None, (False, "PoolNotFound")),
+    c.METRICS: (None, (True, "Scraped"), (False, "Unreachable"), (False, "MetricMissing")),
+    c.SECURED: (None, (True, "Secured"), (False, "OutOfSpace"), (False, "StoreUnreachable")),
+    c.RELEASED: (None, (False, "PodsStuck")),
+    c.GUARDRAILS: (None, (False, "NotJudged")),
+    c.TERMINATION: (None, (True, "Drop"), (False, "PageWithoutIdentity")),
+    c.ADMITTED: (None, (False, "TooLarge"), (False, "NodesClosed")),
+}
+DECISIONS = (None, STOP, replace(STOP, mode=Mode.SHADOW))
+PODS = (None, CRASH, PodTrouble("run-0", waits="ImagePullBackOff", since=T))
+ENDS = (None, "Failed", "Complete")
+
+
+def records() -> list[JobRecord]:
+    """Every combination of what a record may say."""
+    made = []
+    for chosen in product(*OPTIONS.values()):
+        told = [condition(t, *one) for t, one in zip(OPTIONS, chosen, strict=True) if one is not None]
+        for decision, pod, end, rule, evals in product(
+            DECISIONS, PODS, ENDS, (None, blind("LossUnknown")), (0, 5)
+        ):
+            ended = (
+                [] if end is None else [condition(c.FAILED if end == "Failed" else c.COMPLETED, True, end)]
+            )
+            made.append(
+                JobRecord(
+                    attempt=1,
+                    admission=ADMITTED,
+                    conditions=(*told, *ended, RUNS),
+                    decision=decision,
+                    pod_trouble=pod,
+                    finished=end,
+                    rule=rule,
+                    blind_since=None if rule is None else T,
+                    evals_seen=evals,
+                )
+            )
+    return made
+
+
+def expected(record: JobRecord) -> set[Mark]:
+    """Which marks a record bears, said once more: from the facts to the mark, not from mark to mark."""
+    said = {one.type: (one.status, one.reason) for one in record.conditions}
+    marks = set()
+    trains = record.finished is None
+    facts = {
+        Mark.REFUSED: trains and said.get(c.ACCEPTED, (True, ""))[0] is False,
+        Mark.FAILED: record.finished == "Failed",
+        Mark.UNSAFE: said.get(c.SECURED, (True, ""))[0] is False,
+        Mark.UNFIT: said.get(c.ADMITTED) == (False, "TooLarge"),
+        Mark.HELD_UP: said.get(c.ADMITTED) == (False, "NodesClosed"),
+        Mark.WOULD_STOP: trains and record.decision is not None and record.decision.mode is Mode.SHADOW,
+        Mark.CRASHING: trains and record.pod_trouble is CRASH,
+        Mark.NOT_STARTING: trains and record.pod_trouble is PODS[2],
+        Mark.STUCK: c.RELEASED in said
+        or (record.decision is STOP and said.get(c.TERMINATION, (False, ""))[0] is True),
+        Mark.UNWATCHED: (trains and not record.pod_trouble and said.get(c.METRICS, (True, ""))[0] is False)
+        or (trains and said.get(c.TERMINATION) == (False, "PageWithoutIdentity"))
+        or (record.finished == "Complete" and not record.evals_seen and c.METRICS in said),
+        Mark.BLIND: trains
+        and ((record.rule is not None and said.get(c.METRICS) == (True, "Scraped")) or c.GUARDRAILS in said),
+    }
+    marks |= {mark for mark, holds in facts.items() if holds}
+    return marks
+
+
+def test_over_all_combinations_the_marks_are_those_that_the_facts_make() -> None:
+    every = random.Random(21).sample(records(), 12_000)
+    seen: set[Mark] = set()
+    for record in every:
+        now = SOON if record.evals_seen else LATE
+        found = health(record, now)
+        assert {one.mark for one in found} == expected(record), record
+        seen |= {one.mark for one in found}
+        assert list(found) == sorted(found, key=lambda one: not one.warning), "warnings come first"
+        assert all(one.warning == (one.due <= now) and one.since <= one.due for one in found)
+        assert all(one.message and one.cure().text for one in found)
+    assert seen == set(Mark)
+
+
+def test_marks_that_are_a_state_are_marks_and_each_lack_has_a_cure() -> None:
+    assert set(c.MARKED) <= {str(mark) for mark in Mark}
+    assert set(CURES) >= LACKS | CERTAIN_UNWATCHED
+    assert not set(CURES) & NEEDS_NOBODY
+
+
+# -- events: it never cries wolf ----------------------------------------------------------------------------
+
+
+def waits(outcome: ScrapeOutcome, **more) -> ScrapeView:
+    return ScrapeView(outcome, "not yet", **more)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_slow_starter_and_a_restart_warn_of_nothing(seed: int) -> None:
+    """A model that loads for up to 25 minutes, evals, one container that ends and is started again, evals."""
+    drawn = random.Random(seed)
+    world = PolicyWorld({"n1": 2})
+    job = world.submit("ns/a", gpus=2)
+    world.settle()
+    events = []
+
+    def look(seconds: float) -> None:
+        events.extend(world.step("ns/a", seconds=seconds).events)
+
+    def load(minutes: float) -> None:
+        end = world.now + 60.0 * minutes
+        while world.now < end:
+            view = waits(
+                drawn.choice((ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NO_PODS))
+            )
+            job.observed = replace(job.observed, scrape=view)
+            look(drawn.uniform(5.0, 60.0))
+
+    load(drawn.uniform(1.0, 25.0))
+    job.observed = replace(job.observed, scrape=None)
+    for score in (0.1, 0.2, 0.3):
+        world.scores("ns/a", score)
+        look(60.0)
+    pods, seen = job.observed.pods, job.observed.scrape
+    ended = PodTrouble("pod-0", exit_code=137, message="OOMKilled", since=world.now, container="c1")
+    job.observed = replace(job.observed, pods=tuple(replace(p, trouble=ended, ready=False) for p in pods))
+    load(drawn.uniform(1.0, 25.0))
+    job.observed = replace(job.observed, pods=pods, scrape=seen)
+    for score in (0.35, 0.4):
+        world.scores("ns/a", score)
+        look(60.0)
+    assert [e for e in events if e.warning] == []
+    assert health(job.record, world.now) == ()
+    assert job.record.pod_trouble is None
+    assert job.record.condition(c.ATTENTION) is None
+
+
+def test_a_wrong_port_is_a_quiet_note_then_one_warning_then_over() -> None:
+    world = PolicyWorld({"n1": 2})
+    job = world.submit("ns/a", gpus=2, first_eval=600.0)
+    world.settle()
+    refused = waits(ScrapeOutcome.UNREACHABLE)
+    job.observed = replace(job.observed, scrape=refused)
+    plan = world.step("ns/a")
+    begun = world.now
+    (note,) = health(job.record, world.now)
+    assert (note.mark, note.reason, note.warning) == (Mark.UNWATCHED, "Unreachable", False)
+    assert c.summary(job.record.conditions) == "Running"
+    assert not [e for e in plan.events if e.warning]
+    assert plan.requeue_after is not None, "it is looked at again when the note becomes a warning"
+    assert 590.0 < plan.requeue_after <= 602.0
+    warned: list[str] = []
+    for _ in range(70):
+        plan = world.step("ns/a", seconds=10.0)
+        warned += [f"{e.reason} {world.now - begun:.0f}" for e in plan.events if e.warning]
+    assert [text.split()[0] for text in warned] == ["Unwatched"]
+    assert 590 <= float(warned[0].split()[1]) <= 611
+    assert c.summary(job.record.conditions) == "Unwatched"
+    job.observed = replace(job.observed, scrape=None)
+    world.scores("ns/a", 0.1)
+    plan = world.step("ns/a")
+    assert [e.reason for e in plan.events if e.reason == "Recovered"] == ["Recovered"]
+    assert c.summary(job.record.conditions) == "Running"
+
+
+def test_a_crash_before_the_first_eval_is_certain_and_its_last_words_stay() -> None:
+    world = PolicyWorld({"n1": 2})
+    job = world.submit("ns/a", gpus=2)
+    world.settle()
+    pod = job.observed.pods[0]
+    ended = PodTrouble(
+        "pod-0", exit_code=2, message="no such file: train.py", since=world.now, container="c1"
+    )
+    job.observed = replace(job.observed, pods=(replace(pod, ready=False, trouble=ended),))
+    plan = world.step("ns/a")
+    (event,) = [e for e in plan.events if e.warning]
+    assert event.reason == "Crashing"
+    assert "exit code 2: no such file: train.py" in event.message
+    assert c.summary(job.record.conditions) == "Crashing"
+    writes = world.writes
+    for _ in range(5):
+        world.step("ns/a", seconds=10.0)
+    assert world.writes == writes, "an end is counted once, however often it is looked at"
+    again = replace(ended, container="c2", since=world.now)
+    job.observed = replace(job.observed, pods=(replace(pod, ready=False, trouble=again),))
+    world.step("ns/a")
+    assert job.record.pod_trouble is not None
+    assert job.record.pod_trouble.count == 2
+    job.observed = replace(
+        job.observed, workload=replace(job.observed.workload, finished="Failed", message="backoff limit")
+    )
+    world.step("ns/a")
+    failed = job.record.condition(c.FAILED)
+    assert "backoff limit; pod pod-0 ended with exit code 2 (2 times): no such file" in failed.message
+    assert [(one.mark, one.reason) for one in health(job.record, world.now)] == [(Mark.FAILED, "ExitCode")]
+
+
+def test_a_pod_that_waits_for_its_image_is_told_and_forgotten_once_it_runs() -> None:
+    world = PolicyWorld({"n1": 2})
+    job = world.submit("ns/a", gpus=2)
+    world.settle()
+    pod = job.observed.pods[0]
+    stuck = PodTrouble("pod-0", waits="ImagePullBackOff", message="Back-off pulling image nowhere:1")
+    waiting: PodView = replace(pod, ready=False, trouble=stuck)
+    job.observed = replace(job.observed, pods=(waiting,))
+    assert not [e for e in world.step("ns/a").events if e.warning]
+    assert state_reason(job.record) == "PodWaits"
+    told: list[str] = []
+    for _ in range(40):
+        told += [e.reason for e in world.step("ns/a", seconds=10.0).events if e.warning]
+    assert told == ["NotStarting"]
+    job.observed = replace(job.observed, pods=(pod,))
+    world.step("ns/a")
+    assert job.record.pod_trouble is None
+
+
+def test_a_finding_is_not_changed_by_the_clock_but_for_its_warning() -> None:
+    record = bearing(condition(c.METRICS, False, "Unreachable"))
+    (early,), (late,) = health(record, SOON), health(record, LATE)
+    assert isinstance(early, Finding)
+    assert replace(early, warning=True) == late

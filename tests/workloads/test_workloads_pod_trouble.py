@@ -1,0 +1,73 @@
+"""Why a pod does not run, by its status: exit code, last words, what it waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.kube.resources import PODS
+from controller.kube.trim import trim
+from controller.policy.job.record import LAST_WORDS, PodTrouble
+from controller.workloads.pod_trouble import clean
+from controller.workloads.pods import pod_view
+
+ENDED = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:00Z", "containerID": "c://1"}
+
+
+def trouble(*statuses: dict[str, Any], group: str = "containerStatuses") -> PodTrouble | None:
+    metadata = {"name": "run-0", "uid": "u", "resourceVersion": "1", "namespace": "ns"}
+    pod = {"metadata": metadata, "spec": {}, "status": {"phase": "Running", group: list(statuses)}}
+    return pod_view(trim(PODS, pod)).trouble
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ({"state": {"running": {}}}, None),
+        ({"state": {"terminated": {"exitCode": 0}}}, None),
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}}, None),
+        ({"state": {"waiting": {}}}, None),
+        ({"state": {"terminated": ENDED | {"message": "KeyError: 'gold'\n"}}}, (1, "KeyError: 'gold'")),
+        (
+            {
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": ENDED | {"message": "a\nb"}},
+            },
+            (1, "a b"),
+        ),
+        ({"state": {"terminated": ENDED | {"exitCode": 137, "reason": "OOMKilled"}}}, (137, "OOMKilled")),
+        ({"state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}, ("ImagePullBackOff", "no")),
+        ({"state": {"waiting": {"reason": "InvalidImageName"}}}, ("InvalidImageName", "")),
+    ],
+)
+@pytest.mark.parametrize("group", ["containerStatuses", "initContainerStatuses"])
+def test_how_a_container_stands(status: dict[str, Any], told: Any, group: str) -> None:
+    found = trouble({"name": "t", **status}, group=group)
+    if told is None:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.exit_code if found.exit_code is not None else found.waits, found.message) == told
+    assert found.pod == "run-0"
+
+
+def test_the_newest_end_of_several_is_told_and_each_is_another() -> None:
+    later = ENDED | {"exitCode": 3, "finishedAt": "2026-01-01T00:01:00Z", "containerID": "c://2"}
+    found = trouble({"name": "t", "state": {"terminated": later}, "lastState": {"terminated": ENDED}})
+    assert found is not None
+    assert (found.exit_code, found.container) == (3, "c://2")
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred\x1b[0m", "a\x00b\u202e c", "x\n\n\ty", "\ud800"])
+def test_last_words_carry_no_escapes(text: str) -> None:
+    assert clean(text).isprintable()
+    assert "\x1b" not in clean(text)
+
+
+def test_of_long_last_words_the_end_stays() -> None:
+    found = clean("first " * 300 + "RuntimeError: the end")
+    assert len(found) == LAST_WORDS
+    assert found.startswith("…")
+    assert found.endswith("RuntimeError: the end")
+    assert clean(None) == clean({"a": 1}) == ""
