@@ -75,7 +75,7 @@ def raised(scores: Matrix, known: NoiseLevels, told: Flags) -> tuple[NoiseLevels
     excess = np.where(guessed, excess, 0.0)
     differences = np.maximum(1.0, known.freedom / noise.FREEDOM_PER_DIFFERENCE)
     sigma = np.where(excess > 0.0, np.hypot(known.sigma, excess / np.sqrt(differences)), known.sigma)
-    return NoiseLevels(sigma, known.freedom), excess
+    return NoiseLevels(sigma, known.freedom + np.where(guessed, noise.FAR_OUT, 0.0)), excess
 
 
 def ties(scores: Matrix) -> Matrix:

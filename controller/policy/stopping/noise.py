@@ -23,8 +23,14 @@ An estimate from few evals is imprecise, and a threshold of z standard deviation
 
 A fall is no noise. For those who ask for it (``before_fall``) the estimate leaves out the second differences
 across the largest fall from one eval to the next: of those that end at the eval that fell and at the one
-after it. They are the largest by choice, so what is left is a little too small on a run that does not fall;
-how often that stops one is measured (`evalstop rules flat`, ``estimated``).
+after it. They are the largest by choice, so what is left is too small on a run that does not fall, by a third
+in short runs: it is raised by as much (`share_left`). How often that stops a flat run is measured (`evalstop
+rules flat`, ``estimated``).
+
+`FREEDOM_PER_DIFFERENCE` has the variance of the mean square right. It is far below what it should be less
+often than Student's t with so many degrees of freedom has it, for it is made of more numbers than that: of few
+differences the threshold becomes twice too high. For the exact quantile, of a normal variate over the root of
+that quadratic form, `FAR_OUT` degrees more are enough (tests/policy/test_policy_own_noise.py).
 """
 
 from __future__ import annotations
@@ -45,6 +51,7 @@ LARGEST = 1e150  # that a difference counts for: its square is still a number
 # Degrees of freedom per difference: 1 / (1 + 2 (r_1^2 + r_2^2)), their correlations at lags 1 and 2 being
 # -4/6 and 1/6 for independent noise.
 FREEDOM_PER_DIFFERENCE = 1.0 / (1.0 + 2.0 * (16.0 + 1.0) / 36.0)
+FAR_OUT = 1.0  # degrees of freedom more than that, for thresholds of 2.8 and above
 MOST_PROMPTS = 1_000_000  # that are believed to be in one eval
 FAR_TOO_SMALL = 0.1  # of the bound: a reported standard error below this is not believed
 MOST_FREEDOM = 1000.0  # that a number which is as good as known is written with
@@ -53,6 +60,9 @@ ROBUST_UNIT = math.sqrt(6.0) * 0.6744897501960817  # median of |d| for Gaussian 
 LEAST_FREEDOM = 3.0  # below it a threshold would have to be raised beyond all use
 LEAST_BEFORE_FALL = 2.0  # the same where the run's own fall is left out: a collapse passes also such a one
 ACROSS = 2  # second differences that one fall is in
+# The mean square of the n differences that are left is too small by a share of 1 / (ONE_IN + ONE_IN_MORE n):
+# fitted to its mean over flat Gaussian runs of 8 to 40 evals.
+ONE_IN, ONE_IN_MORE = 2.4, 0.115
 RECENT = 8  # evals since a fall, while the differences across it are left out
 MOST_EXPONENT = 700.0  # of exp: what is larger is no number any more
 RAISED_MOST = 2.0  # times its own estimate: so far the votes of other namespaces may raise a run's noise
@@ -178,7 +188,7 @@ def estimate(
     _, _, differences, mean, missing, largest, _, kept, kept_mean, since = state
     floor, least = 0.0, LEAST_FREEDOM
     if before_fall and since <= RECENT:
-        differences, mean, least = kept, kept_mean, LEAST_BEFORE_FALL
+        differences, mean, least = kept, kept_mean / share_left(kept), LEAST_BEFORE_FALL
     if usual <= 0.0 and learned is not None:
         usual, weight, floor = learned
     if largest > 0.0 and not missing:
@@ -192,6 +202,12 @@ def estimate(
         return None
     sigma = math.sqrt(variance)
     return Noise(max(sigma, min(floor, RAISED_MOST * sigma)), freedom)
+
+
+def share_left(kept: Any) -> Any:
+    """Return which share of the noise's variance so many differences show, without those across the largest
+    fall: the mean over runs that do not fall."""
+    return 1.0 - 1.0 / (ONE_IN + ONE_IN_MORE * kept)
 
 
 def is_without(state: NoiseState) -> bool:

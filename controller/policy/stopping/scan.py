@@ -23,7 +23,7 @@ share is `PAIRED`. Where
 nothing but the run's own scores says how noisy an eval is,
 
 - the estimate leaves out the run's own largest fall (`noise.estimate`): else a collapse hides in the noise
-  that it makes;
+  that it makes; thresholds are those for so few differences (`noise.FAR_OUT`);
 - the best is taken for no better than the second highest, and their distance counts for the noise: a single
   eval that is far too high tells nothing of the noise while it is one of the first, and stays the best for
   ever after;
@@ -150,9 +150,10 @@ class Scan:
         told = p.usual_noise > 0.0 or point.fleet_noise is not None
         guessed = known is not None and known.freedom < math.inf and not told
         excess = best - second if guessed and seen[0] > 1 else 0.0
-        if excess > 0.0 and known is not None:
+        if guessed and known is not None:
             differences = max(1.0, known.freedom / noise.FREEDOM_PER_DIFFERENCE)
-            known = known._replace(sigma=math.hypot(known.sigma, excess / math.sqrt(differences)))
+            sigma = math.hypot(known.sigma, excess / math.sqrt(differences)) if excess > 0.0 else known.sigma
+            known = noise.Noise(sigma, known.freedom + noise.FAR_OUT)
         seen, wide = windows.observe(
             seen, point.score, p.window, p.share, excess=excess, shared=point.prompts is not None
         )
