@@ -28,9 +28,9 @@ in short runs: it is raised by as much (`share_left`). How often that stops a fl
 rules flat`, ``estimated``).
 
 `FREEDOM_PER_DIFFERENCE` has the variance of the mean square right. It is far below what it should be less
-often than Student's t with so many degrees of freedom has it, for it is made of more numbers than that: of few
-differences the threshold becomes twice too high. For the exact quantile, of a normal variate over the root of
-that quadratic form, `FAR_OUT` degrees more are enough (tests/policy/test_policy_own_noise.py).
+often than Student's t with so many degrees of freedom has it, for it is made of more numbers than that: of
+few differences the threshold becomes twice too high. For the exact quantile, of a normal variate over the
+root of that quadratic form, `FAR_OUT` degrees more are enough (tests/policy/test_policy_own_noise.py).
 """
 
 from __future__ import annotations
