@@ -58,7 +58,8 @@ def levels(
             kept_mean = np.where(keep, kept_mean + (square - kept_mean) / np.maximum(kept, 1.0), kept_mean)
         recent = before_fall & (since <= noise.RECENT)
         differences = np.where(recent, kept, number)
-        variance = np.where(recent, kept_mean / noise.share_left(kept), mean)
+        left = np.where(usual > 0.0, 1.0, noise.share_left(kept))
+        variance = np.where(recent, kept_mean / left, mean)
         least = np.where(recent, noise.LEAST_BEFORE_FALL, noise.LEAST_FREEDOM)
         own, variance = differences * noise.FREEDOM_PER_DIFFERENCE, variance / noise.PER_VARIANCE
         known = own + np.where(usual > 0.0, weight, 0.0)

@@ -27,6 +27,7 @@ SPECS = [
     RuleSpec(PolicySpec("cusum", {"window": 4, "threshold": 2.0, "allowance": 0.5})),
     RuleSpec(PolicySpec("cusum", {"window": 8, "usual_noise": 0.05, "usual_noise_weight": 100.0})),
     RuleSpec(PolicySpec("scan", {"alpha": 0.3})),
+    RuleSpec(PolicySpec("scan", {"alpha": 0.3, "usual_noise": 0.05, "usual_noise_weight": 2.0})),
     RuleSpec(PolicySpec("scan", {"alpha": 0.5, "horizon": 9, "min_drop": 0.05}), (WARM,)),
     RuleSpec(PolicySpec("scan", {"alpha": 0.3}), (PolicySpec("gate"),)),
     RuleSpec(PolicySpec("scan", {"threshold": 2.0}), (PolicySpec("patience"), PolicySpec("gate"))),

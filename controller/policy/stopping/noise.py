@@ -24,8 +24,8 @@ An estimate from few evals is imprecise, and a threshold of z standard deviation
 A fall is no noise. For those who ask for it (``before_fall``) the estimate leaves out the second differences
 across the largest fall from one eval to the next: of those that end at the eval that fell and at the one
 after it. They are the largest by choice, so what is left is too small on a run that does not fall, by a third
-in short runs: it is raised by as much (`share_left`). How often that stops a flat run is measured (`evalstop
-rules flat`, ``estimated``).
+in short runs: it is raised by as much (`share_left`). Beside the fleet's usual noise it is a small part, and
+is not raised. How often a flat run is stopped so is measured (`evalstop rules flat`, ``estimated``).
 
 `FREEDOM_PER_DIFFERENCE` has the variance of the mean square right. It is far below what it should be less
 often than Student's t with so many degrees of freedom has it, for it is made of more numbers than that: of
@@ -187,10 +187,11 @@ def estimate(
     """
     _, _, differences, mean, missing, largest, _, kept, kept_mean, since = state
     floor, least = 0.0, LEAST_FREEDOM
-    if before_fall and since <= RECENT:
-        differences, mean, least = kept, kept_mean / share_left(kept), LEAST_BEFORE_FALL
     if usual <= 0.0 and learned is not None:
         usual, weight, floor = learned
+    if before_fall and since <= RECENT:
+        left = share_left(kept) if usual <= 0.0 else 1.0
+        differences, mean, least = kept, kept_mean / left, LEAST_BEFORE_FALL
     if largest > 0.0 and not missing:
         return Noise(largest, math.inf)
     freedom = differences * FREEDOM_PER_DIFFERENCE
