@@ -19,7 +19,7 @@ from controller.policy.stored import MESSAGE_MAX
 
 __all__ = ["StatusError", "field", "record", "size", "status"]
 
-STATUS_MAX = 9000  # bytes of compact JSON; an RLHFJob of usual size stays under 10 kB with it
+STATUS_MAX = 9150  # bytes of compact JSON; an RLHFJob of usual size stays under 10 kB with it
 MESSAGE_FLOOR = 32  # characters that are left of a message in any case
 
 Json = dict[str, Any]

@@ -14,7 +14,6 @@ from random import Random
 
 from controller.policy.types import Paired
 from sim.workload import Evals, Workload
-from sim.workloads import short_evals
 from sim.workloads.curves import AFTER_MEAN_PEAK, FAMILIES, rise, training_loss
 from sim.workloads.kinds import SIZES, Kind
 from sim.workloads.paired_differences import binomial, differences
@@ -61,6 +60,8 @@ def generate(settings: MixSettings, seed: int) -> Population:
 def curves_for(kinds: Sequence[Kind], settings: CurveSettings, seed: int) -> tuple[list[Evals], Truth]:
     """Evals for jobs of these kinds, and the truth about them."""
     if settings.evals == SHORT:
+        from sim.workloads import short_evals  # numpy: a replay of a trace starts without it
+
         return short_evals.drawn(kinds, settings.hacking_share, settings.stderr, seed)
     labels = stream(seed, "labels")
     evals, hacks, peaks = [], [], []

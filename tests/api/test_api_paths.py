@@ -49,7 +49,7 @@ def full(location: str) -> JobRecord:
 
 @pytest.mark.parametrize("root", ["/mnt/ckpt/", "s3://bucket/"])
 def test_a_long_location_makes_no_long_status(root: str) -> None:
-    """Of 410 characters it took 14,700 bytes before evals and conditions; a status has 9,000."""
+    """Of 410 characters it took 14,700 bytes before evals and conditions; a status has 9,150."""
     short, long = full(f"{root}x"), full(f"{root}{'x' * (512 - len(root))}")
     sizes = [size(status(one, DESIRED, 0.0)) for one in (short, long)]
     assert sizes[1] - sizes[0] == 512 - len(root) - 1, "the location is said once"

@@ -32,7 +32,12 @@ def test_a_valid_job_is_accepted_and_filled_in(installed: Plane, namespace: str)
     spec = installed.client().post(jobs(namespace), bare)["spec"]
     assert {"k": 3, "minDelta": "0.0"}.items() <= spec["stopRule"]["kDeclines"].items()
     assert spec["metrics"] == [{"name": "gold_reward", "direction": "Maximize", "role": "Primary"}]
-    assert spec["scrape"] == {"path": "/metrics", "intervalSeconds": 15, "speaker": "Any"}
+    assert spec["scrape"] == {
+        "path": "/metrics",
+        "intervalSeconds": 15,
+        "firstEvalSeconds": 1800,
+        "speaker": "Any",
+    }
     assert (spec["mode"], spec["runState"], spec["priority"]) == ("Enforce", "Run", 0)
     assert spec["checkpoints"]["retention"] == {"volumeClaim": {"claimName": "kept", "path": "/"}}
     assert (spec["checkpoints"]["keep"], spec["checkpoints"]["maxStepLag"]) == ("Best", 0)
@@ -409,11 +414,11 @@ def test_status_and_spec_are_written_apart(installed: Plane, namespace: str) -> 
 def test_kubectl_says_how_it_is_going(installed: Plane, namespace: str, kubectl: Callable[..., str]) -> None:
     installed.client().post(jobs(namespace), job(namespace))
     empty = kubectl("get", "rj", "-n", namespace).splitlines()
-    assert empty[0].split() == ["NAME", "STATE", "STEP", "EVAL", "BEST", "STREAK", "GPUS", "AGE"]
+    assert empty[0].split() == ["NAME", "STATE", "REASON", "STEP", "EVAL", "BEST", "STREAK", "GPUS", "AGE"]
     full = full_record(condition_count=11, retained=2, message="m")
     put_status(installed, namespace, status(full, DESIRED, 0.0))
     row = kubectl("get", "rlhfjobs", "-n", namespace, "--no-headers").split()
-    assert row[:7] == ["run", "Stopped", "123100", "-0.1235", "-0.1235", "3/3", "0/32"]
+    assert row[:8] == ["run", "Stopped", "ExitCode", "123100", "-0.1235", "-0.1235", "3/3", "0/32"]
     wide = kubectl("get", "rlhf", "-n", namespace, "-o", "wide").splitlines()
     named = dict(zip(wide[0].split(), wide[1].split(), strict=True))
     assert named["BESTSTEP"] == "120000"

@@ -290,11 +290,12 @@ def test_what_the_fleet_remembers_survives_in_the_pools_status(rig: Rig, kubelet
         assert fleet_status.noise(status) == noise
         assert fleet_status.shared_falls(status) == falls
         assert fleet_status.stops(status).breaker_since == 1234.5
-        assert fleet_status.told(status, ScoredBy("ns", "gold", "v1")).fall == falls[1]
-        assert fleet_status.told(status, ScoredBy("ns", "gold", "v2")).fall == falls[0]
-        assert fleet_status.told(status, ScoredBy("other", "gold", "v1")) == FleetView()
+        assert fleet_status.view_for(status, ScoredBy("ns", "gold", "v1")).fall == falls[1]
+        assert fleet_status.view_for(status, ScoredBy("ns", "gold", "v2")).fall == falls[0]
+        assert fleet_status.view_for(status, ScoredBy("other", "gold", "v1")) == FleetView()
         assert (
-            fleet_status.told({"noise": [{"namespace": "ns"}]}, ScoredBy("ns", "gold", "v1")) == FleetView()
+            fleet_status.view_for({"noise": [{"namespace": "ns"}]}, ScoredBy("ns", "gold", "v1"))
+            == FleetView()
         )
 
     asyncio.run(story())

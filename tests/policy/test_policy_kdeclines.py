@@ -105,4 +105,4 @@ def test_states_are_small_json(name: str) -> None:
     state = rule.initial()
     for step in range(200):
         state, _ = rule.observe(state, EvalPoint(step, -1.2345678901234567 * step))
-        assert len(dumps(encode(state))) <= 400
+        assert len(dumps(encode(state))) <= 600  # characters: a status has room for it beside 32 evals

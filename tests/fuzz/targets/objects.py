@@ -213,7 +213,7 @@ def _status(data: bytes) -> None:
     record = convert.record(status)
     convert.status(record, convert.desired(obj, None), NOW)
     explanation.explain(job_view.read(obj), NOW)
-    row(read_job(obj, {}))
+    row(read_job(obj, {}), NOW)
 
 
 def _configmap(data: bytes) -> None:
