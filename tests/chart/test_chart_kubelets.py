@@ -31,6 +31,7 @@ STORY_S = 420.0  # a run of forty seconds, on a busy machine
 RESTRICTED_POD = {"runAsUser": 4321, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 RESTRICTED_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 pytestmark = [
+    pytest.mark.kubelets,
     pytest.mark.skipif(given_cluster.given() is None, reason="needs kubelets: make test-kind"),
     pytest.mark.timeout(2 * STORY_S),
 ]

@@ -14,6 +14,7 @@ import yaml
 
 from controller import names
 from deploy.local.agent.images import REPOSITORY
+from deploy.local.components import Options
 from deploy.local.errors import PlaneError
 from deploy.local.kueue.manager import Kueue
 from deploy.local.nodes import Nodes, folder_of_claim
@@ -25,6 +26,7 @@ SYSTEM = names.NAMESPACE
 DEPLOYMENT = "deployment/evalstop-operator"
 OPERATOR_CLAIM = "evalstop-data"
 _OPERATOR_READY_S = 90.0
+_SCHEDULER = Path(__file__).with_name("scheduler.yaml")
 
 Manifest = Mapping[str, Any]
 
@@ -135,7 +137,7 @@ def stage(
     ``gpus``: of each node. ``kueue``: with Kueue. ``plane.detach()`` in the body lets the plane live on.
     Errors: PlaneError.
     """
-    plane = Plane(work, report=report)
+    plane = Plane(work, Options(scheduler_config=_SCHEDULER), report=report)
     plane.up(fresh=True)
     try:
         what = f"{len(gpus)} nodes with {gpus[0] if len(set(gpus)) == 1 else sum(gpus)} GPUs"
