@@ -169,7 +169,10 @@ def _spent(evals: Evals, p: Any) -> Matrix:
         levels.append(
             vector_spending.levels(single, wide, look, known, alone.paired, ~guessed, p.window, p.share)
         )
-    level: Matrix = np.fmax(*levels)
+    one, other = estimates
+    two = guessed & ~np.isnan(one.sigma + other.sigma)
+    two &= (one.sigma != other.sigma) | (one.freedom != other.freedom)
+    level: Matrix = np.fmax(*levels) - math.log(2.0) * two
     return np.where(unknown & (vector_spending.ties(evals.scores) > p.min_drop) & ~told, np.inf, level)
 
 

@@ -176,7 +176,9 @@ def levels(
                 chance = log_ndtr(-z) + np.log(pairs)
                 fewer = np.where(told[:, t], spending.stretches(t + 1), 1.0)
                 rate = np.log(spending.RATE * fewer) + 4.0 * np.log(np.maximum(z, 1.0)) - z * z / 2.0
-                rate = np.fmax(rate - np.log(t + 1 + spending.LATER), log_ndtr(-z))
+                rate = np.fmax(
+                    rate - np.log(t + 1 + spending.LATER), np.log((t + 1) / spending.ALIKE) + log_ndtr(-z)
+                )
                 rate = np.where(z >= spending.LEAST_Z, rate, np.inf)
                 spent = np.fmax(spent, np.log(look[:, t] * (1.0 - part)) - np.fmin(chance, rate))
             level[:, t] = np.where(np.isnan(spent), -np.inf, spent)

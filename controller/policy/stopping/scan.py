@@ -24,7 +24,8 @@ nothing but the run's own scores says how noisy an eval is,
 
 - the estimate leaves out the run's own largest fall (`noise.estimate`): else a collapse hides in the noise
   that it makes; thresholds are those for so few differences (`noise.FAR_OUT`). A straight fall hides in none,
-  and left out it leaves few: so the estimate of all differences counts as well, whichever shows the fall;
+  and where it is left out few are left: so the estimate of all differences counts as well, whichever shows
+  the fall, each at half the chance;
 - the best is taken for no better than the second highest, and their distance counts for the noise: a single
   eval that is far too high tells nothing of the noise while it is one of the first, and stays the best for
   ever after;
@@ -179,7 +180,7 @@ class Scan:
         if silent:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
             return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
-        chance = p.alpha * look
+        chance = p.alpha * look / (len(levels) if guessed else 1)
         part = 1.0 if not pairs else SINGLES if paired is None else PAIRED
         limit = spending.single_limit(chance * part, number)
         if paired is not None:

@@ -30,7 +30,8 @@ FEWEST, MOST = 5, 200  # evals that a run is taken to have
 WITHIN = 0.9  # of the budget, for the evals that it will have
 RATE, LATER = 0.25, 40.0
 # Of that so much is enough up to `EARLY` evals, and `MORE` with each eval after: few stretches can be made.
-EARLY, FEWER, MORE = 8, 0.575, 0.025
+EARLY, FEWER, MORE = 8, 0.6, 0.025
+ALIKE = 5.0  # looks whose stretches are worth one comparison: so many of these each look is worth at least
 AT_FIRST, WITH_TIME = 0.5, 1.0  # weight of a look: so much, and so much more at the end of the run
 LEAST_Z = 2.0  # below it the rate does not fall as z rises
 HIGHEST_Z = 12.0
@@ -122,7 +123,8 @@ def windows_limit(chance: float, seen: int, pairs: int, told: bool = True) -> fl
 def rate(z: float, seen: int, told: bool = True) -> float:
     """Return the measured bound on longer windows' first passing of z >= `LEAST_Z` at this look."""
     rate = RATE * (stretches(seen) if told else 1.0)
-    return max(_NORMAL.cdf(-z), rate * z**4 * math.exp(-z * z / 2.0) / (seen + LATER))
+    least = seen / ALIKE * _NORMAL.cdf(-z)
+    return max(least, rate * z**4 * math.exp(-z * z / 2.0) / (seen + LATER))
 
 
 def stretches(seen: int) -> float:
