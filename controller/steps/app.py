@@ -58,7 +58,8 @@ class ReviewedTokens:
     async def pod(self, token: str, peer: str) -> str:
         """See `Identity`. A token that is bound to no pod is nobody's."""
         user = await self._reviews.user(token, peer)
-        found = (user.get("extra") or {}).get(_POD) or ()
+        extra = user.get("extra") or {}
+        found: list[object] = list(extra.get(_POD) or [])
         if len(found) != 1 or not isinstance(found[0], str):
             raise Unauthenticated
         return found[0]

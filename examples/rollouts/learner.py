@@ -259,7 +259,8 @@ class _Batch:
         """Return (N,) log-probabilities of responses in nats, and (M, V + 1) of every next token."""
         chances = probabilities(logits(weights, self.prompts, self.previous, self.position))
         taken = chances[np.arange(len(self.token)), self.token]
-        return np.bincount(self.row, np.log(taken), minlength=self.count), chances
+        total: Floats = np.bincount(self.row, np.log(taken), minlength=self.count).astype(np.float64)
+        return total, chances
 
     def gradient(self, weights: Weights, chances: Floats, advantage: Floats) -> list[Floats]:
         """Return the gradient of the responses' log-probabilities, each times its advantage (N,)."""

@@ -217,12 +217,9 @@ def test_an_actor_lets_in_its_own_jobs_ticket_and_checks_what_it_gets(
     )
     fine = {"id": "1.0.0.1", "prompt": [1, 2], "tokens": [], "most": 9, "draw": [1, 2, 3, 4]}
     assert reason("POST", "/v1/generate", {"version": 6, "requests": [fine]}) == (409, "WrongWeights")
-    for change in ({"prompt": []}, {"prompt": [1.5, 2]}, {"most": 0}, {"most": True}, {"draw": [1]}, {"id": ""},
-                   {"tokens": [-1]}, {"temperature": 0}):  # fmt: skip
-        assert reason("POST", "/v1/generate", {"version": 7, "requests": [{**fine, **change}]}) == (
-            400,
-            "BadRequest",
-        )
+    for change in WRONG:
+        body = {"version": 7, "requests": [{**fine, **change}]}
+        assert reason("POST", "/v1/generate", body) == (400, "BadRequest"), change
     assert reason("POST", "/v1/generate", b'{"version": NaN, "requests": []}') == (400, "BadRequest")
     assert reason("POST", "/v1/generate", b"[" * 5_000_000) == (413, "TooLarge")
     assert ask("POST", "/v1/generate", {"version": 7, "requests": [fine]}) == (200, {"taken": 1})
@@ -232,6 +229,16 @@ def test_an_actor_lets_in_its_own_jobs_ticket_and_checks_what_it_gets(
         client._Pinned(actor.address, "0" * 64, 20).connect()
 
 
+WRONG: tuple[dict[str, Any], ...] = (
+    {"prompt": []},
+    {"prompt": [1.5, 2]},
+    {"most": 0},
+    {"most": True},
+    {"draw": [1]},
+    {"id": ""},
+    {"tokens": [-1]},
+    {"temperature": 0},
+)
 OCTETS = {"Content-Type": "application/octet-stream"}
 
 

@@ -150,19 +150,7 @@ def test_who_may_ask(server: StepServer, ask: Any) -> None:
     server.leads = False
     assert reason("/v1/begin", STEP) == (421, "NotLeading")
     server.leads = True
-    # A preemption: the pod of the attempt before speaks no more, and neither does one that claims another attempt.
-  
-  
-  
-  
-  
-  
-  
-  
-  
-  
-  
-  
+    # A preemption: the pod of the attempt before speaks no more, nor does one that claims another attempt.
 
     assert reason("/v1/begin", {**STEP, "attempt": 2}) == (409, "OldAttempt")
     assert reason("/v1/begin", {**STEP, "attempt": 4}) == (409, "OldAttempt")

@@ -408,7 +408,7 @@ class _Pinned(http.client.HTTPSConnection):
 
     def connect(self) -> None:
         super().connect()
-        shown = self.sock.getpeercert(True)  # type: ignore[attr-defined]
+        shown = self.sock.getpeercert(True)
         if shown is None or hashlib.sha256(shown).hexdigest() != self._fingerprint:
             self.close()
             raise ConnectionError("another certificate than the operator named")
