@@ -161,7 +161,8 @@ class Lengths:
                 sums, bias = (new, self.guess_bias) if before is None else (known, self.bias)
                 sums[0] += mean
                 sums[1] += predicted / bias
-            self.means[key] = mean
+            # As the planner has it, with a window of one epoch, to the last bit.
+            self.means[key] = mean if before is None else before + (mean - before)
             if len(lengths) > 1:
                 logs = [math.log(length) for length in lengths]
                 middle = sum(logs) / len(logs)
