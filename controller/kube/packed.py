@@ -86,7 +86,7 @@ class Plain:
 class Packed:
     """An object as compressed JSON; ``dictionary`` is the text it was compressed with (zlib's ``zdict``)."""
 
-    __slots__ = ("_bytes", "_like", "job", "key", "version")
+    __slots__ = ("_bytes", "_dictionary", "job", "key", "version")
 
     def __init__(self, key: Key, version: int, job: Key | None, packed: bytes, dictionary: bytes) -> None:
         self.key, self.version, self.job = key, version, job
