@@ -448,6 +448,9 @@ class _Link:
         self.given = self.finished = 0  # responses
         self.report: dict[str, Any] = {}
         self.leaves = False  # once it is done
+        self.recalled = False
+        self.ready: float | None = None  # s after the begin
+        self.left: float | None = None
         self._before: dict[str, Any] = {}
         self._outbox: deque[tuple[str, Any]] = deque()
         self._sending: _Pinned | None = None
@@ -619,7 +622,7 @@ class _Link:
             connection.close()
 
 
-_COUNTERS = ("iterations", "tokens", "grown", "decodeSeconds", "prompts", "prefillSeconds")
+_COUNTERS = ("iterations", "tokens", "grown", "decodeSeconds", "prompts", "prefillTokens", "prefillSeconds")
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, float]:
@@ -658,6 +661,7 @@ class _Generation:
         temperature: float,
     ) -> None:
         self.step, self.prompts, self.most = step, prompts, most
+        self.begun = time.monotonic()
         self.weights, self.version, self.temperature = weights, version, temperature
         self.slots = 64  # of an actor that does not say
         self._end, self._vocabulary = end, vocabulary
@@ -686,6 +690,7 @@ class _Generation:
     def changed(self, link: _Link, state: str, why: str = "") -> None:
         with self.lock:
             if state == "reading":
+                link.ready = link.ready if link.ready is not None else time.monotonic() - self.begun
                 if link.state == "loading":
                     link.state = "leaving" if link.actor.number in self.leave else "ready"
             elif state in ("lost", "faulty") and link.state not in ("lost", "faulty", "done"):
@@ -759,6 +764,7 @@ class _Generation:
         with self.lock:
             link.report = report
             link.state = "done"
+            link.left = time.monotonic() - self.begun
             link.close()
             self.lock.notify_all()
         self._rollouts.source.done(
@@ -769,6 +775,7 @@ class _Generation:
         """Put an actor aside; its responses go on elsewhere, from the tokens that came."""
         log.warning("actor %d is %s in step %d: %s", link.actor.number, state, self.step, why)
         link.state = state
+        link.left = time.monotonic() - self.begun
         link.close()
         self.counts[state] += 1
         self.aside.add((link.actor.number, link.actor.fingerprint))
@@ -797,6 +804,7 @@ class _Generation:
                 link = self.links.get(number)
                 if link is not None and link.state in ("loading", "ready"):
                     link.state = "leaving"
+                    link.recalled = True
                     self.counts["recalled"] += 1
                     link.call_back()
             self.lock.notify_all()
@@ -1056,8 +1064,17 @@ class Rollouts:
             "plan": news.plan._asdict(),
             "predicted": predicted,
             "lengths": lengths,
+            "promptTokens": [len(prompt.tokens) for prompt in prompts],
             "actors": [
-                {"number": link.actor.number, "slots": link.slots, "state": link.state, **link.report}
+                {
+                    "number": link.actor.number,
+                    "slots": link.slots,
+                    "state": link.state,
+                    "ready": link.ready,
+                    "left": link.left,
+                    "recalled": link.recalled,
+                    **link.report,
+                }
                 for link in generation.links.values()
             ],
         }
