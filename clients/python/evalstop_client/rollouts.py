@@ -322,11 +322,15 @@ class StepApi:
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float
     ) -> dict[str, Any] | None:
         """Return the answer; None: silence or a refusal, which the log tells."""
-        for url in list(self._urls):
+        gone: set[str] = set()
+        for url in list(self._urls) * 4:  # an address may stand for several processes, of which one leads
+            if url in gone:
+                continue
             try:
                 status, answer = self._ask(url, method, path, body, timeout)
             except (OSError, http.client.HTTPException, ValueError) as fault:
                 log.info("step API %s: %s", url, fault)
+                gone.add(url)
                 continue
             if status in (421, 503):  # another one leads, or nobody yet
                 continue
