@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from controller import bounded
-from sim.experiments.findings import Column, Findings
+from sim.experiments.findings import Column, Findings, Value
 from sim.kernel import Kernel
 from sim.rollout.engine.dispatch import Dispatch, Groups, OneQueue
 from sim.rollout.engine.generation import Generation
@@ -74,18 +74,18 @@ def replay(path: Path) -> Findings:
     """
     steps = read(path)
     law = fitted([actor for step in steps for actor in step.actors])
-    rows: list[dict[str, Any]] = []
-    for step in steps:
-        simulated = play(step, law)
+    rows: list[dict[str, Value]] = []
+    played = [play(step, law) for step in steps]
+    for step, took in zip(steps, played, strict=True):
         rows.append(
             {
                 "step": step.step, "dispatch": step.dispatch, "actors": len(step.actors),
-                "measured": step.seconds, "simulated": simulated, "error": simulated / step.seconds - 1.0,
+                "measured": step.seconds, "simulated": took, "error": took / step.seconds - 1.0,
             }
         )  # fmt: skip
-    measured, simulated = (sum(float(row[key]) for row in rows) for key in ("measured", "simulated"))
-    errors = [abs(float(row["error"])) for row in rows]
-    headline = {
+    measured, simulated = sum(step.seconds for step in steps), math.fsum(played)
+    errors = [abs(took / step.seconds - 1.0) for step, took in zip(steps, played, strict=True)]
+    headline: dict[str, Value] = {
         "steps": len(rows), "measured_seconds": measured, "simulated_seconds": simulated,
         "error": simulated / measured - 1.0, "mean_absolute_error": sum(errors) / len(errors),
     }  # fmt: skip

@@ -13,8 +13,9 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from controller.actor.engines import Engine, EngineError, Request
 from controller.cli.doctor.findings import Finding, note, ok, wrong
@@ -102,11 +103,11 @@ async def examine(engine: Engine, weights: Path | None) -> AsyncIterator[Finding
         await engine.close()
 
 
-async def _first(engine: Engine) -> dict[str, object] | None:
+async def _first(engine: Engine) -> Mapping[str, Any] | None:
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         try:
-            return dict(await engine.report())
+            return await engine.report()
         except EngineError:
             await asyncio.sleep(0.2)
     return None

@@ -66,7 +66,9 @@ class Settings(MetricsSettings):
         names.QUEUE_API_PORT, whole_number(0, 65535, "port; 0: any free one"), "its port"
     )
     steps_host: str = setting(
-        "0.0.0.0", _text, "address of the step API of rollouts (docs/use/rollouts.md), for trainers and actors"
+        "0.0.0.0",
+        _text,
+        "address of the step API of rollouts (docs/use/rollouts.md), for trainers and actors",
     )
     steps_port: int = setting(8446, whole_number(0, 65535, "port; 0: any free one"), "its port (HTTPS)")
     steps_certificate: str = setting(
