@@ -72,7 +72,7 @@ class Response:
 
 @dataclass(slots=True)
 class Counters:
-    """What was done since the process began."""
+    """Work done since the process began."""
 
     iterations: int = 0
     tokens: int = 0

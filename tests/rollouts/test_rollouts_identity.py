@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from kubernetes import client
@@ -18,12 +17,12 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def pod(api: client.ApiClient, namespace: str) -> Iterator[client.V1Pod]:
+def pod(api: client.ApiClient, namespace: str) -> client.V1Pod:
     body = {
         "metadata": {"name": "member-0"},
         "spec": {"containers": [{"name": "t", "image": "none"}], "nodeName": "nowhere"},
     }
-    yield client.CoreV1Api(api).create_namespaced_pod(namespace, body)
+    return client.CoreV1Api(api).create_namespaced_pod(namespace, body)
 
 
 def token(api: client.ApiClient, namespace: str, audience: str, pod: client.V1Pod | None) -> str:

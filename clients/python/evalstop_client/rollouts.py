@@ -77,7 +77,7 @@ class Actor(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What the operator planned for a step; without an answer one queue for whoever is there."""
+    """The operator's plan of a step; without an answer one queue for whoever is there."""
 
     actors: int = 0
     dispatch: str = "LongestFirst"
@@ -89,7 +89,7 @@ class Plan(NamedTuple):
 
 
 class News(NamedTuple):
-    """What the operator says of a step: its plan, all actors that are ready, who must leave, and a
+    """The operator's word on a step: its plan, all actors that are ready, who must leave, and a
     revision."""
 
     plan: Plan
@@ -99,7 +99,7 @@ class News(NamedTuple):
 
 
 class Source(Protocol):
-    """Where actors come from. Every method returns at once or within `PATIENCE`, but for `watch`."""
+    """Names the actors. Every method returns at once or within `PATIENCE`, but for `watch`."""
 
     def announce(self, body: Mapping[str, Any]) -> None: ...
 
@@ -116,7 +116,7 @@ class Source(Protocol):
 
 
 class Lengths:
-    """What lengths were seen: the operator's own law (controller/policy/rollout/lengths.py), held equal by a
+    """Lengths seen so far, by the operator's own law (controller/policy/rollout/lengths.py), held equal by a
     test.
 
     It stays in the job, since it is known by prompts.
