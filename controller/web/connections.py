@@ -37,7 +37,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a server: connections, in all and from one peer, and s for which one may be silent or slow."""
+    """Limits of a server: connections, in all and from one peer, and s for which one may be silent."""
 
     connections: int = MOST_OF_A_SERVER
     per_peer: int = MOST_OF_A_PEER
