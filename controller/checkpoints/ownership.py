@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from controller import names
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import take_inventory
+from controller.checkpoints.judge import Survey
 from controller.checkpoints.layouts import Layout
 from controller.checkpoints.request import Request, Result
 from controller.checkpoints.saves import SHARED, save_records
@@ -67,7 +68,22 @@ def claim(store: Store, layout: Layout, request: Request, deferred: bool = False
         if now is not None and now.uid != request.owner:
             _refuse_unless_over(now, store.root, request)
     noted = take_inventory(store, layout, request)
-    return Result(step=_newest_of_others(store, layout, request), path=store.root, note=noted)
+    return Result(
+        step=_newest_of_others(store, layout, request),
+        path=store.root,
+        note=noted,
+        other_branch=_began_elsewhere(store, layout, request),
+    )
+
+
+def _began_elsewhere(store: Store, layout: Layout, request: Request) -> bool:
+    """Return whether the checkpoint from which the process started that the location is claimed for is told to
+    be of another branch than it was taken for."""
+    start = next((life.after for life in request.branch if life.attempt == request.attempt), -1)
+    if start <= 0:
+        return False
+    survey = Survey(store, layout, request.owner, request.branch)
+    return any(survey.of_another_branch(candidate) for candidate in survey.of_step(start))
 
 
 def _newest_of_others(store: Store, layout: Layout, request: Request) -> int:

@@ -81,6 +81,33 @@ def test_a_claim_tells_how_far_the_checkpoints_of_other_processes_go(tmp_path: P
     assert ask(tmp_path, "claim", attempt="2").step == 60
 
 
+# row 10
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize(("again", "strange"), [(False, True), (True, False)])
+def test_a_claim_tells_whether_its_process_started_from_another_branchs_checkpoint(
+    recorded: bool, again: bool, strange: bool, tmp_path: Path
+) -> None:
+    """The second process went back to 20, and the third started from 40: from the first one's, which lies there
+    still, or from the second's, if that has saved the step ``again``."""
+    lives = {FIRST.attempt: (20, 40), SECOND.attempt: (40,) if again else ()}
+    ask(tmp_path, "claim", attempt="1")
+    for life, steps in lives.items():
+        if recorded and life != FIRST.attempt:
+            age(tmp_path / ".evalstop" / "saves")
+        for step in steps:
+            shutil.rmtree(tmp_path / f"step-{step}", ignore_errors=True)
+            files = plain(step, life.encode())
+            save(tmp_path, "Plain", step, files)
+            if recorded:
+                record(tmp_path, life, step, f"step-{step}", files)
+        if life == FIRST.attempt:
+            assert not ask(tmp_path, "claim", attempt=SECOND.attempt, branch=(SECOND, FIRST)).other_branch
+    third = BranchLife("1-c3c3c3c3", after=40)
+    found = ask(tmp_path, "claim", attempt=third.attempt, branch=(third, SECOND, FIRST))
+    assert found.other_branch is strange
+    assert json.loads(found.to_json()).get("otherBranch", False) is strange
+
+
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_process_that_saves_the_step_it_started_from_anew_has_its_own(
     recorded: bool, tmp_path: Path
