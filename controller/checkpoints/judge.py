@@ -215,8 +215,8 @@ class Survey:
         return [record for record in found if record is not None and record.name in _names(candidate)]
 
     def of_another_branch(self, candidate: Candidate) -> bool:
-        """Return whether a candidate, whole or not, is told to be of none of the processes whose checkpoint of
-        its step counts: by the newest save record that fits it, otherwise by inventories."""
+        """Return whether a candidate, whole or not, is known to be of none of the processes whose checkpoint
+        of its step counts: by the newest save record that fits it, otherwise by inventories."""
         try:
             content = candidate.content(self.store)
             signatures = signatures_of(self.store, candidate)

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller import names
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
@@ -77,12 +77,15 @@ def claim(store: Store, layout: Layout, request: Request, deferred: bool = False
 
 
 def _began_elsewhere(store: Store, layout: Layout, request: Request) -> bool:
-    """Return whether the checkpoint from which the process started that the location is claimed for is told to
-    be of another branch than it was taken for."""
+    """Return whether the process that the location is claimed for is known to have started from a checkpoint
+    of another branch."""
     start = next((life.after for life in request.branch if life.attempt == request.attempt), -1)
     if start <= 0:
         return False
-    survey = Survey(store, layout, request.owner, request.branch)
+    # What lay there when a process was seen is what it went on from; here the question is whose that was.
+    *later, oldest = request.branch
+    branch = (*(replace(life, base=None) for life in later), oldest)
+    survey = Survey(store, layout, request.owner, branch)
     return any(survey.of_another_branch(candidate) for candidate in survey.of_step(start))
 
 

@@ -87,8 +87,8 @@ def test_a_claim_tells_how_far_the_checkpoints_of_other_processes_go(tmp_path: P
 def test_a_claim_tells_whether_its_process_started_from_another_branchs_checkpoint(
     recorded: bool, again: bool, strange: bool, tmp_path: Path
 ) -> None:
-    """The second process went back to 20, and the third started from 40: from the first one's, which lies there
-    still, or from the second's, if that has saved the step ``again``."""
+    """The second process went back to 20, and the third started from 40: from the first one's, which still
+    lies there, or from the second's, if that has saved the step ``again``."""
     lives = {FIRST.attempt: (20, 40), SECOND.attempt: (40,) if again else ()}
     ask(tmp_path, "claim", attempt="1")
     for life, steps in lives.items():
@@ -129,6 +129,26 @@ def test_a_process_that_saves_the_step_it_started_from_anew_has_its_own(
     own = ask(tmp_path, "secure", 20, branch=(SECOND, FIRST))
     assert own.attempt == "1-9f2c41d0"
     assert b"second life" in Path(own.path, "params.npz").read_bytes()
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_a_process_started_from_is_on_its_way_whichever_branch_it_was_of(
+    recorded: bool, tmp_path: Path
+) -> None:
+    """The second process went back to 20. The third started from the 40 that the first had left there."""
+    third = BranchLife("1-c3c3c3c3", after=40, base=40)
+    ask(tmp_path, "claim", attempt="1")
+    for step in (20, 40):
+        files = plain(step, b"first life")
+        save(tmp_path, "Plain", step, files)
+        if recorded:
+            record(tmp_path, FIRST.attempt, step, f"step-{step}", files)
+    for branch in ((SECOND, FIRST), (third, SECOND, FIRST)):
+        refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=branch)
+        ask(tmp_path, "claim", attempt=branch[0].attempt, branch=branch)
+    refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=(SECOND, FIRST))
+    pinned = ask(tmp_path, "secure", 40, branch=(third, SECOND, FIRST))
+    assert b"first life" in Path(pinned.path, "params.npz").read_bytes()
 
 
 # row 11

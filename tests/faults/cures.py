@@ -75,6 +75,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "    anew: list[BranchLife] = []\n",
     ),
     Mutant(
+        "what a process started from is not on its way if it was thought to be left",
+        "10",
+        LIVES,
+        "after if lives[i].attempt in within and after > 0 else None)",
+        "None)",
+    ),
+    Mutant(
         "an eval of the step that a process started from is left out",
         "1",
         HISTORY,

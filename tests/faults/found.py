@@ -68,5 +68,7 @@ def _sums(how: Iterable[str]) -> Iterator[str]:
     machine = [int(m[1]) for one in how if (m := re.match(r"found in (\d+) s", one))]
     tests = sum(1 for one in how if one.startswith("found by"))
     lost = len(how) - len(machine) - tests
-    longest = f", after {sorted(machine)[len(machine) // 2]} s in the median and {max(machine)} s at most" if machine else ""
+    longest = ""
+    if machine:
+        longest = f", after {sorted(machine)[len(machine) // 2]} s in the median, {max(machine)} s at most"
     yield f"{len(machine)} found by the machine{longest}; {tests} by a test; {lost} not found."

@@ -10,7 +10,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job import lives
 from controller.policy.job.evals import RuleInUse, absorb
 from controller.policy.job.guardrails import watch
-from controller.policy.job.record import JobRecord, LifeRecord, Operation
+from controller.policy.job.record import JobRecord, LifeRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import (
     AccessView,
     BranchLife,
@@ -24,7 +24,7 @@ from controller.policy.job.types import (
     ScrapeView,
     StartAccess,
 )
-from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec
+from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Verb
 from tests.support.policy_world import Job, PolicyWorld
 
 KEY = "ns/a"
@@ -278,8 +278,8 @@ def test_a_guardrails_memory_is_not_taken_for_that_of_the_other_direction() -> N
         ((0,), (BranchLife(Attempt(1, "l0"), -1),)),
         ((None,), (BranchLife(Attempt(1, "l0"), -1),)),
         ((40,), (BranchLife(Attempt(1, "l0"), 40, 40),)),
-        ((0, 30), (BranchLife(Attempt(1, "l1"), 30), BranchLife(Attempt(1, "l0"), -1))),
-        ((0, 120, 60), (BranchLife(Attempt(1, "l2"), 60), BranchLife(Attempt(1, "l0"), -1))),
+        ((0, 30), (BranchLife(Attempt(1, "l1"), 30, 30), BranchLife(Attempt(1, "l0"), -1))),
+        ((0, 120, 60), (BranchLife(Attempt(1, "l2"), 60, 60), BranchLife(Attempt(1, "l0"), -1))),
         ((0, 30, 0), (BranchLife(Attempt(1, "l2"), -1),)),
     ],
 )
@@ -289,6 +289,9 @@ def test_whose_checkpoints_lie_on_the_way_to_an_eval(
     known = tuple(LifeRecord(Attempt(1, f"l{n}"), "p", 0.0, 0.0, step) for n, step in enumerate(resumes))
     record = JobRecord(lives=known)
     assert lives.branch(record, known[-1].attempt) == expected
+    restored = replace(record, restored=ProtectedCheckpoint(30, 30, "/kept/30", "sha256:" + "a" * 64, 0.0, 1))
+    *later, _ = lives.branch(restored, known[-1].attempt)
+    assert all(one.base is None for one in later), "it may have gone on from there again"
 
 
 def test_a_user_pin_that_runs_gives_way_to_the_best() -> None:  # row 16
@@ -597,7 +600,7 @@ def test_the_step_evaluated_again_is_no_second_decline() -> None:
         show(world, life, {20: 0.7}, resumed_step=20)
         world.settle()
     assert job.record.decision is None
-    assert (job.record.rule.verdict.value, job.record.rule.verdict.threshold) == (1, 2)
+    assert job.record.rule.verdict.verb is Verb.CONTINUE
     show(world, THIRD, {20: 0.7, 30: 0.6}, resumed_step=20)
     world.settle()
     assert job.record.decision is not None

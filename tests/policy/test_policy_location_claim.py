@@ -190,8 +190,8 @@ def test_a_checkpoint_that_lay_there_beyond_where_a_process_began_is_of_another_
 
 @pytest.mark.parametrize("told", [True, False])
 def test_a_claim_that_finds_the_start_on_another_branch_begins_the_rule_anew(told: bool) -> None:
-    """The second process came to step 30 as well, and evaluated it, but the 30 that lies there, from which the
-    third started, is the first one's: its save record says so. What the third has evaluated meanwhile counts."""
+    """The second process came to step 30 as well, and evaluated it, but the 30 that lies there, from which
+    the third started, is the first one's: its save record says so. What the third has evaluated counts."""
     world, job = running(None)
     uid = job.desired.uid
     for life, evals, resumed in (("a", (10, 20), 0), ("b", (30, 40), 20), ("c", (40, 50), 30)):

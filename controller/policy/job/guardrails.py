@@ -48,8 +48,8 @@ def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView)
 
 
 def _begins_with(record: JobRecord, life: Attempt) -> bool:
-    """Return whether the Primary metric's rule has begun anew with this process: what is known of before may be
-    of another branch."""
+    """Return whether the Primary metric's rule has begun anew with this process: what is known of before may
+    be of another branch."""
     before = sum(1 for p in record.evals if p.attempt != life)
     return record.rule is not None and record.rule.unjudged > 0 and record.rule.unjudged >= before
 

@@ -158,10 +158,24 @@ def branch(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ...]:
 
     The checkpoint of step c is on that way if the first of these with c > ``after`` wrote it. What was there
     before the job's first life is nobody's, but for the checkpoint that this life resumed from (``base``).
+    So is what a process went on from that began within the present attempt, for which an inventory is made:
+    it may be of a branch that was thought to be left.
     """
     index = next((i for i, life in enumerate(record.lives) if life.attempt == attempt), None)
     if index is None or record.lives[index].resumed is None:
         return (BranchLife(attempt, -1),)
     lives = record.lives[: index + 1]
-    *found, oldest = (BranchLife(lives[i].attempt, after) for i, after in _way(lives))
+    within = {one.attempt for one in _within_attempt(record)}
+    *found, oldest = (
+        BranchLife(lives[i].attempt, after, after if lives[i].attempt in within and after > 0 else None)
+        for i, after in _way(lives)
+    )
     return (*found, oldest if oldest.after < 0 else oldest._replace(base=oldest.after))
+
+
+def _within_attempt(record: JobRecord) -> tuple[LifeRecord, ...]:
+    """Return the processes that began within the present attempt, and went on from what lay in the folder.
+    One that is resumed from elsewhere may do so time after time."""
+    if record.restored is not None:
+        return ()
+    return tuple(one for one in record.lives if one.attempt.number == record.lives[-1].attempt.number)[1:]

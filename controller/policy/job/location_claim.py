@@ -147,7 +147,7 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
 
 
 def _begin_anew(context: PlanContext) -> None:
-    """The newest process started from a checkpoint of another branch than was taken for its own."""
+    """Begin the rules anew: the newest process started from a checkpoint of another branch."""
     use = context.use
     if use is None:
         return

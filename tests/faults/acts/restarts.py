@@ -13,8 +13,8 @@ from tests.faults.world import World
 
 
 def next_process(world: World, job: Job, r: Random, step: int, ticks: int) -> Life | None:
-    """End the process, and return the next one, which starts from the checkpoint of ``step``; None: it has not
-    come, or starts from another."""
+    """End the process, and return the next one, which starts from the checkpoint of ``step``; None: it has
+    not come, or starts from another."""
     former = job.life
     if former is None:
         return None
