@@ -129,7 +129,8 @@ def test_what_finds_a_mutant_is_written_down_and_shown(tmp_path: Path) -> None:
     assert f"| 1 | {first.name} | the machine in 7 s, seed 12: S1 |" in lines[2]
     assert f"| 1 | {second.name} | NOT found in 600 s |" in lines[3]
     seconds = "after 7 s in the median, 7 s at most"
-    assert lines[-1] == f"1 found by the machine, {seconds}; 0 by a test; 1 not found."
+    told = f"1 found by the machine, {seconds}; 0 by a test; 1 not found."
+    assert lines[-1] == told, "python -m tests.faults --found"
 
 
 def test_the_table_of_rows_is_that_of_the_code() -> None:
