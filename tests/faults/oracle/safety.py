@@ -103,13 +103,15 @@ class Safety(Knowledge):
             return
 
     def _left_unseen(self, job: Job) -> list[Eval]:
-        """Evals of a branch that was left by a process that nobody has read: the operator takes them for the
+        """Evals of a branch that was left, where only the files tell that: the operator takes them for the
         present one's, and looks for their checkpoints first."""
         *former, life = job.lives
         found: list[Eval] = []
-        for at, one in enumerate(former):
-            if any(not other.read for other in former[at + 1 :]):
-                found += [e for e in one.evals if e.left and e.shown is not None and e.step <= life.resumed]
+        least = life.resumed
+        for one in reversed(former):
+            found += [e for e in one.evals if e.left and e.shown is not None and e.step <= least]
+            if one.read:
+                least = min(least, one.resumed)
         return [e for e in found if e.fault in ("", "outlier") and e.evaluator == life.evaluator]
 
     def _checkpoint(self, job: Job, e: Eval) -> Saved | None:
