@@ -80,6 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
         LIVES,
         "after if lives[i].attempt in within and after > 0 else None)",
         "None)",
+        "tests/policy/test_policy_identity.py::test_whose_checkpoints_lie_on_the_way_to_an_eval",
     ),
     Mutant(
         "an eval of the step that a process started from is left out",
