@@ -176,7 +176,7 @@ class Survey:
             return _Alone(Verdict(wrote.problem))
         if not told.sure and (unrecorded := self._unrecorded(candidate)):
             return _Alone(Verdict(unrecorded))
-        unproven = told.unproven or candidate.alone
+        unproven = candidate.alone or told.unproven
         return _Alone(Verdict(None, MANIFEST, wrote.attempt), seen, unproven, told.sure)
 
     def _by_record(self, candidate: Candidate, content: Folder, times: Times | None) -> Verdict | None:
