@@ -1,0 +1,33 @@
+"""When something was last taken out of a folder, or put into it, as far as a file system tells it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+
+TICK_NS = 10 * 10**6  # of the kernel's clock, at most: both times of a rename are the same but for that
+
+
+def entries_changed(folder: int, names: Iterable[str]) -> int:
+    """Return when entries of an open folder were last added or removed, in ns.
+
+    What ends a save is often written under another name and renamed, which changes the folder after the
+    file's last write, and the file's own status at the same moment. That was no loss: then it is the time of
+    that write. A removal moves the folder's time alone; and a file with a second name, a pin's, may have had
+    its status changed by that, so it tells nothing.
+
+    Args:
+        folder: its descriptor.
+        names: of the files in it.
+
+    Raises:
+        FileNotFoundError: one of them is gone.
+    """
+    changed = os.fstat(folder).st_mtime_ns
+    for name in names:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        renamed = status.st_mtime_ns < changed <= status.st_ctime_ns <= changed + TICK_NS
+        if renamed and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            return status.st_mtime_ns
+    return changed
