@@ -1,4 +1,4 @@
-"""When something was last taken out of a folder, or put into it, as far as a file system tells it."""
+"""Times at which entries of folders were added or removed, as far as a file system tells them."""
 
 from __future__ import annotations
 
