@@ -69,6 +69,15 @@ def test_a_file_with_a_second_name_tells_nothing(folder: Path) -> None:
     assert changed(folder) == folder.stat().st_mtime_ns
 
 
+def test_a_file_that_was_written_long_before_tells_nothing(folder: Path) -> None:
+    """Its status was changed by something else: its owner, mode or times were set when another one went."""
+    renamed(folder, ".metadata")
+    long_before = (folder / ".metadata").stat().st_mtime_ns - 3600 * 10**9
+    os.utime(folder / ".metadata", ns=(long_before, long_before))
+    (folder / "other").unlink()
+    assert changed(folder) == folder.stat().st_mtime_ns
+
+
 def test_the_only_whole_one_before_a_torn_one_is_found(tmp_path: Path) -> None:
     """torch.distributed.checkpoint alone: the second save was killed, so no other has the same files."""
     for step in (10, 20):
