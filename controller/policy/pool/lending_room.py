@@ -1,0 +1,149 @@
+"""A room in which some GPUs are spoken for: rights of return, and what was recalled for somebody.
+
+No gang starts on GPUs that a right needs: after every start all rights that fitted before still fit at once,
+into free GPUs and those of spare actors. What was recalled for a job is there for that job alone. GPUs of
+spare actors count as those of jobs that leave: nobody is preempted where a recall would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from controller.policy.actor_types import JobKey, Place
+from controller.policy.pool.best_fit import NO_RACKS, FreeGpus
+from controller.policy.pool.placement import NodeRoom, Nodes, NodeTrial, Shape, fit_job, shape
+from controller.policy.pool.rights import pack
+from controller.policy.queueing.base import QueueJob
+
+
+class LendingRoom(NodeRoom):
+    """A `NodeRoom` whose ``free`` are GPUs that nobody has a claim to."""
+
+    def __init__(
+        self,
+        free: Mapping[str, int],
+        racks: Mapping[str, str] = NO_RACKS,
+        *,
+        rights: Sequence[int] = (),
+        spare: Mapping[str, int] | None = None,
+        kept: Mapping[JobKey, Sequence[Place]] | None = None,
+        coming: Mapping[JobKey, Sequence[Place]] | None = None,
+    ) -> None:
+        """Set rights aside.
+
+        Args:
+            free: GPUs per node that nobody uses; those in ``kept`` are not among them.
+            racks: node -> rack.
+            rights: GPUs of each base actor that may return.
+            spare: GPUs per node of spare actors that could be recalled.
+            kept: GPUs that were recalled for a job and are free.
+            coming: GPUs that were recalled for a job and are not free yet; under "" those recalled for
+                nobody.
+        """
+        self.rights, self.spare = tuple(rights), dict(spare or {})
+        self.kept = {key: list(places) for key, places in (kept or {}).items()}
+        self.coming = {key: list(places) for key, places in (coming or {}).items()}
+        packed = pack(self.rights, free, self.spare)
+        self.short = packed.short  # rights that find no room whatever starts: others have taken it
+        self.aside = packed.on_free  # GPUs per node that are free, and set aside for rights
+        self._borrowed = packed.on_spare
+        self._no_room: set[Shape] = set()  # what did not fit, however rights are placed
+        super().__init__(_less(free, self.aside), racks)
+
+    def unclaimed(self) -> dict[str, int]:
+        """Free GPUs per node, those set aside for rights among them."""
+        return {node: gpus + self.aside.get(node, 0) for node, gpus in self.free.items()}
+
+    def recallable(self) -> dict[str, int]:
+        """GPUs per node of spare actors that no right is placed on."""
+        return {
+            node: left
+            for node, gpus in self.spare.items()
+            if node in self.free and (left := gpus - self._borrowed.get(node, 0)) > 0
+        }
+
+    def take(self, job: QueueJob) -> bool:
+        mine = self._unlock(job.key)
+        if super().take(job) or self._take_otherwise(job):
+            return True
+        if mine:
+            self.kept[job.key] = mine
+            for node, gpus in mine:
+                self.free.add(node, -gpus)
+        return False
+
+    def place(self, job: QueueJob, nodes: Nodes) -> None:
+        self._unlock(job.key)
+        super().place(job, nodes)
+
+    def give(self, job: QueueJob) -> None:
+        self._no_room.clear()
+        super().give(job)
+
+    def trial(self) -> LendingTrial:
+        return LendingTrial(self)
+
+    def _unlock(self, key: JobKey) -> list[Place]:
+        """Count what was recalled for a job as free."""
+        mine = self.kept.pop(key, [])
+        for node, gpus in mine:
+            self.free.add(node, gpus)
+        if mine:
+            self._no_room.clear()
+        return mine
+
+    def _take_otherwise(self, job: QueueJob) -> bool:
+        """Take a job that fits if rights are placed otherwise."""
+        wanted = shape(job)
+        if not self.aside or wanted in self._no_room:
+            return False
+        free = self.unclaimed()
+        nodes = fit_job(FreeGpus(free, self.racks), wanted, job.avoid)
+        if nodes is not None:
+            left = dict(free)
+            for node, gpus in nodes.places(job):
+                left[node] -= gpus
+            packed = pack(self.rights, left, self.spare)
+            if packed.short <= self.short:
+                for node, gpus in free.items():
+                    self.free[node] = gpus - packed.on_free.get(node, 0)
+                self.aside, self._borrowed = packed.on_free, packed.on_spare
+                self.place(job, nodes)
+                return True
+        self._no_room.add(wanted)
+        return False
+
+
+class LendingTrial(NodeTrial):
+    """A `Trial` in a `LendingRoom`: rights stay where they were set aside."""
+
+    def __init__(self, room: LendingRoom) -> None:
+        super().__init__(room)
+        self._lending = room
+        lent = [*room.recallable().items(), *room.coming.get("", ())]
+        for counts in (self._coming, self._lent, self._open):
+            for node, gpus in lent:
+                counts.add(node, gpus)
+
+    def take(self, job: QueueJob) -> bool:
+        kept = self._lending.kept.get(job.key, [])
+        coming = self._lending.coming.get(job.key, [])
+        if not kept and not coming:
+            return super().take(job)
+        every = (self._idle, self._coming, self._lent, self._open)
+        before = [{node: counts[node] for node, _ in (*kept, *coming) if node in counts} for counts in every]
+        for counts in every:
+            for node, gpus in kept if counts is self._idle else (*kept, *coming):
+                counts.add(node, gpus)
+        self._too_large.discard(shape(job))
+        taken = super().take(job)
+        self._too_large.discard(shape(job))
+        # What it leaves of it is for nobody else, as long as it has not started.
+        for counts, had in zip(every, before, strict=True):
+            for node, gpus in had.items():
+                counts.cap(node, gpus)
+        return taken
+
+
+def _less(free: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
+    return {node: gpus - taken.get(node, 0) for node, gpus in free.items()}
