@@ -40,6 +40,7 @@ class Actor:
     node: str
     gpus: int
     state: ActorState = ActorState.STARTING
+    since: float = 0.0  # s, when the entry was written
     for_whom: JobKey = ""  # whom it was recalled for; "": nobody
     until: float | None = None  # s, by when a recalled one has to be gone
 

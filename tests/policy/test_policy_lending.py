@@ -175,6 +175,9 @@ def test_gang_that_comes_has_them_recalled_and_preempts_nobody():
     assert not plan.preemptions
     assert not plan.admissions
     assert [recall.for_whom for recall in plan.lending.recalls] == ["b/1"] * 4
+    (why,) = plan.waiting
+    assert why.reason == "WaitingForRecall"
+    assert "within 10 s" in why.message
     assert states(w, "a/1") == [ActorState.RUNNING] + [ActorState.STARTING] * 2 + [ActorState.RECALLED] * 4
     w.tick(8, 0)
     assert not w.plan().lending.starts

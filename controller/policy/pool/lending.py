@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from controller.policy.actor_types import (
@@ -34,7 +34,9 @@ from controller.policy.pool.recalling import Spare, borrowed_by_weight, by_node,
 from controller.policy.pool.rights import pack
 from controller.policy.queueing.base import QueueJob, stay_key
 from controller.policy.queueing.quota_ledger import QuotaLedger
-from controller.policy.types import JobState, JobView, PoolSnapshot
+from controller.policy.types import JobState, JobView, PoolSnapshot, Waiting
+
+RECALLED = "WaitingForRecall"
 
 
 @dataclass
@@ -126,6 +128,19 @@ class Loans:
     def waits_for_recall(self, key: JobKey) -> bool:
         """Return whether actors were recalled for its admission already."""
         return any(r.target == key and not r.returning for r in self.reserved)
+
+    def explained(self, waiting: Iterable[Waiting]) -> tuple[Waiting, ...]:
+        """Return why jobs wait; of those for which actors were recalled, that."""
+        found = []
+        for why in waiting:
+            if why.position and self.waits_for_recall(why.key):
+                message = (
+                    f"spare rollout actors have to go for it within {self.lending.recall_seconds:g} s; their "
+                    "GPUs are kept for it"
+                )
+                why = replace(why, reason=RECALLED, message=message)
+            found.append(why)
+        return tuple(found)
 
     def recall(self, winners: Iterable[QueueJob]) -> None:
         """Recall spare actors for gangs that would start were they gone, next one first."""

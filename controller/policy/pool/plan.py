@@ -289,6 +289,8 @@ def _report(
     taken = {a.key for a in chosen.admitted}
     if chosen.quota_ledger is not None:
         waiting = explained(waiting, chosen.barred, chosen.quota_ledger, case.views)
+    if case.loans is not None:
+        waiting = case.loans.explained(waiting)
     settled = {h.key for h in stops.held} | {j.key for j in chosen.released}
     not_taken = {key: job for key, job in case.offered.items() if key not in taken}
     running = (j for j in snapshot.jobs if j.state is JobState.ADMITTED)
