@@ -87,12 +87,12 @@ class Rollout:
 
     @property
     def rights(self) -> int:
-        """How many base actors have the right to return."""
+        """Return the number of base actors that have the right to return."""
         return max(0, self.base - len(self.staying))
 
     @property
     def returning(self) -> int:
-        """How many of them are wanted now."""
+        """Return the number of them that are wanted now."""
         return max(0, min(self.base, self.wants) - len(self.staying))
 
 

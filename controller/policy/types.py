@@ -520,8 +520,8 @@ class JobView:
 
     @property
     def actor_places(self) -> tuple[Place, ...]:
-        """Where its actors are that it gives up with its GPUs: while it runs its base actors that stay (spare
-        ones are taken back by recalls), once it leaves all."""
+        """Return the places of actors that it gives up with its GPUs: while it runs its base actors that stay
+        (spare ones are taken back by recalls), once it leaves all."""
         if self.rollout is None or self.state is JobState.QUEUED:
             return ()
         actors = self.rollout.held if self.state is JobState.ADMITTED else self.rollout.actors

@@ -43,7 +43,7 @@ class QueueJob(Protocol):
 
     @property
     def actor_places(self) -> tuple[Place, ...]:
-        """Where its actors are that it gives up with its GPUs."""
+        """Return the places of its actors that it gives up with its GPUs."""
         ...
 
     @property
