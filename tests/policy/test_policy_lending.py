@@ -101,6 +101,22 @@ def test_no_gang_starts_on_gpus_that_must_go_back():
     assert len(wants(w, "a/1", 2).lending.starts) == 2
 
 
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name + "".join(p.params))
+def test_rights_make_room_for_a_gang_that_fits_with_them_elsewhere(policy):
+    # Best fit puts the right on n2, where alone the gang fits: it starts, and the right moves to n1.
+    w = world(policy=policy, nodes={"n1": 4, "n2": 3, "n3": 1})
+    w.add("a/1", base=1, remaining=1000.0)
+    w.add("a/2", 1, 2, remaining=1000.0)
+    w.plan()
+    w.jobs["a/1"] = replace(w.jobs["a/1"], nodes=("n3",), bound=(("n3", 1),))
+    w.jobs["a/2"] = replace(w.jobs["a/2"], nodes=("n1",), bound=(("n1", 2),))
+    let_go(w, "a/1")
+    w.add("b/1", 1, 3, remaining=10.0)
+    plan = w.plan()
+    assert [one.key for one in plan.admissions] == ["b/1"]
+    assert not plan.preemptions
+
+
 def test_right_is_bound_to_no_node():
     w = world(nodes={"n1": 2, "n2": 2, "n3": 1})
     w.add("a/1", 1, 1, base=1, each=2)

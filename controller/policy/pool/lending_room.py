@@ -62,6 +62,19 @@ class LendingRoom(NodeRoom):
             if node in self.free and (left := gpus - self._borrowed.get(node, 0)) > 0
         }
 
+    def for_rights(self) -> dict[str, int]:
+        """GPUs per node, free ones and those of spare actors, on which rights are placed."""
+        nodes = {*self.aside, *self._borrowed}
+        return {node: self.aside.get(node, 0) + self._borrowed.get(node, 0) for node in nodes}
+
+    def place_rights(self) -> None:
+        """Place rights anew, on what is there by now."""
+        free = self.unclaimed()
+        packed = pack(self.rights, free, self.spare)
+        for node, gpus in free.items():
+            self.free[node] = gpus - packed.on_free.get(node, 0)
+        self.aside, self._borrowed = packed.on_free, packed.on_spare
+
     def take(self, job: QueueJob) -> bool:
         mine = self._unlock(job.key)
         if super().take(job) or self._take_otherwise(job):
@@ -115,7 +128,8 @@ class LendingRoom(NodeRoom):
 
 
 class LendingTrial(NodeTrial):
-    """A `Trial` in a `LendingRoom`: rights stay where they were set aside."""
+    """A `Trial` in a `LendingRoom`. Rights are placed otherwise where that lets a job start, or wait for a
+    recall, that would else have somebody preempted."""
 
     def __init__(self, room: LendingRoom) -> None:
         super().__init__(room)
@@ -124,25 +138,84 @@ class LendingTrial(NodeTrial):
         for counts in (self._coming, self._lent, self._open):
             for node, gpus in lent:
                 counts.add(node, gpus)
+        self._there = FreeGpus(room.unclaimed(), room.racks)  # free now, set aside for rights or not
+        self._for_rights = room.for_rights()
 
     def take(self, job: QueueJob) -> bool:
         kept = self._lending.kept.get(job.key, [])
         coming = self._lending.coming.get(job.key, [])
         if not kept and not coming:
-            return super().take(job)
-        every = (self._idle, self._coming, self._lent, self._open)
+            return self._take(job)
+        now = (self._idle, self._there)
+        every = (*now, self._coming, self._lent, self._open)
         before = [{node: counts[node] for node, _ in (*kept, *coming) if node in counts} for counts in every]
         for counts in every:
-            for node, gpus in kept if counts is self._idle else (*kept, *coming):
+            for node, gpus in kept if any(counts is one for one in now) else (*kept, *coming):
                 counts.add(node, gpus)
         self._too_large.discard(shape(job))
-        taken = super().take(job)
+        taken = self._take(job)
         self._too_large.discard(shape(job))
         # What it leaves of it is for nobody else, as long as it has not started.
         for counts, had in zip(every, before, strict=True):
             for node, gpus in had.items():
                 counts.cap(node, gpus)
         return taken
+
+    def commit(self) -> list[QueueJob]:
+        started = super().commit()
+        if self._lending.rights:
+            self._lending.place_rights()
+            for node, gpus in self._lending.free.items():
+                self._idle.cap(node, max(0, gpus))
+        return started
+
+    def _take(self, job: QueueJob) -> bool:
+        wanted = shape(job)
+        if wanted in self._too_large:
+            return False
+        if fit_job(self._idle, wanted, job.avoid) is None and self._lending.rights:
+            if self._take_otherwise(job, self._there, starts=True):
+                return True
+            if fit_job(self._coming, wanted, job.avoid) is None:
+                whole = {node: gpus + self._for_rights.get(node, 0) for node, gpus in self._coming.items()}
+                if self._take_otherwise(job, FreeGpus(whole, self._lending.racks), starts=False):
+                    return True
+        before = len(self._starts)
+        taken = super().take(job)
+        for started, nodes in self._starts[before:]:
+            for node, gpus in nodes.places(started):
+                self._there.add(node, -gpus)
+        return taken
+
+    def _take_otherwise(self, job: QueueJob, room: FreeGpus, *, starts: bool) -> bool:
+        """Take a job that finds its GPUs in ``room``, if all rights find theirs in what is left."""
+        nodes = fit_job(room, shape(job), job.avoid)
+        if nodes is None:
+            return False
+        places = nodes.places(job)
+        left = {node: gpus + self._for_rights.get(node, 0) for node, gpus in self._coming.items()}
+        for node, gpus in places:
+            left[node] -= gpus
+        if min(left.values()) < 0:
+            return False
+        packed = pack(self._lending.rights, left, {})
+        if packed.short > self._lending.short:
+            return False
+        self._for_rights = packed.on_free
+        for node, gpus in left.items():
+            more = gpus - packed.on_free.get(node, 0) - self._coming[node]
+            if more:
+                for counts in (self._coming, self._lent, self._open):
+                    counts.add(node, more)
+        if starts:
+            self._starts.append((job, nodes))
+            for node, gpus in places:
+                self._there.add(node, -gpus)
+        else:
+            self._waits += places
+        for node, gpus in self._there.items():
+            self._idle.cap(node, max(0, min(gpus, self._coming[node])))
+        return True
 
 
 def _less(free: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:

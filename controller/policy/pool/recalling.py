@@ -88,6 +88,9 @@ def free_up(
     found = _lend(wanted, avoid, free, borrowers, taken, racks) if taken else None
     if found is not None and _rights_left(found, wanted, free, borrowers, rights) <= before.short:
         return found
+    found = _with_all_gone(wanted, avoid, free, borrowers, racks) if taken else None
+    if found is not None and _rights_left(found, wanted, free, borrowers, rights) <= before.short:
+        return found
     return None
 
 
@@ -148,6 +151,31 @@ def _lend(
     nodes = fit_job(room, wanted, avoid)
     assert nodes is not None
     return Freed(nodes, tuple(reversed(needed)))
+
+
+def _with_all_gone(
+    wanted: Shape,
+    avoid: tuple[str, ...],
+    free: Mapping[str, int],
+    borrowers: Sequence[Spare],
+    racks: Mapping[str, str],
+) -> Freed | None:
+    """Place it as though all were gone; those stay whose GPUs it does not get."""
+    spare = by_node(borrowers)
+    every = FreeGpus({node: gpus + spare.get(node, 0) for node, gpus in free.items()}, racks)
+    nodes = fit_job(every, wanted, avoid)
+    if nodes is None:
+        return None
+    missing: Counter[str] = Counter()
+    for node, gpus in needs(nodes, wanted):
+        missing[node] += gpus
+    missing.subtract(free)
+    lenders = []
+    for one in borrowers:
+        if missing[one.actor.node] > 0:
+            missing[one.actor.node] -= one.actor.gpus
+            lenders.append(one)
+    return Freed(nodes, tuple(lenders))
 
 
 def _rights_left(
