@@ -111,7 +111,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Lending:
-    """Whether a pool lends GPUs to spare actors, and how fast it takes them back.
+    """A pool's terms of lending: GPUs for spare actors or not, and how fast they are taken back.
 
     ``recall_seconds``: s that a recalled actor has to move its responses.
     """
@@ -145,7 +145,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class LendingPlan:
-    """What is to happen to a pool's actors now; ``reserved``: to be kept for the next pass."""
+    """The next acts upon a pool's actors; ``reserved``: to be kept for the next pass."""
 
     starts: tuple[ActorStart, ...] = ()
     recalls: tuple[Recall, ...] = ()

@@ -32,7 +32,7 @@ PORT = 8700
 
 
 class Sidecar(NamedTuple):
-    """What an actor's sidecar is, and where it registers."""
+    """An actor's sidecar, and the place where it registers."""
 
     image: str
     steps: str  # https:// addresses of the step API, by commas

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.policy.actor_types import Actor, ActorState, Reserved
 from controller.policy.node.filter import Refusal, judge, spare
-from controller.policy.node.ledger import Asker, Bound, Gang, GpuLedger
+from controller.policy.node.ledger import PodRequest, Bound, Gang, GpuLedger
 from controller.policy.types import Reservation
 
 NOW = 1000.0
@@ -30,8 +30,8 @@ def ledger() -> GpuLedger:
     return made
 
 
-def actor(number: int = 3, job: str = "t/a") -> Asker:
-    return Asker(f"t/actor-{number}", 2, job, 1, None, number)
+def actor(number: int = 3, job: str = "t/a") -> PodRequest:
+    return PodRequest(f"t/actor-{number}", 2, job, 1, None, number)
 
 
 def kept(ledger: GpuLedger, now: float = NOW) -> dict[str, int]:
@@ -57,7 +57,7 @@ def test_an_actor_that_is_bound_is_no_member_of_the_gang(ledger: GpuLedger) -> N
 
 
 def test_nobody_else_gets_the_gpus_of_an_entry_and_nobody_evicts_an_actor(ledger: GpuLedger) -> None:
-    stranger = Asker("t/x", 1)
+    stranger = PodRequest("t/x", 1)
     assert judge(ledger, stranger, NODES, NOW).passed == ["n2"]
     ledger.put_bound("u1", Bound("t/a", 1, "n2", 2, actor=3))
     assert spare(ledger, stranger, {"n2": ["u1"], "n1": ["x"]}, NOW) == {"n1": ["x"]}

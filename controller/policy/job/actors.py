@@ -1,4 +1,4 @@
-"""What happens to a job's rollout actors: which Jobs are made and deleted, and when an entry ends.
+"""The lives of a job's rollout actors: Jobs that are made and deleted, entries that end.
 
 An actor's entry is on record before its Job is made, and stays until its pod is gone or terminal. So a pass
 can be cut off anywhere: the GPUs of every pod are charged to somebody, a Job without entry is one that nobody
@@ -40,7 +40,7 @@ class ActorDeletion:
 
 @dataclass(frozen=True, slots=True)
 class ActorsPlan:
-    """What is to happen to a job's actors.
+    """The next acts upon a job's actors.
 
     Attributes:
         actors: the entries, to be written before anything else is done.

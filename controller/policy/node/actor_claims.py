@@ -1,4 +1,4 @@
-"""What rollout actors keep of a node's GPUs: entries whose pods are not bound yet, and what was recalled.
+"""GPUs that rollout actors keep of a node: of entries whose pods are not bound yet, and what was recalled.
 
 An actor is no member of its job's gang: its entry names its node and its GPUs, by its number. What was
 recalled for a job is kept for it until it is admitted, or its actor has its entry.

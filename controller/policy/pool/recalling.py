@@ -1,4 +1,4 @@
-"""Which spare actors have to go so that somebody who needs GPUs finds room: as few as do, cheapest first.
+"""Recalls of spare actors, so that somebody who needs GPUs finds room: as few as do, the cheapest first.
 
 The one recall for every need: a base actor that returns, and a gang that waits. Of actors that would do
 alike, those go whose namespace borrows the most for its weight, then those of the job whose step got the

@@ -1,4 +1,4 @@
-"""Do all rights of return fit at once, into free GPUs and those of spare actors?
+"""Rights of return, placed all at once into free GPUs and those of spare actors, as far as they fit.
 
 A right is a size, and bound to no node. Packing is best fit, larger ones first: exact where sizes divide one
 another (1, 2, 4, 8), else it may say "no" too often and never "yes" wrongly.
