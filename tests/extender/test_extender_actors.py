@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.policy.actor_types import Actor, ActorState, Reserved
 from controller.policy.node.filter import Refusal, judge, spare
-from controller.policy.node.ledger import PodRequest, Bound, Gang, GpuLedger
+from controller.policy.node.ledger import Bound, Gang, GpuLedger, PodRequest
 from controller.policy.types import Reservation
 
 NOW = 1000.0

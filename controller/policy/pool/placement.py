@@ -24,7 +24,7 @@ Shape = tuple[int, int, Part | None]  # replicas, GPUs of each, base actors
 
 
 class Nodes(NamedTuple):
-    """Where the pods of a job go: a node for each member of its gang, and for each base actor."""
+    """Nodes for the pods of a job: one for each member of its gang, and for each base actor."""
 
     gang: tuple[str, ...]
     actors: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ class Spare(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """Where somebody finds room, and who has to go for it."""
+    """Room for somebody, and those who have to go for it."""
 
     nodes: Nodes
     lenders: tuple[Spare, ...]

@@ -1,4 +1,4 @@
-"""How much shorter a job's steps got by its last added actors, as measured.
+"""The fall of a job's step time by its last added actors, as measured.
 
 Pools share spare actors by it. The planner's curve is a promise: a job whose forecasts are too hopeful would
 have everybody's GPUs. So two counts of actors are compared that the job has really had.
