@@ -100,6 +100,11 @@ class ActorWorld:
         """GPUs by node that are free, or of spare actors, and not reserved."""
         used, reserved = self.used(recalled=False), self.reserved()
         for job in self.jobs.values():
+            if job.state is JobState.PREEMPTING:  # as soon as it is gone
+                for node, gpus in job.bound:
+                    used[node] -= gpus
+                for actor in job.rollout.staying if job.rollout is not None else ():
+                    used[actor.node] -= actor.gpus
             for actor in (
                 job.rollout.spare if job.rollout is not None and job.state is JobState.ADMITTED else ()
             ):

@@ -30,7 +30,7 @@ from controller.policy.actor_types import (
 from controller.policy.pool.best_fit import FreeGpus
 from controller.policy.pool.lending_room import LendingRoom
 from controller.policy.pool.placement import Shape, fit_job, shape
-from controller.policy.pool.recalling import Spare, borrowed_by_weight, by_node, free_up, needs, spares
+from controller.policy.pool.recalling import Spare, added, borrowed_by_weight, by_node, free_up, needs, spares
 from controller.policy.pool.rights import pack
 from controller.policy.queueing.base import QueueJob, stay_key
 from controller.policy.queueing.quota_ledger import QuotaLedger
@@ -48,6 +48,7 @@ class Loans:
         kept: by job, what was recalled for it and is free. ``coming``: and is not free yet.
         spare: spare actors that are still there, the first to be recalled first.
         rights: by job, how many of its base actors may return, those that do in this pass not among them.
+        going: GPUs per node of who leaves anyhow, be it for nobody.
     """
 
     lending: Lending
@@ -60,13 +61,19 @@ class Loans:
     kept: dict[JobKey, list[Place]] = field(default_factory=dict)
     coming: dict[JobKey, list[Place]] = field(default_factory=dict)
     rights: Counter[JobKey] = field(default_factory=Counter)
+    going: Counter[str] = field(default_factory=Counter)
     reserved: list[Reserved] = field(default_factory=list)
     starts: list[ActorStart] = field(default_factory=list)
     recalls: list[Recall] = field(default_factory=list)
 
     @classmethod
     def of(
-        cls, snapshot: PoolSnapshot, free: Mapping[str, int], out: Collection[JobKey], now: float
+        cls,
+        snapshot: PoolSnapshot,
+        free: Mapping[str, int],
+        out: Collection[JobKey],
+        now: float,
+        going: Iterable[Place] = (),
     ) -> Loans:
         """Take in a pool, and let its base actors return.
 
@@ -75,6 +82,7 @@ class Loans:
             free: GPUs per node, as its accounts have them.
             out: queued jobs that cannot start in this pass.
             now: time (s).
+            going: (node, GPUs) of jobs that leave.
         """
         lending = snapshot.lending or Lending()
         every = [(job, job.rollout) for job in snapshot.jobs if job.rollout is not None]
@@ -91,11 +99,15 @@ class Loans:
         )
         queued = {j.key for j in snapshot.jobs if j.state is JobState.QUEUED and j.key not in out}
         loans._keep_reserved(queued)
+        for node, gpus in going:
+            loans.going[node] += gpus
         if not lending.enabled:
             for one in loans.spare:
                 loans.recalls.append(loans._recall(one, ""))
                 loans.coming.setdefault("", []).append((one.actor.node, one.actor.gpus))
             loans.spare = []
+        for node, gpus in loans.coming.get("", ()):
+            loans.going[node] += gpus
         for job in sorted((job for job, _ in running.values()), key=stay_key):
             loans._return(job)
         return loans
@@ -109,6 +121,7 @@ class Loans:
             self.racks,
             rights=self._rights(),
             spare=by_node(self.spare),
+            going=self.going,
             kept=self.kept,
             coming=self.coming,
         )
@@ -117,7 +130,7 @@ class Loans:
         """Return the room as it would be without any spare actor. ``room``: after the policy's decision."""
         every, spare = room.unclaimed(), by_node(self.spare)
         every = {node: gpus + spare.get(node, 0) for node, gpus in every.items()}
-        return LendingRoom(every, self.racks, rights=self._rights())
+        return LendingRoom(every, self.racks, rights=self._rights(), going=self.going)
 
     def admitted(self, room: LendingRoom) -> None:
         """Go on from what the policy's decision left."""
@@ -289,7 +302,7 @@ class Loans:
 
     def _room_for(self, gpus: int) -> str | None:
         """Return a node with so many free GPUs of which no other right needs one."""
-        rights, spare = self._rights(), by_node(self.spare)
+        rights, spare = self._rights(), added(by_node(self.spare), self.going)
         packed = pack(rights, self.free, spare)
         room = FreeGpus({node: have - packed.on_free.get(node, 0) for node, have in self.free.items()})
         if (found := room.fit(1, gpus)) is not None:
@@ -309,7 +322,7 @@ class Loans:
         returning: bool = False,
     ) -> bool:
         """Recall spare actors for one that needs GPUs and reserve these; return whether that was done."""
-        freed = free_up(wanted, avoid, self.free, self.spare, self._rights(), self.racks)
+        freed = free_up(wanted, avoid, self.free, self.spare, self._rights(), self.racks, self.going)
         if freed is None or not freed.lenders:
             return False
         self._drop(freed.lenders, key)

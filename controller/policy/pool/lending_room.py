@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 
 from controller.policy.actor_types import JobKey, Place
 from controller.policy.pool.best_fit import NO_RACKS, FreeGpus
-from controller.policy.pool.placement import NodeRoom, Nodes, NodeTrial, Shape, fit_job, shape
+from controller.policy.pool.placement import NodeRoom, Nodes, NodeTrial, Shape, fit_job, held, shape
 from controller.policy.pool.rights import pack
 from controller.policy.queueing.base import QueueJob
+from controller.policy.types import JobState
 
 
 class LendingRoom(NodeRoom):
@@ -26,6 +27,7 @@ class LendingRoom(NodeRoom):
         *,
         rights: Sequence[int] = (),
         spare: Mapping[str, int] | None = None,
+        going: Mapping[str, int] | None = None,
         kept: Mapping[JobKey, Sequence[Place]] | None = None,
         coming: Mapping[JobKey, Sequence[Place]] | None = None,
     ) -> None:
@@ -36,14 +38,18 @@ class LendingRoom(NodeRoom):
             racks: node -> rack.
             rights: GPUs of each base actor that may return.
             spare: GPUs per node of spare actors that could be recalled.
+            going: GPUs per node of who leaves anyhow: rights are placed there first of all.
             kept: GPUs that were recalled for a job and are free.
             coming: GPUs that were recalled for a job and are not free yet; under "" those recalled for
                 nobody.
         """
-        self.rights, self.spare = tuple(rights), dict(spare or {})
+        self.rights, self.spare, self._going = tuple(rights), dict(spare or {}), dict(going or {})
+        self._backing = {
+            node: self.spare.get(node, 0) + self._going.get(node, 0) for node in {**self.spare, **self._going}
+        }
         self.kept = {key: list(places) for key, places in (kept or {}).items()}
         self.coming = {key: list(places) for key, places in (coming or {}).items()}
-        packed = pack(self.rights, free, self.spare)
+        packed = pack(self.rights, free, self._backing)
         self.short = packed.short  # rights that find no room whatever starts: others have taken it
         self.aside = packed.on_free  # GPUs per node that are free, and set aside for rights
         self._borrowed = packed.on_spare
@@ -59,7 +65,8 @@ class LendingRoom(NodeRoom):
         return {
             node: left
             for node, gpus in self.spare.items()
-            if node in self.free and (left := gpus - self._borrowed.get(node, 0)) > 0
+            if node in self.free
+            and (left := gpus - max(0, self._borrowed.get(node, 0) - self._going.get(node, 0))) > 0
         }
 
     def for_rights(self) -> dict[str, int]:
@@ -67,10 +74,14 @@ class LendingRoom(NodeRoom):
         nodes = {*self.aside, *self._borrowed}
         return {node: self.aside.get(node, 0) + self._borrowed.get(node, 0) for node in nodes}
 
+    def rights_on_going(self) -> dict[str, int]:
+        """GPUs per node of who leaves anyhow on which rights are placed."""
+        return {node: min(gpus, self._going.get(node, 0)) for node, gpus in self._borrowed.items()}
+
     def place_rights(self) -> None:
         """Place rights anew, on what is there by now."""
         free = self.unclaimed()
-        packed = pack(self.rights, free, self.spare)
+        packed = pack(self.rights, free, self._backing)
         for node, gpus in free.items():
             self.free[node] = gpus - packed.on_free.get(node, 0)
         self.aside, self._borrowed = packed.on_free, packed.on_spare
@@ -116,7 +127,7 @@ class LendingRoom(NodeRoom):
             left = dict(free)
             for node, gpus in nodes.places(job):
                 left[node] -= gpus
-            packed = pack(self.rights, left, self.spare)
+            packed = pack(self.rights, left, self._backing)
             if packed.short <= self.short:
                 for node, gpus in free.items():
                     self.free[node] = gpus - packed.on_free.get(node, 0)
@@ -134,9 +145,9 @@ class LendingTrial(NodeTrial):
     def __init__(self, room: LendingRoom) -> None:
         super().__init__(room)
         self._lending = room
-        lent = [*room.recallable().items(), *room.coming.get("", ())]
-        for counts in (self._coming, self._lent, self._open):
-            for node, gpus in lent:
+        self._on_going = room.rights_on_going()
+        for node, gpus in [*room.recallable().items(), *self._left_by_rights(room.coming.get("", ()))]:
+            for counts in (self._coming, self._lent, self._open):
                 counts.add(node, gpus)
         self._there = FreeGpus(room.unclaimed(), room.racks)  # free now, set aside for rights or not
         self._for_rights = room.for_rights()
@@ -160,6 +171,26 @@ class LendingTrial(NodeTrial):
             for node, gpus in had.items():
                 counts.cap(node, gpus)
         return taken
+
+    def give(self, job: QueueJob) -> None:
+        super().give(job)
+        if job.state is JobState.ADMITTED:
+            return
+        places = held(job)
+        for (node, gpus), (_, left) in zip(places, self._left_by_rights(places), strict=True):
+            if left < gpus:
+                for counts in (self._coming, self._lent, self._open):
+                    counts.add(node, left - gpus)
+
+    def _left_by_rights(self, places: Sequence[Place]) -> list[Place]:
+        """Return what is left of GPUs of who leaves, once rights that are placed there have theirs."""
+        found = []
+        for node, gpus in places:
+            taken = min(gpus, self._on_going.get(node, 0))
+            if taken:
+                self._on_going[node] -= taken
+            found.append((node, gpus - taken))
+        return found
 
     def commit(self) -> list[QueueJob]:
         started = super().commit()

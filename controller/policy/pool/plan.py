@@ -121,7 +121,8 @@ class _Case:
         elif not how.places:
             room = AnyRoom()
         elif any(j.rollout is not None for j in snapshot.jobs):
-            loans = Loans.of(snapshot, accounts.free, {*inadmissible, *paused}, now)
+            going = (place for j in snapshot.jobs if j.state in LEAVING for place in accounts.account(j))
+            loans = Loans.of(snapshot, accounts.free, {*inadmissible, *paused}, now, going)
             room = loans.room()
         return cls(
             snapshot,

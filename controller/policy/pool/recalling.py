@@ -66,6 +66,7 @@ def free_up(
     borrowers: Sequence[Spare],
     rights: Sequence[int],
     racks: Mapping[str, str] = NO_RACKS,
+    going: Mapping[str, int] | None = None,
 ) -> Freed | None:
     """Return whom to recall for one that needs GPUs; None: it would not fit even with all of them gone.
 
@@ -76,20 +77,20 @@ def free_up(
         borrowers: spare actors, the first to be recalled first.
         rights: GPUs of each base actor that may return: as many of them fit afterwards as fit before.
         racks: node -> rack.
+        going: GPUs by node of who leaves anyhow: rights have them, too.
     """
-    spare = by_node(borrowers)
-    before = pack(rights, free, spare)
+    leaving = going or {}
+    before = pack(rights, free, added(by_node(borrowers), leaving))
     found = _lend(wanted, avoid, free, borrowers, {}, racks)
-    if found is not None and _rights_left(found, wanted, free, borrowers, rights) <= before.short:
+    if found is not None and _rights_left(found, wanted, free, borrowers, rights, leaving) <= before.short:
         return found
     # Not there, then: some of it rights need. What they take when they choose first stays away.
-    every = {node: gpus + spare.get(node, 0) for node, gpus in free.items()}
-    taken = pack(rights, every, {}).on_free
+    taken = pack(rights, added(free, by_node(borrowers)), leaving).on_free
     found = _lend(wanted, avoid, free, borrowers, taken, racks) if taken else None
-    if found is not None and _rights_left(found, wanted, free, borrowers, rights) <= before.short:
+    if found is not None and _rights_left(found, wanted, free, borrowers, rights, leaving) <= before.short:
         return found
     found = _with_all_gone(wanted, avoid, free, borrowers, racks) if taken else None
-    if found is not None and _rights_left(found, wanted, free, borrowers, rights) <= before.short:
+    if found is not None and _rights_left(found, wanted, free, borrowers, rights, leaving) <= before.short:
         return found
     return None
 
@@ -100,6 +101,11 @@ def by_node(borrowers: Iterable[Spare]) -> dict[str, int]:
     for one in borrowers:
         found[one.actor.node] += one.actor.gpus
     return found
+
+
+def added(some: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    """Return GPUs by node of both."""
+    return {node: some.get(node, 0) + more.get(node, 0) for node in {**some, **more}}
 
 
 def needs(nodes: Nodes, wanted: Shape) -> list[tuple[str, int]]:
@@ -184,6 +190,7 @@ def _rights_left(
     free: Mapping[str, int],
     borrowers: Sequence[Spare],
     rights: Sequence[int],
+    going: Mapping[str, int],
 ) -> int:
     """Return how many rights find no room once it has started."""
     left = dict(free)
@@ -191,4 +198,5 @@ def _rights_left(
         left[one.actor.node] += one.actor.gpus
     for node, gpus in needs(found.nodes, wanted):
         left[node] -= gpus
-    return pack(rights, left, by_node(one for one in borrowers if one not in found.lenders)).short
+    stay = by_node(one for one in borrowers if one not in found.lenders)
+    return pack(rights, left, added(stay, going)).short
