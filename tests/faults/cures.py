@@ -53,10 +53,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "anybody's checkpoint of the step serves",
         "1",
         JUDGE,
-        "        told = [attempt for attempt in own if attempt in differences]\n",
+        "        recorded = [attempt for attempt in own if attempt in differences]\n",
         "        if own and (whole := [a for a, d in differences.items() if d is None]):\n"
         "            return Verdict(None, SAVE_RECORD, whole[0])\n"
-        "        told = [attempt for attempt in own if attempt in differences]\n",
+        "        recorded = [attempt for attempt in own if attempt in differences]\n",
         "tests/checkpoints/test_checkpoints_lives.py"
         "::test_a_save_record_is_the_first_evidence_and_tells_the_writer",
     ),
@@ -158,7 +158,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a save that is not through counts by its marker file",
         "3",
         JUDGE,
-        "        if told.unfinished:\n            return _Alone(Verdict(told.unfinished))\n",
+        "        if evidence.unfinished:\n            return _Alone(Verdict(evidence.unfinished))\n",
         "",
         "tests/checkpoints/test_checkpoints_whole.py",
     ),
