@@ -40,7 +40,7 @@ _NORMAL = NormalDist()
 
 
 class Pace(NamedTuple):
-    """How often a run is evaluated, without what was asked for between: those lie nearer than half as far.
+    """The pace of a run's evals, without those asked for between: these lie nearer than half as far.
 
     Attributes:
         first: step of the first eval.
