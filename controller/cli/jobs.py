@@ -116,7 +116,6 @@ def list_jobs(
 ) -> None:
     """List RLHFJobs: how far each is, its newest and best score, how near its rule is to a stop."""
     from controller.cli import cluster
-    from controller.cli.watching import Watched, show
     from controller.kube.resources import RLHFJOBS
 
     chosen = fields(form is Format.WIDE, all_namespaces)
@@ -128,6 +127,8 @@ def list_jobs(
     async def work(api: CallerApi) -> None:
         where = None if all_namespaces else api.namespace
         if watch:
+            from controller.cli.watching import Watched, show
+
             await show(api, [Watched(RLHFJOBS, where, selector)], form, lines)
             return
         found, _ = await cluster.listed(api, RLHFJOBS, where, selector)
