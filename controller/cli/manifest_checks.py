@@ -189,14 +189,14 @@ async def _template(
     problem = workloads.template_problem(manifest, scheduling)
     if problem is not None:
         yield wrong("workload", problem.message)
-        return
-    owned = {**manifest, "metadata": {"uid": "of-a-check", **manifest["metadata"]}}
-    child = workloads.build_child(owned, scheduling)
-    child["metadata"].pop("ownerReferences", None)  # its owner is not there yet
-    for found in [one async for one in _dry_run(api, child)]:
-        yield found
-    for found in [one async for one in _class(api, child)]:
-        yield found
+    else:
+        owned = {**manifest, "metadata": {"uid": "of-a-check", **manifest["metadata"]}}
+        child = workloads.build_child(owned, scheduling)
+        child["metadata"].pop("ownerReferences", None)  # its owner is not there yet
+        for found in [one async for one in _dry_run(api, child)]:
+            yield found
+        for found in [one async for one in _class(api, child)]:
+            yield found
     pod = (template.get("spec") or {}).get("template") or {}
     for found in [one async for one in _store(api, manifest, pod)]:
         yield found
@@ -215,6 +215,13 @@ async def _dry_run(api: CallerApi, child: Object) -> AsyncIterator[Finding]:
             raise
         yield wrong("workload", f"spec.workload.template: {error.message}")
         return
+    # A Job may be without an image, and none of its pods can be made.
+    containers = child["spec"]["template"]["spec"].get("containers") or []
+    for place, container in enumerate(containers):
+        if not container.get("image"):
+            where = f"spec.workload.template.spec.template.spec.containers[{place}].image"
+            yield wrong("workload", f"{where}: a pod needs one")
+            return
     yield ok("workload", "its Job would be taken (dry run)")
 
 

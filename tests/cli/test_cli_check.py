@@ -75,7 +75,8 @@ def test_a_file_that_cannot_be_used_is_exit_code_2(tmp_path: Path, text: str | N
 @pytest.mark.cluster
 def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
     """Each mistake is WRONG, exit code 1, and nothing is there afterwards."""
-    good = w.job("checked", shell.namespace, shell.pool)
+    limits = "spec.workload.template.spec.template.spec.containers.0.resources.limits"
+    good = put(w.job("checked", shell.namespace, shell.pool), limits, {"nvidia.com/gpu": 2})
     client = shell.plane.client()
     path = f"{w.GROUP}/namespaces/{shell.namespace}/rlhfjobs"
     before = {job["metadata"]["name"] for job in client.get(path)["items"]}
