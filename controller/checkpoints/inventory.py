@@ -1,4 +1,4 @@
-"""What lay in a location before a trainer process started, and so which process wrote a checkpoint.
+"""Inventory of a location before a trainer process started; it shows which process wrote a checkpoint.
 
 Before each attempt starts, and when a new process is seen within one, the checkpoints that lie there are
 noted with a signature of each file (size, time of the last write, inode; etag in an object store). Signatures
@@ -35,7 +35,7 @@ UNREADABLE: Signatures = {"": "unreadable"}  # something lay there; no file has 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What lay there when it was made: before attempt ``3`` started, or when process ``3-9f2c41d0`` was
+    """Checkpoints in a location when it was made: before attempt ``3`` started, or when ``3-9f2c41d0`` was
     seen.
     """
 
@@ -53,7 +53,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who wrote a checkpoint: an attempt's text, or why it is not the one whose checkpoint counts."""
+    """Writer of a checkpoint: an attempt's text, or why it is not the one whose checkpoint counts."""
 
     attempt: str = ""
     problem: str = ""

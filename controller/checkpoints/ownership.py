@@ -1,4 +1,4 @@
-"""Whose a checkpoint location is: one RLHFJob at a time, told by a file on the store itself.
+"""Ownership of a checkpoint location: one RLHFJob at a time, recorded in a file on the store itself.
 
 ``<location>/.evalstop/owner.json``: ``{"uid": …, "job": "namespace/name", "since": …}``. A location that lies
 inside or around one of another RLHFJob is refused too: a rotation or a restart of one would reach the other.

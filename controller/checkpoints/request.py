@@ -1,4 +1,4 @@
-"""What an access Job is asked and what it answers, plain JSON both ways (docs/understand/contracts.md)."""
+"""Requests to access Jobs and their answers, plain JSON both ways (docs/understand/contracts.md)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
 
 @dataclass(frozen=True, slots=True)
 class CopyTarget:
-    """Where a copy goes: published as ``folder``, the checkpoint in its sub-folder ``inner`` ("": itself).
+    """Target of a copy: published as ``folder``, the checkpoint in its sub-folder ``inner`` ("": itself).
 
     ``extra``: small files written beside the content, not part of its digest.
     """
@@ -294,7 +294,7 @@ def _first_seen(retention: Store, step: int, digest: str) -> None:
 
 def _find(store: Store, layout: Layout, request: Request) -> Folder:
     """Return a complete checkpoint of exactly the step asked for, in the location."""
-    told: list[str] = []
+    problems: list[str] = []
     for folder in pins_by_step(store, request).get(request.step, []):
         content = Folder(store, (("", folder),))
         try:
@@ -302,21 +302,21 @@ def _find(store: Store, layout: Layout, request: Request) -> Folder:
                 intact(store, layout, folder, request.step)
             return content
         except (Damaged, Vanished) as damage:
-            told.append(f"pin: {damage}")
+            problems.append(f"pin: {damage}")
     survey = Survey(store, layout, request.owner, request.branch)
     for candidate in survey.of_step(request.step):
         problem = survey.verdict(candidate).problem
         if problem is None:
             return candidate.content(store)
-        told.append(problem)
-    raise _not_found(survey, request.step, told)
+        problems.append(problem)
+    raise _not_found(survey, request.step, problems)
 
 
-def _not_found(survey: Survey, step: int, told: list[str]) -> AccessError:
+def _not_found(survey: Survey, step: int, problems: list[str]) -> AccessError:
     store, available = survey.store, survey.complete_steps(AVAILABLE_LOOKED_AT)
     there = ", ".join(map(str, available)) if available else "none"
-    reason = Reason.INCOMPLETE if told else Reason.MISSING
-    why = f"; {'; '.join(told)}" if told else ""
+    reason = Reason.INCOMPLETE if problems else Reason.MISSING
+    why = f"; {'; '.join(problems)}" if problems else ""
     return AccessError(
         reason,
         f"no complete checkpoint of step {step} in {store.root}; complete ones: {there}{why}",

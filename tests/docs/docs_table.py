@@ -111,6 +111,9 @@ SHOWN = {
 
 # Within sentences. `evalstop` is not among them: that its commands and flags are known is looked at for each.
 WITHIN: dict[str, str] = {
+    "python -m controller.actor": "tests/rollouts/test_rollouts_processes.py",
+    "python -m examples.engine": "tests/rollouts/test_rollouts_processes.py",
+    "python -m controller.steps.planner": "tests/rollouts/test_rollouts_steps.py",
     "make demo": SHOWN["make demo"],
     "make test": SHOWN["make test"],
     "python -m deploy.images.build --twice": DOCKER,

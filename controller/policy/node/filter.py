@@ -1,4 +1,4 @@
-"""Whether a pod may run on a node, as far as reserved GPUs decide it: the extender's filter.
+"""The extender's filter: decide by reserved GPUs whether a pod may run on a node.
 
 Whether a pod fits is kube-scheduler's to say, which alone knows the pods it has placed and not yet bound.
 """
@@ -16,7 +16,7 @@ STILL_READING = "the extender is still reading the cluster"
 
 
 class Refusal(StrEnum):
-    """Why nodes were refused; it decides whether waiting can help, and for what."""
+    """Reason why nodes were refused; it decides whether waiting can help, and for what."""
 
     NOT_READY = "NotReady"  # the ledger is not filled yet
     NOT_SEEN = "NotSeen"  # the pod's admission has not been seen yet

@@ -1,4 +1,4 @@
-"""Which gang each GPU of a node is reserved for: the extender's accounts, pure, in memory, without a clock.
+"""Ledger of each node's reserved GPUs, by gang: the extender's accounts, pure, in memory, without a clock.
 
 Two things keep GPUs from everybody else. A gang's admission keeps the planned node of each member until its
 pod is bound there. A reservation keeps what a stop is still freeing for the job that the pool has chosen.

@@ -1,4 +1,4 @@
-"""How well a node suits a pod, on kube-scheduler's scale for extenders. From the plan, never from live usage.
+"""Score of a node for a pod, on kube-scheduler's scale for extenders. From the plan, never from live usage.
 
 Usage moves with every pod and would pull gangs apart; the plan says where the gang belongs. For pods that no
 plan places, the same order as for gangs: a node that the pod fills whole first, then one beside its gang's

@@ -1,4 +1,4 @@
-"""What each page shows, made from the feed for one viewer. Charts are drawn in a thread of their own."""
+"""Pages of the dashboard, made from the feed for one viewer. Charts are drawn in a thread of their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controller.policy.wording import ELSEWHERE, UID
 from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
-from controller.web.dashboard.jobs import Listing, Row, Wanted, listing, row
+from controller.web.dashboard.jobs import Listing, ListQuery, Row, listing, row
 from controller.web.dashboard.lineup import line_up
 from controller.web.dashboard.queues import Found, Queues
 from controller.web.dashboard.savings import savings
@@ -100,7 +100,7 @@ class Pages:
 
     async def jobs(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
         rows = self.rows(viewer)
-        found: Listing = listing(rows, Wanted.of(query))
+        found: Listing = listing(rows, ListQuery.of(query))
         values = {
             "listing": found,
             "groups": GROUPS,
@@ -255,7 +255,7 @@ def curve_of(job: Job, other_stop: int | None = None) -> charts.RunChart:
         metric=job.desired.metric or "score",
         points=record.evals,
         best=(record.best.step, record.best.score) if record.best is not None else None,
-        kept_step=kept.step if kept is not None else None,
+        retained_step=kept.step if kept is not None else None,
         warned=warned_step(job),
         stopped=decision.proposal.step if decision is not None else None,
         stop_word=word,

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live table on a terminal, plain lines elsewhere.
+"""Display of the demo while it runs: a live table on a terminal, plain lines elsewhere.
 
 It shows only what the API says: status and Events of the RLHFJobs, and which pods are bound to which nodes.
 """
@@ -51,7 +51,7 @@ class Board:
         self._nodes = nodes  # name -> GPUs
         self._console = console
         self._pods: dict[str, Mapping[str, Any]] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
         self._states: dict[str, str] = {}
         self._began = time.monotonic()
         self._printed_at = self._began
@@ -91,9 +91,9 @@ class Board:
             self._printed_at = time.monotonic()
             for c in self.chronicles.values():
                 if c.evals and not c.finished:
-                    self.say(f"{c.name}: {_numbers(c)}")
+                    self.log(f"{c.name}: {_numbers(c)}")
 
-    def say(self, text: str, colour: str = "") -> None:
+    def log(self, text: str, colour: str = "") -> None:
         """One line, with the time, above the table."""
         line = Text.assemble((f"{datetime.now():%H:%M:%S} ", "dim"), (text, colour))
         (self._live.console if self._live else self._console).print(line, soft_wrap=True, highlight=False)
@@ -115,18 +115,18 @@ class Board:
         if about.get("kind") != "RLHFJob" or key not in self.chronicles:
             return
         reason = event.get("reason", "")
-        told = (key, reason + event.get("message", ""))
+        entry = (key, reason + event.get("message", ""))
         starting = reason == "Unreachable" and not self.chronicles[key].evals
-        if told in self._told or reason in _ROUTINE or starting:
+        if entry in self._logged or reason in _ROUTINE or starting:
             return
-        self._told.add(told)
+        self._logged.add(entry)
         colour = "yellow" if event.get("type") == "Warning" else ""
-        self.say(f"{about['name']}: {reason}: {event.get('message')}", colour)
+        self.log(f"{about['name']}: {reason}: {event.get('message')}", colour)
 
     def _tell_state(self, c: Chronicle) -> None:
         if self._live is None and c.summary and self._states.get(c.key) != c.summary:
             self._states[c.key] = c.summary
-            self.say(f"{c.name}: {c.summary}; {_numbers(c)}")
+            self.log(f"{c.name}: {c.summary}; {_numbers(c)}")
 
     def render(self) -> Group:
         """Return jobs and nodes as they stand."""
