@@ -44,7 +44,7 @@ class Connection:
 
     @property
     def direct(self) -> bool:
-        """Return whether no proxy stands between; but for ``proxy`` only the environment's variables name one."""
+        """Return whether no proxy stands between. As for kubectl, the environment's variables count."""
         named = self.environment and any(
             value and name.lower() in ("http_proxy", "https_proxy", "all_proxy")
             for name, value in os.environ.items()

@@ -77,6 +77,7 @@ def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
     """Each mistake is WRONG, exit code 1, and nothing is there afterwards."""
     limits = "spec.workload.template.spec.template.spec.containers.0.resources.limits"
     good = put(w.job("checked", shell.namespace, shell.pool), limits, {"nvidia.com/gpu": 2})
+    good = put(good, "spec.scrape", {"port": 9400})
     client = shell.plane.client()
     path = f"{w.GROUP}/namespaces/{shell.namespace}/rlhfjobs"
     before = {job["metadata"]["name"] for job in client.get(path)["items"]}
@@ -98,7 +99,7 @@ def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
     )
     for field, value, said in mistakes:
         out = told(put(good, field, value))
-        assert any(said in line for line in out.splitlines()), (field, out)
+        assert any(said in line for line in out.splitlines()), f"{field}: {out}"
         assert "WRONG" in out, (field, out)
     pool = client.get(f"{w.GROUP}/gpupools/{shell.pool}")
     fresh = {
