@@ -304,7 +304,7 @@ def stages_of(job: Job, handed_to: str) -> list[tuple[str, float | None]]:
 def handover(pool: str, back: StoredHandover, viewer: Viewer) -> Handover:
     """Return a handover as the page shows it, without names of jobs that the viewer may not read."""
     times = (
-        ("secured", back.secured),
+        ("retained", back.retained),
         ("suspended", back.suspended),
         ("pods gone", back.pods_gone),
         ("running", back.running),
