@@ -38,7 +38,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Refused(Exception):
-    """What is answered instead; ``reason`` is a code word."""
+    """An answer instead of the one that was asked for; ``reason`` is a code word."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -47,7 +47,8 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Whose:
-    """Whose actor this is, as the step API said at the registration. ``keys``: the API's, newest first."""
+    """The job and number of this actor, as the step API said at the registration. ``keys``: the API's,
+    newest first."""
 
     job: str = ""
     attempt: int = -1
@@ -57,7 +58,7 @@ class Whose:
 
 @dataclass(slots=True)
 class Sidecar:
-    """What the routes work on.
+    """State that the routes share.
 
     Attributes:
         engine: the engine.

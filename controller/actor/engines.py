@@ -1,4 +1,4 @@
-"""What the sidecar needs of an engine, in the words of every engine: generate, take, abort, load, report."""
+"""The sidecar's needs of an engine, in the words of every engine: generate, take, abort, load, report."""
 
 from __future__ import annotations
 

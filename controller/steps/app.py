@@ -30,7 +30,7 @@ _POD = "authentication.kubernetes.io/pod-uid"
 
 
 class Refused(Exception):
-    """What is answered instead."""
+    """An answer instead of the one that was asked for."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class ReviewedTokens:
 
 
 class StepApi:
-    """What the routes work on."""
+    """State that the routes share."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which jobs have rollouts, which pod speaks for each, which actors it has; and what its steps want.
+"""Jobs with rollouts, the pod that speaks for each, its actors; and what its steps want.
 
 The only thing that the step API and the operator's passes share: passes put in what they observe, and read
 demands. In memory, of one event loop; everything here is observed again after a restart.
@@ -54,7 +54,7 @@ class ActorPod:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a job's steps want of actors now.
+    """Wishes of a job's steps about its actors now.
 
     ``plan``: of the newest step. ``step``: its number. ``generating``: between begin and end. ``released``:
     numbers of actors that have nothing more to do and are to end. ``ready``: numbers of those that have

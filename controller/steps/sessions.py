@@ -232,10 +232,11 @@ class Session:
 
         asyncio.get_running_loop().create_task(wake())
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Answer whoever watches: the process ends."""
         self._closing = True
-        self.news()
+        async with self._changed:
+            self._changed.notify_all()
 
     def _named(self, job: RolloutJob) -> dict[int, _Ready]:
         """Return the actors that are ready, by number: those of the job that registered lately."""
@@ -320,10 +321,11 @@ class Sessions:
             self._found[job.uid] = found
         return found
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Answer all watches: the process ends."""
         for session in self._found.values():
-            session.close()
+            await session.close()
+        await asyncio.sleep(0)  # those answers are made now
 
     def _changed(self, uid: str) -> None:
         session, job = self._found.get(uid), self._directory.job(uid)

@@ -72,7 +72,7 @@ class Response:
 
 @dataclass(slots=True)
 class Counters:
-    """What was done since the process began."""
+    """Work done since the process began."""
 
     iterations: int = 0
     tokens: int = 0
@@ -208,7 +208,7 @@ class Batch:
             with self._changed:
                 if version != self.version:
                     continue  # other weights came meanwhile
-                self._give(batch, tokens, decode)
+                self._give(batch, tokens, max(decode, self._now() - begun - seconds))
                 self._changed.notify_all()
 
     def _fill(self) -> int:

@@ -26,7 +26,7 @@ Generate = Callable[[int, Sequence[int], Weights], Responses]
 
 @dataclass(frozen=True, slots=True)
 class SequenceRecipe:
-    """What a run with responses of any length does.
+    """Recipe of a run with responses of any length.
 
     prompts, copies: of a step.
     most: tokens of a response.

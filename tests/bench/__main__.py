@@ -27,6 +27,7 @@ from tests.bench import (
     bench_scale,
     bench_scrape,
     bench_sim_speed,
+    bench_steps,
     bench_what_if,
 )
 from tests.bench.rows import Row, show, write
@@ -47,6 +48,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "fleet": bench_fleet.run,
     "what-if": bench_what_if.run,
     "rollout": bench_rollout.run,
+    "steps": bench_steps.run,
 }
 
 

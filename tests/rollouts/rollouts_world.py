@@ -108,7 +108,7 @@ class StepServer:
         self.port = server.port
         self._ready.set()
         await self._stop.wait()
-        self.sessions.close()
+        await self.sessions.close()
         await server.stop()
         await self.planner.close()
 

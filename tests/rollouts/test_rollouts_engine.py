@@ -101,7 +101,7 @@ def test_slots_prefills_and_counters(batch: Batch) -> None:
     assert report["prefillTokens"] == 2 * len(PROMPTS)
     assert report["tokens"] == sum(map(len, tokens.values()))
     assert report["iterations"] >= report["tokens"] / 3, "three slots"
-    assert report["decodeSeconds"] == pytest.approx(report["iterations"] * FAST.iteration)
+    assert report["decodeSeconds"] >= report["iterations"] * FAST.iteration, "by the clock"
 
 
 def test_an_abort_ends_a_response_with_the_tokens_that_it_has(batch: Batch) -> None:

@@ -77,7 +77,7 @@ class Actor(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What the operator planned for a step; without an answer one queue for whoever is there."""
+    """The operator's plan of a step; without an answer one queue for whoever is there."""
 
     actors: int = 0
     dispatch: str = "LongestFirst"
@@ -89,7 +89,7 @@ class Plan(NamedTuple):
 
 
 class News(NamedTuple):
-    """What the operator says of a step: its plan, all actors that are ready, who must leave, and a
+    """The operator's word on a step: its plan, all actors that are ready, who must leave, and a
     revision."""
 
     plan: Plan
@@ -99,7 +99,7 @@ class News(NamedTuple):
 
 
 class Source(Protocol):
-    """Where actors come from. Every method returns at once or within `PATIENCE`, but for `watch`."""
+    """Names the actors. Every method returns at once or within `PATIENCE`, but for `watch`."""
 
     def announce(self, body: Mapping[str, Any]) -> None: ...
 
@@ -116,7 +116,7 @@ class Source(Protocol):
 
 
 class Lengths:
-    """What lengths were seen: the operator's own law (controller/policy/rollout/lengths.py), held equal by a
+    """Lengths seen so far, by the operator's own law (controller/policy/rollout/lengths.py), held equal by a
     test.
 
     It stays in the job, since it is known by prompts.
@@ -322,11 +322,15 @@ class StepApi:
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float
     ) -> dict[str, Any] | None:
         """Return the answer; None: silence or a refusal, which the log tells."""
-        for url in list(self._urls):
+        gone: set[str] = set()
+        for url in list(self._urls) * 4:  # an address may stand for several processes, of which one leads
+            if url in gone:
+                continue
             try:
                 status, answer = self._ask(url, method, path, body, timeout)
             except (OSError, http.client.HTTPException, ValueError) as fault:
                 log.info("step API %s: %s", url, fault)
+                gone.add(url)
                 continue
             if status in (421, 503):  # another one leads, or nobody yet
                 continue
@@ -448,6 +452,9 @@ class _Link:
         self.given = self.finished = 0  # responses
         self.report: dict[str, Any] = {}
         self.leaves = False  # once it is done
+        self.recalled = False
+        self.ready: float | None = None  # s after the begin
+        self.left: float | None = None
         self._before: dict[str, Any] = {}
         self._outbox: deque[tuple[str, Any]] = deque()
         self._sending: _Pinned | None = None
@@ -619,7 +626,7 @@ class _Link:
             connection.close()
 
 
-_COUNTERS = ("iterations", "tokens", "grown", "decodeSeconds", "prompts", "prefillSeconds")
+_COUNTERS = ("iterations", "tokens", "grown", "decodeSeconds", "prompts", "prefillTokens", "prefillSeconds")
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, float]:
@@ -658,6 +665,7 @@ class _Generation:
         temperature: float,
     ) -> None:
         self.step, self.prompts, self.most = step, prompts, most
+        self.begun = time.monotonic()
         self.weights, self.version, self.temperature = weights, version, temperature
         self.slots = 64  # of an actor that does not say
         self._end, self._vocabulary = end, vocabulary
@@ -686,6 +694,7 @@ class _Generation:
     def changed(self, link: _Link, state: str, why: str = "") -> None:
         with self.lock:
             if state == "reading":
+                link.ready = link.ready if link.ready is not None else time.monotonic() - self.begun
                 if link.state == "loading":
                     link.state = "leaving" if link.actor.number in self.leave else "ready"
             elif state in ("lost", "faulty") and link.state not in ("lost", "faulty", "done"):
@@ -759,6 +768,7 @@ class _Generation:
         with self.lock:
             link.report = report
             link.state = "done"
+            link.left = time.monotonic() - self.begun
             link.close()
             self.lock.notify_all()
         self._rollouts.source.done(
@@ -769,6 +779,7 @@ class _Generation:
         """Put an actor aside; its responses go on elsewhere, from the tokens that came."""
         log.warning("actor %d is %s in step %d: %s", link.actor.number, state, self.step, why)
         link.state = state
+        link.left = time.monotonic() - self.begun
         link.close()
         self.counts[state] += 1
         self.aside.add((link.actor.number, link.actor.fingerprint))
@@ -797,6 +808,7 @@ class _Generation:
                 link = self.links.get(number)
                 if link is not None and link.state in ("loading", "ready"):
                     link.state = "leaving"
+                    link.recalled = True
                     self.counts["recalled"] += 1
                     link.call_back()
             self.lock.notify_all()
@@ -1056,8 +1068,17 @@ class Rollouts:
             "plan": news.plan._asdict(),
             "predicted": predicted,
             "lengths": lengths,
+            "promptTokens": [len(prompt.tokens) for prompt in prompts],
             "actors": [
-                {"number": link.actor.number, "slots": link.slots, "state": link.state, **link.report}
+                {
+                    "number": link.actor.number,
+                    "slots": link.slots,
+                    "state": link.state,
+                    "ready": link.ready,
+                    "left": link.left,
+                    "recalled": link.recalled,
+                    **link.report,
+                }
                 for link in generation.links.values()
             ],
         }

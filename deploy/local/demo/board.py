@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from controller import names
+from controller import names, workloads
 from deploy.local.demo.facts import Chronicle, Role
 from deploy.local.demo.watch import Change
 
@@ -179,21 +179,13 @@ class Board:
             text.append(f"{node} ", "dim")
             free = gpus
             for pod in self._pods.values():
-                held = gpus_of(pod) if pod["spec"].get("nodeName") == node else 0
+                held = workloads.gpus(pod["spec"]) if pod["spec"].get("nodeName") == node else 0
                 free -= held
                 job = (pod["metadata"].get("labels") or {}).get(names.LABEL_JOB, "")
                 c = self.chronicles.get(f"{pod['metadata']['namespace']}/{job}")
                 text.append("■" * held, _ROLE_COLOUR[c.role] if c else "white")
             text.append("□" * max(free, 0) + "  ", "dim")
         return text
-
-
-def gpus_of(pod: Mapping[str, Any]) -> int:
-    """Return GPUs that a pod requests."""
-    containers = pod["spec"].get("containers") or ()
-    return sum(
-        int((c.get("resources") or {}).get("limits", {}).get(names.GPU_RESOURCE, 0)) for c in containers
-    )
 
 
 def curve(values: Sequence[float]) -> str:
