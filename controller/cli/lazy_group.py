@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Place(NamedTuple):
-    """Where a command is: the panel of the help that it stands in, its module, and the function or
+    """Place of a command: the panel of the help that it stands in, its module, and the function or
     `typer.Typer` there."""
 
     panel: str

@@ -1,4 +1,4 @@
-"""Which credentials a process of ours uses: the kubeconfig it is told to, or its pod's service account."""
+"""Credentials of a process of ours: the kubeconfig it is told to use, or its pod's service account."""
 
 from __future__ import annotations
 

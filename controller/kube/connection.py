@@ -21,7 +21,7 @@ class NoCredentials(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach the API server.
+    """A way to the API server.
 
     Attributes:
         server: its address, as in "https://host:6443"; a path may follow, a slash does not end it.

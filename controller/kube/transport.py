@@ -1,4 +1,4 @@
-"""What carries a request to the API server and its answer back.
+"""Carriers of requests to the API server and of its answers.
 
 Two carry: `controller.kube.pooled` for processes that run for days, by aiohttp; `controller.kube.direct` for
 commands, which end before aiohttp would be loaded.
@@ -15,7 +15,7 @@ class BrokenConnection(ConnectionError):
 
 
 class Limits(NamedTuple):
-    """How long a request may take.
+    """Limits of the time that a request may take.
 
     Attributes:
         connect: s until the connection is there.

@@ -345,7 +345,7 @@ class Decision:
 
 
 class Outcome(StrEnum):
-    """Whether a stop was right, by the evals since (`job.outcome`)."""
+    """Verdict on a stop, by the evals since (`job.outcome`)."""
 
     OPEN = "Open"
     BORNE_OUT = "BorneOut"
@@ -354,7 +354,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StopOutcome:
-    """What became of a run after its rule stopped it, or after Shadow would have."""
+    """A run's course after its rule stopped it, or after Shadow would have."""
 
     decided: Annotated[Time, Name("decidedTime"), "When that was decided."]
     mode: Annotated[Mode, "Enforce: it was stopped. Shadow: it would have been."]
