@@ -54,11 +54,6 @@ class Handover:
     stages: tuple[tuple[str, float], ...]  # (stage, s after the decision)
     decided: str
 
-    @property
-    def whole(self) -> float | None:
-        """Seconds from the decision to the run of the next job."""
-        return next((s for name, s in self.stages if name == "running"), None)
-
 
 class Pages:
     """Makes pages from a feed."""
@@ -188,7 +183,7 @@ class Pages:
     async def saved(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
         found = savings(r.job for r in self.rows(viewer))
         drawn = ""
-        known = moments(found.stops)
+        known = saved_over_time(found.stops)
         if known and known[-1][0] - known[0][0] >= 60.0:  # of one moment there is no course to draw
             drawn = await asyncio.to_thread(charts.saved_svg, known, "s", narrow)
         announce = f"{found.hours:.4g} GPU-hours saved by {len(found.stops)} stops"
@@ -324,8 +319,8 @@ def _named(key: str, viewer: Viewer) -> str:
     return key if viewer.sees(key.partition("/")[0]) else ELSEWHERE
 
 
-def moments(stops: Iterable[Any]) -> tuple[tuple[float, float], ...]:
-    """(time, GPU-hours) of the stops whose saving is known, oldest first."""
+def saved_over_time(stops: Iterable[Any]) -> tuple[tuple[float, float], ...]:
+    """Return (time in s, GPU-hours) of the stops whose saving is known, oldest first."""
     return tuple(sorted((s.at, s.hours) for s in stops if s.hours is not None))
 
 
