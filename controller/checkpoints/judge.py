@@ -181,11 +181,7 @@ class Survey:
 
     def _by_record(self, candidate: Candidate, content: Folder, times: Times | None) -> Verdict | None:
         """Return what save records say of a candidate; None: nothing that bears on it."""
-        records = [
-            record
-            for record in (read_record(self.store, file) for file in self._records.get(candidate.step, ()))
-            if record is not None and record.name in _names(candidate)
-        ]
+        records = self._recorded(candidate)
         differences = {
             record.attempt: self._difference(_inside(record, candidate, self.layout), content, times)
             for record in records
@@ -212,6 +208,31 @@ class Survey:
                 return Verdict(None, SAVE_RECORD, NOBODY)
         counts = f"that of process {life.attempt} counts" if life is not None else "it lay there before"
         return Verdict(f"process {others[-1]} wrote it, as its save record says, but {counts}")
+
+    def _recorded(self, candidate: Candidate) -> list[SaveRecord]:
+        """Return the save records that name a candidate."""
+        found = (read_record(self.store, file) for file in self._records.get(candidate.step, ()))
+        return [record for record in found if record is not None and record.name in _names(candidate)]
+
+    def of_another_branch(self, candidate: Candidate) -> bool:
+        """Return whether a candidate, whole or not, is known to be of none of the processes whose checkpoint
+        of its step counts: by the newest save record that fits it, otherwise by inventories."""
+        try:
+            content = candidate.content(self.store)
+            signatures = signatures_of(self.store, candidate)
+        except (Vanished, Damaged):
+            return False
+        wrote = writer(candidate, signatures, self._inventories(), self.branch)
+        times = times_of(self.store, candidate, signatures)
+        fitting = [
+            record
+            for record in self._recorded(candidate)
+            if self._difference(_inside(record, candidate, self.layout), content, times) is None
+        ]
+        if not fitting or (not wrote.problem and wrote.attempt == NOBODY):
+            return bool(wrote.problem)
+        newest = max(fitting, key=lambda record: record.written or 0)
+        return all(newest.attempt != one.attempt for one in branch_lives(self.branch, candidate.step))
 
     def _unrecorded(self, candidate: Candidate) -> str | None:
         """Return why a candidate without a record does not count where its process writes records; None: it

@@ -97,7 +97,8 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
     step = answer.get("step")
     if operation is Operation.CLAIM:
         newest = min(step, names.STEP_MAX) if _whole(step) else 0
-        return replace(view, deferred=answer.get("deferred") is True, step=newest)
+        deferred, other = answer.get("deferred") is True, answer.get("otherBranch") is True
+        return replace(view, deferred=deferred, other_branch=other, step=newest)
     path, digest = answer.get("path"), answer.get("digest")
     source_digest, size = answer.get("sourceDigest"), answer.get("bytes")
     if (

@@ -142,6 +142,7 @@ WITHIN: dict[str, str] = {
     "python -m tests.faults --runs": BY_HAND
     + "it takes a night; `pytest tests/faults` plays what takes a minute",
     "python -m tests.faults --ledger": "tests/faults/test_faults.py",
+    "python -m tests.faults --found": "tests/faults/test_faults.py",
     "python -m tests.faults --mutants": BY_HAND + "it takes minutes of both cores",
     "python -m tests.torn": BY_HAND
     + "it installs real training libraries; `pytest tests/torn` plays the scripts",
