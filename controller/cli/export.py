@@ -101,7 +101,7 @@ def _write(trace: Trace, path: Path) -> None:
 def _write_evals(trace: Trace, path: Path) -> None:
     """Write the evals alone. Raises Failure: there is none."""
     from sim.rules import history
-    from sim.traces.series import series_of
+    from sim.rules.trace_series import series_of
 
     series = series_of(trace.jobs)
     if not series:

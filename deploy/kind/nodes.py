@@ -168,7 +168,7 @@ class Kind:
                 raise PlaneError(
                     f"there is a kind cluster {self.name} that was not made from this folder: its node {node} "
                     f"lacks {self.volumes.absolute()}, where the volumes are. Take another name: "
-                    f"KIND_CLUSTER=evalstop-2 make kind; or delete it: kind delete cluster --name {self.name}"
+                    f"KIND_CLUSTER=evalstop-2 make kind; or: kind delete cluster --name {self.name}"
                 )
 
     def _create(self) -> None:
