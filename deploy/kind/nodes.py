@@ -166,7 +166,7 @@ class Kind:
             )
             if found.returncode == 0 and str(self.volumes.absolute()) not in found.stdout.splitlines():
                 raise PlaneError(
-                    f"there is a kind cluster {self.name} that was not made from this folder: its node {node} "
+                    f"there is a kind cluster {self.name} that was not made from this folder: node {node} "
                     f"lacks {self.volumes.absolute()}, where the volumes are. Take another name: "
                     f"KIND_CLUSTER=evalstop-2 make kind; or: kind delete cluster --name {self.name}"
                 )
