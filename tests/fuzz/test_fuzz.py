@@ -22,14 +22,11 @@ MOST = 60.0  # s of CPU that `make test` may take for it, imports and all
 # What reads text of nobody's but administrators', the API server's or our own, by file or by function.
 EXEMPT = {
     "controller/checkpoints/s3.py:Bucket._ask": "splits a URL that it has just made",
-<<<<<<< HEAD
     "controller/cli/check.py:_documents": "manifests of the user's own",
-=======
     "controller/actor/plain.py:PlainEngine._call": "the engine in the sidecar's own pod",
     "controller/actor/registration.py:Registration._ask": "the step API, whose certificate is verified",
     "controller/actor/vllm.py:VllmEngine._call": "the engine in the sidecar's own pod",
     "controller/actor/vllm.py:VllmEngine._one": "the engine in the sidecar's own pod",
->>>>>>> main
     "controller/cli/doctor/installation.py": "the API server's own version and schemas",
     "controller/cli/doctor/job.py:_scale": "asked of RLHFJobs that their schema has passed",
     "controller/cli/doctor/rights.py:_before_1_36": "the API server's own version",
