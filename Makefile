@@ -46,7 +46,14 @@ kind-parity: $(STAMP)  ## a trace on kind's kubelets and in the simulator (PARIT
 kind-down: $(STAMP)  ## delete that cluster
 	$(BIN)/python -m deploy.kind down
 
-check: lint types imports generated  ## format, lint, types, layers, generated files
+check: $(STAMP)  ## format, lint, types, layers, generated files (each alone: make lint, types, imports, generated)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m controller.api.generate --check
+	$(BIN)/python -m deploy.helm.generate --check
+	$(BIN)/python -m deploy.grafana --check
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
