@@ -354,6 +354,7 @@ NEEDS_NOBODY = frozenset(
         "WaitingForCheckpoint",
         "WaitingForGPUs",
         "WaitingForQueue",
+        "WaitingForRecall",
         "WaitsItsTurn",
         "Withdrawn",
     }
