@@ -1,4 +1,5 @@
-"""What Kubernetes objects write alike, read in one place: quantities, times, owners, the state of a pod.
+"""Readers of fields that many kinds of Kubernetes objects have: quantities, times, owners, the state of a
+pod.
 
 Everything here takes objects and texts of any content, and says None where they say nothing.
 """

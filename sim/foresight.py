@@ -1,4 +1,4 @@
-"""Where a rule will say STOP, computed before the run: one event per stopped job instead of one per eval.
+"""First STOP of a rule, computed before the run: one event per stopped job instead of one per eval.
 
 A rule's verdicts on a job depend on that job's evals only, and those do not depend on when they are made.
 So the first STOP of each job is known as soon as its evals are, and evals that change nothing need not be

@@ -11,7 +11,7 @@ PREEMPTION = 120.0  # s lost at each resume, where nothing else is known (the pa
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """What takes time besides training.
+    """Delays of all that takes time besides training.
 
     Raises:
         ParamError: a value is negative, not finite or no number; the message names the field.

@@ -46,7 +46,7 @@ _MEANS = (1.0 / (1.0 + np.exp(-(_GRID[:, None] - DIFFICULTY * _NODES)))) @ (_WEI
 
 
 class Prompts(StrEnum):
-    """How the prompts of an eval are chosen."""
+    """Choice of an eval's prompts."""
 
     FRESH = "fresh"  # drawn anew for each eval
     FIXED = "fixed"  # the same prompts, each as hard at every eval

@@ -1,4 +1,4 @@
-"""What is to be simulated: jobs in columns, in the order of their submission.
+"""Workload of a simulation: jobs in columns, in the order of their submission.
 
 A workload is the hidden truth: how long each job really trains and what its evals will say. Policies never
 see it; the engine shows them a `VirtualJob`, which has no way back to it.

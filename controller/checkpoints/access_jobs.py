@@ -38,7 +38,7 @@ _OF_JOBS = ("controller-uid", "job-name")  # labels that the API server gives a 
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """What the operator's administrator may set about access Jobs."""
+    """Settings of access Jobs that the operator's administrator may change."""
 
     image: str = f"{names.ACCESS_IMAGE}:0.1.0"
     image_pull_policy: str = "IfNotPresent"

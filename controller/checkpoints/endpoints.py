@@ -1,4 +1,4 @@
-"""Which addresses a trainer's environment may name as its object store: those that a store can be at.
+"""Addresses that a trainer's environment may name as its object store: those that a store can be at.
 
 An access Job reaches its store with the trainer's own variables. What it meets there it tells in the status
 of the RLHFJob, which more people read than may run pods; so an instance's metadata service is no store, nor

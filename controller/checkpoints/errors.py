@@ -1,4 +1,4 @@
-"""Why store work could not be done, in codes the operator acts on, and the flag that ends it early."""
+"""Errors of store work, in codes the operator acts on, and the flag that ends it early."""
 
 from __future__ import annotations
 

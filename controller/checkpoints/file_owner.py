@@ -1,4 +1,4 @@
-"""As whom a checkpoint's files can be read: their owner, found by a stat, which needs no right to read them.
+"""Owner of a checkpoint's files, found by a stat, which needs no right to read them.
 
 Trainer images run as any user, and safetensors writes weights with mode 0600. Where nothing in the spec names
 the user, the first access Job runs as its image's and answers whose the newest checkpoint's files are; the

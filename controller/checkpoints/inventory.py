@@ -1,4 +1,4 @@
-"""What lay in a location before a trainer process started, and so which process wrote a checkpoint.
+"""Inventory of a location before a trainer process started; it shows which process wrote a checkpoint.
 
 Before each attempt starts, and when a new process is seen within one, the checkpoints that lie there are
 noted with a signature of each file (size, time of the last write, inode; etag in an object store). Signatures
@@ -35,7 +35,7 @@ UNREADABLE: Signatures = {"": "unreadable"}  # something lay there; no file has 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What lay there when it was made: before attempt ``3`` started, or when process ``3-9f2c41d0`` was
+    """Checkpoints in a location when it was made: before attempt ``3`` started, or when ``3-9f2c41d0`` was
     seen.
     """
 
@@ -53,7 +53,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who wrote a checkpoint: an attempt's text, or why it is not the one whose checkpoint counts."""
+    """Writer of a checkpoint: an attempt's text, or why it is not the one whose checkpoint counts."""
 
     attempt: str = ""
     problem: str = ""
@@ -195,9 +195,10 @@ def writer(
         _written_by(life, candidate, now, inventories, branch)
         for life in branch_lives(branch, candidate.step)
     ]
+    base = _base(candidate, now, inventories, branch)
     if branch_life(branch, candidate.step) is None:
-        found.append(_base(candidate, now, inventories, branch))
-    return next((one for one in found if not one.problem), found[-1])
+        found.append(base)
+    return next((one for one in (*found, base) if not one.problem), found[-1])
 
 
 def _written_by(
@@ -234,17 +235,21 @@ def _base(
     inventories: Sequence[Inventory],
     branch: Sequence[BranchLife],
 ) -> Writer:
-    """Return the checkpoint that lay there before, if it is the one that the run went on from."""
-    if not any(life.base == candidate.step for life in branch):
+    """Return the checkpoint that lay there before, if it is the one that a process went on from, whoever
+    wrote it: what lies there unchanged since that process was first seen, or since before the job."""
+    bases = [life for life in branch if life.base == candidate.step]
+    if not bases:
         return Writer(
             problem="it lay there before this RLHFJob first started, or is of a branch that was left"
         )
-    first = inventories[0].candidates.get(candidate.name) if inventories else dict(now)
-    if first is None or dict(first) != dict(now):
-        return Writer(
-            problem="it is not the checkpoint that the run went on from: that one was changed since"
-        )
-    return Writer(NOBODY)
+    for life in bases:
+        own = next((one for one in inventories if one.life and one.attempt == life.attempt), None)
+        if own is None and life is branch[-1]:
+            own = inventories[0] if inventories else Inventory(NOBODY, {candidate.name: now})
+        then = own.candidates.get(candidate.name) if own is not None else None
+        if then is not None and dict(then) == dict(now):
+            return Writer(NOBODY)
+    return Writer(problem="it is not the checkpoint that the run went on from: that one was changed since")
 
 
 def _around(

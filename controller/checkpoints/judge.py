@@ -1,4 +1,4 @@
-"""Whether a checkpoint is whole, by which evidence, and which trainer process wrote it."""
+"""Judge checkpoints: whole or not, by which evidence, and written by which trainer process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controller.checkpoints.inventory import (
     signatures_of,
     writer,
 )
-from controller.checkpoints.layouts.base import Candidate, Folder, Layout, Times, Told
+from controller.checkpoints.layouts.base import Candidate, Evidence, Folder, Layout, Times
 from controller.checkpoints.pins import NOBODY
 from controller.checkpoints.request import BranchLife
 from controller.checkpoints.saves import SaveRecord, read_record, save_records
@@ -51,7 +51,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Alone:
-    """What is known of a candidate without the others. ``seen`` None: it cannot be a reference to any."""
+    """Facts about a candidate without the others. ``seen`` None: it cannot be a reference to any."""
 
     verdict: Verdict
     seen: _Seen | None = None
@@ -168,24 +168,20 @@ class Survey:
         problem = candidate.problem or self.layout.problem(content, candidate.step)
         if problem:
             return _Alone(Verdict(problem))
-        told: Told = self.layout.told(content, candidate.step, seen.times)
-        if told.unfinished:
-            return _Alone(Verdict(told.unfinished))
+        evidence: Evidence = self.layout.evidence(content, candidate.step, seen.times)
+        if evidence.unfinished:
+            return _Alone(Verdict(evidence.unfinished))
         wrote = writer(candidate, signatures, self._inventories(), self.branch)
         if wrote.problem:
             return _Alone(Verdict(wrote.problem))
-        if not told.sure and (unrecorded := self._unrecorded(candidate)):
+        if not evidence.sure and (unrecorded := self._unrecorded(candidate)):
             return _Alone(Verdict(unrecorded))
-        unproven = told.unproven or candidate.alone
-        return _Alone(Verdict(None, MANIFEST, wrote.attempt), seen, unproven, told.sure)
+        unproven = evidence.unproven or candidate.alone
+        return _Alone(Verdict(None, MANIFEST, wrote.attempt), seen, unproven, evidence.sure)
 
     def _by_record(self, candidate: Candidate, content: Folder, times: Times | None) -> Verdict | None:
         """Return what save records say of a candidate; None: nothing that bears on it."""
-        records = [
-            record
-            for record in (read_record(self.store, file) for file in self._records.get(candidate.step, ()))
-            if record is not None and record.name in _names(candidate)
-        ]
+        records = self._recorded(candidate)
         differences = {
             record.attempt: self._difference(_inside(record, candidate, self.layout), content, times)
             for record in records
@@ -197,11 +193,11 @@ class Survey:
                 return Verdict(None, SAVE_RECORD, whole[-1])
             return Verdict(next(iter(differences.values()))) if differences else None
         own = [one.attempt for one in branch_lives(self.branch, candidate.step)]
-        told = [attempt for attempt in own if attempt in differences]
-        for attempt in told:
+        recorded = [attempt for attempt in own if attempt in differences]
+        for attempt in recorded:
             over = _saved_over(attempt, [r for r in records if differences[r.attempt] is None])
             found = Verdict(differences[attempt] or over, SAVE_RECORD, attempt)
-            if not found.problem or attempt == told[-1]:
+            if not found.problem or attempt == recorded[-1]:
                 return found
         others = [attempt for attempt, difference in differences.items() if difference is None]
         if not others:
@@ -212,6 +208,31 @@ class Survey:
                 return Verdict(None, SAVE_RECORD, NOBODY)
         counts = f"that of process {life.attempt} counts" if life is not None else "it lay there before"
         return Verdict(f"process {others[-1]} wrote it, as its save record says, but {counts}")
+
+    def _recorded(self, candidate: Candidate) -> list[SaveRecord]:
+        """Return the save records that name a candidate."""
+        found = (read_record(self.store, file) for file in self._records.get(candidate.step, ()))
+        return [record for record in found if record is not None and record.name in _names(candidate)]
+
+    def of_another_branch(self, candidate: Candidate) -> bool:
+        """Return whether a candidate, whole or not, is known to be of none of the processes whose checkpoint
+        of its step counts: by the newest save record that fits it, otherwise by inventories."""
+        try:
+            content = candidate.content(self.store)
+            signatures = signatures_of(self.store, candidate)
+        except (Vanished, Damaged):
+            return False
+        wrote = writer(candidate, signatures, self._inventories(), self.branch)
+        times = times_of(self.store, candidate, signatures)
+        fitting = [
+            record
+            for record in self._recorded(candidate)
+            if self._difference(_inside(record, candidate, self.layout), content, times) is None
+        ]
+        if not fitting or (not wrote.problem and wrote.attempt == NOBODY):
+            return bool(wrote.problem)
+        newest = max(fitting, key=lambda record: record.written or 0)
+        return all(newest.attempt != one.attempt for one in branch_lives(self.branch, candidate.step))
 
     def _unrecorded(self, candidate: Candidate) -> str | None:
         """Return why a candidate without a record does not count where its process writes records; None: it

@@ -1,4 +1,4 @@
-"""What an access Job would find in a folder: each checkpoint, whole or why not, and what loads it."""
+"""List a folder's checkpoints as an access Job would find them: whole or why not, and what loads them."""
 
 from __future__ import annotations
 

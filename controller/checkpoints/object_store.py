@@ -295,9 +295,9 @@ class ObjectStore:
                 stem, found, _ = name.partition(UPLOADS)
                 if found and f"{folder}/{stem}" != own:
                     upload = Upload(self, f"{folder}/{name}")
-                    told = upload.load()
-                    if told is not None and int(told.get("serial", 0)) < self.writer.serial:
-                        bucket.abort(str(told.get("key")), str(told.get("upload")))
+                    entry = upload.load()
+                    if entry is not None and int(entry.get("serial", 0)) < self.writer.serial:
+                        bucket.abort(str(entry.get("key")), str(entry.get("upload")))
                         upload.forget()
 
     def discard(self, folder: str) -> None:
@@ -314,9 +314,9 @@ class ObjectStore:
                     names.append(key + beside)
             bucket = self.s3
             for name in self._records(key):
-                told = Upload(self, _below(self._prefix, name)).load()
-                if bucket is not None and told is not None:
-                    bucket.abort(str(told.get("key")), str(told.get("upload")))
+                entry = Upload(self, _below(self._prefix, name)).load()
+                if bucket is not None and entry is not None:
+                    bucket.abort(str(entry.get("key")), str(entry.get("upload")))
                 names.append(name)
             for name in sorted(names, key=lambda n: not n.endswith(MARKER)):
                 self._fs.rm_file(name)

@@ -1,4 +1,4 @@
-"""Whose a checkpoint location is: one RLHFJob at a time, told by a file on the store itself.
+"""Ownership of a checkpoint location: one RLHFJob at a time, recorded in a file on the store itself.
 
 ``<location>/.evalstop/owner.json``: ``{"uid": …, "job": "namespace/name", "since": …}``. A location that lies
 inside or around one of another RLHFJob is refused too: a rotation or a restart of one would reach the other.
@@ -10,11 +10,12 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller import names
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import take_inventory
+from controller.checkpoints.judge import Survey
 from controller.checkpoints.layouts import Layout
 from controller.checkpoints.request import Request, Result
 from controller.checkpoints.saves import SHARED, save_records
@@ -67,7 +68,25 @@ def claim(store: Store, layout: Layout, request: Request, deferred: bool = False
         if now is not None and now.uid != request.owner:
             _refuse_unless_over(now, store.root, request)
     noted = take_inventory(store, layout, request)
-    return Result(step=_newest_of_others(store, layout, request), path=store.root, note=noted)
+    return Result(
+        step=_newest_of_others(store, layout, request),
+        path=store.root,
+        note=noted,
+        other_branch=_began_elsewhere(store, layout, request),
+    )
+
+
+def _began_elsewhere(store: Store, layout: Layout, request: Request) -> bool:
+    """Return whether the process that the location is claimed for is known to have started from a checkpoint
+    of another branch."""
+    start = next((life.after for life in request.branch if life.attempt == request.attempt), -1)
+    if start <= 0:
+        return False
+    # What lay there when a process was seen is what it went on from; here the question is whose that was.
+    *later, oldest = request.branch
+    branch = (*(replace(life, base=None) for life in later), oldest)
+    survey = Survey(store, layout, request.owner, branch)
+    return any(survey.of_another_branch(candidate) for candidate in survey.of_step(start))
 
 
 def _newest_of_others(store: Store, layout: Layout, request: Request) -> int:

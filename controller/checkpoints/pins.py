@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"[0-9a-f]{8,32}\Z")  # object stores: each copy has a folde
 
 
 class Pin(NamedTuple):
-    """What a pin's name says."""
+    """A pin's attempt and step, as its folder's name gives them."""
 
     attempt: str
     step: int

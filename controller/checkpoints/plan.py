@@ -1,4 +1,4 @@
-"""What a copy must hold, piece by piece: so that a copy goes on where an earlier try was.
+"""Plan of a copy, piece by piece, so that a copy goes on where an earlier try ended.
 
 The pieces' digests are of the same read as the files' own, so a copy all of whose pieces are right is the
 tree whose digest was recorded.

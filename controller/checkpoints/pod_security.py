@@ -1,4 +1,4 @@
-"""Whether a namespace's Pod Security level lets an access Job's pod in.
+"""Check that a namespace's Pod Security level lets an access Job's pod in.
 
 A dry run of a Job is not judged by that level; its pods are, once the Job controller makes them. The checks
 are those of the Pod Security Standards (kubernetes.io/docs/concepts/security/pod-security-standards) that
@@ -54,7 +54,7 @@ def _odd_selinux(context: Object) -> list[str]:
 
 
 def _cure(user: RunAs) -> str:
-    if user.of_template:
+    if user.from_template:
         return f"have the trainer write as another user: {user.source}: 1000, say"
     return (
         "have the trainer write as another user, set spec.checkpoints.runAs: {user: <that user>}, and "

@@ -1,4 +1,4 @@
-"""How far this process has come with its bytes, served as Prometheus text while it works.
+"""Progress of this process in bytes, served as Prometheus text while it works.
 
 The operator asks about once a minute (operator/state/access_progress.py). The access pod has no token
 and writes nothing anywhere, so it can only be asked. Without an address in ``POD_IP`` nothing is served.

@@ -1,4 +1,4 @@
-"""Which layout the checkpoints of a location have, by what lies there (`spec.checkpoints.layout: Auto`).
+"""Recognise the layout of a location's checkpoints by what lies there (`spec.checkpoints.layout: Auto`).
 
 Names alone do not tell: Plain and TorchDCP both call a folder ``step-<N>``. So a layout is found by a file
 that only its trainer writes, in one of its newest checkpoints. Where two are found, none is chosen.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from controller import names
 from controller.checkpoints.errors import Damaged, Vanished, suppress_unreadable
 from controller.checkpoints.layouts import LAYOUTS, Candidate, Layout
-from controller.checkpoints.layouts.base import Numbered, Times, Told
+from controller.checkpoints.layouts.base import Evidence, Numbered, Times
 from controller.checkpoints.store import Store
 from controller.checkpoints.weights import Content
 
@@ -40,8 +40,8 @@ class _Every(Numbered):
     def problem(self, content: Content, step: int) -> str | None:
         return self._unknown
 
-    def told(self, content: Content, step: int, times: Times | None) -> Told:
-        return Told(self._unknown)
+    def evidence(self, content: Content, step: int, times: Times | None) -> Evidence:
+        return Evidence(self._unknown)
 
     def fits(self, names: Collection[str]) -> str | None:
         return None

@@ -1,4 +1,4 @@
-"""What an access Job is asked and what it answers, plain JSON both ways (docs/understand/contracts.md)."""
+"""Requests to access Jobs and their answers, plain JSON both ways (docs/understand/contracts.md)."""
 
 from __future__ import annotations
 
@@ -181,6 +181,7 @@ class Result:
     layout: tuple[str, str] | None = None  # found, where Auto was asked for: its name, and by which file
     file_owner: tuple[int, int, str] | None = None  # where it was asked for: user, group, of which file
     deferred: bool = False  # claim: nothing lies there, and nothing was written, for as whom is not known
+    other_branch: bool = False  # claim: its process started from a checkpoint of none on its branch
 
     def to_json(self) -> str:
         """Return the termination message, within its limit."""
@@ -206,6 +207,8 @@ class Result:
             document["fileOwner"] = _owner(self.file_owner)
         if self.deferred:
             document["deferred"] = True
+        if self.other_branch:
+            document["otherBranch"] = True
         if self.changed:
             document["changed"] = list(self.changed[:CHANGED_LIMIT])
         if self.latest:

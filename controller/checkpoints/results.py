@@ -1,4 +1,4 @@
-"""What became of an access Job, read from the Job and its pod."""
+"""Results of access Jobs, read from the Job and its pod."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def read_result(job: Object, pods: Iterable[Object], request_id: str) -> AccessV
         waiting = waiting or _waiting(pod)
     ended = _ended(job)
     if ended is None and (why := _unschedulable(pods)) is not None:
-        told = _no_node(job, why)
+        message = _no_node(job, why)
         return AccessView(
-            request_id, operation, finished=False, message=told, hindered=Hindrance.UNSCHEDULABLE
+            request_id, operation, finished=False, message=message, hindered=Hindrance.UNSCHEDULABLE
         )
     if ended is None:
         return AccessView(request_id, operation, finished=False, message=waiting)
@@ -80,7 +80,7 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         return _failed(request_id, operation, f"the answer is not JSON: {message[-300:]!r}")
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
         return _failed(request_id, operation, f"the answer is not of the agreed form: {message[:300]!r}")
-    told = AccessView(
+    view = AccessView(
         request_id,
         operation,
         finished=True,
@@ -88,16 +88,17 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         changed=_paths(answer.get("changed")),
         file_owner=_file_owner(answer.get("fileOwner")),
     )
-    if not told.ok:
+    if not view.ok:
         reason = answer.get("reason")
         known = reason if reason in set(Reason) else Reason.FAILED
         text = _cut(str(answer.get("message") or reason))
-        return replace(told, reason=str(known), message=text, holder=_holder(answer.get("holder")))
-    told = replace(told, message=_cut(str(answer.get("note") or "")))
+        return replace(view, reason=str(known), message=text, holder=_holder(answer.get("holder")))
+    view = replace(view, message=_cut(str(answer.get("note") or "")))
     step = answer.get("step")
     if operation is Operation.CLAIM:
         newest = min(step, names.STEP_MAX) if _whole(step) else 0
-        return replace(told, deferred=answer.get("deferred") is True, step=newest)
+        deferred, other = answer.get("deferred") is True, answer.get("otherBranch") is True
+        return replace(view, deferred=deferred, other_branch=other, step=newest)
     path, digest = answer.get("path"), answer.get("digest")
     source_digest, size = answer.get("sourceDigest"), answer.get("bytes")
     if (
@@ -110,7 +111,7 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
             request_id, operation, f"the answer lacks step, path, digest or bytes: {message[:300]!r}"
         )
     return replace(
-        told,
+        view,
         step=step,
         path=str(path),
         digest=str(digest),

@@ -41,7 +41,7 @@ RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
 
 @dataclass(frozen=True, slots=True)
 class CopyTarget:
-    """Where a copy goes: published as ``folder``, the checkpoint in its sub-folder ``inner`` ("": itself).
+    """Target of a copy: published as ``folder``, the checkpoint in its sub-folder ``inner`` ("": itself).
 
     ``extra``: small files written beside the content, not part of its digest.
     """
@@ -102,9 +102,9 @@ def retain(location: Store, retention: Store, layout: Layout, request: Request) 
         raise AccessError(
             Reason.BAD_REQUEST, f"source.path: {source.path!r}, expected one of this job's pins"
         )
-    kept, method = _copied(location, folder, CopyTarget(retention, str(source.step)), source)
+    copied, method = _copied(location, folder, CopyTarget(retention, str(source.step)), source)
     latest = _retain_latest(location, retention, layout, request) if request.keep_latest else {}
-    return _result(retention, kept, source, method, latest)
+    return _result(retention, copied, source, method, latest)
 
 
 def restore(location: Store, retention: Store | None, layout: Layout, request: Request) -> Result:
@@ -117,42 +117,44 @@ def restore(location: Store, retention: Store | None, layout: Layout, request: R
     Raises:
         AccessError: as `retain`.
     """
-    target = f"{pins_folder(request.owner)}/{RESUME_FOLDER}"
-    place = CopyTarget(location, target, layout.own_name(request.step), layout.resume_files(request.step))
+    folder = f"{pins_folder(request.owner)}/{RESUME_FOLDER}"
+    target = CopyTarget(location, folder, layout.own_name(request.step), layout.resume_files(request.step))
     source = request.source
     if source is None:
-        kept, method = _relink(_find(location, layout, request), place, layout, request.step)
-        source = Source(location.path(kept.folder), kept.digest, request.step)
+        copied, method = _relink(_find(location, layout, request), target, layout, request.step)
+        source = Source(location.path(copied.folder), copied.digest, request.step)
     else:
         assert retention is not None  # Request.parse saw to it
-        kept, method = _copied(retention, relative(retention.root, source.path), place, source)
-    return _result(location, kept, source, method)
+        copied, method = _copied(retention, relative(retention.root, source.path), target, source)
+    return _result(location, copied, source, method)
 
 
 class _Changed(Exception):
     """A piece of the source is not what the plan says."""
 
 
-def _copied(origin: Store, folder: str, place: CopyTarget, source: Source) -> tuple[PublishedCheckpoint, str]:
+def _copied(
+    origin: Store, folder: str, target: CopyTarget, source: Source
+) -> tuple[PublishedCheckpoint, str]:
     """Return a verified copy of ``folder``, published; the one that is there already, if its digest is
     right."""
-    already = place.published(source.digest)
+    already = target.published(source.digest)
     if already is not None:
-        _record(place, already)
+        _record(target, already)
         return already, ""
-    if place.inner:
-        withdraw(place.store, place.folder)
+    if target.inner:
+        withdraw(target.store, target.folder)
     try:
         content = Folder(origin, (("", folder),))
         plan = pieces.recorded(origin, folder, source.digest)
         if plan is not None and content.files() == {n: f.size for n, f in plan.manifest.items()}:
             try:
-                return _copy(origin, content, plan, place, source), "copy"
+                return _copy(origin, content, plan, target, source), "copy"
             except _Changed:
                 pass  # the source, or else what was recorded of its pieces: the one reading more tells
         plan = _planned(origin, content, source)
         try:
-            return _copy(origin, content, plan, place, source), "copy"
+            return _copy(origin, content, plan, target, source), "copy"
         except _Changed as changed:
             raise _other(source, str(changed)) from changed
     except Vanished as gone:
@@ -180,40 +182,40 @@ def _other(source: Source, found: str) -> AccessError:
 
 
 def _copy(
-    origin: Store, content: Folder, plan: Plan, place: CopyTarget, source: Source
+    origin: Store, content: Folder, plan: Plan, target: CopyTarget, source: Source
 ) -> PublishedCheckpoint:
-    store = place.store
+    store = target.store
 
     def kept(folder: str) -> PublishedCheckpoint:
-        return PublishedCheckpoint(place.within(folder), plan.manifest, plan.digest)
+        return PublishedCheckpoint(target.within(folder), plan.manifest, plan.digest)
 
-    before = set(store.published(place.folder))  # other content of this step, or what is damaged
+    before = set(store.published(target.folder))  # other content of this step, or what is damaged
 
     def published() -> bool:
-        return bool(set(store.published(place.folder)) - before)
+        return bool(set(store.published(target.folder)) - before)
 
-    with store.copying(place.folder, plan, place.inner, published) as copy:
+    with store.copying(target.folder, plan, target.inner, published) as copy:
         if copy is None:
-            already = place.published(plan.digest)
+            already = target.published(plan.digest)
             if already is None:
                 raise AccessError(
-                    Reason.INTERRUPTED, f"{store.path(place.folder)}: another worker has just been there"
+                    Reason.INTERRUPTED, f"{store.path(target.folder)}: another worker has just been there"
                 )
             return already
         _check_space(store, copy.missing)
         copy.fill(_reading(origin, content))
-        staged = Folder(store, (("", place.within(copy.folder)),))
-        place.write_extra(copy.folder, staged)
-        done, _ = publish(copy, plan.digest, same=lambda: place.published(plan.digest), kept=kept)
+        staged = Folder(store, (("", target.within(copy.folder)),))
+        target.write_extra(copy.folder, staged)
+        done, _ = publish(copy, plan.digest, same=lambda: target.published(plan.digest), kept=kept)
         copy.over = True
-    _record(place, done)
+    _record(target, done)
     return done
 
 
-def _record(place: CopyTarget, kept: PublishedCheckpoint) -> None:
+def _record(target: CopyTarget, copied: PublishedCheckpoint) -> None:
     """Write the list of pieces of a retained copy, which a restore reads."""
-    if not place.inner and pieces.recorded(place.store, kept.folder, kept.digest) is None:
-        pieces.record(place.store, kept.folder, kept.manifest)
+    if not target.inner and pieces.recorded(target.store, copied.folder, copied.digest) is None:
+        pieces.record(target.store, copied.folder, copied.manifest)
 
 
 def _reading(origin: Store, content: Folder) -> Read:
@@ -263,13 +265,13 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, request: R
                 raise Damaged("it was written, or exchanged, after it had been judged")
             _first_seen(retention, candidate.step, plan.digest)
             source = Source(location.path(candidate.parts[0][1]), plan.digest, candidate.step)
-            place = CopyTarget(retention, str(candidate.step))
-            kept = place.published(plan.digest) or _copy(location, content, plan, place, source)
+            target = CopyTarget(retention, str(candidate.step))
+            copied = target.published(plan.digest) or _copy(location, content, plan, target, source)
         except (AccessError, Vanished, Damaged, _Changed) as error:
             if isinstance(error, AccessError) and error.reason is Reason.INTERRUPTED:
                 raise
             return {"step": candidate.step, "problem": str(error)[:300]}
-        return {"step": candidate.step, "path": retention.path(kept.folder), "digest": kept.digest}
+        return {"step": candidate.step, "path": retention.path(copied.folder), "digest": copied.digest}
     return {}
 
 
@@ -294,7 +296,7 @@ def _first_seen(retention: Store, step: int, digest: str) -> None:
 
 def _find(store: Store, layout: Layout, request: Request) -> Folder:
     """Return a complete checkpoint of exactly the step asked for, in the location."""
-    told: list[str] = []
+    problems: list[str] = []
     for folder in pins_by_step(store, request).get(request.step, []):
         content = Folder(store, (("", folder),))
         try:
@@ -302,21 +304,21 @@ def _find(store: Store, layout: Layout, request: Request) -> Folder:
                 intact(store, layout, folder, request.step)
             return content
         except (Damaged, Vanished) as damage:
-            told.append(f"pin: {damage}")
+            problems.append(f"pin: {damage}")
     survey = Survey(store, layout, request.owner, request.branch)
     for candidate in survey.of_step(request.step):
         problem = survey.verdict(candidate).problem
         if problem is None:
             return candidate.content(store)
-        told.append(problem)
-    raise _not_found(survey, request.step, told)
+        problems.append(problem)
+    raise _not_found(survey, request.step, problems)
 
 
-def _not_found(survey: Survey, step: int, told: list[str]) -> AccessError:
+def _not_found(survey: Survey, step: int, problems: list[str]) -> AccessError:
     store, available = survey.store, survey.complete_steps(AVAILABLE_LOOKED_AT)
     there = ", ".join(map(str, available)) if available else "none"
-    reason = Reason.INCOMPLETE if told else Reason.MISSING
-    why = f"; {'; '.join(told)}" if told else ""
+    reason = Reason.INCOMPLETE if problems else Reason.MISSING
+    why = f"; {'; '.join(problems)}" if problems else ""
     return AccessError(
         reason,
         f"no complete checkpoint of step {step} in {store.root}; complete ones: {there}{why}",
@@ -324,15 +326,17 @@ def _not_found(survey: Survey, step: int, told: list[str]) -> AccessError:
     )
 
 
-def _relink(content: Folder, place: CopyTarget, layout: Layout, step: int) -> tuple[PublishedCheckpoint, str]:
+def _relink(
+    content: Folder, target: CopyTarget, layout: Layout, step: int
+) -> tuple[PublishedCheckpoint, str]:
     """Link the checkpoint under a second name that rotation does not know, and return it.
 
     No data is copied on a volume.
     """
-    store = place.store
+    store = target.store
     key = store.fingerprint(content.where(name) for name in content.files())
-    with store.staging(place.folder, key) as stage:
-        inside = place.within(stage.folder)
+    with store.staging(target.folder, key) as stage:
+        inside = target.within(stage.folder)
         methods = {
             store.duplicate(content.where(name), f"{inside}/{name}") for name in sorted(content.files())
         }
@@ -344,34 +348,34 @@ def _relink(content: Folder, place: CopyTarget, layout: Layout, step: int) -> tu
         if problem:
             raise AccessError(Reason.INCOMPLETE, f"checkpoint of step {step}: {problem}")
         digest = tree_digest(manifest)
-        already = place.published(digest)
+        already = target.published(digest)
         if already is not None:
             return already, ""
-        place.clear()
-        place.write_extra(stage.folder, staged)
-        kept, _ = publish(
+        target.clear()
+        target.write_extra(stage.folder, staged)
+        copied, _ = publish(
             stage,
             digest,
-            same=lambda: place.published(digest),
-            kept=lambda folder: PublishedCheckpoint(place.within(folder), manifest, digest),
+            same=lambda: target.published(digest),
+            kept=lambda folder: PublishedCheckpoint(target.within(folder), manifest, digest),
         )
-        return kept, "+".join(sorted(methods))
+        return copied, "+".join(sorted(methods))
 
 
 def _result(
     store: Store,
-    kept: PublishedCheckpoint,
+    copied: PublishedCheckpoint,
     source: Source,
     method: str,
     latest: Mapping[str, object] | None = None,
 ) -> Result:
     return Result(
         step=source.step,
-        path=store.path(kept.folder),
-        digest=kept.digest,
+        path=store.path(copied.folder),
+        digest=copied.digest,
         source_digest=source.digest,
-        bytes=kept.bytes,
-        files=len(kept.manifest),
+        bytes=copied.bytes,
+        files=len(copied.manifest),
         method=method,
         latest=latest or {},
     )

@@ -1,4 +1,4 @@
-"""Whether a process of a given user could pin a checkpoint, by owners and modes alone.
+"""Tell by owners and modes alone if a process of a given user could pin a checkpoint.
 
 An access Job runs as one user and its groups, without any capability: also as root it may read only what the
 mode of a file lets its owner, its group or others read. It reads every file for the digest, and gives each a
@@ -45,7 +45,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Pinning:
-    """How a checkpoint would be pinned: ``link`` or ``copy``; "" where it cannot be, and why."""
+    """Way to pin a checkpoint: ``link`` or ``copy``; "" where it cannot be pinned, and why."""
 
     method: str
     problem: str = ""

@@ -1,8 +1,8 @@
-"""As whom an access Job's pod runs: as the trainer, or as the owner of the files that the trainer wrote.
+"""User of an access Job's pod: the trainer's user, or the owner of the files that the trainer wrote.
 
-The first that is there of: ``runAsUser`` of the trainer's container, of the trainer's pod,
+The first of these that is set: ``runAsUser`` of the trainer's container, ``runAsUser`` of the trainer's pod,
 ``spec.checkpoints.runAs``, the owner of the newest checkpoint's files (`file_owner`, which the status
-remembers). Where there is none yet, the pod runs as its image's user, which is not root, and finds it.
+remembers). If none is, the pod runs as the user of its image, who is not root, and finds out the owner.
 
 No fsGroup of our own: the kubelet would rewrite the groups of a whole volume under a running trainer.
 """
@@ -36,17 +36,17 @@ CONTAINER_SECURITY = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions
 
 @dataclass(frozen=True, slots=True)
 class RunAs:
-    """A user and its group, and where they are from; ``user`` None: not known, the image's own."""
+    """User and group of an access Job's pod, and their source; ``user`` None: not known, the image's own."""
 
     user: int | None = None
     group: int | None = None  # None: as the template, or the image, says
-    source: str = ""  # a field, or whose files
-    of_template: bool = False
+    source: str = ""  # the field, or the owner of which files
+    from_template: bool = False  # the trainer's template sets it, and is copied anyway
 
     def pod_security(self, trainer: Object) -> dict[str, Any]:
         """Return the securityContext of the pod: the trainer's, this user, and what is always asked for."""
         context = _picked(trainer.get("securityContext"), POD_SECURITY)
-        if not self.of_template and self.user is not None:
+        if not self.from_template and self.user is not None:
             context["runAsUser"] = self.user
             context.setdefault("runAsGroup", self.group)
         if self.user == ROOT:
@@ -77,12 +77,12 @@ class RunAs:
 
 
 def run_as(rlhfjob: Object, trainer: Object, file_owner: FileOwner | None = None) -> RunAs:
-    """Return as whom access Jobs run.
+    """Return the user that access Jobs run as.
 
     Args:
-        rlhfjob: with ``spec.checkpoints``.
+        rlhfjob: the manifest; ``spec.checkpoints`` is read.
         trainer: the pod spec of its workload's template.
-        file_owner: as its status remembers it.
+        file_owner: the owner of the newest checkpoint's files, as the status remembers it.
     """
     fields = (
         ("securityContext.runAsUser of the template's first container", _first(trainer)),
@@ -91,7 +91,7 @@ def run_as(rlhfjob: Object, trainer: Object, file_owner: FileOwner | None = None
     for source, of in fields:
         user = (of.get("securityContext") or {}).get("runAsUser")
         if user is not None:
-            return RunAs(int(user), None, source, of_template=True)
+            return RunAs(int(user), None, source, from_template=True)
     named = ((rlhfjob.get("spec") or {}).get("checkpoints") or {}).get("runAs")
     if named:
         user = int(named["user"])

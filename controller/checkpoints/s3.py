@@ -1,4 +1,4 @@
-"""What obstore does not offer of S3: copies and uploads in parts, gone on with after a kill.
+"""S3 calls that obstore does not offer: copies and uploads in parts, continued after a kill.
 
 CopyObject takes objects of at most 5 GiB; a larger one is copied by UploadPartCopy, part by part, inside the
 store. Signing and the search for credentials are minio-py's, requests are urllib3's.
@@ -46,11 +46,11 @@ class Head(NamedTuple):
 
 
 class Record(Protocol):
-    """What is remembered of one upload in parts, from try to try."""
+    """Record of one upload in parts, kept from try to try."""
 
     def load(self) -> dict[str, Any] | None: ...
 
-    def save(self, told: dict[str, Any]) -> None: ...
+    def save(self, entry: dict[str, Any]) -> None: ...
 
     def forget(self) -> None: ...
 
@@ -175,10 +175,10 @@ class Bucket:
 
     def _known(self, key: str, size: int, part: int, record: Record) -> tuple[str, dict[int, str]]:
         """Return the recorded upload and its whole parts; "" if there is none that can be gone on with."""
-        told = record.load()
-        if told is None or told.get("key") != key or told.get("part") != part:
+        entry = record.load()
+        if entry is None or entry.get("key") != key or entry.get("part") != part:
             return "", {}
-        upload = str(told.get("upload"))
+        upload = str(entry.get("upload"))
         try:
             parts = self._parts(key, upload)
         except (S3Error, Vanished):

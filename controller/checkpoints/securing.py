@@ -67,7 +67,7 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
             STORE_UNREACHABLE (also where the location itself is not there), OUT_OF_SPACE, INTERRUPTED.
     """
     lowest = max(0, request.step - request.max_step_lag)
-    told: list[str] = []
+    problems: list[str] = []
     if not store.exists():
         raise away(store)
     survey = Survey(store, layout, request.owner, request.branch)
@@ -76,11 +76,11 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
         step for step in ({c.step for c in survey.candidates} | pins.keys()) if lowest <= step <= request.step
     }
     for step in sorted(window, reverse=True):
-        found = _try(survey, request, step, pins.get(step, []), told)
+        found = _try(survey, request, step, pins.get(step, []), problems)
         if found is not None:
             break
     else:
-        raise _nothing(survey, request, lowest, told)
+        raise _nothing(survey, request, lowest, problems)
     kept = found.kept
     pieces.record(store, kept.folder, kept.manifest)
     return Result(
@@ -91,7 +91,7 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
         bytes=kept.bytes,
         files=len(kept.manifest),
         method=found.method,
-        note=_note(found, told),
+        note=_note(found, problems),
         attempt=found.attempt,
         evidence=found.evidence,
     )
@@ -271,7 +271,7 @@ def inspect(
     return PublishedCheckpoint(folder, manifest, tree_digest(manifest))
 
 
-def _try(survey: Survey, request: Request, step: int, pins: list[str], told: list[str]) -> Pinned | None:
+def _try(survey: Survey, request: Request, step: int, pins: list[str], problems: list[str]) -> Pinned | None:
     """Pin one step. ``told`` gathers why it did not work."""
     for candidate in survey.of_step(step):
         verdict = survey.verdict(candidate)
@@ -283,13 +283,13 @@ def _try(survey: Survey, request: Request, step: int, pins: list[str], told: lis
                 problem = "removed by the trainer's rotation while it was being secured"
             except Damaged as damage:
                 problem = str(damage)
-        told.append(f"step {step}: {problem}")
+        problems.append(f"step {step}: {problem}")
     # Rotated away since: a pin of this step that is there already, by an earlier try, serves as well.
     for folder in pins:
         try:
             return intact(survey.store, survey.layout, folder, step)
         except (Damaged, Vanished) as damage:
-            told.append(f"pin of step {step}: {damage}")
+            problems.append(f"pin of step {step}: {damage}")
     return None
 
 
@@ -406,21 +406,23 @@ def _changed(source: Source, how: str) -> AccessError:
     )
 
 
-def _nothing(survey: Survey, request: Request, lowest: int, told: list[str]) -> AccessError:
+def _nothing(survey: Survey, request: Request, lowest: int, problems: list[str]) -> AccessError:
     store = survey.store
     available = survey.complete_steps(AVAILABLE_LOOKED_AT)
     window = f"step {request.step}" if lowest == request.step else f"steps {lowest} to {request.step}"
     there = ", ".join(map(str, available)) if available else "none"
     where = f"in {store.root} (layout {survey.layout.name}); complete ones there: {there}"
-    if told:
+    if problems:
         return AccessError(
-            Reason.INCOMPLETE, f"no complete checkpoint of {window} {where}; {'; '.join(told[:5])}", available
+            Reason.INCOMPLETE,
+            f"no complete checkpoint of {window} {where}; {'; '.join(problems[:5])}",
+            available,
         )
     return AccessError(Reason.MISSING, f"no checkpoint of {window} {where}", available)
 
 
-def _note(found: Pinned, told: list[str]) -> str:
-    notes = list(told[:3])
+def _note(found: Pinned, problems: list[str]) -> str:
+    notes = list(problems[:3])
     if found.new and "copy" in found.method:
         notes.append("the store does not allow hard links here, so the pin is a copy")
     return "; ".join(notes)

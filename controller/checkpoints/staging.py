@@ -68,7 +68,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Name:
-    """What the name of a staging folder says."""
+    """Fields of a staging folder's name."""
 
     last: str  # name of the folder that it is to become
     key: str
@@ -208,11 +208,11 @@ def _dead(parent: Folder, name: str, seen: dict[str, tuple[bytes, float]], limit
     """Return whether a folder's heartbeat has been the same for so long, as we saw it."""
     try:
         with parent.folder(name) as folder:
-            told = folder.read(BEAT, 64)
+            heartbeat = folder.read(BEAT, 64)
     except OSError:
-        told = b""
+        heartbeat = b""
     known = seen.get(name)
-    if known is None or known[0] != told:
-        seen[name] = (told, now)
+    if known is None or known[0] != heartbeat:
+        seen[name] = (heartbeat, now)
         return False
     return now - known[1] > limit

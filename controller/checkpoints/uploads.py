@@ -16,7 +16,7 @@ RECORD_LIMIT = 1 << 20  # bytes read of one
 
 
 class Records(Store, Protocol):
-    """Where records of uploads are: an object store."""
+    """Object store that holds the records of uploads."""
 
     writer: Writer
 
@@ -38,13 +38,13 @@ class Upload:
     def load(self) -> dict[str, Any] | None:
         """Return the record of the upload; None: there is none, or it cannot be read."""
         try:
-            told = read_json(self._store, self._record, RECORD_LIMIT)
+            entry = read_json(self._store, self._record, RECORD_LIMIT)
         except (Vanished, Damaged, ValueError):
             return None
-        return told if isinstance(told, dict) else None
+        return entry if isinstance(entry, dict) else None
 
-    def save(self, told: dict[str, Any]) -> None:
-        document = {**told, "serial": self._store.writer.serial}
+    def save(self, entry: dict[str, Any]) -> None:
+        document = {**entry, "serial": self._store.writer.serial}
         self._store.write(self._record, json.dumps(document).encode())
 
     def forget(self) -> None:

@@ -60,18 +60,18 @@ def dashboard(
     from controller.kube.errors import ApiError
     from controller.web.dashboard.access import Forbidden
     from controller.web.dashboard.local import dashboard as serve
-    from controller.web.dashboard.queues import Fixed
+    from controller.web.dashboard.queues import FixedAddress
 
     async def work(api: CallerApi) -> None:
         with contextlib.ExitStack() as stack:
             way = (
-                Fixed(url)
+                FixedAddress(url)
                 if url
                 else stack.enter_context(Forwarding(operator_namespace, operator_port, connection).open())
             )
             try:
                 async with serve(
-                    api, namespaces=namespaces or (), usual=api.namespace, port=port, way=way
+                    api, namespaces=namespaces or (), default_namespace=api.namespace, port=port, way=way
                 ) as address:
                     typer.echo(f"{address}\nThe key in it is this run's alone. Ctrl-C ends it.", err=False)
                     if open_browser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,3 +58,17 @@ def _comparison(name: str) -> Callable[..., None]:
 
 for _name, _text in COMMANDS.items():
     app.command(_name, help=_text)(_comparison(_name))
+
+
+@app.command("replay")
+def replay(
+    file: Annotated[Path, typer.Argument(help="Recorded steps: the example trainer's --rollouts-record.")],
+    json: options.Json = False,
+    table: options.Table = None,
+) -> None:
+    """Play recorded steps of real actors again, and say how far the engine's times are from the clock's."""
+    with options.refusing():
+        options.check_outputs(table, None)
+        from sim.rollout.replay import replay as play
+
+        options.put_out(play(file), as_json=json, table=table)

@@ -1,4 +1,4 @@
-"""Who decides when a pool's jobs run, one file for each: how a workload is queued, started and suspended.
+"""Delegates, one file for each: how a workload is queued, started and suspended, by who decides when it runs.
 
 Adapters are pure: objects as the API server sends them in, writes out. What a delegate means to the pool's
 plan is a line of `policy.pool.delegates`. A fourth delegate is a word of `policy.types.Delegate`, that

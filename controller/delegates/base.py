@@ -1,4 +1,4 @@
-"""What a delegate's adapter is asked for, and what it gives: patches, to be sent in order, each idempotent.
+"""Protocol of a delegate's adapter. It gives patches, to be sent in order, each idempotent.
 
 Every delegate is an `Adapter`; one whose jobs wait in a queue outside is an `ExternalQueue` besides.
 """
@@ -30,7 +30,7 @@ class Write(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """What an admission puts into the pods: all of it is gone again when the workload is put out."""
+    """Fields that an admission puts into the pods: all of it is gone again when the workload is suspended."""
 
     number: int  # of the admission
     pool: str

@@ -1,4 +1,4 @@
-"""Whether Kueue's queues can give a pool's jobs their turn, and what is to be mended if not.
+"""Check that Kueue's queues can give a pool's jobs their turn, and name what is to be mended if not.
 
 Every answer names object, field, value and remedy. What Kueue itself says of a Workload that waits is another
 matter (`QueueView.message`): here is what no waiting mends.

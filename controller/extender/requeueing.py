@@ -32,9 +32,9 @@ from controller.policy.node import (
     NOT_SEEN_YET,
     SIGNATURE,
     STILL_READING,
-    Asker,
     GpuLedger,
     Judgement,
+    PodRequest,
     Refusal,
     judge,
 )
@@ -55,16 +55,16 @@ class RefusedPod:
     """A pod that was refused every node it asked for, and what it was told."""
 
     uid: str
-    asker: Asker
+    pod_request: PodRequest
     nodes: tuple[str, ...]  # refused to a pod that no plan places, at most `MOST_NODES`
     planned: tuple[str, ...]  # where its gang had a place for it
 
     def may_pass(self, ledger: GpuLedger, now: float) -> bool:
         """Return whether it would be answered otherwise now."""
         if self.nodes:
-            return bool(judge(ledger, self.asker, self.nodes, now).passed)
+            return bool(judge(ledger, self.pod_request, self.nodes, now).passed)
         # Whether its node is free is not ours to judge, and kube-scheduler hears of that by itself.
-        planned = ledger.planned(self.asker)
+        planned = ledger.planned(self.pod_request)
         return bool(planned) and planned != self.planned
 
 
@@ -78,16 +78,16 @@ class RefusedPods:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def answered(self, ledger: GpuLedger, uid: str, asker: Asker, judgement: Judgement) -> None:
+    def answered(self, ledger: GpuLedger, uid: str, pod_request: PodRequest, judgement: Judgement) -> None:
         """Remember, or forget, a pod by the answer that it got."""
         self._pods.pop(uid, None)
         reason = judgement.reason
         # One that may go somewhere was not refused; one whose admission is over is deleted soon.
         if not uid or judgement.passed or reason in (None, Refusal.OVER):
             return
-        unplanned = asker.gang is None or reason is Refusal.KEPT
+        unplanned = pod_request.gang is None or reason is Refusal.KEPT
         nodes = tuple(judgement.refused)[:MOST_NODES] if unplanned else ()
-        self._pods[uid] = RefusedPod(uid, asker, nodes, ledger.planned(asker))
+        self._pods[uid] = RefusedPod(uid, pod_request, nodes, ledger.planned(pod_request))
         if len(self._pods) > self._most:
             self._pods.popitem(last=False)
 
@@ -134,7 +134,7 @@ class Requeuer:
                 self._changed.clear()
                 if found := self._refused.take(self._ledger, self._clock()):
                     # In a task of its own: one that has to try again does not hold up the others.
-                    tasks.create_task(self.requeue(*(pod.asker for pod in found)))
+                    tasks.create_task(self.requeue(*(pod.pod_request for pod in found)))
 
     async def _something(self) -> None:
         """Wait for a change, or while somebody is refused for the next reservation to run out."""
@@ -146,7 +146,7 @@ class Requeuer:
         except TimeoutError:
             pass
 
-    async def requeue(self, *askers: Asker) -> None:
+    async def requeue(self, *pod_requests: PodRequest) -> None:
         """Let kube-scheduler notice; pods that would be answered as before are refused once more."""
         for _ in range(5):
             # The time makes every touch a change: a write without one is no event.
@@ -162,8 +162,8 @@ class Requeuer:
                 await asyncio.sleep(RETRY)
             else:
                 self._metrics.wakes.labels("touched").inc()
-                pod_names = [asker.name for asker in askers[:_NAMED]]
-                _logger.info("requeued refused pods", pods=pod_names, all=len(askers))
+                pod_names = [pod_request.name for pod_request in pod_requests[:_NAMED]]
+                _logger.info("requeued refused pods", pods=pod_names, all=len(pod_requests))
                 return
 
     # -- by their status -------------------------------------------------------------------------------------
@@ -185,20 +185,20 @@ class Requeuer:
         self._requeued = {uid: words for uid, words in self._requeued.items() if uid in refused}
         found = []
         for uid, (pod, words) in refused.items():
-            asker = views.asker(pod)
-            if self._requeued.get(uid) != words and self._may_pass(asker, words):
+            pod_request = views.pod_request(pod)
+            if self._requeued.get(uid) != words and self._may_pass(pod_request, words):
                 self._requeued[uid] = words
-                found.append(asker)
+                found.append(pod_request)
         if found:
             await self.requeue(*found)
 
-    def _may_pass(self, asker: Asker, words: str) -> bool:
-        if asker.gang is not None:
+    def _may_pass(self, pod_request: PodRequest, words: str) -> bool:
+        if pod_request.gang is not None:
             # Refused because it is planned elsewhere: kube-scheduler hears by itself when there is room.
             unseen = NOT_SEEN_YET in words or STILL_READING in words
-            return unseen and bool(self._ledger.planned(asker))
+            return unseen and bool(self._ledger.planned(pod_request))
         nodes = list(self._ledger.capacity)
-        return bool(judge(self._ledger, asker, nodes, self._clock()).passed)
+        return bool(judge(self._ledger, pod_request, nodes, self._clock()).passed)
 
 
 def _refusal(pod: Object) -> str | None:

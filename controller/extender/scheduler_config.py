@@ -21,7 +21,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may differ between installations.
+    """Options that may differ between installations.
 
     Attributes:
         url: address of the extender, such as ``https://10.96.0.20:8443``.

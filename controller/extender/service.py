@@ -9,7 +9,7 @@ from typing import Any
 from controller.extender import views, wire
 from controller.extender.metrics import Metrics
 from controller.extender.requeueing import RefusedPods
-from controller.policy.node import Asker, GpuLedger, judge, not_ready, scores, spare
+from controller.policy.node import GpuLedger, PodRequest, judge, not_ready, scores, spare
 
 
 class Service:
@@ -31,12 +31,12 @@ class Service:
             BadRequest: see `wire.args`.
         """
         asked = wire.args(message)
-        asker = _asker(asked.pod)
+        pod_request = _asker(asked.pod)
         if self.ready:
-            judgement = judge(self._ledger, asker, asked.nodes, self._clock())
+            judgement = judge(self._ledger, pod_request, asked.nodes, self._clock())
         else:
             judgement = not_ready(asked.nodes)
-        self._refused.answered(self._ledger, views.uid(asked.pod), asker, judgement)
+        self._refused.answered(self._ledger, views.uid(asked.pod), pod_request, judgement)
         self._count("filter", len(asked.nodes), len(judgement.passed))
         if judgement.reason is not None:
             self._metrics.refusals.labels(str(judgement.reason)).inc()
@@ -71,8 +71,8 @@ class Service:
         self._metrics.nodes.labels(verb, "passed").inc(passed)
 
 
-def _asker(pod: Mapping[str, Any]) -> Asker:
+def _asker(pod: Mapping[str, Any]) -> PodRequest:
     try:
-        return views.asker(pod)
+        return views.pod_request(pod)
     except (AttributeError, TypeError, ValueError) as error:
         raise wire.BadRequest(f"Pod: not a pod as the API server sends it ({error})") from None

@@ -12,10 +12,10 @@ from controller.api.gpupool import GANG_TIMEOUT_SECONDS
 from controller.kube.cache import key_of
 from controller.objects import Object, completion_index, is_terminal, mapping
 from controller.policy.job import AdmissionRecord
-from controller.policy.node import Asker, Bound, Gang
+from controller.policy.node import Bound, Gang, PodRequest
 
 
-def asker(pod: Object) -> Asker:
+def pod_request(pod: Object) -> PodRequest:
     """Return the pod of a request. Without an admission number it is of no admitted gang."""
     metadata = mapping(pod.get("metadata"))
     namespace = metadata.get("namespace") or "default"
@@ -24,8 +24,8 @@ def asker(pod: Object) -> Asker:
     name = f"{namespace}/{metadata.get('name') or metadata.get('generateName') or '?'}"
     gpus = _asked(mapping(pod.get("spec")))
     if not job or number is None:
-        return Asker(name, gpus)
-    return Asker(name, gpus, f"{namespace}/{job}", number, completion_index(pod))
+        return PodRequest(name, gpus)
+    return PodRequest(name, gpus, f"{namespace}/{job}", number, completion_index(pod))
 
 
 def uid(pod: Object) -> str:

@@ -1,4 +1,5 @@
-"""What the chart's hooks run in the operator's image: pools from values, and a look at what was installed.
+"""Programs of the chart's hooks, run in the operator's image: pools from values, and a check of the
+installation.
 
 May import: everything of `controller` but `cli`, `operator`, `extender`, `parity`.
 Tests: tests/chart.

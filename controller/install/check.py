@@ -1,7 +1,7 @@
-"""Looks at an installation from inside the cluster: ``python -m controller.install.check``.
+"""Check an installation from inside the cluster: ``python -m controller.install.check``.
 
-`helm test` runs it. Each line is one thing looked at, with what was found. It makes nothing: the one object
-that it sends is a dry run.
+`helm test` runs it. It prints one line for each check. It changes nothing: the one object that it sends is a
+dry run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ LEASE = "evalstop-operator"
 _HTTP_TIMEOUT_S = 10.0
 
 
-class Wrong(Exception):
-    """Something is not as it should be; the message says what, and what to do."""
+class CheckFailed(Exception):
+    """A check found a fault; the message says what is wrong, and what to do."""
 
 
 async def schema(api: Api, namespace: str) -> str:
-    """Return whether RLHFJobs are served, and judged by a schema of this version: a wrong one must be
-    refused."""
+    """Return a sentence if RLHFJobs are served with the schema of this version, which refuses a wrong one.
+
+    Raises:
+        CheckFailed: they are not.
+    """
     wrong = {
         "apiVersion": names.API_VERSION,
         "kind": RLHFJOBS.kind,
@@ -39,22 +42,24 @@ async def schema(api: Api, namespace: str) -> str:
     try:
         await api.create(RLHFJOBS, wrong, dry_run=True)
     except NotFound:
-        raise Wrong(
+        raise CheckFailed(
             f"{RLHFJOBS} is not served: install the definitions (crds.install, or kubectl apply -f crds)"
         ) from None
     except Refused as error:
         if error.status == 422:
             return "rlhfjobs are served, and a wrong one is refused"
-        raise Wrong(f"a dry run of an RLHFJob: {error}") from None
-    raise Wrong("an RLHFJob without metrics and workload was accepted: the definition is not this version's")
+        raise CheckFailed(f"a dry run of an RLHFJob: {error}") from None
+    raise CheckFailed(
+        "an RLHFJob without metrics and workload was accepted: the definition is not this version's"
+    )
 
 
 async def deployment(api: Api, namespace: str, name: str) -> str:
-    """Return whether as many pods as are wanted are ready."""
+    """Return how many pods of a Deployment are ready; `CheckFailed` if fewer than it wants."""
     found = await api.get(DEPLOYMENTS, name, namespace)
     wanted, ready = found["spec"].get("replicas", 1), (found.get("status") or {}).get("readyReplicas", 0)
     if ready < wanted:
-        raise Wrong(
+        raise CheckFailed(
             f"{ready} of {wanted} pods are ready: kubectl -n {namespace} describe pods -l "
             f"app.kubernetes.io/name={name}"
         )
@@ -62,19 +67,21 @@ async def deployment(api: Api, namespace: str, name: str) -> str:
 
 
 async def leader(api: Api, namespace: str) -> str:
-    """Return whether a replica of the operator leads."""
+    """Return which replica of the operator leads; `CheckFailed` if none does."""
     try:
         lease: Object = await api.get(LEASES, LEASE, namespace)
     except NotFound:
-        raise Wrong(f"there is no Lease {LEASE} in {namespace}: no operator has ever led here") from None
+        raise CheckFailed(
+            f"there is no Lease {LEASE} in {namespace}: no operator has ever led here"
+        ) from None
     holder = (lease.get("spec") or {}).get("holderIdentity")
     if not holder:
-        raise Wrong("nobody holds the Lease: no operator acts")
+        raise CheckFailed("nobody holds the Lease: no operator acts")
     return f"{holder} leads"
 
 
 async def answers(url: str) -> str:
-    """Return whether a service answers with success."""
+    """Return the status code of a service; `CheckFailed` if it does not answer with success."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ask() -> str:
@@ -82,23 +89,25 @@ async def answers(url: str) -> str:
             with direct.open(url, timeout=_HTTP_TIMEOUT_S) as answer:
                 return f"answers {answer.status}"
         except urllib.error.HTTPError as error:
-            raise Wrong(f"answers {error.code}: {error.read(500).decode(errors='replace').strip()}") from None
+            raise CheckFailed(
+                f"answers {error.code}: {error.read(500).decode(errors='replace').strip()}"
+            ) from None
         except OSError as error:
-            raise Wrong(f"{error}: is a NetworkPolicy in the way?") from None
+            raise CheckFailed(f"{error}: is a NetworkPolicy in the way?") from None
 
     return await asyncio.to_thread(ask)
 
 
 async def run(checks: Sequence[tuple[str, Callable[[], Awaitable[str]]]]) -> bool:
-    """Print what each check finds; whether all is well."""
-    well = True
+    """Print the result of each check; return whether all have passed."""
+    passed = True
     for name, check in checks:
         try:
             print(f"ok    {name}: {await check()}")
-        except (Wrong, ApiError) as error:
-            well = False
+        except (CheckFailed, ApiError) as error:
+            passed = False
             print(f"FAIL  {name}: {error}")
-    return well
+    return passed
 
 
 async def _main(given: argparse.Namespace) -> bool:
@@ -115,7 +124,7 @@ async def _main(given: argparse.Namespace) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: all is well; 1: something is not; 2: wrong arguments or credentials."""
+    """Return the exit code. 0: all checks passed; 1: one failed; 2: wrong arguments or credentials."""
     parser = argparse.ArgumentParser(prog="python -m controller.install.check", description=__doc__)
     parser.add_argument("--namespace", required=True, help="of the release")
     parser.add_argument("--deployment", action="append", default=[], help="whose pods must be ready")

@@ -1,4 +1,4 @@
-"""What an API call can end in, as exception classes a caller can tell apart."""
+"""Exceptions of API calls, one class for each answer that callers treat differently."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ _CLASSES: Mapping[int, type[ApiError]] = {400: Refused, 403: Refused, 404: NotFo
 _STRICT = "strict decoding error: "
 
 
-_SAYS = 1 << 20  # bytes of a refusal; an admission webhook's may be long
+_MESSAGE_MOST = 1 << 20  # bytes of a refusal; an admission webhook's may be long
 
 
 def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
     """Return the exception for a non-2xx answer; reads the message out of a ``Status`` object when there is
     one."""
     try:
-        answer: Any = bounded.load(body, "the answer", _SAYS)
+        answer: Any = bounded.load(body, "the answer", _MESSAGE_MOST)
     except ValueError:
         answer = {"message": body[:300].decode("utf-8", "replace")}
     return from_status(status, answer, headers)

@@ -1,4 +1,4 @@
-"""What kopf lists and watches of one kind, on its way to the cache: read with limits, and a page at a time.
+"""Lists and watches of one kind, between kopf and the cache: read with limits, and a page at a time.
 
 kopf is told of each object its name and resourceVersion, nothing else. The object waits here until kopf calls
 the handler of its kind, which hands it on by its key (`Informer.hand_on`). So kopf holds no object that is
@@ -39,7 +39,7 @@ _GONE = b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"list a
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """Who takes objects in, in an event loop of its own.
+    """Receiver of the objects that an `Informer` reads, in an event loop of its own.
 
     Attributes:
         loop: where ``event`` and ``listed`` are called.
@@ -128,7 +128,7 @@ class Informer:
             async for piece in content.iter_any():
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in filter(None, lines):
-                    yield await self._told(line)
+                    yield await self._take_event(line)
                 if len(rest) > ANSWER_MOST:
                     raise ValueError(f"an event of more than {ANSWER_MOST} bytes")
                 self._heard()
@@ -163,7 +163,7 @@ class Informer:
         if self.problem:
             self.problem, self._pauses = "", iter(JitteredBackoffs())
 
-    async def _told(self, line: bytes) -> bytes:
+    async def _take_event(self, line: bytes) -> bytes:
         """Take in an event; return the line that kopf is told. Raises ValueError: the watch is broken."""
         event = await decoded(line)
         kind, obj = event.get("type"), event.get("object")
@@ -197,10 +197,10 @@ class Informer:
         keys, version, news = self._seen, self._version, self._news
         self._seen, self._version = set(), ""
 
-        async def tell() -> None:
+        async def end_list() -> None:
             self._taker.listed(self.resource, keys, version, self.namespace, news)
 
-        await self._in_takers_loop(tell)
+        await self._in_takers_loop(end_list)
 
     async def _taken_in(self) -> None:
         """Wait until nothing waits here, and the taker has come to the last that it was handed."""

@@ -1,4 +1,4 @@
-"""How kopf reaches the API server: a session of ours, through which it reads what `Informer` lets it.
+"""HTTP session through which kopf reaches the API server; it reads what `Informer` lets it.
 
 kopf's own session reads an answer as `json.loads` does, so that one RLHFJob nested thousands of levels deep
 would end the watch of all namespaces, and it keeps the credentials that it began with.
@@ -41,7 +41,7 @@ class _Answer(aiohttp.ClientResponse):
             return await super().json(**options)
         return await self.page()
 
-    def say(self, lines: AsyncIterator[bytes]) -> None:
+    def stream(self, lines: AsyncIterator[bytes]) -> None:
         """Be the answer to a watch that goes on, with these lines."""
         self.status = 200
         self.content = cast(Any, _Lines(self.content, lines))
@@ -182,9 +182,9 @@ class KopfSession:
         if verb == "list":
             answer.page = lambda: self._page(answer, informer, "continue" not in query)
         elif answer.status == _GONE:
-            answer.say(informer.refused(answer.close))
+            answer.stream(informer.refused(answer.close))
         elif answer.status == 200:
-            answer.say(informer.lines(answer.content, answer.close))
+            answer.stream(informer.lines(answer.content, answer.close))
         return answer
 
     async def _page(self, answer: aiohttp.ClientResponse, informer: Informer, first: bool) -> Object:
@@ -197,7 +197,7 @@ class KopfSession:
         except ValueError as error:
             await informer.failed(f"LIST: {error}")
             raise aiohttp.ClientPayloadError(str(error)) from error
-        told = await informer.page(page, first)
-        if not told["metadata"].get("continue"):
+        read_page = await informer.page(page, first)
+        if not read_page["metadata"].get("continue"):
             self.watching.chunk_size = min(PAGE, 2 * self.watching.chunk_size)
-        return told
+        return read_page

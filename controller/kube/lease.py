@@ -1,4 +1,4 @@
-"""Who leads, by a Lease: the rules, without a clock or a call of their own.
+"""Leader election by a Lease: the rules, without a clock or a call of their own.
 
 Several candidates share one Lease (coordination.k8s.io/v1). Its holder renews it; when it has not changed for
 its duration, another candidate may take it. The rules are those of client-go's leader election, stated so

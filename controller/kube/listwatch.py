@@ -116,7 +116,7 @@ class ListWatch:
             except Exception:  # one object is no reason to have none
                 _logger.exception("an object is passed over", resource=str(self._resource))
 
-    def _told(self, obj: Mapping[str, Any], gone: bool) -> None:
+    def _pass_on(self, obj: Mapping[str, Any], gone: bool) -> None:
         try:
             self._take(self._resource, obj, gone)
         except Exception:
@@ -145,7 +145,7 @@ class ListWatch:
                     obj = event["object"]
                     version = obj["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
-                        self._told(obj, event["type"] == "DELETED")
+                        self._pass_on(obj, event["type"] == "DELETED")
             except (Gone, NotFound):
                 raise
             except ApiError as error:

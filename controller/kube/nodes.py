@@ -1,4 +1,4 @@
-"""What a Node says of itself: its GPUs, and whether new pods may go there.
+"""Read a Node: its GPUs, and whether new pods may go there.
 
 Pure functions on trimmed Kubernetes objects.
 """

@@ -1,7 +1,7 @@
-"""Objects at rest: what the cache keeps of each, small until somebody looks at it.
+"""Compressed objects for the cache: each stays small until somebody looks at it.
 
-Parsed into dicts, the four objects of one job take 20 kB; as compressed JSON that is told by what it has in
-common with another object of its kind, 0.6 kB. Most are not looked at for hours: only what changed is.
+Parsed into dicts, the four objects of one job take 20 kB; as JSON that is compressed with another object of
+its kind as dictionary, 0.6 kB. Most are not looked at for hours: only what changed is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from controller import names
 Object = dict[str, Any]
 Key = str  # "namespace/name", or "name" for a cluster-scoped kind
 
-OBJECT_MOST = 256 << 10  # bytes of what is kept of one object, as JSON; an RLHFJob of usual size has 10 kB
+OBJECT_MOST = 256 << 10  # bytes of one object as JSON; an RLHFJob of usual size has 10 kB
 _OPENED = 96  # objects kept open, 20 to 40 kB each: those of the passes under way, several times over
 _LEVEL, _WINDOW, _MEMORY = 6, -14, 7  # of zlib: raw deflate, 16 kB, by measurement (docs/operate/operator.md)
 
@@ -40,7 +40,7 @@ def job_key(obj: Mapping[str, Any]) -> Key | None:
 
 
 class TooLarge(ValueError):
-    """An object has more in it than is kept of one."""
+    """An object is larger than the cache takes."""
 
 
 class Stored(Protocol):
@@ -84,55 +84,56 @@ class Plain:
 
 
 class Packed:
-    """An object as compressed JSON; ``like`` is the text it was told by."""
+    """An object as compressed JSON; ``dictionary`` is the text it was compressed with (zlib's ``zdict``)."""
 
-    __slots__ = ("_bytes", "_like", "job", "key", "version")
+    __slots__ = ("_bytes", "_dictionary", "job", "key", "version")
 
-    def __init__(self, key: Key, version: int, job: Key | None, packed: bytes, like: bytes) -> None:
-        self.key, self.version, self.job, self._bytes, self._like = key, version, job, packed, like
+    def __init__(self, key: Key, version: int, job: Key | None, packed: bytes, dictionary: bytes) -> None:
+        self.key, self.version, self.job = key, version, job
+        self._bytes, self._dictionary = packed, dictionary
 
     def open(self) -> Object:
         return _opened(self)
 
     def same(self, other: Stored) -> bool:
-        if isinstance(other, Packed) and other._like is self._like:
+        if isinstance(other, Packed) and other._dictionary is self._dictionary:
             return self._bytes == other._bytes
         return _without_version(self.open()) == _without_version(other.open())
 
     def unpack(self) -> Object:
         """Return a copy of its own for the caller."""
-        inflate = zlib.decompressobj(_WINDOW, zdict=self._like)
+        inflate = zlib.decompressobj(_WINDOW, zdict=self._dictionary)
         obj: Object = json.loads(inflate.decompress(self._bytes))
         obj["metadata"]["resourceVersion"] = str(self.version)
         return obj
 
 
 class Packer:
-    """Packs objects of one kind by what they have in common with one of them.
+    """Compresses objects of one kind, with one of them as dictionary.
 
-    That one is the first; a longer one that it does not help to tell, for instance the first that has a
-    status, takes its place for those that come later.
+    The first object is the dictionary. A longer one that it hardly helps to compress, for instance the first
+    that has a status, becomes the dictionary of those that come later.
     """
 
     def __init__(self) -> None:
-        self._like = b""
+        self._dictionary = b""
 
     def __call__(self, obj: Object) -> Packed:
-        """``obj`` is left as it is, and nothing of it is kept. Raises `TooLarge`."""
+        """Return the object compressed; ``obj`` is left as it is. Raises `TooLarge`."""
         metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
         text = json.dumps({**obj, "metadata": metadata}, separators=(",", ":"))
-        told = text.encode("ascii")
-        if len(told) > OBJECT_MOST:
-            raise TooLarge(f"{len(told)} bytes, at most {OBJECT_MOST} are kept of an object")
-        like = self._like
-        packed = _deflated(told, like)
-        if len(told) > 1.1 * len(like) and 4 * len(packed) > len(told):
-            self._like = told
-        return Packed(key_of(obj), version_of(obj), job_key(obj), packed, like)
+        encoded = text.encode("ascii")
+        if len(encoded) > OBJECT_MOST:
+            raise TooLarge(f"{len(encoded)} bytes, at most {OBJECT_MOST} are kept of an object")
+        dictionary = self._dictionary
+        packed = _deflated(encoded, dictionary)
+        if len(encoded) > 1.1 * len(dictionary) and 4 * len(packed) > len(encoded):
+            self._dictionary = encoded
+        return Packed(key_of(obj), version_of(obj), job_key(obj), packed, dictionary)
 
 
-def _deflated(text: bytes, like: bytes) -> bytes:
-    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zdict=like)
+def _deflated(text: bytes, dictionary: bytes) -> bytes:
+    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zdict=dictionary)
     return deflate.compress(text) + deflate.flush()
 
 

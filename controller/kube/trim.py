@@ -1,4 +1,4 @@
-"""What the operator remembers of each object: only the fields it reads, so that memory stays small."""
+"""Trim objects to the fields that the operator reads, so that memory stays small."""
 
 from __future__ import annotations
 

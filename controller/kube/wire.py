@@ -1,4 +1,4 @@
-"""What the API server answers, read with limits: an object that holds too much spoils no page and no watch.
+"""Read the API server's answers with limits: an object that holds too much spoils no page and no watch.
 
 Objects are JSON that tenants wrote. The server takes them nested thousands of levels deep (an RLHFJob's
 template, whose fields no schema knows; anybody's managedFields), which no Python reader survives. What is too

@@ -1,4 +1,4 @@
-"""Which addresses may be scraped: by default only unicast addresses of networks a pod can live in.
+"""Addresses that may be scraped: by default only unicast addresses of networks a pod can live in.
 
 ``status.podIP`` is written by whoever may write pod status. Without this check such a writer could turn the
 operator into a client of its own loopback, of a cloud's metadata service or of a translated address.
@@ -19,7 +19,7 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class AddressClass(StrEnum):
-    """What an address is for. The first four can be allowed; an address of the others is never scraped."""
+    """Class of an address. The first four can be allowed; an address of the others is never scraped."""
 
     PUBLIC = "Public"
     PRIVATE = "Private"  # RFC 1918, and unique local IPv6 (RFC 4193)

@@ -1,4 +1,4 @@
-"""Which eval a sample of a trainer's page belongs to."""
+"""Identity of an eval on a trainer's page: the attempt and step that its samples are labelled with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)  # 15 digits: exact as a fl
 
 
 def identity(sample: Sample) -> tuple[Attempt, int]:
-    """Attempt and step of an eval's sample."""
+    """Return the attempt and step that a sample is labelled with. Raises what `refuse` gives."""
     step = step_of(sample, "step")
     where = _where(sample)
     if "attempt" not in sample.labels:
@@ -35,6 +35,7 @@ def _attempt(text: str) -> Attempt:
 
 
 def step_of(sample: Sample, label: str) -> int:
+    """Return the whole number in a sample's label. Raises what `refuse` gives."""
     text = sample.labels.get(label, "")
     if not _WHOLE_NUMBER.fullmatch(text):
         raise refuse(

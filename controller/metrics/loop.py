@@ -32,8 +32,8 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class LoopStats:
-    """Where the loop stands. ``lag`` (s): how late the last scrape began; ``max_lag``: worst of 256. Scrapes
-    that waited for others of their own namespace do not count in these."""
+    """State of the loop. ``lag`` (s): how late the last scrape began; ``max_lag``: worst of 256. Scrapes that
+    waited for others of their own namespace do not count in these."""
 
     targets: int
     in_flight: int

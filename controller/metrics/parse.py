@@ -36,7 +36,8 @@ __all__ = ["DEFAULT_LIMITS", "Limits", "MetricsError", "parse", "printable"]
 
 
 class Evals(NamedTuple):
-    """What the evals' lines of a page say; the other fields are those of `ScrapeView` that follow from them.
+    """Evals of a page, as its lines give them; the other fields are those of `ScrapeView` that follow from
+    them.
 
     ``digest`` is of those lines and of the evaluator's version: most scrapes find the same ones. ``notes``
     say what of the evals could not be used.

@@ -1,4 +1,5 @@
-"""Which pods may speak for a job, and on which port. Pure functions on Kubernetes objects as dictionaries.
+"""Pods that may speak for a job, and the port to scrape. Pure functions on Kubernetes objects as
+dictionaries.
 
 Only pods that the job's own child workload controls are listened to: a label alone could be set by anybody
 who may create pods in the namespace. Which of them does speak is `policy.job.speaker`'s to say.

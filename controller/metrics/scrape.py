@@ -27,7 +27,7 @@ _REMEMBERED = 20_000  # targets whose evals are known by their digest, to parse 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """What to scrape, and how often: the pod's ``status.podIP``, every ``interval`` s, one Primary metric.
+    """A pod to scrape: its ``status.podIP``, every ``interval`` s, one Primary metric.
 
     ``others`` are the spec's further metrics whose evals are wanted. ``path`` may carry a query.
     ``pod`` is the pod's uid, ``pod_created`` (s) when it was made, ``member`` its completion index: a page is

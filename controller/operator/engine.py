@@ -59,6 +59,8 @@ from controller.operator.state.devices import Devices
 from controller.operator.state.external_queues import ExternalQueues
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import ForeignPods
+from controller.steps.directory import Directory
+from controller.steps.service import AUDIENCE, IN_ALL, PER_PEER, StepService
 from controller.web import app as web
 from controller.web.connections import Connections
 from controller.web.health import Health
@@ -66,6 +68,7 @@ from controller.web.hosts import Hosts
 from controller.web.reviews import Reviews
 from controller.web.server import WebServer
 from controller.web.status import health_server, metrics_server
+from controller.web.tls import Tls
 
 _logger = log.get("evalstop.engine")
 
@@ -132,6 +135,10 @@ class Engine:
         self.metrics_server = metrics_server(
             settings, settings.host, self.metrics.text, Reviews(self._reviews), self.connections
         )
+        # What the passes observe of rollouts, and what steps want of them. A standby answers 421.
+        self.rollouts = Directory()
+        self.rollouts.leads = lambda: self.term.leads and self._working
+        self.steps = self._step_service()
         self.jobs = WorkQueue(monotonic)
         self.pools = WorkQueue(monotonic)
         self._decisions = self._open_decision_log()
@@ -178,6 +185,21 @@ class Engine:
         self.cache.subscribe(self._job_gone)
         self._set_up_passes(clock, monotonic)
         self._set_up_health()
+
+    def _step_service(self) -> StepService | None:
+        """Return the step API; None: it is not served, as there is no certificate."""
+        settings = self._settings
+        certificate = settings.steps_certificate
+        if not certificate:
+            return None
+        if not Path(certificate).exists():
+            _logger.warning("the step API is not served", missing=certificate)
+            return None
+        reviews = Reviews(self._reviews, AUDIENCE, per_peer=PER_PEER, in_all=IN_ALL)
+        tls = Tls(certificate, settings.steps_key)
+        return StepService(
+            self.rollouts, reviews, settings.steps_host, settings.steps_port, tls, self.connections
+        )
 
     def _set_up_passes(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         api, cache, cluster, plans, locks = self.api, self.cache, self.cluster, self.plans, Locks()
@@ -228,6 +250,8 @@ class Engine:
         """Work until ``stop`` is set. Returns the exit code: 0 asked to end, 1 a part ended by itself."""
         await self.server.start()
         await self._serve(self.metrics_server, "EVALSTOP_METRICS_HOST, EVALSTOP_METRICS_PORT")
+        if self.steps is not None:
+            await self._serve(self.steps.server, "EVALSTOP_STEPS_HOST, EVALSTOP_STEPS_PORT")
         shown = self.metrics_server.port
         _logger.info("started", api=self._connection.origin, port=self.server.port, metrics_port=shown)
         code = 1
@@ -250,6 +274,8 @@ class Engine:
             if self._kopf is not None:
                 # A process that ends in failure leaves kopf's thread, a daemon, behind.
                 await self._kopf.stop(8.0 if code == 0 else 0.0)
+            if self.steps is not None:
+                await self.steps.stop()
             for server in (self.web, self.metrics_server, self.server):
                 await server.stop()
             await self._reviews.close()
@@ -260,8 +286,8 @@ class Engine:
         return code
 
     async def _serve(self, server: WebServer, settings: str) -> None:
-        """Metrics and the queue API are views, no part of the work: without their address the operator goes
-        on."""
+        """Metrics, queue API and step API are no part of the work: without their address the operator goes
+        on, and so do steps."""
         try:
             await server.start()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What a cluster tells of a trial's jobs, read from the API alone: statuses, and the last words of pods.
+"""Facts about a trial's jobs on a cluster, read from the API alone: statuses, and pods' termination messages.
 
 Times are seconds since the epoch, as the operator and the pods wrote them. Every version of an object that a
 watch delivers is taken in, in any order; what was seen once stays.
@@ -21,7 +21,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a played run reports at its end.
+    """Report of a played run at its end.
 
     Attributes:
         start: seconds of training it began with.

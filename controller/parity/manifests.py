@@ -1,4 +1,4 @@
-"""What the cluster is given: a pool, a namespace with volumes, and each job of the trial as an RLHFJob."""
+"""Manifests of a trial on a cluster: a pool, a namespace with volumes, and each job as an RLHFJob."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
-    """Where a trial runs on a cluster.
+    """Target of a trial on a cluster.
 
     Attributes:
         selector: (key, value) of the label of its nodes.

@@ -1,4 +1,4 @@
-"""Which start and preemption of a job in the one run is which in the other, where they are not as many.
+"""Pair the starts and preemptions of a job in one run with those in the other, if their numbers differ.
 
 A job's starts and preemptions take turns. Of the run that has more of them, those are left over that leave
 the least distance between the others, in order, and what is paired with them (s). They are numbered as in

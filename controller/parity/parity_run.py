@@ -33,7 +33,7 @@ Played = tuple[Timeline, list[Facts]]
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """Where to play.
+    """Sets of nodes to play on, and how the jobs run there.
 
     Attributes:
         selectors: of sets of nodes, all alike; as many policies are played at once.

@@ -1,4 +1,4 @@
-"""What a parity run found, as one JSON document: everything the page is drawn from, and read back by it."""
+"""Findings of a parity run as one JSON document: everything the page is drawn from, and read back by it."""
 
 from __future__ import annotations
 

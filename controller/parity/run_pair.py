@@ -24,7 +24,7 @@ KINDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an event is at another place.
+    """Cause of an event that is at another place.
 
     Attributes:
         kind: one of `KINDS`.

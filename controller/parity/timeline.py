@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class How(StrEnum):
-    """How a stay ended."""
+    """End of a stay."""
 
     END = "end"  # the training was done
     STOP = "stop"  # the stop rule

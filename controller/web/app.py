@@ -27,7 +27,7 @@ MOST_ITEMS = 5000
 
 
 class Source(Protocol):
-    """Where the answers come from; the operator is one."""
+    """Source of the answers; the operator is one."""
 
     def pools(self) -> list[str]:
         """Return names of all GPUPools there are, in order."""

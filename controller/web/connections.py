@@ -37,8 +37,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many connections one server takes, and from one peer; for how long a connection may keep silent or
-    drag out what it says (s)."""
+    """Limits of a server: connections, in all and from one peer, and s for which one may be silent."""
 
     connections: int = MOST_OF_A_SERVER
     per_peer: int = MOST_OF_A_PEER

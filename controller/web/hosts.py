@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Hosts:
-    """Which ``Host`` headers are answered.
+    """``Host`` headers that are answered.
 
     Args:
         names: host names, each with a port or without one, which is then any port.

@@ -1,4 +1,4 @@
-"""Who waits in a pool, in which place, why, and for how long: made from the pool's newest plan when asked.
+"""Queue of a pool: who waits, in which place, why and for how long, made from its newest plan when asked.
 
 Positions change with every arrival; written into statuses they would be most of all writes.
 """
@@ -49,7 +49,7 @@ class QueuePosition(_Answer):
 
 
 class Queue(_Answer):
-    """Who waits in a pool, next one first; then those that cannot be admitted now."""
+    """Waiting jobs of a pool, next one first; then those that cannot be admitted now."""
 
     pool: str
     policy: str
@@ -90,7 +90,7 @@ def place(moment: PlannedPool, key: JobKey, now: float) -> QueuePosition | None:
 
 
 class _Keys:
-    """What the pool's policy ranks its jobs by; made once for many jobs."""
+    """Sort keys of the pool's policy for its jobs; made once for many jobs."""
 
     def __init__(self, moment: PlannedPool) -> None:
         snapshot = moment.snapshot

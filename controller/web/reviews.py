@@ -1,4 +1,4 @@
-"""Who asks, and what they may: the API server's word, asked for sparingly.
+"""Authentication and authorization of callers by the API server's reviews, asked for sparingly.
 
 TokenReview says whose a token is, SubjectAccessReview what that user may. A question from outside that leads
 to one at the API server is an amplifier: so answers are remembered for a while, a token that cannot be one of
@@ -60,7 +60,7 @@ def bearer(request: Request) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How many unknown tokens are asked about: ``burst`` at once, then ``rate`` per second."""
+    """Rate limit on reviews of unknown tokens: ``burst`` at once, then ``rate`` per second."""
 
     burst: float
     rate: float

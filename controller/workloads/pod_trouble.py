@@ -1,4 +1,4 @@
-"""Why a pod does not run, or how a container of it last ended, as its status says."""
+"""Tell from a pod's status why it does not run, or how a container of it last ended."""
 
 from __future__ import annotations
 

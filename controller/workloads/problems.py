@@ -1,4 +1,4 @@
-"""What is wrong with a workload, in words."""
+"""A workload's problem as an exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which scheduler places a child's pods, and with which priority: set when it is made, fixed from then on.
+"""Scheduler and priority of a child's pods: set when it is made, fixed from then on.
 
 A Job's pod template may change while the Job is suspended, but never in these two fields. So a workload that
 is referred to must have them already.
@@ -14,7 +14,7 @@ from controller.workloads.kinds import Kind, Object, dotted, get, kind_of
 
 
 class Scheduling(NamedTuple):
-    """What a pool asks of its jobs' pods; "" asks for nothing.
+    """Fields of its jobs' pods that a pool sets; "" sets nothing.
 
     ``allowed``: PriorityClasses that pods may name besides; None: any.
     """

@@ -1,4 +1,4 @@
-"""Whether a template has the shape that is read of it, before anything is: no schema has looked at its
+"""Check that a template has the shape that is read of it, before anything is: no schema has looked at its
 fields.
 
 The API server says what is wrong with the rest (a dry run). It is asked with what is made of the template

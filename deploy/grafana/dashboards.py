@@ -1,4 +1,4 @@
-"""What the dashboards show: rows of panels, each a title, a unit and its queries."""
+"""The dashboards as data: rows of panels, each a title, a unit and its queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long from `helm install` to the first admitted job: `python -m deploy.helm`, on a local control plane.
+"""Measure the time from `helm install` to the first admitted job: `python -m deploy.helm`, on a local plane.
 
 The plane is made for it and ended with it; its nodes run pods as local processes, so no image is pulled.
 `make kind` prints the same of a kind cluster.
@@ -52,10 +52,10 @@ def measure(cluster: ChartCluster) -> tuple[float, str, float]:
 def main() -> int:
     argparse.ArgumentParser(prog="python -m deploy.helm", description=__doc__).parse_args()
     try:
-        with console.Console() as told, tempfile.TemporaryDirectory() as work:
-            helm = obtain(told, recipe=HELM)[PROGRAM].path
+        with console.Console() as report, tempfile.TemporaryDirectory() as work:
+            helm = obtain(report, recipe=HELM)[PROGRAM].path
             labels = {POOL_LABEL: POOL["name"]}
-            with Plane(Path(work) / "plane", report=told) as plane, Nodes(plane, 2, gpus=2, labels=labels):
+            with Plane(Path(work) / "plane", report=report) as plane, Nodes(plane, 2, gpus=2, labels=labels):
                 installed, job, admitted = measure(ChartCluster.of(plane, helm))
             print(f"helm install --wait: {installed:.1f} s")
             print(f"RLHFJob {job} was admitted to pool {POOL['name']}")

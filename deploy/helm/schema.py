@@ -20,7 +20,7 @@ Json = dict[str, Any]
 # What the chart sets itself, since other objects of it depend on these.
 _METRICS = {"metricsHost", "metricsPort", "metricsAccess", "metricsCertificate", "metricsKey"}
 OPERATOR_OWN = {"host", "port", "accessImage", "decisionLog", "leaseName", "leaseNamespace", "instance"}
-OPERATOR_OWN |= {"watchNamespaces", *_METRICS}
+OPERATOR_OWN |= {"watchNamespaces", *_METRICS, "stepsHost", "stepsPort", "stepsCertificate", "stepsKey"}
 EXTENDER_OWN = {
     *("host", "port", "certificate", "key", "clientCa", "statusHost", "statusPort"),
     *("schedulerName", "schedulerConfig", "namespace"),

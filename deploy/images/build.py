@@ -176,7 +176,7 @@ def _describe(
     text = json.dumps(bill, indent=1) + "\n"
     file = f"{image.role}.cdx.json"
     (out / file).write_text(text)
-    said = provenance.statement(
+    statement = provenance.statement(
         image.name,
         image.role,
         image.identity,
@@ -185,7 +185,7 @@ def _describe(
         ours,
         {file: hashlib.sha256(text.encode()).hexdigest()},
     )
-    (out / f"{image.role}.intoto.json").write_text(json.dumps(said, indent=1) + "\n")
+    (out / f"{image.role}.intoto.json").write_text(json.dumps(statement, indent=1) + "\n")
 
 
 def base_packages(of: base.BaseImage) -> list[sbom.Json]:

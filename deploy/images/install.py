@@ -119,10 +119,10 @@ def _found(site: Path) -> list[dict[str, str]]:
     """Return every distribution in a folder, by what its own metadata says."""
     found = []
     for path in sorted(site.glob("*.dist-info/METADATA")):
-        said = HeaderParser().parsestr(path.read_text(encoding="utf-8", errors="replace"))
-        licence = said.get("License-Expression") or ""
-        name = sublock.canonical(str(said["Name"]))
-        found.append({"name": name, "version": str(said["Version"]), "license": str(licence)})
+        metadata = HeaderParser().parsestr(path.read_text(encoding="utf-8", errors="replace"))
+        licence = metadata.get("License-Expression") or ""
+        name = sublock.canonical(str(metadata["Name"]))
+        found.append({"name": name, "version": str(metadata["Version"]), "license": str(licence)})
     return found
 
 

@@ -1,4 +1,4 @@
-"""How an image came to be: an in-toto statement with SLSA's provenance predicate, version 1.
+"""Provenance of an image: an in-toto statement with SLSA's provenance predicate, version 1.
 
 It is not signed here: whoever publishes the images signs it with a key of theirs.
 """
@@ -26,7 +26,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the build was told and took.
+    """Inputs of an image's build.
 
     Attributes:
         base, builder: images as the caller named them; their ids, "sha256:…".

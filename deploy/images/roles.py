@@ -1,4 +1,4 @@
-"""What each image is for: which of our packages it holds, and which others those need.
+"""Roles of the images: which of our packages each holds, and which others those need.
 
 Standard library only: it is read in the stage that installs the packages, where nothing is installed yet.
 """

@@ -1,4 +1,4 @@
-"""What is in an image: a software bill of materials in CycloneDX 1.6, as JSON.
+"""Software bill of materials of an image, as CycloneDX 1.6 JSON.
 
 Python packages as they were found in the image's layers, each compared with its pin in requirements.lock; the
 packages of the base's distribution, by its own database; the interpreter. Its licence is what a package says.

@@ -1,4 +1,4 @@
-"""What each image adds to its base: ``python -m deploy.images.sizes [--before COMMIT]``.
+"""Size that each image adds to its base: ``python -m deploy.images.sizes [--before COMMIT]``.
 
 In megabytes, of files as they lie unpacked on a node. --before: builds the operator's image as it was at that
 commit, from the same base and by that commit's own Dockerfile, and compares.

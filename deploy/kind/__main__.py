@@ -32,7 +32,7 @@ from deploy.local import console as progress
 from deploy.local.demo import cast as casting
 from deploy.local.demo import report
 from deploy.local.demo.picture import draw
-from deploy.local.demo.story import tell
+from deploy.local.demo.story import run_story
 from deploy.local.errors import PlaneError
 from deploy.local.report import Report
 
@@ -56,21 +56,21 @@ def main() -> int:
     console = Console(highlight=False)
     name, image = settings()
     try:
-        with progress.Console() as told:
-            kind = Kind(name, given.work.absolute(), image, told, gpus)
+        with progress.Console() as announce:
+            kind = Kind(name, given.work.absolute(), image, announce, gpus)
             if given.what == "down":
                 kind.down()
                 return 0
             if given.what == "test":
-                cluster, _ = _with_images(kind, told, given.keep_images)
-                return testing.run(kind, cluster, told, given.more, given.keep_images)
+                cluster, _ = _with_images(kind, announce, given.keep_images)
+                return testing.run(kind, cluster, announce, given.more, given.keep_images)
             if given.what == "parity":
-                cluster, identity = _with_images(kind, told, given.keep_images)
-                return parity.run(staging.KindStage(kind, cluster), identity, told, given.more)
-            stage, cast, seconds, began = _up(kind, told, given.keep_images)
+                cluster, identity = _with_images(kind, announce, given.keep_images)
+                return parity.run(staging.KindStage(kind, cluster), identity, announce, given.more)
+            stage, cast, seconds, began = _up(kind, announce, given.keep_images)
             if given.what == "demo":
                 return _demo(stage, cast, seconds, began, given.work, given.patience, console)
-            told(f"export KUBECONFIG={stage.kubeconfig}")
+            announce(f"export KUBECONFIG={stage.kubeconfig}")
             return 0
     except (PlaneError, ValueError) as error:
         console.print(f"error: {error}", style="bold red", soft_wrap=True, markup=False)
@@ -80,10 +80,10 @@ def main() -> int:
         return 130
 
 
-def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[ChartCluster, str]:
+def _with_images(kind: Kind, announce: Report, keep: bool) -> tuple[ChartCluster, str]:
     """Return the cluster with the images on its nodes, and the id of the operator's."""
     if not keep:
-        told("building the images …")
+        announce("building the images …")
         build.build({**os.environ, "TRIAL": "1"})  # nobody but this cluster runs them
     images = build.identities()
     cluster = kind.up()
@@ -92,15 +92,15 @@ def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[ChartCluster, st
     return cluster, images[build.tagged(OPERATOR_IMAGE)]
 
 
-def _up(kind: Kind, told: Report, keep: bool) -> tuple[staging.KindStage, casting.Cast, float, float]:
+def _up(kind: Kind, announce: Report, keep: bool) -> tuple[staging.KindStage, casting.Cast, float, float]:
     """Return the cluster with everything installed; seconds that the installation took, and when it began."""
-    cluster, identity = _with_images(kind, told, keep)
+    cluster, identity = _with_images(kind, announce, keep)
     scenes = casting.load()
     pools = [d for d in scenes.supplies if d["kind"] == "GPUPool"]
     stage = staging.KindStage(kind, cluster)
     began = time.time()
     seconds = staging.install(stage, pools, identity)
-    told(f"the chart is installed and all its pods are ready after {seconds:.1f} s")
+    announce(f"the chart is installed and all its pods are ready after {seconds:.1f} s")
     return stage, staging.fitted(scenes, build.tagged(TRAINER_IMAGE)), seconds, began
 
 
@@ -114,17 +114,17 @@ def _demo(
     console: Console,
 ) -> int:
     stage.cluster.kubectl("delete", "rlhfjobs", "--all", "-n", casting.NAMESPACE, "--ignore-not-found")
-    told = tell(stage, cast, console, patience)
-    facts = report.gather(told, [job for job, _ in cast.jobs], stage)
+    outcome = run_story(stage, cast, console, patience)
+    facts = report.gather(outcome, [job for job, _ in cast.jobs], stage)
     same, words = report.replay(stage.decision_log(), out / "decisions.jsonl")
     if not same:
         facts["problems"].append(f"decision log: {words}")
-    admissions = [c.admission.at for c in told.chronicles if c.admission is not None]
+    admissions = [c.admission.at for c in outcome.chronicles if c.admission is not None]
     facts["secondsToInstall"] = round(seconds, 3)
     facts["secondsFromInstallToFirstAdmission"] = round(min(admissions) - began, 3) if admissions else None
     report.write(facts, out / "summary.json")
     draw(facts, out / "kind.png")
-    report.say(facts, console)
+    report.print_summary(facts, console)
     console.print(f"evalstop replay: {words}", soft_wrap=True)
     console.print(
         f"helm install took {seconds:.1f} s; the first job was admitted "

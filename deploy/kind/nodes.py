@@ -191,8 +191,8 @@ class Kind:
         except subprocess.TimeoutExpired as error:
             raise PlaneError(f"kind {' '.join(arguments)}: no answer within {timeout_s:g} s") from error
         if done.returncode != 0:
-            said = done.stderr.strip() or done.stdout.strip()
-            raise PlaneError(f"kind {' '.join(arguments)}: {said[-3000:]}")
+            output = done.stderr.strip() or done.stdout.strip()
+            raise PlaneError(f"kind {' '.join(arguments)}: {output[-3000:]}")
         return done.stdout
 
 

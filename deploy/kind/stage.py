@@ -48,12 +48,12 @@ class KindStage:
     def problem(self) -> str | None:
         """Return why the API server has not been ready for half a minute: on a busy disk etcd misses a
         check."""
-        said = None
+        problem = None
         for _ in range(_CHECKS):
-            if (said := self.kind.unready()) is None:
+            if (problem := self.kind.unready()) is None:
                 return None
             time.sleep(5.0)
-        return said
+        return problem
 
     def claim_folder(self, namespace: str, claim: str) -> Path:
         return self.kind.folder(self.cluster, namespace, claim)

@@ -1,4 +1,4 @@
-"""Where the control plane's binaries come from, and those of other tools.
+"""Find the binaries of the control plane and of other tools, or make them.
 
 Each one is looked for separately, in this order: the folder that `KUBEBUILDER_ASSETS` names, the
 cache, the official release download, a build from Go modules. The way that was taken is reported
@@ -44,7 +44,7 @@ class Found:
 
 @dataclasses.dataclass(frozen=True)
 class Sources:
-    """Where to look. `None` leaves a way out.
+    """Sources of binaries. `None` leaves one out.
 
     Attributes:
         assets: an explicit folder of binaries.
@@ -190,8 +190,8 @@ class _Search:
     def other_version(self, path: Path) -> str:
         """Words about a program of another version than the pinned one; "" for the pinned, and for trees."""
         pinned = self.recipe.programs.get(path.name)
-        told = None if pinned is None else self.recipe.ask(path.name, path)
-        return "" if told == pinned else f" (version {told or 'unknown'}, pinned is {pinned})"
+        version = None if pinned is None else self.recipe.ask(path.name, path)
+        return "" if version == pinned else f" (version {version or 'unknown'}, pinned is {pinned})"
 
     def keep(self, path: Path, name: str, origin: str) -> None:
         """Move a complete binary into the cache at once, so that no other process ever sees half of it."""

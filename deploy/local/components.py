@@ -23,7 +23,7 @@ PORTS = (ETCD_NAME, ETCD_PEER, APISERVER, CONTROLLERS, SCHEDULER)
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What may differ between one local control plane and another.
+    """Options in which local control planes differ.
 
     Attributes:
         controllers: run kube-controller-manager. Without it no namespace gets a service account, so

@@ -1,4 +1,4 @@
-"""How a launcher talks to the supervisor of a run folder."""
+"""Client of a run folder's supervisor."""
 
 import contextlib
 import dataclasses
@@ -43,7 +43,7 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class ProcessReport:
-    """What the supervisor last wrote about one process."""
+    """State of one process, as the supervisor last wrote it."""
 
     name: str
     process: Process

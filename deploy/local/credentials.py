@@ -1,4 +1,4 @@
-"""Who is who on a plane: certificates, kubeconfigs and the configuration files that name them."""
+"""Credentials of a plane: certificates, kubeconfigs and the configuration files that name them."""
 
 import hashlib
 import re

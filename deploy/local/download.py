@@ -33,12 +33,12 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class DownloadError(RuntimeError):
-    """Why a file did not come, with its address."""
+    """A download failed; the message has the address."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Releases:
-    """Where releases are, and how long to wait for them.
+    """Addresses of releases, and how long to wait for them.
 
     Attributes:
         kubernetes, etcd: base addresses; https, or http on loopback.

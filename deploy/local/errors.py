@@ -1,4 +1,4 @@
-"""What can go wrong with the local control plane, said so that the reader can act on it."""
+"""Errors of the local control plane, with messages that the reader can act on."""
 
 
 class PlaneError(RuntimeError):

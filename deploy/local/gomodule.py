@@ -1,4 +1,4 @@
-"""Files of a Go module as published, such as the definitions of another project's kinds."""
+"""Fetch the files of a Go module as it was published, such as another project's CRDs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Module:
     sum: str
 
     def fetch(self, toolchain: build.Toolchain, report: Report = silent) -> Path:
-        """Its folder in Go's module cache, read-only; downloaded by Go where it is not there yet.
+        """Return its folder in Go's module cache, read-only; Go downloads it if it is not there yet.
 
         Errors: ToolsMissing: it cannot be had, or is not what is pinned.
         """
@@ -41,10 +41,10 @@ class Module:
             with tempfile.TemporaryDirectory() as nowhere:
                 command = [str(go), "mod", "download", "-json", name]
                 environment = {**os.environ, **_ENVIRONMENT}
-                said = build.run(command, environment, lambda _: None, lambda: None, Path(nowhere))
+                output = build.run(command, environment, lambda _: None, lambda: None, Path(nowhere))
         except build.BuildError as error:
             raise ToolsMissing(f"Go module {name}: {error}") from error
-        told = json.loads("".join(said))
-        if told.get("Sum") != self.sum:
-            raise ToolsMissing(f"Go module {name}: its hash is {told.get('Sum')}, pinned is {self.sum}")
-        return Path(told["Dir"])
+        module = json.loads("".join(output))
+        if module.get("Sum") != self.sum:
+            raise ToolsMissing(f"Go module {name}: its hash is {module.get('Sum')}, pinned is {self.sum}")
+        return Path(module["Dir"])

@@ -294,7 +294,8 @@ class Plane:
         if self.options.controllers:
             # Its health lists the controllers once they run; until then it ends if the API is away.
             manager = Client(f"https://{HOST}:{ports[CONTROLLERS]}", None, self.credentials.admin)
-            self._wait("the controllers to run", lambda: manager.says("/healthz?verbose", "-controller ok"))
+            health = "/healthz?verbose"
+            self._wait("the controllers to run", lambda: manager.contains(health, "-controller ok"))
             account = "/api/v1/namespaces/default/serviceaccounts/default"
             self._wait("the default service account", lambda: client.succeeds(account))
             published = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt"

@@ -1,4 +1,4 @@
-"""How a tool is built from pinned Go modules, and in which folder of the cache it is kept.
+"""Recipe of a tool: how it is built from pinned Go modules, and its folder in the cache.
 
 A recipe is one declaration: `versions.CONTROL_PLANE` and `kueue.recipe.KUEUE` are two; `acquire.obtain`
 follows either. Another tool is one more folder with `go.mod` and `go.sum`, and one more declaration, by
@@ -143,14 +143,14 @@ def cache_root() -> Path:
     return Path(base).expanduser().absolute() / "evalstop"
 
 
-def said_version(path: Path, *arguments: str) -> str | None:
+def printed_version(path: Path, *arguments: str) -> str | None:
     """Return the first version number in what a program prints, such as `1.36.3`; None if it prints none."""
     try:
         done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    told = re.search(r"\bv?(\d+\.\d+\.\d+)", done.stdout)
-    return told.group(1) if told else None
+    version = re.search(r"\bv?(\d+\.\d+\.\d+)", done.stdout)
+    return version.group(1) if version else None
 
 
 def built_version(path: Path, module: str) -> str | None:

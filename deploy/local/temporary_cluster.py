@@ -32,19 +32,19 @@ def main() -> int:
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, _leave)
     try:
-        with console.Console() as told, stage(given.work, {}, told, given.nodes * given.sets) as built:
+        with console.Console() as report, stage(given.work, {}, report, given.nodes * given.sets) as built:
             size = len(given.nodes)
             for number in range(given.sets):
                 names = built.nodes.names[number * size : (number + 1) * size]
                 built.plane.kubectl("label", "nodes", *names, f"{LABEL}={number + 1}")
             _, scheduler = start_pair(built.plane)
-            said = {
+            addresses = {
                 "kubeconfig": str(built.plane.kubeconfig),
                 "selectors": [f"{LABEL}={number + 1}" for number in range(given.sets)],
                 "decisionLog": str(built.decision_log()),
                 "schedulerName": scheduler.process,
             }
-            print(json.dumps(said), flush=True)
+            print(json.dumps(addresses), flush=True)
             sys.stdin.read()
     except PlaneError as error:
         print(f"error: {error}", file=sys.stderr)

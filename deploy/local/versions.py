@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.local.recipe import STRIPPED, Recipe, said_version
+from deploy.local.recipe import STRIPPED, Recipe, printed_version
 
 KUBERNETES = "1.36.3"
 ETCD = "3.6.8"  # the version that Kubernetes 1.36.3's own requirements select
@@ -38,7 +38,7 @@ LDFLAGS = (
 
 
 def _ask(name: str, path: Path) -> str | None:
-    return said_version(path, *(["version", "--client"] if name == KUBECTL else ["--version"]))
+    return printed_version(path, *(["version", "--client"] if name == KUBECTL else ["--version"]))
 
 
 CONTROL_PLANE = Recipe(

@@ -1,4 +1,5 @@
-"""``python -m examples.trainer``: exit code 0 when the run is done, 143 when it was told to leave."""
+"""``python -m examples.trainer``: exit code 0 when the run is done, 143 when told to leave, 75 when
+starved."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from evalstop_client.client import EvalStopClient
+from evalstop_client.rollouts import RolloutStarved
 from examples.trainer.checkpoints import CheckpointError
 from examples.trainer.process import TrainerProcess
 from examples.trainer.settings import parse
 from examples.trainer.termination import Termination
 
 EXIT_FAILED = 1
+EXIT_STARVED = 75  # EX_TEMPFAIL: no actor was left; worth trying again
 
 
 def main() -> int:
@@ -27,6 +30,9 @@ def main() -> int:
     client = EvalStopClient(host=settings.host, port=settings.port, speaks=settings.index == 0)
     try:
         return TrainerProcess(settings, client, termination).run()
+    except RolloutStarved as fault:
+        logging.error("RolloutStarved: %s", fault)
+        return EXIT_STARVED
     except (CheckpointError, OSError) as fault:
         logging.error("%s", fault)
         return EXIT_FAILED

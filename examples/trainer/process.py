@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from evalstop_client.client import Differences, EvalStopClient
+from examples.engine.model import Weights
+from examples.rollouts.learner import SequenceTraining
 from examples.trainer.checkpoints import CheckpointError, CheckpointFolder, load, read
 from examples.trainer.policy import Parameters
 from examples.trainer.settings import RESUME_AUTO, RESUME_FRESH, Settings
@@ -33,7 +35,7 @@ class TrainerProcess:
         self.settings = settings
         self.client = client
         self.termination = termination
-        self.training = Training(settings.recipe, [settings.seed])
+        self.training: Training | SequenceTraining = _training(settings)
         self.leads = settings.index == 0
         self.folder = (
             CheckpointFolder(settings.checkpoints, settings.keep)
@@ -42,7 +44,9 @@ class TrainerProcess:
         )
         self._saved = -1  # step of the last checkpoint
         self._evaluated = -1
-        self._reference: tuple[int, Parameters | None] | None = None  # step and policy, once looked for
+        self._reference: tuple[int, Parameters | Weights | None] | None = (
+            None  # step and policy, once looked for
+        )
 
     def run(self) -> int:
         """Train to the end or to a request to leave; returns the exit code.
@@ -86,6 +90,8 @@ class TrainerProcess:
             self._evaluate()
         if self.leads:
             log.info("done: step %d of %d", training.step, settings.steps)
+            if isinstance(training, SequenceTraining):
+                log.info("parameters sha256 %s after %d tokens", training.sha256, training.tokens)
             self.termination.wait(settings.linger_seconds)
         return EXIT_DONE
 
@@ -134,7 +140,7 @@ class TrainerProcess:
         self._evaluated = training.step
         named = self.client.reference
         reference = self._policy_of(named) if named is not None and named < training.step else None
-        result = training.evaluate(reference)
+        result = training.evaluate(reference)  # type: ignore[arg-type]  # of its own kind: see _policy_of
         gold, stderr = float(result.gold[0]), float(result.stderr[0])
         proxy, kl = float(result.proxy[0]), float(result.kl[0])
         differences = None
@@ -178,14 +184,14 @@ class TrainerProcess:
             with self.settings.record.open("a") as file:
                 file.write(json.dumps(line) + "\n")
 
-    def _policy_of(self, step: int) -> Parameters | None:
+    def _policy_of(self, step: int) -> Parameters | Weights | None:
         """Return the policy of an earlier step of this run, from its checkpoint; kept while it is the
         reference."""
         if self._reference is None or self._reference[0] != step:
             found = self.folder.of_step(step) if self.folder is not None else None
-            policy = None
+            policy: Parameters | Weights | None = None
             if found is not None and found[0].run.get("seeds", [self.settings.seed]) == [self.settings.seed]:
-                policy = Parameters(found[1]["transition"], found[1]["topic"])
+                policy = self.training.policy_of(found[1])
             self._reference = (step, policy)
             if policy is None:
                 log.warning("no usable checkpoint of reference step %d: no differences to it", step)
@@ -232,6 +238,32 @@ class TrainerProcess:
             self._save_or_warn()
         log.info("SIGTERM: left after step %d of %d", self.training.step, self.settings.steps)
         return EXIT_TERMINATED
+
+
+def _training(settings: Settings) -> Training | SequenceTraining:
+    """Return the run that the settings ask for.
+
+    Raises:
+        CheckpointError: it is to generate in pods, and nothing says where the operator is.
+    """
+    if settings.rollouts == "off":
+        return Training(settings.recipe, [settings.seed])
+    if settings.rollouts == "local":
+        return SequenceTraining(settings.sequences, settings.seed)
+    from evalstop_client.rollouts import StepApi
+    from examples.rollouts.pods import PodGenerator
+
+    try:
+        source = StepApi.of_pod()
+    except (OSError, KeyError, ValueError) as fault:
+        raise CheckpointError(
+            f"--rollouts pods: run.json names no step API ({type(fault).__name__}: {fault}); "
+            "the job needs spec.rollout, or use --rollouts local"
+        ) from fault
+    generator = PodGenerator(source, settings.rollouts_record, settings.starve_seconds)
+    training = SequenceTraining(settings.sequences, settings.seed, generator)
+    generator.serve(training)
+    return training
 
 
 def _usable(path: str) -> bool:

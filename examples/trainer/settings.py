@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evalstop_client.client import DEFAULT_PORT
+from examples.rollouts.learner import SequenceRecipe
 from examples.trainer.training import Recipe
 
+ROLLOUTS = ("off", "local", "pods")
 RESUME_AUTO = "auto"
 RESUME_FRESH = "fresh"
 
@@ -35,6 +37,10 @@ class Settings:
     linger_seconds: float
     stop_grace_seconds: float
     checkpoint_on_term: bool
+    rollouts: str  # who generates, of ROLLOUTS
+    sequences: SequenceRecipe  # of a run whose rollouts are not off
+    rollouts_record: Path | None
+    starve_seconds: float
     index: int  # completion index in an Indexed Job; only 0 speaks for the job
 
 
@@ -42,11 +48,19 @@ def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str]
     """Return the settings from the command line; exit with code 2 and a message on a bad one."""
     parser = _parser(environment)
     args = parser.parse_args(arguments)
-    recipe = Recipe()
+    recipe_default = Recipe()
+    recipe, sequences = Recipe(), SequenceRecipe()
     try:
         recipe = Recipe(args.preferences, args.kl, args.lr, args.batch, args.eval_samples)
+        if args.rollouts != "off":
+            # Rates of its own, unless they are given: responses are longer, and batches smaller.
+            lr = args.lr if args.lr != recipe_default.lr else sequences.lr
+            kl = args.kl if args.kl != recipe_default.kl else sequences.kl
+            sequences = SequenceRecipe(args.rollout_prompts, args.rollout_copies, args.rollout_most, kl, lr)
     except ValueError as fault:
         parser.error(f"--{str(fault).replace('_', '-')}")
+    if args.rollouts == "pods" and environment.get("JOB_COMPLETION_INDEX", "0") != "0":
+        parser.error("--rollouts pods: expected a gang of one pod; only member 0 of a job may ask for actors")
     index = environment.get("JOB_COMPLETION_INDEX", "0")
     if not (index.isascii() and index.isdigit()):
         parser.error(f"JOB_COMPLETION_INDEX: expected an integer >= 0, got {index!r}")
@@ -67,6 +81,10 @@ def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str]
         linger_seconds=args.linger_seconds,
         stop_grace_seconds=args.stop_grace_seconds,
         checkpoint_on_term=args.checkpoint_on_term,
+        rollouts=args.rollouts,
+        sequences=sequences,
+        rollouts_record=args.rollouts_record,
+        starve_seconds=args.starve_seconds,
         index=int(index),
     )
 
@@ -91,6 +109,23 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     run.add_argument("--batch", type=_count, default=default.batch, help="responses per step")
     run.add_argument(
         "--step-seconds", type=_seconds, default=0.0, help="a step takes at least this long (for demos)"
+    )
+    rollouts = parser.add_argument_group("rollouts")
+    rollouts.add_argument(
+        "--rollouts",
+        choices=ROLLOUTS,
+        default="off",
+        help="responses of any length, by this process or by actor pods; off: ten tokens each, as ever",
+    )
+    of = SequenceRecipe()
+    rollouts.add_argument("--rollout-prompts", type=_positive, default=of.prompts, help="prompts of a step")
+    rollouts.add_argument("--rollout-copies", type=_positive, default=of.copies, help="responses to each")
+    rollouts.add_argument("--rollout-most", type=_positive, default=of.most, help="tokens of a response")
+    rollouts.add_argument(
+        "--rollouts-record", type=Path, metavar="FILE", help="append what each step took as a JSON line"
+    )
+    rollouts.add_argument(
+        "--starve-seconds", type=_seconds, default=60.0, help="without any actor before the run gives up"
     )
     kept = parser.add_argument_group("checkpoints")
     kept.add_argument("--checkpoints", type=Path, metavar="DIR", help="folder; without it none are written")

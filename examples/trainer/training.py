@@ -160,6 +160,11 @@ class Training:
         self._policy = Policy(self._parameters)
         self.step = step
 
+    @staticmethod
+    def policy_of(state: Mapping[str, Floats]) -> Parameters:
+        """Return the policy in a checkpoint's arrays."""
+        return Parameters(state["transition"], state["topic"])
+
     def identity(self) -> dict[str, object]:
         """Return what makes this run this run; checkpoints carry it."""
         return {"seeds": list(self.seeds), **asdict(self.recipe)}

@@ -1,4 +1,4 @@
-"""What a pool asks before it stops anybody, on virtual GPUs: the decisions are those of `controller.policy`.
+"""Pool-wide checks before a stop, on virtual GPUs: the decisions are those of `controller.policy`.
 
 It keeps for the simulated pool what a GPUPool's status keeps for a real one (noise, shared falls, since when
 the breaker has been open) and shows `fleet.sift` the running jobs as the operator would. Runs of one group

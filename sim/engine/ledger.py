@@ -1,4 +1,4 @@
-"""What a simulation counts of each job, by row, for its result."""
+"""Counters of each job of a simulation, by row, for its result."""
 
 from __future__ import annotations
 

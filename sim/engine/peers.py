@@ -1,4 +1,5 @@
-"""What each eval's peers had, by the operator's own `controller.policy.job.peers`, kept up as scores come in.
+"""Scores of each eval's peers, by the operator's own `controller.policy.job.peers`, kept up as scores come
+in.
 
 A run's steps are its progress: runs of one group are taken to have equally many steps, and evals at the same
 share of the training to be at the same step, however many evals each run makes.

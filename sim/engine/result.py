@@ -1,4 +1,4 @@
-"""What came of a run, in columns like the workload's."""
+"""Result of a run, in columns like the workload's."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from sim.workload import Workload
 
 
 class Training:
-    """Where every job of a workload stands in its training."""
+    """Training progress of every job of a workload."""
 
     __slots__ = ("_began", "_cost", "_evals", "_first", "_overhead", "done", "latencies", "next", "work")
 

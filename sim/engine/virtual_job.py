@@ -1,4 +1,4 @@
-"""What policies see of a virtual job.
+"""A virtual job as policies see it.
 
 It holds facts a scheduler may know and no way back to the truth behind them: neither the workload nor the
 engine, only numbers. `sequence` is the job's row in the workload, of which a policy has no use.

@@ -1,4 +1,4 @@
-"""Where trials run: one interface, behind which a process pool stands today and a cluster may stand later.
+"""Executors of trials: one interface, behind which a process pool stands today and a cluster may stand later.
 
 An executor gets a function that is importable by name and arguments that can be pickled, and gives results
 back in the order of the arguments, whatever order they were done in.

@@ -1,4 +1,4 @@
-"""What an experiment found, in one form for terminal, JSON, CSV and HTML."""
+"""Findings of an experiment, in one form for terminal, JSON, CSV and HTML."""
 
 from __future__ import annotations
 

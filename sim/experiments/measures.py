@@ -1,4 +1,4 @@
-"""What is counted: detection, completion times and wasted GPU-time, as sums that add up over trials.
+"""Measures: detection, completion times and wasted GPU-time, as sums that add up over trials.
 
 A *detection* is a rule's STOP at any eval, the last one included, although nothing is left to be saved
 there; ``before_end`` counts those that came earlier. Populations are as in the paper's own figures, which

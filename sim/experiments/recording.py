@@ -21,11 +21,11 @@ _SHOWN = 10  # jobs that differ most
 
 def record(plan: Plan, file: Path, *, stops: bool, progress: Progress | None = None) -> tuple[Result, str]:
     """Run and write it down; returns what came of it, and the digest of every decision."""
-    tell = progress or (lambda done, total: None)
+    advance = progress or (lambda done, total: None)
     event_log = EventLog()
-    tell(0, 1)
+    advance(0, 1)
     result = plan.run(stops=stops, event_log=event_log)
-    tell(1, 1)
+    advance(1, 1)
     setting = plan.setting
     header = {
         "cluster": cluster_entry(plan.cluster),

@@ -46,7 +46,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run: a population (its truth None where nobody knows it), a cluster, policies and delays."""
+    """Plan of trials: a population (its truth None where nobody knows it), a cluster, policies and delays."""
 
     workload: Workload
     truth: Truth | None
@@ -146,12 +146,12 @@ def replay(trace: Trace, plan: Plan, progress: Progress | None = None) -> Findin
 
     ``progress`` is called with the number of runs done and of all runs.
     """
-    tell = progress or (lambda done, total: None)
-    tell(0, 2)
+    advance = progress or (lambda done, total: None)
+    advance(0, 2)
     base = plan.run(stops=False)
-    tell(1, 2)
+    advance(1, 2)
     arm = plan.run(stops=True)
-    tell(2, 2)
+    advance(2, 2)
     name = plan.setting.base.name
     rows = [summary(name, base), summary(f"{name} + {EVALSTOP}", arm)]
     headline: dict[str, Value] = {

@@ -15,7 +15,7 @@ from sim.experiments.setting import Setting
 from sim.experiments.trial import Arm, ExperimentTrial, Outcome
 from sim.foresight import RuleSpec
 
-_SAID = {False: "from the scores", True: "reported"}  # setting `stderr` -> where the noise is known from
+_SOURCES = {False: "from the scores", True: "reported"}  # setting `stderr` -> where the noise is known from
 
 
 def _arms(setting: Setting) -> tuple[Arm, ...]:
@@ -32,15 +32,15 @@ def _arms(setting: Setting) -> tuple[Arm, ...]:
 
 def _plan(setting: Setting) -> list[ExperimentTrial]:
     arms = _arms(setting)
-    return [t for stderr, said in _SAID.items() for t in setting.but(stderr=stderr).trials(arms, said)]
+    return [t for stderr, source in _SOURCES.items() for t in setting.but(stderr=stderr).trials(arms, source)]
 
 
 def _conclude(setting: Setting, outcomes: Sequence[Outcome]) -> Findings:
     groups = by_label(outcomes)
     rows: list[dict[str, Value]] = [
-        {"rule": name, "noise": said, **figures([outcome.arms[name] for outcome in groups[said]])}
+        {"rule": name, "noise": source, **figures([outcome.arms[name] for outcome in groups[source]])}
         for name in outcomes[0].arms
-        for said in _SAID.values()
+        for source in _SOURCES.values()
     ]
     columns = (
         Column("rule", "stop rule", "text"),

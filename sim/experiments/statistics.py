@@ -1,4 +1,4 @@
-"""How sure a figure is: bootstrap intervals over seeds, paired tests, Holm's correction.
+"""Uncertainty of a figure: bootstrap intervals over seeds, paired tests, Holm's correction.
 
 A seed is the unit: jobs of one run share a cluster and are not independent.
 """

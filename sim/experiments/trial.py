@@ -45,7 +45,7 @@ class ExperimentTrial:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a trial says: sums by arm, to be added up over seeds. ``base``: of the base policy alone."""
+    """Outcome of a trial: sums by arm, to be added up over seeds. ``base``: of the base policy alone."""
 
     label: str
     seed: int
@@ -67,11 +67,11 @@ def run_arm(population: Population, trial: ExperimentTrial, arm: Arm | None) -> 
     base = make_policy(trial.base)
     if arm is None:
         return simulate(population.workload, cluster, base, latencies=trial.latencies)
-    workload = told(population) if arm.oracle else population.workload
+    workload = oracle_workload(population) if arm.oracle else population.workload
     return simulate(workload, cluster, EvalStop(base), rule=arm.rule, latencies=trial.latencies)
 
 
-def told(population: Population) -> Workload:
+def oracle_workload(population: Population) -> Workload:
     """Return the workload with the truth for scores: rising up to each run's peak, falling from there on."""
     workload, truth = population.workload, population.truth
     evals = [

@@ -8,7 +8,7 @@ from sim.cluster import Cluster
 from sim.engine import EventLog, Result
 from sim.experiments.replay import Plan
 from sim.experiments.setting import Setting
-from sim.experiments.trial import ORACLE, told
+from sim.experiments.trial import ORACLE, oracle_workload
 from sim.workload import Workload
 from sim.workloads import Population, Truth, generate
 
@@ -64,7 +64,9 @@ def example(plan: Plan) -> Example:
     oracle = None
     if plan.truth is not None:
         population = Population(plan.workload, plan.truth)
-        knowing = Plan(told(population), plan.truth, plan.cluster, replace(plan.setting, rule=ORACLE.rule))
+        knowing = Plan(
+            oracle_workload(population), plan.truth, plan.cluster, replace(plan.setting, rule=ORACLE.rule)
+        )
         oracle = _shown("oracle", knowing, True)
     return Example(
         plan.workload,

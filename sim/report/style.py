@@ -1,4 +1,4 @@
-"""How all plots look: one palette that colour-blind people can tell apart, no frames, light grids."""
+"""Style of all plots: one palette that colour-blind people can tell apart, no frames, light grids."""
 
 from __future__ import annotations
 

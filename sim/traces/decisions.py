@@ -129,9 +129,9 @@ class LeftOut:
         """Return a sentence for each reason."""
         notes = []
         for why, count in self.counts.items():
-            are, tell = ("is", "tells") if count == 1 else ("are", "tell")
+            are, report = ("is", "tells") if count == 1 else ("are", "tell")
             first = "." if why == REPEATED else f"; the first: {self.first[why]}"
-            notes.append(f"{count} of {self.lines} lines {are} {why} and {tell} nothing{first}")
+            notes.append(f"{count} of {self.lines} lines {are} {why} and {report} nothing{first}")
         return notes
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a trace, by file, line and field; and what is done about it."""
+"""Errors in a trace, by file, line and field; and what is done about them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TraceError(ValueError):
 
 
 class Skipped:
-    """What to do with a row that is wrong: raise, or with ``skip`` count it and go on."""
+    """Handler of rows that are wrong: raise, or with ``skip`` count them and go on."""
 
     def __init__(self, *, skip: bool = False) -> None:
         self._skip = skip

@@ -14,7 +14,7 @@ EvalKey = tuple[Attempt, int]  # of an eval: attempt and step
 
 @dataclass(slots=True)
 class JobFacts:
-    """What is known of one job so far. ``line``, ``file``: where it was first named."""
+    """Facts known of one job so far. ``line``, ``file``: where it was first named."""
 
     file: Path
     line: int
@@ -24,7 +24,6 @@ class JobFacts:
     held: float = 0.0  # GPU-seconds from plan to plan while it was admitted
     desired: Desired | None = None
     record: JobRecord | None = None
-    told: float = 0.0  # when wish and record were as they are here
     points: list[EvalPoint] = field(default_factory=list)
     losses: dict[EvalKey, float] = field(default_factory=dict)  # training loss when the eval was first seen
     others: dict[str, dict[EvalKey, float]] = field(default_factory=dict)  # by metric, as the trainer reports

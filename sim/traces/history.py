@@ -99,7 +99,7 @@ class History:
         """Return a job's wish and its record, as of ``now``."""
         self._clock(now)
         facts = self.jobs.setdefault(desired.key, JobFacts(file, line))
-        facts.desired, facts.record, facts.told = desired, record, now
+        facts.desired, facts.record = desired, record
         facts.take(record.evals)
         if record.progress is not None:
             facts.step = max(facts.step, record.progress.step)  # coarser than what a scrape told
@@ -204,7 +204,7 @@ class History:
             lossless += bool(facts.losses) and job.evals is not None and not job.evals.losses
             trace.jobs.append(job)
         trace.jobs.sort(key=lambda job: job.submitted)
-        _say(trace, lossless)
+        _note_gaps(trace, lossless)
         assert self.first is not None
         trace.history = {
             "pool": self.snapshot.pool,
@@ -290,7 +290,7 @@ def _typical(values: Iterable[float]) -> float:
     return round(median(found), 3) if found else 0.0
 
 
-def _say(trace: Trace, lossless: int) -> None:
+def _note_gaps(trace: Trace, lossless: int) -> None:
     jobs = len(trace.jobs)
     lengths = Counter(job.past.length for job in trace.jobs if job.past is not None)
     if cut := jobs - lengths["run"]:

@@ -1,4 +1,4 @@
-"""What became of a job on the cluster it ran on: part of a trace that `evalstop export` made of a history.
+"""Recorded past of a job on the cluster it ran on: part of a trace that `evalstop export` made of a history.
 
 A run that was stopped is *censored*: nobody saw what it would have done after that. ``seen`` says up to where
 its training was observed; its evals end there, too.
@@ -17,8 +17,8 @@ from sim.foresight import RuleSpec
 
 
 class End(StrEnum):
-    """How a job's record ends. STOPPED: by its stop rule. USER: by its user. GONE: it was deleted, or left
-    the pool, and nobody knows why. RUNNING, WAITING: it was still there when the history ends."""
+    """End of a job's record. STOPPED: by its stop rule. USER: by its user. GONE: it was deleted, or left the
+    pool, and nobody knows why. RUNNING, WAITING: it was still there when the history ends."""
 
     COMPLETE = "Complete"
     STOPPED = "Stopped"

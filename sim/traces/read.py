@@ -80,10 +80,10 @@ def _with_jobs(trace: Trace) -> Trace:
 def _settle(trace: Trace, more: Trace) -> None:
     """Take settings from a further file, where no file before it had them."""
     for name in ("cluster", "policy", "rule", "latencies"):
-        said, says = getattr(trace, name), getattr(more, name)
-        if said is None:
-            setattr(trace, name, says)
-        elif says is not None and says != said:
+        first, second = getattr(trace, name), getattr(more, name)
+        if first is None:
+            setattr(trace, name, second)
+        elif second is not None and second != first:
             trace.notes.append(f"{more.files[0]} names another {name} than a file before it, whose holds.")
 
 
@@ -94,7 +94,7 @@ def _named(file: Path, format: str) -> _Named:
     content = _content(file)
     if not content.strip():
         raise TraceError(file, 0, "", "is empty")
-    return file, format or tell(file, content), content
+    return file, format or detect_format(file, content), content
 
 
 def _read_decisions(named: Sequence[_Named], skipped: Skipped) -> Trace:
@@ -117,7 +117,7 @@ def _read_one(file: Path, name: str, content: str, skipped: Skipped, before: int
     return read_csv(file, lines, LOGS[name], skipped, before)
 
 
-def tell(file: Path, content: str) -> str:
+def detect_format(file: Path, content: str) -> str:
     """Return the format of a file.
 
     Raises:

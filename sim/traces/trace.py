@@ -123,7 +123,7 @@ LONGEST = 2.0**53
 
 
 class JobChecks:
-    """What must hold for every job of every log, whatever its format."""
+    """Checks that hold for every job of every log, whatever its format."""
 
     def __init__(self, file: Path, *, ordered: bool) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""What would another rule, policy or cluster have done: to one job's curve, and to a whole history.
+"""Effects of another rule, policy or cluster: on one job's curve, and on a whole history.
 
 `curve` needs the standard library only; `sim.what_if.compare` replays a history, with numpy.
 

@@ -32,7 +32,7 @@ _SPREAD = 0.5  # of estimates that have to be drawn, as `MixSettings.estimate_sp
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What is to be other than recorded; None: that stays.
+    """Changes to what was recorded; None: that stays.
 
     Attributes:
         rule: judges every job with evals, whatever its mode was.
@@ -103,7 +103,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the recorded cluster was: jobs in the order of their submission, and how they are replayed.
+    """The recorded cluster: jobs in the order of their submission, and how they are replayed.
 
     ``left_out``: jobs in neither arm, for the cluster could not hold them; it was another when they ran.
     """
@@ -282,7 +282,7 @@ def run(
     streams = other.judges_as_it_runs
     policy = make_policy(spec, given.quotas if other.quotas is None else other.quotas)
     evals = [
-        row.evals if streams else _told(row, policy.watches, job.evals)
+        row.evals if streams else _scores_for_stop(row, policy.watches, job.evals)
         for row, job in zip(rows, given.jobs, strict=True)
     ]
     workload = replace(given.workload, work=[row.work for row in rows], evals=evals)
@@ -331,7 +331,7 @@ def _estimates(workload: Workload) -> list[float]:
     return [own if own is not None else made for own, made in zip(known, drawn, strict=True)]
 
 
-def _told(row: Row, watched: bool, real: Evals | None) -> Evals | None:
+def _scores_for_stop(row: Row, watched: bool, real: Evals | None) -> Evals | None:
     """Evals whose scores rise up to the row's stop and fall there; losses stay, for policies that watch."""
     if row.evals is None:
         return None

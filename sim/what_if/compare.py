@@ -30,7 +30,7 @@ from sim.what_if.arms import (
     setting,
 )
 from sim.what_if.figures import FIGURES, Columns, Figure, columns, differences, stopped_at
-from sim.what_if.notes import told
+from sim.what_if.notes import reader_notes
 
 Progress = Callable[[int, int], None]  # runs done, runs in all
 DRAWS = 20
@@ -113,7 +113,7 @@ class Arm:
 
 @dataclass(slots=True)
 class Comparison:
-    """What came of it; ``notes``: whatever a reader has to know to believe the figures."""
+    """Result of a comparison; ``notes``: whatever a reader has to know to believe the figures."""
 
     title: str
     given: Setting
@@ -200,7 +200,7 @@ def compare(
         ValueError: the history names no cluster, a job does not fit into the alternative's nodes, the window
             has no job, or ``future`` cannot be had.
     """
-    window, tell = window or Window(), progress or (lambda done, total: None)
+    window, advance = window or Window(), progress or (lambda done, total: None)
     given = setting(trace, latencies)
     if other.cluster is not None:
         check_fits(given, other.cluster)
@@ -214,16 +214,16 @@ def compare(
             f" {_moment(first)} and {_moment(last)}"
         )
     ways = scenarios(given, other, future, draws, seed)
-    tell(0, 1 + len(ways))
+    advance(0, 1 + len(ways))
     before = recorded(given)
     result = run(given, before)
     bases = {wasted: columns(given, before, result, unseen_wasted=wasted) for wasted in (True, False)}
     base = Arm("baseline", before, result, bases[True])
     arms: list[Arm] = []
     for way in ways:
-        tell(1 + len(arms), 1 + len(ways))
+        advance(1 + len(arms), 1 + len(ways))
         arms.append(_arm(given, other, way, arms))
-    tell(1 + len(ways), 1 + len(ways))
+    advance(1 + len(ways), 1 + len(ways))
     paired = [bases[way.unseen_wasted] for way in ways]
     pooled = ways[0].name.startswith("draw")
     truth = _truly(given.jobs, chosen)
@@ -248,7 +248,7 @@ def compare(
         history=trace.history,
     )
     made.jobs = _most_changed(made)
-    made.notes = told(made, trace)
+    made.notes = reader_notes(made, trace)
     return made
 
 

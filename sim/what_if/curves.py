@@ -21,7 +21,7 @@ SURE = 2.0  # standard deviations of a difference from which on a score counts a
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the rule said to one eval. ``statistic`` and ``threshold`` in the rule's own unit."""
+    """Verdict of the rule on one eval. ``statistic`` and ``threshold`` in the rule's own unit."""
 
     step: int
     score: float
@@ -34,7 +34,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class CurveOutcome:
-    """What a rule would have done to a run. Steps are the trainer's own; None: it did not happen.
+    """Outcome of a run under a rule. Steps are the trainer's own; None: it did not happen.
 
     Attributes:
         best_step: of the eval that would have been kept, the best one up to the stop (of the whole curve

@@ -1,4 +1,4 @@
-"""What is compared, job by job, and how sure the difference is.
+"""Figures that are compared, job by job, and how sure the difference is.
 
 Jobs are the units: both arms have the same jobs, so that each is its own control. Jobs that were submitted
 near each other share the queue and are not independent, so whole blocks of consecutive ones are drawn, in a

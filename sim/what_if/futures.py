@@ -1,4 +1,4 @@
-"""What a run that was stopped would have done, had it been let run: nobody saw it.
+"""Futures of runs that were stopped, had they been let run: nobody saw them.
 
 Three ways to deal with that, none of which makes it known:
 

@@ -1,4 +1,4 @@
-"""What a reader has to know to believe the figures of a what-if: what was not seen, and what is assumed."""
+"""Notes that a reader needs to believe the figures of a what-if: what was not seen, and what is assumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXACT = 0.02  # by how much a replay may miss the record before a reader is war
 _FEW = 20  # jobs
 
 
-def told(made: Comparison, trace: Trace) -> list[str]:
+def reader_notes(made: Comparison, trace: Trace) -> list[str]:
     """Return one sentence or two each, the most important first."""
     jobs, notes = made.given.jobs, [*left_out(made.given), *made.given.notes]
     if len(made.chosen) < len(jobs):

@@ -34,9 +34,15 @@ def draw(path: Path, made: Comparison) -> None:
         _differences(right, [made.figure(key) for key in _DRAWN])
         figure.suptitle(made.title, x=0.01, ha="left", fontsize=12, fontweight="bold")
         handles, labels = left.get_legend_handles_labels()
-        said = " ".join(left_out(made.given)) or None
+        caption = " ".join(left_out(made.given)) or None
         figure.legend(
-            handles, labels, loc="outside lower left", ncols=4, title=said, title_fontsize=9, alignment="left"
+            handles,
+            labels,
+            loc="outside lower left",
+            ncols=4,
+            title=caption,
+            title_fontsize=9,
+            alignment="left",
         )
         figure.savefig(path, dpi=130, metadata=_metadata(path))
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a job does. Schedulers may know it; whether an RLHF job hacks, they may not."""
+    """Kind of a job. Schedulers may know it; whether an RLHF job hacks, they may not."""
 
     LORA = "LoRA"
     DPO = "DPO"

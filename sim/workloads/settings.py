@@ -1,4 +1,4 @@
-"""What a generated workload is made of, each a named setting with unit and bounds.
+"""Settings of a generated workload, each with unit and bounds.
 
 Values that the paper gives are marked so in ``doc``; the rest is our choice (docs/reports/reproduction.md
 says which of them are the calibration).
@@ -18,7 +18,7 @@ S = TypeVar("S", bound="CurveSettings")
 
 @dataclass(frozen=True, slots=True)
 class CurveSettings:
-    """How evals of a run look. Shares are of the run's training, scores lie in [0, 1].
+    """Shape of a run's evals. Shares are of the run's training, scores lie in [0, 1].
 
     Raises:
         ParamError: a value is out of bounds; the message names the field.

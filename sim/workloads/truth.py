@@ -1,4 +1,4 @@
-"""What nobody but the judge knows of a workload."""
+"""Ground truth of a workload, which nobody but the judge knows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sim.workloads.kinds import Kind
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What nobody but the judge knows, by row of the workload.
+    """Ground truth by row of the workload, which nobody but the judge knows.
 
     ``peak``: share of the training at which the true score of a hacking run is highest; 1 for the others.
     """

@@ -26,6 +26,7 @@ from tests.bench import (
     bench_scale,
     bench_scrape,
     bench_sim_speed,
+    bench_steps,
     bench_what_if,
 )
 from tests.bench.rows import Row, show, write
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "fleet": bench_fleet.run,
     "what-if": bench_what_if.run,
     "rollout": bench_rollout.run,
+    "steps": bench_steps.run,
 }
 
 

@@ -81,6 +81,33 @@ def test_a_claim_tells_how_far_the_checkpoints_of_other_processes_go(tmp_path: P
     assert ask(tmp_path, "claim", attempt="2").step == 60
 
 
+# row 10
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize(("again", "strange"), [(False, True), (True, False)])
+def test_a_claim_tells_whether_its_process_started_from_another_branchs_checkpoint(
+    recorded: bool, again: bool, strange: bool, tmp_path: Path
+) -> None:
+    """The second process went back to 20, and the third started from 40: from the first one's, which still
+    lies there, or from the second's, if that has saved the step ``again``."""
+    lives = {FIRST.attempt: (20, 40), SECOND.attempt: (40,) if again else ()}
+    ask(tmp_path, "claim", attempt="1")
+    for life, steps in lives.items():
+        if recorded and life != FIRST.attempt:
+            age(tmp_path / ".evalstop" / "saves")
+        for step in steps:
+            shutil.rmtree(tmp_path / f"step-{step}", ignore_errors=True)
+            files = plain(step, life.encode())
+            save(tmp_path, "Plain", step, files)
+            if recorded:
+                record(tmp_path, life, step, f"step-{step}", files)
+        if life == FIRST.attempt:
+            assert not ask(tmp_path, "claim", attempt=SECOND.attempt, branch=(SECOND, FIRST)).other_branch
+    third = BranchLife("1-c3c3c3c3", after=40)
+    found = ask(tmp_path, "claim", attempt=third.attempt, branch=(third, SECOND, FIRST))
+    assert found.other_branch is strange
+    assert json.loads(found.to_json()).get("otherBranch", False) is strange
+
+
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_process_that_saves_the_step_it_started_from_anew_has_its_own(
     recorded: bool, tmp_path: Path
@@ -102,6 +129,26 @@ def test_a_process_that_saves_the_step_it_started_from_anew_has_its_own(
     own = ask(tmp_path, "secure", 20, branch=(SECOND, FIRST))
     assert own.attempt == "1-9f2c41d0"
     assert b"second life" in Path(own.path, "params.npz").read_bytes()
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_a_process_started_from_is_on_its_way_whichever_branch_it_was_of(
+    recorded: bool, tmp_path: Path
+) -> None:
+    """The second process went back to 20. The third started from the 40 that the first had left there."""
+    third = BranchLife("1-c3c3c3c3", after=40, base=40)
+    ask(tmp_path, "claim", attempt="1")
+    for step in (20, 40):
+        files = plain(step, b"first life")
+        save(tmp_path, "Plain", step, files)
+        if recorded:
+            record(tmp_path, FIRST.attempt, step, f"step-{step}", files)
+    for branch in ((SECOND, FIRST), (third, SECOND, FIRST)):
+        refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=branch)
+        ask(tmp_path, "claim", attempt=branch[0].attempt, branch=branch)
+    refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=(SECOND, FIRST))
+    pinned = ask(tmp_path, "secure", 40, branch=(third, SECOND, FIRST))
+    assert b"first life" in Path(pinned.path, "params.npz").read_bytes()
 
 
 # row 11

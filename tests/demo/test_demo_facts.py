@@ -25,7 +25,7 @@ from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Propos
 from deploy.local.demo import cast, picture, trainer
 from deploy.local.demo.board import Board, curve
 from deploy.local.demo.facts import Chronicle, ProxyPoint, Role, describe, problems
-from deploy.local.demo.report import say
+from deploy.local.demo.report import print_summary
 from deploy.local.demo.watch import Change
 
 LIFE = Attempt(1, "9f2c41d0")
@@ -382,7 +382,7 @@ def test_the_picture_marks_best_and_stop_and_is_small(tmp_path: Path) -> None:
 def test_the_summary_says_who_got_the_gpus_and_when() -> None:
     console = Console(width=200, force_terminal=False)
     with console.capture() as captured:
-        say(describe(story(), 60.0), console)
+        print_summary(describe(story(), 60.0), console)
     text = captured.get()
     assert "best eval 3.0000 at step 20; stopped at step 50 of 200: 3 of 3" in text
     assert "after the decision: retained 1.0 s, suspended 1.5 s, pods gone 2.0 s, " in text

@@ -21,7 +21,7 @@ from deploy.local.acquire import Found
 from deploy.local.demo import cast, report
 from deploy.local.demo.cast import Cast
 from deploy.local.demo.stage import stage
-from deploy.local.demo.story import tell
+from deploy.local.demo.story import run_story
 from deploy.local.report import silent
 
 
@@ -80,7 +80,7 @@ def happens(scenes: Cast, tmp_path: Path, kueue: bool = False) -> None:
         output.open("w") as lines,
         stage(tmp_path / "plane", scenes.node_labels, silent, kueue=kueue) as built,
     ):
-        told = tell(built, scenes, Console(file=lines, width=200), patience=240)
+        told = run_story(built, scenes, Console(file=lines, width=200), patience=240)
         facts = report.gather(told, [job for job, _ in scenes.jobs], built)
         same, words = report.replay(built.decision_log(), tmp_path / "decisions.jsonl")
         assert facts["problems"] == [], f"{output.read_text()}\n{decisions(tmp_path / 'decisions.jsonl')}"

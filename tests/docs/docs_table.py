@@ -111,6 +111,9 @@ SHOWN = {
 
 # Within sentences. `evalstop` is not among them: that its commands and flags are known is looked at for each.
 WITHIN: dict[str, str] = {
+    "python -m controller.actor": "tests/rollouts/test_rollouts_processes.py",
+    "python -m examples.engine": "tests/rollouts/test_rollouts_processes.py",
+    "python -m controller.steps.planner": "tests/rollouts/test_rollouts_steps.py",
     "make demo": SHOWN["make demo"],
     "make test": SHOWN["make test"],
     "python -m deploy.images.build --twice": DOCKER,
@@ -139,6 +142,7 @@ WITHIN: dict[str, str] = {
     "python -m tests.faults --runs": BY_HAND
     + "it takes a night; `pytest tests/faults` plays what takes a minute",
     "python -m tests.faults --ledger": "tests/faults/test_faults.py",
+    "python -m tests.faults --found": "tests/faults/test_faults.py",
     "python -m tests.faults --mutants": BY_HAND + "it takes minutes of both cores",
     "python -m tests.torn": BY_HAND
     + "it installs real training libraries; `pytest tests/torn` plays the scripts",

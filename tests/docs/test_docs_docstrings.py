@@ -1,41 +1,83 @@
-"""Docstrings of functions say what is done or returned; a question word leaves that open."""
+"""Docstrings say what a thing is, does or returns; a question word leaves that open."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
-QUESTION = re.compile(r'\s+r?"""(What|Whose|Whether|Who|Which|Where|How|When)\b')
-HEAD = re.compile(r"\s*(async def|def|class) ")
-
-
-def test_no_function_is_described_by_a_question_word() -> None:
-    """But for commands, whose docstring is their help: `evalstop rules flat` answers a question."""
-    paths = [path for top in ("controller", "sim", "deploy", "examples", "clients") for path in _sources(top)]
-    assert len(paths) > 500
-    assert [found for path in paths for found in _questions(path)] == []
+TOPS = ("controller", "sim", "deploy", "examples", "clients")
+QUESTION = re.compile(r"(As whom|What|Whose|Whether|Who|Which|Where|How|When|Why)\b")
+# Rooms in which modules or classes still begin so, and how many. No number may grow, no room may come.
+OPEN_ROOMS = {
+    "clients/python/evalstop_client": 10,
+    "controller/api": 21,
+    "controller/api/admission": 1,
+    "controller/cli": 16,
+    "controller/cli/doctor": 3,
+    "controller/kube": 2,
+    "controller/operator": 1,
+    "controller/operator/process": 3,
+    "controller/operator/reconcile": 9,
+    "controller/operator/state": 5,
+    "controller/policy": 18,
+    "controller/policy/job": 36,
+    "controller/policy/pool": 6,
+    "controller/policy/rollout": 19,
+    "controller/policy/stopping": 1,
+    "examples": 1,
+    "examples/trainer": 3,
+    "sim/rollout": 7,
+    "sim/rollout/engine": 4,
+    "sim/rules": 12,
+}
 
 
 def _sources(top: str) -> list[Path]:
     return sorted((ROOT / top).rglob("*.py"))
 
 
-def _questions(path: Path) -> list[str]:
+def _functions(path: Path) -> list[str]:
     lines = path.read_text().splitlines()
-    found = []
-    for number, line in enumerate(lines):
-        if QUESTION.match(line) is None or "help text" in line:
-            continue
-        head = next((at for at in range(number, -1, -1) if HEAD.match(lines[at])), None)
-        if head is None or lines[head].lstrip().startswith("class ") or "command" in _decorators(lines, head):
-            continue
-        found.append(f"{path.relative_to(ROOT)}:{number + 1}: {line.strip()}")
-    return found
+    tree = ast.parse(path.read_text())
+    return [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {text}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and QUESTION.match(text := ast.get_docstring(node) or "")
+        and not any("command" in ast.unparse(one) for one in node.decorator_list)
+        and "help text" not in lines[node.body[0].lineno - 1]
+    ]
 
 
-def _decorators(lines: list[str], head: int) -> str:
-    first = head
-    while first and lines[first - 1].lstrip().startswith(("@", '"', ")")):
-        first -= 1
-    return "\n".join(lines[first:head])
+def _modules_and_classes(path: Path) -> list[str]:
+    tree = ast.parse(path.read_text())
+    return [
+        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: {text}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef)
+        and QUESTION.match(text := ast.get_docstring(node) or "")
+    ]
+
+
+ROOMS = sorted({str(path.parent.relative_to(ROOT)) for top in TOPS for path in _sources(top)})
+
+
+def test_no_function_is_described_by_a_question_word() -> None:
+    """But for commands, whose docstring is their help: `evalstop rules flat` answers a question."""
+    paths = [path for top in TOPS for path in _sources(top)]
+    assert len(paths) > 500
+    assert [found for path in paths for found in _functions(path)] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_module_or_class_is_described_by_a_question_word(room: str) -> None:
+    found = [at for path in sorted((ROOT / room).glob("*.py")) for at in _modules_and_classes(path)]
+    assert len(found) <= OPEN_ROOMS.get(room, 0), found
+
+
+def test_rooms_that_are_open_exist() -> None:
+    assert [room for room in OPEN_ROOMS if not (ROOT / room).is_dir()] == []

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = sorted(
     str(path.parent.relative_to(ROOT))
-    for top in ("controller", "sim")
+    for top in ("controller", "deploy", "sim")
     for path in (ROOT / top).rglob("__init__.py")
 )
 CONTRACTS = re.findall(r'^name = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.M)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.extender.requeueing import RefusedPods
 from controller.policy.node.filter import Refusal, judge, not_ready, spare
-from controller.policy.node.ledger import SIGNATURE, Asker, Bound, Gang, GpuLedger
+from controller.policy.node.ledger import SIGNATURE, Bound, Gang, GpuLedger, PodRequest
 from controller.policy.node.score import scores
 from controller.policy.types import Reservation
 
@@ -18,12 +18,12 @@ NOW = 1000.0
 NODES = ["n0", "n1", "n2", "n3"]
 
 
-def member(gpus: int = 8, job: str = "t/a", admission: int = 1, index: int | None = 0) -> Asker:
-    return Asker(f"t/{job}-{index}", gpus, job, admission, index)
+def member(gpus: int = 8, job: str = "t/a", admission: int = 1, index: int | None = 0) -> PodRequest:
+    return PodRequest(f"t/{job}-{index}", gpus, job, admission, index)
 
 
-def stranger(gpus: int = 8) -> Asker:
-    return Asker("t/stranger", gpus)
+def stranger(gpus: int = 8) -> PodRequest:
+    return PodRequest("t/stranger", gpus)
 
 
 def gang(job: str = "t/a", admission: int = 1, nodes: Iterable[str] = (), **more: float | None) -> Gang:
@@ -39,8 +39,8 @@ def ledger() -> GpuLedger:
     return made
 
 
-def passed(ledger: GpuLedger, asker: Asker, now: float = NOW) -> list[str]:
-    found = judge(ledger, asker, NODES, now)
+def passed(ledger: GpuLedger, pod_request: PodRequest, now: float = NOW) -> list[str]:
+    found = judge(ledger, pod_request, NODES, now)
     assert sorted([*found.passed, *found.refused]) == NODES
     assert all(why.startswith(SIGNATURE) for why in found.refused.values())
     return found.passed
@@ -189,7 +189,7 @@ def test_refusals_name_no_job_of_another_namespace(ledger: GpuLedger) -> None:
     ]
     ledger.put_reservations("p", reservations)
     elsewhere = "a job of another namespace"
-    spy = Asker("spy/pod", 8)
+    spy = PodRequest("spy/pod", 8)
     assert judge(ledger, spy, NODES, NOW).refused == {
         "n0": f"evalstop: 8 GPUs kept for {elsewhere} until 1005 s",
         "n1": f"evalstop: GPUs of {elsewhere} reserved for {elsewhere} until 1060 s",
@@ -200,13 +200,15 @@ def test_refusals_name_no_job_of_another_namespace(ledger: GpuLedger) -> None:
         "n1": f"evalstop: GPUs of {elsewhere} reserved for t/b until 1060 s",
         "n2": f"evalstop: GPUs of t/b reserved for {elsewhere} until 1060 s",
     }
-    own = judge(ledger, Asker("rich/pod", 8), NODES, NOW).refused
+    own = judge(ledger, PodRequest("rich/pod", 8), NODES, NOW).refused
     assert own["n0"] == "evalstop: 8 GPUs kept for rich/secret-model (admission 4) until 1005 s"
-    assert judge(ledger, Asker("spy/member", 8, "spy/run", 1, 0), NODES, NOW).refused.keys() == set(NODES)
+    assert judge(ledger, PodRequest("spy/member", 8, "spy/run", 1, 0), NODES, NOW).refused.keys() == set(
+        NODES
+    )
 
 
-@pytest.mark.parametrize("asker", [member(), stranger()])
-def test_before_it_is_ready_everything_is_refused(asker: Asker) -> None:
+@pytest.mark.parametrize("pod_request", [member(), stranger()])
+def test_before_it_is_ready_everything_is_refused(pod_request: PodRequest) -> None:
     found = not_ready(NODES)
     assert (found.passed, sorted(found.refused), found.reason) == ([], NODES, Refusal.NOT_READY)
     assert not found.final
@@ -238,8 +240,8 @@ def test_scores_follow_the_plan_then_whole_nodes_then_racks_then_small_gaps(ledg
 # -- refused pods --------------------------------------------------------------------------------------
 
 
-def refuse(ledger: GpuLedger, refused: RefusedPods, asker: Asker) -> None:
-    refused.answered(ledger, "uid", asker, judge(ledger, asker, NODES, NOW))
+def refuse(ledger: GpuLedger, refused: RefusedPods, pod_request: PodRequest) -> None:
+    refused.answered(ledger, "uid", pod_request, judge(ledger, pod_request, NODES, NOW))
 
 
 def requeued(ledger: GpuLedger, refused: RefusedPods, now: float = NOW) -> list[str]:
@@ -337,17 +339,22 @@ changes = st.one_of(
     node_names.map(lambda n: (("node", n), lambda ledger: ledger.drop_node(n))),
 )
 
-ASKERS = [
-    *(Asker("t/x", 4, job, number, index) for job in JOBS for number in (1, 2) for index in (None, 0, 1)),
-    Asker("t/x", 4),
-    Asker("t/x", 8),
+POD_REQUESTS = [
+    *(
+        PodRequest("t/x", 4, job, number, index)
+        for job in JOBS
+        for number in (1, 2)
+        for index in (None, 0, 1)
+    ),
+    PodRequest("t/x", 4),
+    PodRequest("t/x", 8),
 ]
 
 
 def answers(ledger: GpuLedger, now: float) -> list[object]:
     found: list[object] = [ledger.keeping(now)]
-    for asker in ASKERS:
-        found += [judge(ledger, asker, NODES, now), scores(ledger, asker, NODES, now)]
+    for pod_request in POD_REQUESTS:
+        found += [judge(ledger, pod_request, NODES, now), scores(ledger, pod_request, NODES, now)]
     return found
 
 
@@ -378,16 +385,16 @@ def test_no_plan_is_let_down(history: list[tuple[tuple[str, str], Change]]) -> N
         change(ledger)
     kept = ledger.keeping(NOW)
     assert all(gpus > 0 for gpus in kept.values())
-    for asker in ASKERS:
-        found = judge(ledger, asker, NODES, NOW)
+    for pod_request in POD_REQUESTS:
+        found = judge(ledger, pod_request, NODES, NOW)
         assert sorted([*found.passed, *found.refused]) == NODES
         assert (found.reason is None) == (not found.refused)
-        if asker.gang is None:
+        if pod_request.gang is None:
             assert not kept.keys() & set(found.passed)
         else:
-            plan = ledger.gang(asker.gang)
+            plan = ledger.gang(pod_request.gang)
             if found.passed and plan is not None and plan.nodes:
-                assert plan.admission == asker.admission
+                assert plan.admission == pod_request.admission
                 assert set(found.passed) <= set(plan.nodes)
-                assert asker.member is None or len(found.passed) == 1
-        assert all(0 <= score <= 10 for score in scores(ledger, asker, NODES, NOW))
+                assert pod_request.member is None or len(found.passed) == 1
+        assert all(0 <= score <= 10 for score in scores(ledger, pod_request, NODES, NOW))

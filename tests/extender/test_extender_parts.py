@@ -29,7 +29,7 @@ from controller.kube.connect import Connection
 from controller.kube.errors import ApiError, Gone, Unavailable
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import NODES
-from controller.policy.node.ledger import Asker, GpuLedger
+from controller.policy.node.ledger import GpuLedger, PodRequest
 from controller.web import certificates as made
 from deploy.local.scheduler import Certificates
 
@@ -355,7 +355,7 @@ def test_a_touch_of_its_own_object_is_tried_again_a_few_times(
     api, metrics = PatchedApi(*failures), Metrics()
     settings = Settings(namespace="mine")
     requeuer = Requeuer(api, GpuLedger(), RefusedPods(), metrics, lambda: 0.0, settings)  # type: ignore[arg-type]
-    asyncio.run(requeuer.requeue(Asker("ns/../../nodes/n", 1), Asker("ns/b", 1)))
+    asyncio.run(requeuer.requeue(PodRequest("ns/../../nodes/n", 1), PodRequest("ns/b", 1)))
     assert api.patched == [("csistoragecapacities.storage.k8s.io", "mine", "evalstop-wake")] * tries
     times = tries - 1 if outcome == "touched" else tries
     assert f'wakes_total{{outcome="failed"}} {times}.0' in metrics.text().decode() or not times

@@ -7,6 +7,7 @@
 --mutants [ROW …]    take the cure of each row away, and show what finds it (--seconds: each, in place of 600)
 --ledger             what was played in all sessions so far (ledger.py); --record adds what is played now
 --mutants --hunt     the same, and the machine looks for those that have a test as well
+--found              which mutant is found by what; --mutants --record writes that down (found.py)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.faults import driver, ledger, mutants
+from tests.faults import cures, driver, found, ledger, mutants
 from tests.faults.rows import ROWS
 from tests.faults.situations import SITUATIONS
 
@@ -121,6 +122,7 @@ def main() -> int:
     parser.add_argument("--replay", type=Path, nargs="+")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--ledger", action="store_true")
+    parser.add_argument("--found", action="store_true")
     parser.add_argument("--mutants", nargs="*", metavar="NAME")
     parser.add_argument("--hunt", action="store_true")
     given = parser.parse_args()
@@ -129,8 +131,12 @@ def main() -> int:
     if given.ledger:
         print(*ledger.table(ledger.read()), sep="\n")
         return 0
+    if given.found:
+        print(*found.table(cures.MUTANTS, found.read()), sep="\n")
+        return 0
     if given.mutants is not None:
-        return mutants.main(given.mutants, given.jobs, given.seconds or mutants.LIMIT, hunt=given.hunt)
+        limit = given.seconds or mutants.LIMIT
+        return mutants.main(given.mutants, given.jobs, limit, hunt=given.hunt, record=given.record)
     if not given.runs and not given.seconds:
         given.seconds = 60.0
     return run(given)

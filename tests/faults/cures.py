@@ -53,19 +53,17 @@ MUTANTS: tuple[Mutant, ...] = (
         "anybody's checkpoint of the step serves",
         "1",
         JUDGE,
-        "        told = [attempt for attempt in own if attempt in differences]\n",
+        "        recorded = [attempt for attempt in own if attempt in differences]\n",
         "        if own and (whole := [a for a, d in differences.items() if d is None]):\n"
         "            return Verdict(None, SAVE_RECORD, whole[0])\n"
-        "        told = [attempt for attempt in own if attempt in differences]\n",
-        "tests/checkpoints/test_checkpoints_lives.py"
-        "::test_a_save_record_is_the_first_evidence_and_tells_the_writer",
+        "        recorded = [attempt for attempt in own if attempt in differences]\n",
     ),
     Mutant(
         "of many processes the newest are remembered, not those on the way",
         "1",
         LIVES,
-        "lives=_kept((*record.lives, new)), ",
-        "lives=(*record.lives, new)[-LIVES_KEPT:], ",
+        "lives=_kept((*former, new)), ",
+        "lives=(*former, new)[-LIVES_KEPT:], ",
         "tests/policy/test_policy_identity.py"
         "::test_the_life_that_all_restarts_went_on_from_is_kept_however_many_there_are",
     ),
@@ -75,8 +73,28 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/checkpoints/inventory.py",
         "    anew = [life for life in branch if life.after == step]\n",
         "    anew: list[BranchLife] = []\n",
-        "tests/checkpoints/test_checkpoints_lives.py"
-        "::test_a_process_that_saves_the_step_it_started_from_anew_has_its_own",
+    ),
+    Mutant(
+        "what a process started from is not on its way if it was thought to be left",
+        "10",
+        LIVES,
+        "after if lives[i].attempt in within and after > 0 else None)",
+        "None)",
+        "tests/policy/test_policy_identity.py::test_whose_checkpoints_lie_on_the_way_to_an_eval",
+    ),
+    Mutant(
+        "an eval of the step that a process started from is left out",
+        "1",
+        HISTORY,
+        "        record = _measured_again(_first_of_life(record, use, point), use, point)\n",
+        "        record = _first_of_life(record, use, point)\n",
+    ),
+    Mutant(
+        "of several that started from one step only the newest is on the way",
+        "1",
+        LIVES,
+        " or (after == least and after > 0)):",
+        "):",
     ),
     # 2: a newer best while a secure Job runs
     Mutant(
@@ -158,7 +176,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a save that is not through counts by its marker file",
         "3",
         JUDGE,
-        "        if told.unfinished:\n            return _Alone(Verdict(told.unfinished))\n",
+        "        if evidence.unfinished:\n            return _Alone(Verdict(evidence.unfinished))\n",
         "",
         "tests/checkpoints/test_checkpoints_whole.py",
     ),
@@ -430,10 +448,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "a step that was evaluated is a step that was saved",
         "10",
         HISTORY,
-        "        reached = min(reached, max(former.saved, former.resumed))\n",
+        "        reached = max(former.saved, former.resumed)\n",
         "        pass\n",
         "tests/policy/test_policy_identity.py"
         "::test_a_step_that_a_process_has_evaluated_and_not_saved_is_of_the_branch_that_was_left",
+    ),
+    Mutant(
+        "nobody looks whose the checkpoint is that a process started from",
+        "10",
+        "controller/policy/job/location_claim.py",
+        "            if answered.other_branch:\n",
+        "            if False:\n",
+        "tests/policy/test_policy_location_claim.py"
+        "::test_a_claim_that_finds_the_start_on_another_branch_begins_the_rule_anew",
+    ),
+    Mutant(
+        "where no claim has told how far the checkpoints go there is no other branch",
+        "10",
+        HISTORY,
+        "    unknown = record.claim is not None and not former.claimed\n",
+        "    unknown = False\n",
     ),
     # 11: leftovers, another RLHFJob's folder, a step written anew
     Mutant(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LEDGER = HERE / "runs.json"
+RECORDS = ("faults/runs.json", "faults/mutants.json")
 HISTORIES, REAL = "histories", "real runs"
 OPEN = "not looked into yet"
 GOALS = {HISTORIES: 100_000, REAL: 1_000}
@@ -49,17 +50,20 @@ def read(path: Path = LEDGER) -> list[Entry]:
 
 def add(what: str, first: int, last: int, runs: int, failures: int, path: Path = LEDGER) -> None:
     """Add a round that was played at the commit that is checked out here; a "+": with changes to it."""
-    entry = Entry(what, _commit(), first, last, runs, failures, OPEN if failures else "")
+    entry = Entry(what, commit(), first, last, runs, failures, OPEN if failures else "")
     lines = [json.dumps(asdict(one)) for one in (*read(path), entry)]
     path.write_text("[\n " + ",\n ".join(lines) + "\n]\n")
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Return the commit that is checked out here; with a "+" if files differ from it, but for the records."""
+
     def git(*command: str) -> str:
         return subprocess.run(["git", *command], cwd=HERE, capture_output=True, text=True, check=True).stdout
 
     try:
-        return git("rev-parse", "--short=8", "HEAD").strip() + ("+" if git("status", "--porcelain") else "")
+        changed = [line for line in git("status", "--porcelain").splitlines() if not line.endswith(RECORDS)]
+        return git("rev-parse", "--short=8", "HEAD").strip() + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from tests.faults import driver
+from tests.faults import driver, found
 from tests.faults.cures import MUTANTS, Mutant
 from tests.faults.rows import ROWS, focus_of
 
@@ -36,10 +36,12 @@ def main(
     limit: float = LIMIT,
     mutants: Sequence[Mutant] = MUTANTS,
     hunt: bool = False,
+    record: bool = False,
 ) -> int:
     """Try all mutants, or those of these names or rows; 1 if one is not found.
 
     ``hunt``: the machine is set on those that have a test as well, where policy or store hold the cure.
+    ``record``: how each was found is written down (found.py).
     """
     lost = tried = 0
     for mutant in mutants:
@@ -48,6 +50,8 @@ def main(
         how = try_out(mutant, jobs, limit, hunt)
         tried, lost = tried + 1, lost + (not how.startswith(FOUND))
         print(f"{mutant.row:>2}  {mutant.name}: {how}", flush=True)
+        if record:
+            found.add(mutant, how)
     print(f"{tried - lost} of {tried} found")
     return 1 if lost else 0
 

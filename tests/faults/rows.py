@@ -7,7 +7,7 @@ from tests.faults.driver import Focus
 ROWS: dict[str, tuple[str, Focus]] = {
     "1": (
         "a step reached again on another branch",
-        Focus(("climb_again", "restart", "resume"), {"keep": (3,)}),
+        Focus(("climb_again", "restart", "resume", "first_step_again", "reached_unsaved"), {"keep": (3,)}),
     ),
     "2": (
         "a newer best while a secure Job runs",
@@ -35,7 +35,7 @@ ROWS: dict[str, tuple[str, Focus]] = {
     "10": (
         "an old verdict, or of a branch that was left",
         Focus(
-            ("restart", "another", "day", "climb_again"),
+            ("restart", "another", "day", "climb_again", "unseen_checkpoint"),
             {"contended": (True, False), "rule": ("declines2",), "tells": (True, False)},
         ),
     ),

@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from controller.policy.job.types import RunState
 from controller.policy.types import Mode
-from tests.faults import driver, ledger, mutants, product
+from tests.faults import driver, found, ledger, mutants, product
 from tests.faults.cures import MUTANTS, Mutant
 from tests.faults.disk import watched
 from tests.faults.machine import Machine
@@ -116,6 +116,21 @@ def test_the_page_shows_the_ledger_and_each_failure_is_accounted_for(tmp_path: P
     *before, added = ledger.read(copy)
     assert before == entries
     assert (added.first, added.last, added.runs, added.failures, added.became) == (7, 16, 10, 1, ledger.OPEN)
+
+
+def test_what_finds_a_mutant_is_written_down_and_shown(tmp_path: Path) -> None:
+    copy = tmp_path / "mutants.json"
+    first, second = MUTANTS[:2]
+    found.add(first, "found in 7 s, seed 12: S1 a: best eval | gone", copy)
+    found.add(second, "NOT found in 600 s", copy)
+    added = found.read(copy)
+    assert added.keys() == {first.name, second.name}
+    lines = list(found.table([first, second], added))
+    assert f"| 1 | {first.name} | the machine in 7 s, seed 12: S1 |" in lines[2]
+    assert f"| 1 | {second.name} | NOT found in 600 s |" in lines[3]
+    seconds = "after 7 s in the median, 7 s at most"
+    told = f"1 found by the machine, {seconds}; 0 by a test; 1 not found."
+    assert lines[-1] == told, "python -m tests.faults --found"
 
 
 def test_the_table_of_rows_is_that_of_the_code() -> None:

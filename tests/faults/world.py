@@ -306,7 +306,7 @@ class World:
         """Mark what a gate may take for no eval, with a margin: it judges by what it was shown."""
         stderr, early = self.config["stderr"], [b for b in e.life.evals if b.evaluator == e.evaluator]
         e.young = sum(1 for b in early if not b.fault) < (1 if stderr is not None else YOUNG)
-        known = [*(b for b in e.life.branch if not b.fault), e]
+        known = [*(b for b in e.life.branch if not b.fault and b.step < e.step), e]  # one eval of a step
         last = known[-2:]
         scale = robust([b.score for b in known[:-1]][-ROBUST_MOST:])
         limit = 4.5 * stderr if stderr is not None else None if scale is None else 4.0 * scale

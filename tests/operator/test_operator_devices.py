@@ -226,6 +226,6 @@ def test_slices_that_come_after_claims_place_them() -> None:
 def test_the_extender_takes_a_pod_with_claims_for_one_that_wants_gpus() -> None:
     # row 19
     asked = {"metadata": {"name": "p", "namespace": "ns"}, "spec": {"containers": [{"name": "c"}]}}
-    assert views.asker(asked).gpus == 0
+    assert views.pod_request(asked).gpus == 0
     asked["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "one"}]
-    assert views.asker(asked).gpus == 1
+    assert views.pod_request(asked).gpus == 1

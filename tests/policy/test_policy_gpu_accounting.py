@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.policy.node.filter import Asker, judge
+from controller.policy.node.filter import PodRequest, judge
 from controller.policy.node.ledger import Bound, Gang, GpuLedger
 from controller.policy.pool.gpu_accounting import LEAVING, books, free_gpus
 from controller.policy.pool.placement import held
@@ -179,8 +179,10 @@ def test_the_extender_gives_the_gpus_that_are_charged_elsewhere_to_no_gang() -> 
         ledger.put_node(node, 2)
     ledger.put_job("ns/a", 2, Gang("ns/a", 1, a.nodes, 2))
     assert ledger.keeping(10.0) == {"n0": 2}
-    assert judge(ledger, Asker("ns/a-0", 2, "ns/a", 1, 0), ["n0", "n1"], 10.0).passed == ["n0"]
-    assert judge(ledger, Asker("ns/x", 1), ["n0"], 10.0).passed == [], "what comes free there is the gang's"
+    assert judge(ledger, PodRequest("ns/a-0", 2, "ns/a", 1, 0), ["n0", "n1"], 10.0).passed == ["n0"]
+    assert judge(ledger, PodRequest("ns/x", 1), ["n0"], 10.0).passed == [], (
+        "what comes free there is the gang's"
+    )
     assert plan_pool(shot, 10.0).admissions == ()
     back = replace(shot, nodes=(NodeView("n0", 2), NodeView("n1", 2)))
     assert books(back).account(a) == [("n0", 2)], "and its own as soon as it is free again"

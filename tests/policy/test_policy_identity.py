@@ -10,7 +10,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job import lives
 from controller.policy.job.evals import RuleInUse, absorb
 from controller.policy.job.guardrails import watch
-from controller.policy.job.record import JobRecord, LifeRecord, Operation
+from controller.policy.job.record import JobRecord, LifeRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import (
     AccessView,
     BranchLife,
@@ -24,7 +24,7 @@ from controller.policy.job.types import (
     ScrapeView,
     StartAccess,
 )
-from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec
+from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Verb
 from tests.support.policy_world import Job, PolicyWorld
 
 KEY = "ns/a"
@@ -278,8 +278,8 @@ def test_a_guardrails_memory_is_not_taken_for_that_of_the_other_direction() -> N
         ((0,), (BranchLife(Attempt(1, "l0"), -1),)),
         ((None,), (BranchLife(Attempt(1, "l0"), -1),)),
         ((40,), (BranchLife(Attempt(1, "l0"), 40, 40),)),
-        ((0, 30), (BranchLife(Attempt(1, "l1"), 30), BranchLife(Attempt(1, "l0"), -1))),
-        ((0, 120, 60), (BranchLife(Attempt(1, "l2"), 60), BranchLife(Attempt(1, "l0"), -1))),
+        ((0, 30), (BranchLife(Attempt(1, "l1"), 30, 30), BranchLife(Attempt(1, "l0"), -1))),
+        ((0, 120, 60), (BranchLife(Attempt(1, "l2"), 60, 60), BranchLife(Attempt(1, "l0"), -1))),
         ((0, 30, 0), (BranchLife(Attempt(1, "l2"), -1),)),
     ],
 )
@@ -289,6 +289,9 @@ def test_whose_checkpoints_lie_on_the_way_to_an_eval(
     known = tuple(LifeRecord(Attempt(1, f"l{n}"), "p", 0.0, 0.0, step) for n, step in enumerate(resumes))
     record = JobRecord(lives=known)
     assert lives.branch(record, known[-1].attempt) == expected
+    restored = replace(record, restored=ProtectedCheckpoint(30, 30, "/kept/30", "sha256:" + "a" * 64, 0.0, 1))
+    *later, _ = lives.branch(restored, known[-1].attempt)
+    assert all(one.base is None for one in later), "it may have gone on from there again"
 
 
 def test_a_user_pin_that_runs_gives_way_to_the_best() -> None:  # row 16
@@ -455,10 +458,21 @@ def test_the_life_that_all_restarts_went_on_from_is_kept_however_many_there_are(
         view = ScrapeView(ScrapeOutcome.OK, at=float(n), page=page, resumed_step=400 if n else 0)
         record = lives.note(record, view)
     assert len(record.lives) == lives.LIVES_KEPT
-    assert lives.branch(record, record.lives[-1].attempt) == (
-        BranchLife(Attempt(1, "aaaaaa19"), 400),
-        BranchLife(Attempt(1, "aaaaaa00"), -1),
+    found = lives.branch(record, record.lives[-1].attempt)
+    assert [one.attempt.life[-2:] for one in found] == ["19", "18", "17", "16", "15", "14", "13", "00"], (
+        "each of them may have saved step 400 anew"
     )
+    assert [one.after for one in found] == [400] * 7 + [-1]
+
+
+def test_those_that_started_from_one_step_go_before_others_that_are_on_the_way() -> None:
+    """The pod failed in a loop at 400, and before that in one at 200: what went on from 200 to 400 stays."""
+    record = JobRecord(attempt=1)
+    for n, resumed in enumerate([0, *[200] * 6, *[400] * 6]):
+        page = Page("uid", Attempt(1, f"aaaaaa{n:02}"))
+        record = lives.note(record, ScrapeView(ScrapeOutcome.OK, page=page, resumed_step=resumed))
+    found = lives.branch(record, record.lives[-1].attempt)
+    assert [(one.attempt.life[-2:], one.after) for one in found][-2:] == [("06", 200), ("00", -1)]
 
 
 def test_of_more_lives_on_the_way_than_are_kept_the_first_and_the_newest_stay() -> None:
@@ -552,3 +566,88 @@ def test_a_step_that_a_process_has_evaluated_and_not_saved_is_of_the_branch_that
     world.settle()
     rule = job.record.rule
     assert [p.step for p in job.record.evals[rule.unjudged :]] == judged
+
+
+@pytest.mark.parametrize(("again", "best"), [(0.7, (SECOND, 0.7)), (0.5, (FIRST, 0.6)), (0.6, (FIRST, 0.6))])
+@pytest.mark.parametrize("pinned", [True, False])
+def test_the_step_that_a_process_started_from_may_be_evaluated_again(
+    again: float, best: tuple[Attempt, float], pinned: bool
+) -> None:
+    """As it is by trainers that evaluate before they train: the rule sees one eval of a step, the last; the
+    best is the better of the two. It was left out, and so was a best that was saved and scored anew."""
+    world, job = running()
+    show(world, FIRST, {10: 0.4, 20: 0.6})
+    world.hangs = not pinned
+    world.settle() if pinned else world.step(KEY)
+    show(world, SECOND, {20: again}, resumed_step=20)
+    world.step(KEY)
+    assert [(p.attempt, p.step, p.score) for p in job.record.evals] == [(FIRST, 10, 0.4), (SECOND, 20, again)]
+    assert (job.record.evals_seen, len(job.record.eval_times)) == (2, 2)
+    assert (job.record.best.step, job.record.best.attempt, job.record.best.score) == (20, *best)
+    show(world, SECOND, {20: again, 30: 0.1}, resumed_step=20)
+    world.step(KEY)
+    assert [p.step for p in job.record.evals] == [10, 20, 30]
+    world.end_access(job, hangs=False)
+    world.settle()
+    assert (job.record.secured.attempt, job.record.secured.score) == best
+
+
+def test_the_step_evaluated_again_is_no_second_decline() -> None:
+    world, job = running(rule=PolicySpec("kDeclines", {"k": 2}))
+    show(world, FIRST, {10: 0.9, 20: 0.8})
+    world.settle()
+    for life in (SECOND, THIRD):
+        show(world, life, {20: 0.7}, resumed_step=20)
+        world.settle()
+    assert job.record.decision is None
+    assert job.record.rule.verdict.verb is Verb.CONTINUE
+    show(world, THIRD, {20: 0.7, 30: 0.6}, resumed_step=20)
+    world.settle()
+    assert job.record.decision is not None
+
+
+class Unclaimed(SlowStore):
+    """Claims hang, once the first process runs."""
+
+    def _access(self, job: Job, ask: StartAccess) -> AccessView:
+        if ask.operation is Operation.CLAIM and job.record.lives:
+            return AccessView(ask.request_id, ask.operation, finished=False)
+        return super()._access(job, ask)
+
+
+@pytest.mark.parametrize(
+    ("saved", "judged"),
+    [
+        pytest.param(40, [10, 20, 30, 50], id="it has saved 40 itself"),
+        pytest.param(30, [50], id="nobody knows whose 40 is"),
+        pytest.param(None, [50], id="it does not say what it has saved"),
+    ],
+)
+def test_where_no_claim_has_told_what_lay_there_a_checkpoint_beyond_a_process_may_be_anothers(
+    saved: int | None, judged: list[int]
+) -> None:
+    """The first process saved 40, unseen, and ended. The second went back to 20, and the third started from
+    40: none of the first one's evals told of it, and no claim could be made."""
+    world = Unclaimed()
+    job = world.submit(KEY)
+    world.settle()
+    show(world, FIRST, {10: 0.5, 20: 0.5})
+    world.step(KEY)
+    for _ in range(2):
+        points = (EvalPoint(30, 0.4, SECOND),)
+        page = Page("uid-ns/a", SECOND)
+        world.scrape(KEY, points=points, checkpoint_step=saved, page=page, resumed_step=20)
+        world.step(KEY)
+    assert not job.record.lives[-1].claimed
+    show(world, THIRD, {50: 0.3}, resumed_step=40)
+    world.step(KEY)
+    rule = job.record.rule
+    assert [p.step for p in job.record.evals[rule.unjudged :]] == judged
+
+
+def test_what_a_claim_has_told_is_known_of_the_newest_process_only() -> None:
+    world, job = running()
+    for life, resumed in ((FIRST, 0), (SECOND, 20), (THIRD, 20)):
+        show(world, life, {30: 0.4}, resumed_step=resumed)
+        world.settle()
+        assert [one.claimed for one in job.record.lives] == [False] * (len(job.record.lives) - 1) + [True]

@@ -188,6 +188,26 @@ def test_a_checkpoint_that_lay_there_beyond_where_a_process_began_is_of_another_
     assert [p.step for p in job.record.evals[rule.unjudged :]] == judged
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_claim_that_finds_the_start_on_another_branch_begins_the_rule_anew(told: bool) -> None:
+    """The second process came to step 30 as well, and evaluated it, but the 30 that lies there, from which
+    the third started, is the first one's: its save record says so. What the third has evaluated counts."""
+    world, job = running(None)
+    uid = job.desired.uid
+    for life, evals, resumed in (("a", (10, 20), 0), ("b", (30, 40), 20), ("c", (40, 50), 30)):
+        points = tuple(EvalPoint(step, 0.5, Attempt(1, life)) for step in evals)
+        job.checkpoints.update(evals)
+        page = Page(uid, Attempt(1, life))
+        world.scrape(KEY, points=points, checkpoint_step=40, page=page, resumed_step=resumed)
+        world.go_on(10.0, every=5.0)
+        end_claim(job, AccessView("", Operation.CLAIM, True, True, other_branch=told and life == "c"))
+        world.go_on(10.0, every=5.0)
+    rule = job.record.rule
+    assert [p.step for p in job.record.evals] == [10, 20, 30, 40, 50]
+    assert [p.step for p in job.record.evals[rule.unjudged :]] == ([40, 50] if told else [10, 20, 30, 40, 50])
+    assert job.record.best.step in job.checkpoints
+
+
 def end_claim(job: Job, answer: AccessView) -> None:
     """The claims under way end so."""
     views = tuple(

@@ -15,7 +15,7 @@ from sim.experiments.executor import Processes, Serial
 from sim.experiments.figures import FIGURES, figures
 from sim.experiments.measures import Tally, best_at, compare
 from sim.experiments.setting import EVALSTOP, Setting
-from sim.experiments.trial import ORACLE, Arm, run, told
+from sim.experiments.trial import ORACLE, Arm, oracle_workload, run
 from sim.foresight import RuleSpec
 from sim.latencies import Latencies
 from sim.workload import Evals, Workload
@@ -120,7 +120,7 @@ def test_a_rule_that_never_fires_changes_nothing(base: str) -> None:
 def test_the_oracle_stops_hacking_jobs_at_the_first_eval_after_their_peak(seed: int) -> None:
     population = generate(MixSettings(jobs=80), seed)
     policy = EvalStop(make_policy(PolicySpec("fifo")))
-    result = simulate(told(population), Cluster.slots(64), policy, rule=ORACLE.rule)
+    result = simulate(oracle_workload(population), Cluster.slots(64), policy, rule=ORACLE.rule)
     hacking = {row for row, hacks in enumerate(population.truth.hacks) if hacks}
     assert set(result.stops) == result.stopped == hacking
     for row in hacking:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot
 from controller.web.app import create
-from controller.web.dashboard.queues import Fixed
+from controller.web.dashboard.queues import FixedAddress
 from controller.web.positions import PlannedPool
 from controller.web.server import WebServer
 from tests.support.dashboard_scene import FALLING, WAITING
@@ -47,9 +47,9 @@ class Pools:
 
 
 @contextlib.contextmanager
-def queue_api(now: float) -> Iterator[Fixed]:
+def queue_api(now: float) -> Iterator[FixedAddress]:
     """The API on loopback, in a thread; gives the way to it."""
-    way, begun = Fixed(), threading.Event()
+    way, begun = FixedAddress(), threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
     over = asyncio.Event()
 

@@ -34,7 +34,7 @@ from controller.policy.types import Attempt, EvalPoint, Mode, Proposal, Verb
 from controller.web.dashboard.access import KeyGate, Viewer
 from controller.web.dashboard.app import Dashboard
 from controller.web.dashboard.feed import Feed
-from controller.web.dashboard.queues import Queues, Way
+from controller.web.dashboard.queues import QueueAddress, Queues
 from controller.web.hosts import Hosts
 from controller.web.server import WebServer
 
@@ -291,7 +291,7 @@ def _key(obj: Mapping[str, Any]) -> tuple[str, str, str]:
 class Running:
     """A dashboard in a thread of its own; `put` and the like are safe to call from the test."""
 
-    def __init__(self, api: MemoryApi, gate: Any, way: Way | None) -> None:
+    def __init__(self, api: MemoryApi, gate: Any, way: QueueAddress | None) -> None:
         self.api, self.port = api, 0
         self.feed: Feed
         self._gate, self._way = gate, way
@@ -360,7 +360,7 @@ class _NoWay:
 
 @contextlib.contextmanager
 def running(
-    objects: Sequence[Object], viewer: Viewer = EVERYONE, way: Way | None = None
+    objects: Sequence[Object], viewer: Viewer = EVERYONE, way: QueueAddress | None = None
 ) -> Iterator[Running]:
     """A dashboard over these objects, for whoever has `KEY`."""
     with Running(MemoryApi(objects), KeyGate(KEY, viewer), way) as found:

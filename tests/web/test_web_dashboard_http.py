@@ -14,7 +14,7 @@ import pytest
 from controller.kube.errors import NotFound, Unavailable
 from controller.web.dashboard.access import CannotReview, KeyGate, Viewer
 from controller.web.dashboard.app import Dashboard
-from controller.web.dashboard.queues import Fixed, Queues
+from controller.web.dashboard.queues import FixedAddress, Queues
 from controller.web.server import WebServer
 from tests.support.dashboard_scene import STOPPED, WAITING, scene
 from tests.support.dashboard_world import EVERYONE, KEY, MemoryApi, Running, job_object, pool_object, running
@@ -122,7 +122,7 @@ def test_names_made_to_resolve_to_this_machine_are_refused(board: Running, host:
 
 def test_browsers_are_told_to_come_back_over_https_where_there_is_a_certificate(board: Running) -> None:
     async def headers(secure: bool) -> Mapping[str, str]:
-        made = Dashboard(board.feed, Queues(Fixed()), KeyGate(KEY, EVERYONE), secure=secure)
+        made = Dashboard(board.feed, Queues(FixedAddress()), KeyGate(KEY, EVERYONE), secure=secure)
         server = WebServer(made.app, "127.0.0.1", 0)
         await server.start()
         try:

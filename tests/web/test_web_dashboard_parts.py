@@ -22,9 +22,9 @@ from controller.policy.job.record import JobRecord, RunProgress
 from controller.policy.types import Attempt, EvalPoint, Mode
 from controller.web.dashboard import charts, render
 from controller.web.dashboard.feed import Job, read_job
-from controller.web.dashboard.jobs import ORDERS, PAGE, Wanted, listing, row
+from controller.web.dashboard.jobs import ORDERS, PAGE, ListQuery, listing, row
 from controller.web.dashboard.pages import curve_of, warned_step
-from controller.web.dashboard.queues import Fixed, Queues
+from controller.web.dashboard.queues import FixedAddress, Queues
 from controller.web.dashboard.savings import saving, savings
 from controller.web.dashboard.settings import Settings, describe
 from controller.web.dashboard.states import GROUPS, STATES, state
@@ -67,7 +67,7 @@ ROWS = [row(as_job(obj), NOW) for obj in many(240, NOW) if obj["kind"] == "RLHFJ
     st.sampled_from(["", "run-00", "team-03/", "stopped", "none of them"]),
 )
 def test_pages_hold_each_wanted_row_once_and_in_order(group: str, order: str, text: str) -> None:
-    wanted = Wanted(text=text, group=group, order=order)
+    wanted = ListQuery(text=text, group=group, order=order)
     first = listing(ROWS, wanted)
     pages = [listing(ROWS, replace(wanted, page=n + 1)) for n in range(first.pages)]
     found = [r for page in pages for r in page.rows]
@@ -85,10 +85,10 @@ def test_pages_hold_each_wanted_row_once_and_in_order(group: str, order: str, te
 
 @given(st.dictionaries(st.sampled_from(["q", "state", "pool", "namespace", "sort", "page"]), st.text()))
 def test_any_query_is_understood_or_left_out(query: dict[str, str]) -> None:
-    wanted = Wanted.of(query)
+    wanted = ListQuery.of(query)
     assert wanted.page >= 0
     assert wanted.order.lstrip("-") in ORDERS
-    assert Wanted.of(wanted.query()) == replace(wanted, page=1)
+    assert ListQuery.of(wanted.query()) == replace(wanted, page=1)
 
 
 def test_every_word_that_sums_up_a_jobs_conditions_has_a_shape_of_its_own() -> None:
@@ -168,7 +168,7 @@ def test_one_eval_and_equal_evals_can_be_drawn() -> None:
 
 def test_a_pools_bar_says_its_numbers_and_tells_parts_by_hatch() -> None:
     drawn = charts.gpus_svg(5, 3, 2, 6, "p", False)
-    assert "5 used, 3 held, 2 others, 6 free" in drawn
+    assert "5 used, 3 reserved, 2 others, 6 free" in drawn
     assert drawn.count("<pattern") == 2
     assert "<svg" in charts.gpus_svg(0, 0, 0, 0, "p", True)
 
@@ -258,7 +258,7 @@ def test_settings_that_go_together() -> None:
 
 
 def test_a_queue_that_cannot_be_asked_is_told_and_not_asked_in_a_loop() -> None:
-    class Lost(Fixed):
+    class Lost(FixedAddress):
         told = 0
 
         def broken(self) -> None:
@@ -273,7 +273,7 @@ def test_a_queue_that_cannot_be_asked_is_told_and_not_asked_in_a_loop() -> None:
             assert "does not answer" in found.problem
         assert way.told == 1
         await queues.close()
-        assert (await Queues(Fixed()).of("p")).problem == Fixed.why
+        assert (await Queues(FixedAddress()).of("p")).problem == FixedAddress.why
 
     asyncio.run(work())
 

@@ -1,4 +1,4 @@
-"""What formats say about whether a checkpoint is whole: DCP metadata, DeepSpeed ranks, pickles and streams.
+"""Evidence in checkpoint formats that a checkpoint is whole: DCP metadata, DeepSpeed ranks, pickles, streams.
 
 Who asks them, and in which order, is `checkpoints.judge`.
 

@@ -25,10 +25,11 @@ _OPTIMIZER = re.compile(
 
 
 class Ranks(NamedTuple):
-    """What a tag's folder shows. ``told``: the number of ranks is written in it, and all are there."""
+    """Ranks found in a tag's folder. ``complete``: their number is written in it, and all of them are
+    there."""
 
     problem: str | None
-    told: bool
+    complete: bool
     data_parallel: int | None = None
 
 

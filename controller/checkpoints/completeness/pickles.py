@@ -1,4 +1,4 @@
-"""What a pickle says, without running it and without torch: every object in it becomes an inert one.
+"""Read a pickle without running it and without torch: every object in it becomes an inert one.
 
 Metadata of torch's distributed checkpoints is a pickle. A pickle can name any function to be called; here no
 name is ever resolved, all of them stand for `Inert`, which only holds what it was given.

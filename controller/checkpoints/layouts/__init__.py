@@ -1,8 +1,9 @@
-"""How trainers lay out checkpoints, and when one of theirs is complete. One class per trainer family.
+"""Layouts of checkpoints: where a trainer's files lie, and when a checkpoint is complete. One class per
+trainer family.
 
 A layout answers eight questions (base.py, `Layout`). judge.py asks which checkpoints are there
 (`candidates`), what is certainly wrong with one (`problem`), and whether it says of itself that it is whole
-(`told`). Whoever reads all bytes asks where they differ from what the checkpoint says of itself (`mismatch`).
+(`evidence`). A reader of all bytes asks where they differ from the checkpoint's own manifest (`mismatch`).
 Restoring asks what the trainer would call it (`own_name`), and which small files it needs beside it
 (`resume_files`). `fits` names the file by which a checkpoint is known to be of the layout, `loads` what loads
 its weights. Present is not complete: folders appear before their files, files before their last byte, and

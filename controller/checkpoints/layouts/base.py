@@ -1,4 +1,4 @@
-"""What layouts have in common: candidates, their files as one tree, and small questions all of them ask."""
+"""Base of the layouts: candidates, their files as one tree, and small questions all of them ask."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When a candidate's files were last written, and entries of its folders added or removed (ns), where
-    the store tells it. A trainer writes what ends a save last, a rotation takes entries away long after that;
-    both times are the store's.
+    """Times (ns) at which a candidate's files were last written, and entries of its folders added or removed,
+    where the store tells them. A trainer writes what ends a save last, a rotation takes entries away long
+    after that; both times are the store's.
     """
 
     files: Mapping[str, int]
@@ -106,8 +106,8 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a format tells of one checkpoint alone.
+class Evidence:
+    """Evidence that a format gives about one checkpoint alone.
 
     ``unfinished``: why its save is not through, as far as its trainer's order of writing says. ``unproven``:
     why this alone does not prove that every file is there; None: it does.
@@ -133,7 +133,7 @@ class Layout(Protocol):
         """
         ...
 
-    def told(self, content: Content, step: int, times: Times | None) -> Told:
+    def evidence(self, content: Content, step: int, times: Times | None) -> Evidence:
         """Return whether the checkpoint says of itself that it is whole. ``times``: None where the store has
         none."""
         ...

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from controller.checkpoints.completeness import dcp, deepspeed, streams
 from controller.checkpoints.completeness.ranks import DIGITS, first_missing
-from controller.checkpoints.layouts.base import Numbered, Times, Told, by_times, json_object, truncated
+from controller.checkpoints.layouts.base import Evidence, Numbered, Times, by_times, json_object, truncated
 from controller.checkpoints.weights import Content
 
 INDEX_READ_WHOLE = 4 << 20  # bytes
@@ -47,11 +47,11 @@ class HuggingFace(Numbered):
     def problem(self, content: Content, step: int) -> str | None:
         names = content.files()
         if self.state in names:
-            said = streams.top_number(content, self.state, "global_step")
-            if isinstance(said, str):
-                return said
-            if said != step:
-                return f"{self.state} says global_step {said}, the folder says {step}"
+            recorded = streams.top_number(content, self.state, "global_step")
+            if isinstance(recorded, str):
+                return recorded
+            if recorded != step:
+                return f"{self.state} says global_step {recorded}, the folder says {step}"
         for index in self.indexes:
             if index in names and (missing := self._sharded(content, index)):
                 return missing
@@ -62,31 +62,33 @@ class HuggingFace(Numbered):
                 return broken
         return truncated(content)
 
-    def told(self, content: Content, step: int, times: Times | None) -> Told:
+    def evidence(self, content: Content, step: int, times: Times | None) -> Evidence:
         names = content.files()
         if self.state not in names:
-            return Told(f"no {self.state}: the save is not finished, or this is no such checkpoint")
+            return Evidence(f"no {self.state}: the save is not finished, or this is no such checkpoint")
         if self.sentinel in names:
-            return Told(f"{self.sentinel} is there: the save is not finished")
+            return Evidence(f"{self.sentinel} is there: the save is not finished")
         top = [name for name in (*self.weights, *self.indexes) if name in names]
         states = [name for name in names if self.fsdp.fullmatch(name)]
         sharded = [*dcp.folders(content), *deepspeed.folders(content)]
         if not top and not states and not sharded:
-            return Told(f"no weights: none of {', '.join(self.weights + self.indexes)}, and no sharded state")
+            return Evidence(
+                f"no weights: none of {', '.join(self.weights + self.indexes)}, and no sharded state"
+            )
         for adapter in self.weights[2:]:
             if adapter in names and "adapter_config.json" not in names:
-                return Told(f"adapter_config.json is missing: PEFT writes it with {adapter}")
+                return Evidence(f"adapter_config.json is missing: PEFT writes it with {adapter}")
         # `_save` writes both, beside weights of every kind but FSDP's own states.
         if (top or deepspeed.folders(content)) and self.arguments not in names:
-            return Told(f"{self.arguments} is missing: it is written with every model")
+            return Evidence(f"{self.arguments} is missing: it is written with every model")
         # TRL 1.16, trainer/grpo_trainer.py:3391 `_save_checkpoint`: written after all the rest
         entropy = "entropy_ctrl_state.json"
         if self.arguments in names and entropy not in names and self._adaptive_entropy(content):
-            return Told(f"{entropy} is missing: TRL writes it last with use_adaptive_entropy")
+            return Evidence(f"{entropy} is missing: TRL writes it last with use_adaptive_entropy")
         if overwritten := self._later(times):
-            return Told(f"{overwritten} was written after {self.state}: another save is on its way")
+            return Evidence(f"{overwritten} was written after {self.state}: another save is on its way")
         unproven = self._ranks(content, step) or by_times(times)
-        return Told(unproven=unproven)
+        return Evidence(unproven=unproven)
 
     def _adaptive_entropy(self, content: Content) -> bool:
         return bool(deepspeed.flag_in(content, self.arguments, "use_adaptive_entropy"))
@@ -134,7 +136,7 @@ class HuggingFace(Numbered):
                 groups.setdefault(f"{found['what']} of the ranks", set()).add(int(found["rank"]))
         folders = deepspeed.folders(content)
         states = [deepspeed.ranks(content, folder) for folder in folders]
-        if folders and not all(state.told for state in states):
+        if folders and not all(state.complete for state in states):
             return f"nothing in {folders[0]} says how many ranks there were"
         if not groups:
             return None

@@ -8,9 +8,9 @@ from collections.abc import Collection
 from controller.checkpoints.completeness import dcp
 from controller.checkpoints.layouts.base import (
     Candidate,
+    Evidence,
     Numbered,
     Times,
-    Told,
     by_times,
     json_object,
     newest_first,
@@ -62,7 +62,7 @@ class NeMoRL(Numbered):
             return "from_pretrained of policy/weights"
         return "from_pretrained, after NeMo-RL's examples/converters/convert_dcp_to_hf.py"
 
-    def told(self, content: Content, step: int, times: Times | None) -> Told:
+    def evidence(self, content: Content, step: int, times: Times | None) -> Evidence:
         if not any(name.startswith("policy/") for name in content.files()):
-            return Told("no policy folder: it holds the weights")
-        return Told(unproven=by_times(times))
+            return Evidence("no policy folder: it holds the weights")
+        return Evidence(unproven=by_times(times))

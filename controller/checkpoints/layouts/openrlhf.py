@@ -10,8 +10,8 @@ from controller.checkpoints.digest import Manifest
 from controller.checkpoints.errors import Damaged, Vanished
 from controller.checkpoints.layouts.base import (
     Candidate,
+    Evidence,
     Times,
-    Told,
     by_times,
     folders,
     json_object,
@@ -85,34 +85,34 @@ class OpenRLHF:
                 return broken
         return truncated(content)
 
-    def told(self, content: Content, step: int, times: Times | None) -> Told:
+    def evidence(self, content: Content, step: int, times: Times | None) -> Evidence:
         tag = self.own_name(step)
         names = content.files()
         states = deepspeed.folders(content)
         exported = [n for n in names if n.startswith(f"{tag}_hf/")]
         if not states and not exported:
-            return Told(f"no _actor/{tag}: it holds the policy")
+            return Evidence(f"no _actor/{tag}: it holds the policy")
         for role in self.roles:
             if any(n.startswith(f"{role}/") for n in names) and f"{role}/{tag}" not in states:
-                return Told(f"{role}/{tag} has no *model_states.pt")
+                return Evidence(f"{role}/{tag} has no *model_states.pt")
         if states and f"_actor/{tag}" not in states:
-            return Told(f"no _actor/{tag}: it holds the policy")
+            return Evidence(f"no _actor/{tag}: it holds the policy")
         if exported and not any(n.endswith((".safetensors", ".bin")) for n in exported):
-            return Told(f"{tag}_hf has no weights")
+            return Evidence(f"{tag}_hf has no weights")
         # `save_model` writes config.json and the tokenizer after the weights.
         if exported and not any(n.rpartition("/")[2].startswith(("tokenizer", "vocab")) for n in exported):
-            return Told(f"{tag}_hf has no tokenizer: it is written after the weights")
+            return Evidence(f"{tag}_hf has no tokenizer: it is written after the weights")
         for folder in states:
-            if not deepspeed.ranks(content, folder).told:
-                return Told(unproven=f"nothing in {folder} says how many ranks there were")
+            if not deepspeed.ranks(content, folder).complete:
+                return Evidence(unproven=f"nothing in {folder} says how many ranks there were")
         for folder in states:
             # 0.11.2 writes it last, in place; earlier versions never do.
             metric = f"{folder}/metric.json"
             if metric not in names:
-                return Told(unproven=f"no {metric}: OpenRLHF writes it when the save is through")
+                return Evidence(unproven=f"no {metric}: OpenRLHF writes it when the save is through")
             if isinstance(broken := json_object(content, metric), str):
-                return Told(broken)
-        return Told(unproven=by_times(times))
+                return Evidence(broken)
+        return Evidence(unproven=by_times(times))
 
     def fits(self, names: Collection[str]) -> str | None:
         marks = (*(f"{role}/" for role in self.roles[:1]), "global_step")

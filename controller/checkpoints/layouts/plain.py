@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from controller.checkpoints.digest import Manifest
-from controller.checkpoints.layouts.base import Numbered, Times, Told, json_object
+from controller.checkpoints.layouts.base import Evidence, Numbered, Times, json_object
 from controller.checkpoints.weights import Content
 
 
@@ -21,9 +21,9 @@ class Plain(Numbered):
         listed = self._listed(content)
         if isinstance(listed, str):
             return listed
-        said, entries = listed
-        if said != step:
-            return f"{self.manifest} says step {said}, the folder says {step}"
+        listed_step, entries = listed
+        if listed_step != step:
+            return f"{self.manifest} says step {listed_step}, the folder says {step}"
         sizes = content.files()
         for name, (size, _) in sorted(entries.items()):
             if name not in sizes:
@@ -32,8 +32,8 @@ class Plain(Numbered):
                 return f"{name} has {sizes[name]} of {size} bytes"
         return None
 
-    def told(self, content: Content, step: int, times: Times | None) -> Told:
-        return Told(sure=True)  # every file with its size and digest is in the manifest
+    def evidence(self, content: Content, step: int, times: Times | None) -> Evidence:
+        return Evidence(sure=True)  # every file with its size and digest is in the manifest
 
     def fits(self, names: Collection[str]) -> str | None:
         return self.manifest if self.manifest in names else None

@@ -10,8 +10,8 @@ from controller.checkpoints.digest import Manifest
 from controller.checkpoints.errors import Damaged, Vanished
 from controller.checkpoints.layouts.base import (
     Candidate,
+    Evidence,
     Times,
-    Told,
     by_times,
     folders,
     newest_first,
@@ -90,18 +90,18 @@ class Slime:
     def problem(self, content: Content, step: int) -> str | None:
         return dcp.any_problem(content) or truncated(content)
 
-    def told(self, content: Content, step: int, times: Times | None) -> Told:
+    def evidence(self, content: Content, step: int, times: Times | None) -> Evidence:
         folder, names, shards = self.own_name(step), content.files(), dcp.folders(content)
         if dcp.megatron(content, folder):
-            return Told()  # common.pt, every shard and metadata.json: Megatron writes nothing else
+            return Evidence()  # common.pt, every shard and metadata.json: Megatron writes nothing else
         if folder not in shards and not any(f"{folder}/{at}" in shards for at in self._weights):
-            return Told(
+            return Evidence(
                 f"no {folder}/{dcp.METADATA}, nor one in its {' or '.join(self._weights)}: the weights"
             )
         for name in ("rng.pt", "meta.json"):
             if f"{folder}/{name}" not in names:
-                return Told(f"no {folder}/{name}: neither Megatron's save nor that of FSDP is through")
-        return Told(unproven=by_times(times))
+                return Evidence(f"no {folder}/{name}: neither Megatron's save nor that of FSDP is through")
+        return Evidence(unproven=by_times(times))
 
     def mismatch(self, content: Content, manifest: Manifest) -> str | None:
         return None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 from controller.checkpoints.completeness import dcp
-from controller.checkpoints.layouts.base import Candidate, Numbered, Times, Told, by_times, truncated
+from controller.checkpoints.layouts.base import Candidate, Evidence, Numbered, Times, by_times, truncated
 from controller.checkpoints.store import Store
 from controller.checkpoints.weights import Content
 
@@ -33,10 +33,10 @@ class TorchDCP(Numbered):
     def problem(self, content: Content, step: int) -> str | None:
         return dcp.any_problem(content) or truncated(content)
 
-    def told(self, content: Content, step: int, times: Times | None) -> Told:
+    def evidence(self, content: Content, step: int, times: Times | None) -> Evidence:
         if not dcp.folders(content):
-            return Told(f"no {dcp.METADATA} and no shards: the save is not finished")
-        return Told(unproven=by_times(times))
+            return Evidence(f"no {dcp.METADATA} and no shards: the save is not finished")
+        return Evidence(unproven=by_times(times))
 
     def fits(self, names: Collection[str]) -> str | None:
         found = [n for n in names if n.rpartition("/")[2] == dcp.METADATA and n.count("/") <= 1]

@@ -10,9 +10,9 @@ from controller.checkpoints.completeness.ranks import DIGITS, first_missing
 from controller.checkpoints.errors import Damaged, Vanished
 from controller.checkpoints.layouts.base import (
     Candidate,
+    Evidence,
     Numbered,
     Times,
-    Told,
     by_times,
     folders,
     json_object,
@@ -85,13 +85,15 @@ class Verl(Numbered):
                 return problem
         return dcp.any_problem(content) or truncated(content)
 
-    def told(self, content: Content, step: int, times: Times | None) -> Told:
+    def evidence(self, content: Content, step: int, times: Times | None) -> Evidence:
         names = content.files()
         if "data.pt" not in names:
-            return Told("no data.pt: verl writes it after the roles' folders, so the save is not finished")
+            return Evidence(
+                "no data.pt: verl writes it after the roles' folders, so the save is not finished"
+            )
         moved = [n for n in names if n.startswith(self.queues_moved)]
         if moved and not any(n.startswith(self.queue) for n in names):
-            return Told(
+            return Evidence(
                 f"{moved[0].partition('/')[0]} is there and no transfer_queue: it is still being written"
             )
         unlisted: list[str] = []
@@ -99,23 +101,25 @@ class Verl(Numbered):
             of_role = [n.removeprefix(f"{role}/") for n in names if n.startswith(f"{role}/")]
             if not of_role:
                 if role == "actor":
-                    return Told("no actor folder: rotated away (only data.pt is left), or not written yet")
+                    return Evidence(
+                        "no actor folder: rotated away (only data.pt is left), or not written yet"
+                    )
                 continue
             if self.contents in of_role:
                 if missing := self._manifest(content, role):
-                    return Told(missing)
+                    return Evidence(missing)
                 if any(n.startswith("model/huggingface/") for n in of_role):
                     unlisted.append(role)  # the list names that folder, not its files
                 continue
             unlisted.append(role)
             if unfinished := self._megatron(role, of_role):
-                return Told(unfinished)
+                return Evidence(unfinished)
             if not self._model(of_role):
-                return Told(
+                return Evidence(
                     f"{role} has no model: neither model_world_size_*_rank_*.pt nor dist_ckpt/.metadata"
                 )
         # Rotation takes the roles' folders; beside them the queue is moved in after the last file is written.
-        return Told(unproven=by_times(times, *unlisted) if unlisted else None)
+        return Evidence(unproven=by_times(times, *unlisted) if unlisted else None)
 
     def fits(self, names: Collection[str]) -> str | None:
         return min((n for n in names if n.startswith(f"{ROLES[0]}/")), default=None)

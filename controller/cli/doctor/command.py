@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,25 +33,71 @@ OperatorNamespace = Annotated[
 ]
 
 
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="URL",
+        help="Check a rollout engine instead, and measure it: unix:PATH, the socket that the sidecar uses.",
+    ),
+]
+EngineKind = Annotated[str, typer.Option("--engine-kind", help="Plain or vLLM.", metavar="KIND")]
+EngineWeights = Annotated[
+    Path | None, typer.Option("--engine-weights", metavar="FILE", help="Weights to load into it first.")
+]
+
+
 @command
 @flags.connects
 def doctor(
     job: Name = "",
+    engine: Engine = "",
+    engine_kind: EngineKind = "Plain",
+    engine_weights: EngineWeights = None,
     namespace: flags.Namespace = "",
     operator_namespace: OperatorNamespace = names.NAMESPACE,
     form: flags.Page = Document.TEXT,
     connection: Connection = USUAL,
 ) -> None:
-    """Say what is wrong with the installation, or with a JOB, and the command that mends it.
+    """Say what is wrong with the installation, a JOB or a rollout engine, and the command that mends it.
 
     Exit code 1 if something is.
     """
+    if engine:
+        _show(_examine_engine(engine, engine_kind, engine_weights), form)
+        return
     from controller.cli import cluster
 
     async def work(api: CallerApi) -> list[Finding]:
         return await (examine_job(api, job) if job else examine(api, operator_namespace))
 
-    found = cluster.run(work, connection, namespace)
+    _show(cluster.run(work, connection, namespace), form)
+
+
+def _examine_engine(url: str, kind: str, weights: Path | None) -> list[Finding]:
+    """Return what is found about an engine, which needs no cluster."""
+    import asyncio
+
+    from controller.cli.doctor import engine as checks
+
+    if kind not in ("Plain", "vLLM"):
+        raise typer.BadParameter(
+            f"{kind!r} is not allowed, expected Plain or vLLM", param_hint="--engine-kind"
+        )
+    try:
+        adapter = checks.engine_of(url, kind)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--engine") from None
+    if weights is not None and not weights.is_file():
+        raise typer.BadParameter(f"{str(weights)!r} is no file", param_hint="--engine-weights")
+
+    async def work() -> list[Finding]:
+        return [finding async for finding in checks.examine(adapter, weights)]
+
+    return asyncio.run(work())
+
+
+def _show(found: list[Finding], form: Document) -> None:
     bad = sum(1 for finding in found if finding.level == "WRONG")
     if not output.document({"wrong": bad, "findings": [f.as_dict() for f in found]}, form):
         output.lines(page(found, terminal()))

@@ -65,6 +65,16 @@ class Settings(MetricsSettings):
     queue_port: int = setting(
         names.QUEUE_API_PORT, whole_number(0, 65535, "port; 0: any free one"), "its port"
     )
+    steps_host: str = setting(
+        "0.0.0.0",
+        _text,
+        "address of the step API of rollouts (docs/use/rollouts.md), for trainers and actors",
+    )
+    steps_port: int = setting(8446, whole_number(0, 65535, "port; 0: any free one"), "its port (HTTPS)")
+    steps_certificate: str = setting(
+        "", text, "PEM file of its certificate; empty or not there: the step API is not served"
+    )
+    steps_key: str = setting("", text, "PEM file of that certificate's private key")
     watch_namespaces: str = setting("", text, "namespaces that are served, separated by commas; empty: all")
     queue_hosts: str = setting(
         "", text, "names, by commas, by which it may be asked besides localhost and addresses"
@@ -138,6 +148,8 @@ class Settings(MetricsSettings):
         """
         values, problems = values_of(Settings, PREFIX, environ, _FOREIGN)
         problems += problems_of(values, PREFIX)
+        if bool(values.get("steps_certificate")) != bool(values.get("steps_key")):
+            problems.append(f"{PREFIX}STEPS_CERTIFICATE and {PREFIX}STEPS_KEY: expected both or none")
         if problems:
             raise SettingsError("; ".join(problems))
         if not values.get("instance"):
@@ -167,7 +179,7 @@ class Settings(MetricsSettings):
 
 
 # Variables of the trainer's and the access Job's contracts: not ours, and no mistake.
-_FOREIGN = frozenset({"EVALSTOP_RUN_DIR", "EVALSTOP_REQUEST"})
+_FOREIGN = frozenset({"EVALSTOP_RUN_DIR", "EVALSTOP_REQUEST", "EVALSTOP_STEPS_TOKEN"})
 
 
 def describe() -> list[tuple[str, str, str]]:

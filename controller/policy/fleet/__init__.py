@@ -1,4 +1,4 @@
-"""What jobs of a pool say about each other.
+"""Evidence that the jobs of a pool give about each other.
 
 Decided here: how many automatic stops a pool takes in an hour, which fall many jobs share, the usual noise of
 an eval, and the account of false stops (e-BH). From: the jobs' views and the pool's limits.

@@ -228,8 +228,8 @@ def _shared_falls(
             wakes.append(asked.wait_until)
     for job in space.asking:
         # One just found concerns all of its kind: what they have in memory reaches back before it.
-        told = next((f for f in new if f.concerns(job.scored_by)), None)
-        fall = mixes(job, falls) or told
+        concerning = next((f for f in new if f.concerns(job.scored_by)), None)
+        fall = mixes(job, falls) or concerning
         if fall is not None:
             why = f"{fall.fell} of {fall.of} jobs fell at the same moment, so that is no decline of its own"
             held.append(HeldBack(job.key, SHARED_FALL, why))
@@ -289,7 +289,7 @@ def _evidence(job: JobView) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """What a namespace's precision promise rests on: its jobs of the day, and evidence of those stopped."""
+    """Sums behind a namespace's precision promise: its jobs of the day, and evidence of those stopped."""
 
     jobs: int
     past: tuple[float, ...]

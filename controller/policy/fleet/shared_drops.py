@@ -66,7 +66,7 @@ _MEDIAN = 0.45  # variance of the median of three evals, in that of one
 
 
 class Asked(NamedTuple):
-    """What the other jobs' scores say about a drop.
+    """Answer that the other jobs' scores give about a drop.
 
     With neither ``fall`` nor ``wait_until`` the run's drop, if there is one, is its own.
 
@@ -96,7 +96,7 @@ class _Answer(NamedTuple):
 
 
 class _Poll(NamedTuple):
-    """How many jobs of a group fell in a gap.
+    """Count of a group's jobs that fell in a gap.
 
     Attributes:
         shared: enough of it fell.
@@ -108,7 +108,7 @@ class _Poll(NamedTuple):
     evals: int
     fell: int  # by enough
     likely: int  # or by less
-    told: int  # have had an eval since
+    answered: int  # have had an eval since
     of: int  # can tell at all
 
 
@@ -133,7 +133,7 @@ def ask(
         if found is None:
             continue
         if found.shared:
-            return Asked(SharedFall(*who, after, before, found.fell, found.told))
+            return Asked(SharedFall(*who, after, before, found.fell, found.answered))
         if found.evals:
             until = before + max(wait, _patience(job, group, found.evals))
             if until > max(now, waits.wait_until or 0.0):
@@ -173,8 +173,8 @@ def elsewhere(
             continue
         if found.shared:
             return (
-                f"it fell suddenly, and so did the runs of {found.fell} of {found.told} namespaces, its own "
-                "among them, at the same moment; it waits once for what the next evals say"
+                f"it fell suddenly, and so did the runs of {found.fell} of {found.answered} namespaces, its "
+                "own among them, at the same moment; it waits once for what the next evals say"
             )
         if found.evals:
             return _why(found, "namespaces whose runs may share the cause, its own among them,")
@@ -184,10 +184,10 @@ def elsewhere(
 def _vote(jobs: Sequence[JobView], gap: Gap, usual: Usual) -> _Answer | None:
     """Return the middle one of a namespace's answers; None: none of its runs can tell."""
     answers = [answer for j in jobs if (answer := _answer(j, *gap[1:], usual)) is not None]
-    told = [answer for answer in answers if answer.evals]
-    if not told:
+    answered = [answer for answer in answers if answer.evals]
+    if not answered:
         return _Answer(0.0, 0) if answers else None
-    return _Answer(median(a.u for a in told), median_low(a.evals for a in told))
+    return _Answer(median(a.u for a in answered), median_low(a.evals for a in answered))
 
 
 def _usual(noise: Sequence[MetricNoise]) -> Usual:
@@ -196,7 +196,7 @@ def _usual(noise: Sequence[MetricNoise]) -> Usual:
 
 def _why(found: _Poll, whom: str) -> str:
     return (
-        f"it fell suddenly, and of {found.of} {whom} only {found.told} have had an eval since, "
+        f"it fell suddenly, and of {found.of} {whom} only {found.answered} have had an eval since, "
         f"{found.likely} of which fell; the others, and more evals, are waited for"
     )
 
@@ -247,13 +247,13 @@ def _counted(answers: Sequence[_Answer], fell: float, percent: int) -> _Poll | N
     """Return what these answers come to, that of the run that asks among them; None: they are too few."""
     if len(answers) < FEW:
         return None
-    told = [answer for answer in answers if answer.evals]
-    needed = max(FEW, -(-percent * len(told) // 100))
-    least = _least(len(told), needed)
-    low = sum(1 for answer in told if answer.u >= least)
-    likely = sum(1 for a in told if a.u >= LIKELY)
-    enough = len(told) >= FEW and 100 * len(told) >= percent * len(answers)
-    poll = _Poll(False, 0, low, likely, len(told), len(answers))
+    answered = [answer for answer in answers if answer.evals]
+    needed = max(FEW, -(-percent * len(answered) // 100))
+    least = _least(len(answered), needed)
+    low = sum(1 for answer in answered if answer.u >= least)
+    likely = sum(1 for a in answered if a.u >= LIKELY)
+    enough = len(answered) >= FEW and 100 * len(answered) >= percent * len(answers)
+    poll = _Poll(False, 0, low, likely, len(answered), len(answers))
     if enough and fell >= least and low >= needed:
         return poll._replace(shared=True)
     # May it still be shared, by what the others have yet to say?

@@ -282,7 +282,7 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
     record = _count_missed(record, scrape, life)
     points = sorted((p for p in scrape.points if p.attempt == life and is_eval(p)), key=lambda p: p.step)
     for point in points:
-        record = _first_of_life(record, use, point)
+        record = _measured_again(_first_of_life(record, use, point), use, point)
         if _is_new(record, point):
             # The gauge says what the loss is now: of earlier evals it is not known.
             loss = scrape.loss if point is points[-1] and "loss" in use.needs else None
@@ -319,6 +319,19 @@ def leaving(record: JobRecord) -> JobRecord:
     return replace(record, abandoned_step=step)
 
 
+def on_another_branch(record: JobRecord, use: RuleInUse) -> JobRecord:
+    """Return the record once the newest process is known to have started from a checkpoint of another branch
+    than the evals are of that came before it: the rule begins anew, with this process's."""
+    life, former = record.lives[-1].attempt, record.rule
+    if former is None or all(p.attempt == life for p in record.evals[former.unjudged :]):
+        return record
+    others = sum(1 for p in record.evals if p.attempt != life)
+    rule = use.remember(_anew(record, use), record.evals, others)
+    record = _agreed(record, use, ())
+    best, awaiting = stand(use, rule, record.evals, record.best, record)
+    return replace(record, rule=rule, best=best, awaiting=awaiting)
+
+
 def _forgotten(record: JobRecord, step: int) -> bool:
     """Return whether evals up to ``step`` may be missing that are on the way now.
 
@@ -330,11 +343,13 @@ def _forgotten(record: JobRecord, step: int) -> bool:
     if former is None or former.resumed is None or former.resumed >= step:
         return False
     reached = max((p.step for p in record.evals if p.attempt == former.attempt), default=None)
+    if former.saved is not None:  # an eval of that step is no checkpoint of it
+        reached = max(former.saved, former.resumed)
     if reached is None:
         return len(record.lives) > 1
-    if former.saved is not None:  # an eval of that step is no checkpoint of it
-        reached = min(reached, max(former.saved, former.resumed))
-    return reached < step <= record.abandoned_step
+    # Until its folder was claimed anew, nobody knows how far those go that lay there before it.
+    unknown = record.claim is not None and not former.claimed
+    return reached < step and (unknown or step <= record.abandoned_step)
 
 
 def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
@@ -344,6 +359,23 @@ def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRe
     if record.evals[-1].attempt == point.attempt:
         return record
     return rewind(lives.resumed(record, point.step - 1), use, point.step - 1)
+
+
+def _measured_again(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
+    """Return the record without its newest eval if the newest process started from that very step, and has
+    evaluated it once more: the rule sees one eval of a step, the last.
+
+    The former one stays the best until there is a better one, unless it still waits to be borne out.
+    """
+    former, started = record.evals[-1] if record.evals else None, record.lives[-1].resumed
+    if former is None or former.attempt == point.attempt or started is None:
+        return record
+    if not started <= point.step == former.step:
+        return record
+    state = record.rule.state if record.rule is not None else ()
+    waits = former.step in {*use.waiting(state), use.doubtful(state), *use.agreeing(state)}
+    after = rewind(record, use, point.step - 1, best_until=point.step - 1 if waits else point.step)
+    return replace(after, abandoned_step=record.abandoned_step)  # no branch is left
 
 
 def is_eval(point: EvalPoint) -> bool:
@@ -399,16 +431,18 @@ def ignored_steps(record: JobRecord, scrape: ScrapeView) -> tuple[int, ...]:
     )
 
 
-def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
+def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None = None) -> JobRecord:
     """Drop the evals after ``step``: the rule's memory is as it was when that step's eval had been seen.
 
-    Where the window does not reach back that far, the rule's memory begins anew.
+    Where the window does not reach back that far, the rule's memory begins anew. ``best_until``: up to which
+    step the best stays; None: ``step``.
     """
+    until = step if best_until is None else best_until
     if record.rule is not None:
         record = _same_rule(record, use)  # its user may have chosen another since the last scrape
     kept = tuple(p for p in record.evals if p.step <= step)
     if len(kept) == len(record.evals):
-        return _with_best(record, use, kept, step)
+        return _with_best(record, use, kept, until)
     whole = record.evals_seen <= len(
         record.evals
     )  # the window holds everything: its base is the initial state
@@ -419,7 +453,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     rule = use.remember(base, kept, unjudged)
     if record.rule is not None:  # what was looked at on the branch that is left was looked at
         rule = replace(rule, state=carry_spent(use.rule, rule.state, record.rule.state))
-    best = _best_after(record, use.direction, use.counting(base, kept, unjudged), step)
+    best = _best_after(record, use.direction, use.counting(base, kept, unjudged), until)
     best, awaiting = stand(use, rule, kept, best, record)
     return replace(
         record,

@@ -17,7 +17,7 @@ from controller.policy.job.record import Guard, JobRecord
 from controller.policy.job.types import Desired, ScrapeView
 from controller.policy.stopping import carry_spent
 from controller.policy.stopping.guardrails import together
-from controller.policy.types import EvalPoint, Verdict
+from controller.policy.types import Attempt, EvalPoint, Verdict
 
 
 def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView) -> JobRecord:
@@ -40,9 +40,18 @@ def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView)
             and life.resumed is not None
         ):
             guard = rewound((guard,), life.resumed, rules)[0]
+            if _begins_with(record, life.attempt):
+                guard = _anew(guard, rules)
         guard = _absorb(metric, guard, use, seen.get(metric, ()))
         after += [] if guard is None else [guard]
     return record if tuple(after) == record.guards else replace(record, guards=tuple(after))
+
+
+def _begins_with(record: JobRecord, life: Attempt) -> bool:
+    """Return whether the Primary metric's rule has begun anew with this process: what is known of before may
+    be of another branch."""
+    before = sum(1 for p in record.evals if p.attempt != life)
+    return record.rule is not None and record.rule.unjudged > 0 and record.rule.unjudged >= before
 
 
 def rewound(guards: tuple[Guard, ...], step: int, rules: Mapping[str, RuleInUse]) -> tuple[Guard, ...]:

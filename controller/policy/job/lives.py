@@ -85,16 +85,33 @@ def note(record: JobRecord, scrape: ScrapeView) -> JobRecord:
     newest = record.lives[-1] if record.lives else None
     if newest is None or newest.attempt != life:
         new = LifeRecord(life, scrape.pod, scrape.pod_created, scrape.at, scrape.resumed_step, scrape.member)
-        return replace(record, lives=_kept((*record.lives, new)), evals_in_attempt=0)
+        former = tuple(replace(one, claimed=False) if one.claimed else one for one in record.lives)
+        found = replace(record, lives=_kept((*former, new)), evals_in_attempt=0)
+        if record.claim is not None and not record.claim.problem:
+            found = claimed(found, Attempt(record.claim.attempt, record.claim.life))
+        return _saved(found, found.lives[-1], scrape.checkpoint_step)
     if newest.resumed is None and scrape.resumed_step is not None:
         return resumed(record, scrape.resumed_step)
     return _saved(record, newest, scrape.checkpoint_step)
 
 
+def claimed(record: JobRecord, attempt: Attempt) -> JobRecord:
+    """Return the record once the folder is claimed for ``attempt``: for the newest process itself, or before
+    the attempt of which it is the first."""
+    newest = record.lives[-1] if record.lives else None
+    if newest is None or newest.claimed or newest.attempt.number != attempt.number:
+        return record
+    first = sum(1 for one in record.lives if one.attempt.number == attempt.number) == 1
+    if attempt.life != newest.attempt.life and not (first and not attempt.life):
+        return record
+    return replace(record, lives=(*record.lives[:-1], replace(newest, claimed=True)))
+
+
 def _saved(record: JobRecord, newest: LifeRecord, step: int | None) -> JobRecord:
     """Return the record with what the newest process has saved, as long as that matters: until it has come to
-    where an abandoned branch had been."""
-    if step is None or step == newest.saved or (newest.saved or 0) >= record.abandoned_step:
+    where an abandoned branch had been, or while it is not known whether there is one."""
+    unknown = record.claim is not None and not newest.claimed
+    if step is None or step == newest.saved or not (unknown or (newest.saved or 0) < record.abandoned_step):
         return record
     return replace(record, lives=(*record.lives[:-1], replace(newest, saved=step)))
 
@@ -102,25 +119,31 @@ def _saved(record: JobRecord, newest: LifeRecord, step: int | None) -> JobRecord
 def _kept(lives: tuple[LifeRecord, ...]) -> tuple[LifeRecord, ...]:
     """Of one more life than is kept, all but the one that is missed least.
 
-    That is the oldest that left no checkpoint on the newest one's way. The first life stays: what it started
-    from is the only checkpoint of before the job that counts. Where all are on the way the second goes: its
-    checkpoints are refused as somebody else's.
+    That is the oldest that left no checkpoint on the newest one's way; then the oldest that started from the
+    step of a later one. The first life stays: what it started from is the only checkpoint of before the job
+    that counts. Where all are on the way the second goes: its checkpoints are refused as somebody else's.
     """
     if len(lives) <= LIVES_KEPT:
         return lives
-    on_the_way = {index for index, _ in _way(lives)}
-    gone = next((i for i in range(1, len(lives) - 1) if i not in on_the_way), 1)
+    way = dict(_way(lives))
+    between = range(1, len(lives) - 1)
+    off = (i for i in between if i not in way)
+    again = (i for i in between if i in way and any(way[j] == way[i] for j in way if j > i))
+    gone = next(off, next(again, 1))
     return lives[:gone] + lives[gone + 1 :]
 
 
 def _way(lives: tuple[LifeRecord, ...]) -> Iterator[tuple[int, int]]:
     """Yield which of these have left checkpoints on the way to where the newest stands, newest first: index,
-    and the step after which they are its own. One that never said where it started has left none."""
+    and the step after which they are its own. One that never said where it started has left none.
+
+    Those that started from one and the same step all are: each may have saved that very step anew.
+    """
     least: int | None = None
     for index in range(len(lives) - 1, -1, -1):
         step = lives[index].resumed
         after = step if step is not None and step > 0 else -1
-        if step is not None and (least is None or after < least):
+        if step is not None and (least is None or after < least or (after == least and after > 0)):
             yield index, after
             least = after
 
@@ -135,10 +158,24 @@ def branch(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ...]:
 
     The checkpoint of step c is on that way if the first of these with c > ``after`` wrote it. What was there
     before the job's first life is nobody's, but for the checkpoint that this life resumed from (``base``).
+    So is what a process went on from that began within the present attempt, for which an inventory is made:
+    it may be of a branch that was thought to be left.
     """
     index = next((i for i, life in enumerate(record.lives) if life.attempt == attempt), None)
     if index is None or record.lives[index].resumed is None:
         return (BranchLife(attempt, -1),)
     lives = record.lives[: index + 1]
-    *found, oldest = (BranchLife(lives[i].attempt, after) for i, after in _way(lives))
+    within = {one.attempt for one in _within_attempt(record)}
+    *found, oldest = (
+        BranchLife(lives[i].attempt, after, after if lives[i].attempt in within and after > 0 else None)
+        for i, after in _way(lives)
+    )
     return (*found, oldest if oldest.after < 0 else oldest._replace(base=oldest.after))
+
+
+def _within_attempt(record: JobRecord) -> tuple[LifeRecord, ...]:
+    """Return the processes that began within the present attempt, and went on from what lay in the folder.
+    One that is resumed from elsewhere may do so time after time."""
+    if record.restored is not None:
+        return ()
+    return tuple(one for one in record.lives if one.attempt.number == record.lives[-1].attempt.number)[1:]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy.job import access_requests, evals, lives, remedies
+from controller.policy.job import access_requests, evals, guardrails, lives, remedies
 from controller.policy.job import conditions as c
 from controller.policy.job.access_requests import TAKEN
 from controller.policy.job.context import PlanContext
@@ -127,8 +127,11 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
         empty_at = str(life) if answered.deferred else ""
         claim = Claim(life.number, context.now, life.life, newest_step=answered.step or 0)
         context.update(access=None, claim=claim, empty_at=empty_at)
+        context.record = lives.claimed(context.record, life)
         if lives.newest(context.record) == life:
             context.record = evals.leaving(context.record)
+            if answered.other_branch:
+                _begin_anew(context)
         if context.conditions.get(c.CLAIMED) is not None:
             context.conditions.set(c.CLAIMED, True, "Claimed", "the checkpoint folder is this RLHFJob's")
         return
@@ -141,6 +144,16 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
     context.wake_in(delay)
     message = remedies.retry(Problem(reason, answered.message), claim.tries, delay)
     context.conditions.set(c.CLAIMED, False, reason, message, warning=True)
+
+
+def _begin_anew(context: PlanContext) -> None:
+    """Begin the rules anew: the newest process started from a checkpoint of another branch."""
+    use = context.use
+    if use is None:
+        return
+    after = evals.on_another_branch(context.record, use)
+    if after is not context.record:
+        context.record = replace(after, guards=guardrails.begun_anew(after.guards, use.guards))
 
 
 def _follows(context: PlanContext, waited: InFlight, answered: AccessView) -> bool:

@@ -115,6 +115,9 @@ class LifeRecord:
         Step | None,
         "Newest checkpoint that its page named, noted until it came to where an abandoned branch had been.",
     ] = None
+    claimed: Annotated[
+        bool, "Whether a claim has told how far the checkpoints go that lay there before it; of the newest."
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,6 +286,7 @@ class AccessView:
     layout: FoundLayout | None = None  # None: it was asked for a layout by name, or found none
     file_owner: FileOwner | None = None  # None: it was not asked for, or no checkpoint lies there
     deferred: bool = False  # of a claim: nothing lies there, and nothing was written: as whom is not known
+    other_branch: bool = False  # of a claim: its process started from a checkpoint of none on its branch
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The scheduler extender's questions.
+"""Answers to the scheduler extender's questions.
 
 Decided here: which nodes a pod may have, from what the pools planned and reserved (`GpuLedger`), and which of
 them first (`scores`).
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SHOWS = {
     "filter": "NOT_SEEN_YET STILL_READING Judgement Refusal judge not_ready spare",
-    "ledger": "SIGNATURE Asker Bound Gang GpuLedger",
+    "ledger": "SIGNATURE Bound Gang GpuLedger PodRequest",
     "planned_nodes": "remaining_nodes still_open",
     "score": "scores",
 }

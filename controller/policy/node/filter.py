@@ -1,4 +1,4 @@
-"""Whether a pod may run on a node, as far as reserved GPUs decide it: the extender's filter.
+"""The extender's filter: decide by reserved GPUs whether a pod may run on a node.
 
 Whether a pod fits is kube-scheduler's to say, which alone knows the pods it has placed and not yet bound.
 """
@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from controller.policy.node.ledger import SIGNATURE, Asker, Gang, GpuLedger
+from controller.policy.node.ledger import SIGNATURE, Gang, GpuLedger, PodRequest
 
 NOT_SEEN_YET = "not seen yet"
 STILL_READING = "the extender is still reading the cluster"
 
 
 class Refusal(StrEnum):
-    """Why nodes were refused; it decides whether waiting can help, and for what."""
+    """Reason why nodes were refused; it decides whether waiting can help, and for what."""
 
     NOT_READY = "NotReady"  # the ledger is not filled yet
     NOT_SEEN = "NotSeen"  # the pod's admission has not been seen yet
@@ -39,7 +39,7 @@ class Judgement:
         return self.reason in (Refusal.OVER, Refusal.NOT_PLANNED, Refusal.KEPT)
 
 
-def judge(ledger: GpuLedger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
+def judge(ledger: GpuLedger, request: PodRequest, nodes: Sequence[str], now: float) -> Judgement:
     """Return which of ``nodes`` this pod may have at ``now`` (s).
 
     A member of a gang: its planned node and no other; nothing at all before its admission is seen, for then
@@ -48,21 +48,21 @@ def judge(ledger: GpuLedger, asker: Asker, nodes: Sequence[str], now: float) -> 
     seen from here, and two of them could take together what one would have left. A pod without GPUs takes
     nothing from anybody.
     """
-    if asker.gpus == 0 or not nodes:
+    if request.gpus == 0 or not nodes:
         return Judgement(list(nodes))
-    if asker.gang is None:
-        return _judge_other(ledger, asker, nodes, now)
-    gang = ledger.gang(asker.gang)
-    if gang is None or gang.admission < asker.admission:
+    if request.gang is None:
+        return _judge_other(ledger, request, nodes, now)
+    gang = ledger.gang(request.gang)
+    if gang is None or gang.admission < request.admission:
         seen = "none" if gang is None else str(gang.admission)
-        why = f"admission {asker.admission} of {asker.gang} {NOT_SEEN_YET} (the newest seen: {seen})"
+        why = f"admission {request.admission} of {request.gang} {NOT_SEEN_YET} (the newest seen: {seen})"
         return _none(nodes, why, Refusal.NOT_SEEN)
-    if gang.admission > asker.admission:
-        why = f"admission {asker.admission} of {asker.gang} is over: the present one is {gang.admission}"
+    if gang.admission > request.admission:
+        why = f"admission {request.admission} of {request.gang} is over: the present one is {gang.admission}"
         return _none(nodes, why, Refusal.OVER)
     if not gang.nodes:  # a pool that nobody queues for: kube-scheduler chooses, the extender has no plan
-        return _judge_other(ledger, asker, nodes, now)
-    return _judge_member(ledger, asker, gang, nodes, now)
+        return _judge_other(ledger, request, nodes, now)
+    return _judge_member(ledger, request, gang, nodes, now)
 
 
 def not_ready(nodes: Sequence[str]) -> Judgement:
@@ -71,7 +71,7 @@ def not_ready(nodes: Sequence[str]) -> Judgement:
 
 
 def spare(
-    ledger: GpuLedger, asker: Asker, victims: Mapping[str, Sequence[str]], now: float
+    ledger: GpuLedger, request: PodRequest, victims: Mapping[str, Sequence[str]], now: float
 ) -> dict[str, list[str]]:
     """Candidates for preemption that may stay: node -> uids of its victims, all of them.
 
@@ -79,7 +79,7 @@ def spare(
     member of a gang would die (only the pool preempts gangs, at a checkpoint), and nodes without a victim,
     which kube-scheduler takes for an error.
     """
-    may = set(judge(ledger, asker, list(victims), now).passed)
+    may = set(judge(ledger, request, list(victims), now).passed)
     return {
         node: list(uids)
         for node, uids in victims.items()
@@ -91,29 +91,31 @@ def _none(nodes: Sequence[str], why: str, reason: Refusal) -> Judgement:
     return Judgement([], dict.fromkeys(nodes, SIGNATURE + why), reason if nodes else None)
 
 
-def _judge_member(ledger: GpuLedger, asker: Asker, gang: Gang, nodes: Sequence[str], now: float) -> Judgement:
-    allowed = frozenset(ledger.planned(asker))
-    member = "a member" if asker.member is None else f"member {asker.member}"
+def _judge_member(
+    ledger: GpuLedger, request: PodRequest, gang: Gang, nodes: Sequence[str], now: float
+) -> Judgement:
+    allowed = frozenset(ledger.planned(request))
+    member = "a member" if request.member is None else f"member {request.member}"
     places = ", ".join(sorted(allowed)) or "no node that is left"
     plain = f"{SIGNATURE}{member} of {gang.key} (admission {gang.admission}) is planned on {places}"
     passed = [node for node in nodes if node in allowed]
-    kept_for = ledger.whose(nodes, now, _namespace(asker))
+    kept_for = ledger.whose(nodes, now, _namespace(request))
     refused = {node: sentence or plain for node, sentence in zip(nodes, kept_for, strict=True)}
     for node in passed:
         refused.pop(node, None)
     return Judgement(passed, refused, Refusal.NOT_PLANNED if refused else None)
 
 
-def _judge_other(ledger: GpuLedger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
+def _judge_other(ledger: GpuLedger, request: PodRequest, nodes: Sequence[str], now: float) -> Judgement:
     passed: list[str] = []
     refused: dict[str, str] = {}
-    reader = _namespace(asker)
+    reader = _namespace(request)
     for node in nodes:
         if ledger.untouched(node):
             passed.append(node)
         elif sentence := ledger.kept(node, now, reader)[1]:
             refused[node] = sentence
-        elif (left := ledger.left_by_gangs(node)) is not None and asker.gpus > left:
+        elif (left := ledger.left_by_gangs(node)) is not None and request.gpus > left:
             # It fits, or nobody would ask: kube-scheduler knows of an end that is still to be seen here, and
             # the reservation that was written before it may be, too.
             refused[node] = f"{SIGNATURE}gangs hold all but {left} GPUs, as far as it is known until now"
@@ -122,6 +124,6 @@ def _judge_other(ledger: GpuLedger, asker: Asker, nodes: Sequence[str], now: flo
     return Judgement(passed, refused, Refusal.KEPT if refused else None)
 
 
-def _namespace(asker: Asker) -> str:
+def _namespace(request: PodRequest) -> str:
     """Return whose sentences these are: what a pod is refused with, all who may read it see."""
-    return asker.name.partition("/")[0]
+    return request.name.partition("/")[0]

@@ -1,4 +1,4 @@
-"""Which gang each GPU of a node is reserved for: the extender's accounts, pure, in memory, without a clock.
+"""Ledger of each node's reserved GPUs, by gang: the extender's accounts, pure, in memory, without a clock.
 
 Two things keep GPUs from everybody else. A gang's admission keeps the planned node of each member until its
 pod is bound there. A reservation keeps what a stop is still freeing for the job that the pool has chosen.
@@ -27,7 +27,7 @@ _NOTHING: Mapping[str, str] = {"": ""}
 _EVER = (float("-inf"), float("inf"))
 
 
-class Asker(NamedTuple):
+class PodRequest(NamedTuple):
     """A pod that is being scheduled."""
 
     name: str  # namespace/name
@@ -231,14 +231,14 @@ class GpuLedger:
     def rack(self, node: str) -> str | None:
         return self._racks.get(node)
 
-    def planned(self, asker: Asker) -> tuple[str, ...]:
+    def planned(self, request: PodRequest) -> tuple[str, ...]:
         """Return nodes that the plan gives to this pod; none if it is of no admission that lasts."""
-        gang = self._gangs.get(asker.gang) if asker.gang is not None else None
-        if gang is None or gang.admission != asker.admission:
+        gang = self._gangs.get(request.gang) if request.gang is not None else None
+        if gang is None or gang.admission != request.admission:
             return ()
-        if asker.member is None:
+        if request.member is None:
             return tuple(dict.fromkeys(self._open(gang)))
-        return gang.nodes[asker.member : asker.member + 1]
+        return gang.nodes[request.member : request.member + 1]
 
     def kept(self, node: str, now: float, reader: str = "") -> tuple[int, str]:
         """Return GPUs of a node that are kept at ``now`` (s), and for whom until when, in a sentence for pods

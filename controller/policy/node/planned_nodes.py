@@ -1,4 +1,4 @@
-"""Which planned nodes of an admission still wait for a pod; operator and extender use the same function.
+"""Planned nodes of an admission that still wait for a pod; operator and extender use the same function.
 
 The planned node of a member is kept for it until a pod of the gang is bound there. A member that ended well
 needs its node no more, for its workload does not start it again (a completed index of an Indexed Job stays

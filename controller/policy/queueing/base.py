@@ -18,7 +18,7 @@ from controller.policy.types import JobKey, JobState, LossTrend, Proposal
 
 
 class QueueJob(Protocol):
-    """What a policy may read of a job. `JobView` is one; the simulator has a lighter one of its own."""
+    """A job as queue policies read it. `JobView` is one; the simulator has a lighter one of its own."""
 
     @property
     def key(self) -> JobKey: ...
@@ -67,7 +67,7 @@ class QueueJob(Protocol):
 
 
 class EventKind(IntEnum):
-    """What happened to a job. Each event carries the job in its state after the event."""
+    """Kind of an event of a job. Each event carries the job in its state after the event."""
 
     SUBMITTED = 0  # entered the queue, for the first time or again (preempted, resumed)
     ADMITTED = 1  # got its GPUs
@@ -141,7 +141,7 @@ class Room(Protocol):
 
 
 class QueueDecision(NamedTuple):
-    """Which jobs start (in order), which are preempted (with a reason), whose granted stops are carried out.
+    """Jobs to start (in order), jobs to preempt (with a reason), and granted stops to carry out.
 
     Who starts fits into GPUs that are free: nobody is admitted to GPUs of a job that is still leaving.
     ``wake_at`` (s): when to decide again though nothing happened, this decision carried out; None: only on an

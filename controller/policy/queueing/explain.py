@@ -1,4 +1,4 @@
-"""What a queue policy ranks a job by, in numbers for people."""
+"""Explain a queue policy's ranking of a job, in numbers for people."""
 
 from __future__ import annotations
 

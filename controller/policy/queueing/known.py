@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from controller.policy.queueing.base import PolicyBase, QueueDecision, QueueJob
+from abc import abstractmethod
+from typing import ClassVar
+
+from controller.policy.queueing.base import NOTHING, PolicyBase, QueueDecision, QueueJob, Room
+from controller.policy.queueing.greedy import run_best
 from controller.policy.types import JobKey
 
 
@@ -96,3 +100,37 @@ class KnowingPolicy(PolicyBase):
 
     def gone(self, job: QueueJob, now: float) -> None:
         self._known.gone(job)
+
+
+class RankingPolicy(KnowingPolicy):
+    """A policy that ranks all jobs anew at each decision and preempts running ones for better ones.
+
+    Subclasses give `rank` and ``reason``, the CamelCase code of their preemptions.
+    """
+
+    reason: ClassVar[str]
+    epoch = 0.0  # s after its start for which a run is not preempted
+
+    @property
+    def watches(self) -> bool:
+        return True
+
+    @property
+    def preempts(self) -> bool:
+        return True
+
+    @abstractmethod
+    def rank(self, job: QueueJob) -> tuple[object, ...]:
+        """Return the job's place among all others: the smallest runs first, no two are equal."""
+
+    def decide(self, now: float, room: Room) -> QueueDecision:
+        known = self._known
+        if not known.waiting:
+            return NOTHING
+        preemptible = known.preemptible(now, self.epoch)
+        order = sorted([*known.waiting.values(), *preemptible.values()], key=self.rank)
+        decision = run_best(order, preemptible, known.leaving_jobs(), room, self.reason)
+        return known.with_alarm(decision, now, self.epoch) if self.epoch else decision
+
+    def queue(self) -> list[QueueJob]:
+        return sorted(self._known.waiting.values(), key=self.rank)

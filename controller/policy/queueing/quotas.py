@@ -31,7 +31,7 @@ from controller.policy.types import JobKey, Quota
 
 REASON = "GuaranteeReclaimed"
 
-OPEN, SHIELDED, LEAVES = range(3)  # what the policy was told of a run
+OPEN, SHIELDED, LEAVES = range(3)  # as what the policy sees a run
 
 
 class Quotas(Wrapper):
@@ -55,7 +55,7 @@ class Quotas(Wrapper):
         self._running: dict[JobKey, tuple[QueueJob, float]] = {}  # and when it was last heard of
         self._fixed: set[JobKey] = set()  # of those who run: nobody may preempt them
         self._leaving: dict[JobKey, QueueJob] = {}
-        self._told: dict[JobKey, int] = {}  # of who runs: OPEN, SHIELDED or LEAVES
+        self._shown: dict[JobKey, int] = {}  # of who runs: OPEN, SHIELDED or LEAVES
         self.base.rebuild(())
 
     # -- events
@@ -66,22 +66,22 @@ class Quotas(Wrapper):
         self.base.submitted(job, now)
 
     def admitted(self, job: QueueJob, now: float) -> None:
-        told = self._told.get(job.key)
+        shown = self._shown.get(job.key)
         self._forget(job.key)
         self._run(job, now)
         # What it is to be, `decide` says; until then as it was.
-        if told == SHIELDED:
-            self._told[job.key] = SHIELDED
+        if shown == SHIELDED:
+            self._shown[job.key] = SHIELDED
             self.base.shielded(job, now)
         else:
-            self._told[job.key] = OPEN
+            self._shown[job.key] = OPEN
             self.base.admitted(job, now)
 
     def shielded(self, job: QueueJob, now: float) -> None:
         self._forget(job.key)
         self._run(job, now)
         self._fixed.add(job.key)
-        self._told[job.key] = SHIELDED
+        self._shown[job.key] = SHIELDED
         self.base.shielded(job, now)
 
     def leaving(self, job: QueueJob, now: float) -> None:
@@ -105,14 +105,14 @@ class Quotas(Wrapper):
         job = self._leaving.pop(key, None) if known is None else known[0]
         if job is not None:
             self._ledger.charge(key, -job.gpus)
-            self._told.pop(key, None)
+            self._shown.pop(key, None)
             self._fixed.discard(key)
 
     # -- decisions
 
     def decide(self, now: float, room: Room) -> QueueDecision:
         if not self._waiting:
-            self._tell(frozenset())
+            self._show(frozenset())
             return self.base.decide(now, room)
         if self._ageing is not None:
             self._ageing.look(now)
@@ -134,7 +134,7 @@ class Quotas(Wrapper):
             preempt = [job for job in borrowed if not trial.keep(job)]
             starts = trial.commit()
             give_back = trial.withhold()
-        self._tell({job.key for job in preempt}, within)
+        self._show({job.key for job in preempt}, within)
         begun = {job.key for job in starts}
         closed = {ledger.entry(key) for key in settled if key not in begun}
         found = self.base.decide(now, QuotaRoom(room, ledger, settled, closed))
@@ -196,22 +196,22 @@ class Quotas(Wrapper):
         found = [job for job in runs if job.key not in within and job.key not in self._fixed and job.gpus]
         return sorted(found, key=lambda job: (job.demoted, *stay_key(job)))
 
-    def _tell(self, going: set[JobKey] | frozenset[JobKey], within: set[JobKey] | None = None) -> None:
+    def _show(self, going: set[JobKey] | frozenset[JobKey], within: set[JobKey] | None = None) -> None:
         """Let the policy see its runs as they are: those who go as leaving, those it may not preempt not."""
         if within is None:
             within = self._within() if self.base.preempts else set()
         for key, (job, heard) in self._running.items():
-            told = OPEN
+            shown = OPEN
             if key in going:
-                told = LEAVES
+                shown = LEAVES
             elif self.base.preempts and (key in within or key in self._fixed):
-                told = SHIELDED
-            if told == self._told[key]:
+                shown = SHIELDED
+            if shown == self._shown[key]:
                 continue
-            self._told[key] = told
-            if told == LEAVES:
+            self._shown[key] = shown
+            if shown == LEAVES:
                 self.base.leaving(job, heard)
-            elif told == SHIELDED:
+            elif shown == SHIELDED:
                 self.base.shielded(job, heard)
             else:
                 self.base.admitted(job, heard)

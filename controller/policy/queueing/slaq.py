@@ -16,9 +16,8 @@ from math import inf
 from typing import ClassVar
 
 from controller.policy.params import check, param
-from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Ranking, Room
-from controller.policy.queueing.greedy import run_best
-from controller.policy.queueing.known import KnowingPolicy
+from controller.policy.queueing.base import QueueJob, Ranking
+from controller.policy.queueing.known import RankingPolicy
 from controller.policy.types import LossTrend
 
 REASON = "LossFallsFasterElsewhere"
@@ -54,7 +53,7 @@ class SlaqParams:
     )
 
 
-class Slaq(KnowingPolicy):
+class Slaq(RankingPolicy):
     """Jobs with the largest predicted gain run; a job of which nothing is known comes after all others.
 
     So no job gains by reporting nothing.
@@ -63,37 +62,19 @@ class Slaq(KnowingPolicy):
     """
 
     name: ClassVar[str] = "slaq"
+    reason: ClassVar[str] = REASON
     params: SlaqParams
 
     def __init__(self, params: SlaqParams) -> None:
         super().__init__()
         check(params, self.name)
         self.params = params
-
-    @property
-    def watches(self) -> bool:
-        return True
-
-    @property
-    def preempts(self) -> bool:
-        return True
-
-    def decide(self, now: float, room: Room) -> QueueDecision:
-        known = self._known
-        if not known.waiting:
-            return NOTHING
-        open_ = known.preemptible(now, self.params.epoch)
-        order = sorted([*known.waiting.values(), *open_.values()], key=self._rank)
-        decision = run_best(order, open_, known.leaving_jobs(), room, REASON)
-        return known.with_alarm(decision, now, self.params.epoch)
+        self.epoch = params.epoch
 
     def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
         return {"priority": job.priority, "predictedGain": predicted_gain(job.loss_trend)}
 
-    def queue(self) -> list[QueueJob]:
-        return sorted(self._known.waiting.values(), key=self._rank)
-
-    def _rank(self, job: QueueJob) -> tuple[object, ...]:
+    def rank(self, job: QueueJob) -> tuple[object, ...]:
         waits = job.key in self._known.waiting
         gain = predicted_gain(job.loss_trend)
         return (-job.priority, -gain, waits, job.submitted, job.sequence, job.key)

@@ -13,9 +13,8 @@ from math import inf
 from typing import ClassVar
 
 from controller.policy.params import check
-from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Ranking, Room
-from controller.policy.queueing.greedy import run_best
-from controller.policy.queueing.known import KnowingPolicy
+from controller.policy.queueing.base import QueueJob, Ranking
+from controller.policy.queueing.known import RankingPolicy
 
 REASON = "ShorterJobWaits"
 
@@ -25,35 +24,20 @@ class SrtfEstParams:
     """No parameters."""
 
 
-class SrtfEst(KnowingPolicy):
+class SrtfEst(RankingPolicy):
     """At every event, jobs run in order of estimated remaining time; those that do not fit are passed over.
 
     Higher priorities first; ties: who runs first, then who came first. A job without an estimate comes last.
     """
 
     name: ClassVar[str] = "srtfEst"
+    reason: ClassVar[str] = REASON
     params: SrtfEstParams
 
     def __init__(self, params: SrtfEstParams) -> None:
         super().__init__()
         check(params, self.name)
         self.params = params
-
-    @property
-    def watches(self) -> bool:
-        return True
-
-    @property
-    def preempts(self) -> bool:
-        return True
-
-    def decide(self, now: float, room: Room) -> QueueDecision:
-        known = self._known
-        if not known.waiting:
-            return NOTHING
-        open_ = known.preemptible(now, 0.0)
-        order = sorted([*known.waiting.values(), *open_.values()], key=self._rank)
-        return run_best(order, open_, known.leaving_jobs(), room, REASON)
 
     def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
         return {
@@ -63,10 +47,7 @@ class SrtfEst(KnowingPolicy):
             "progress": job.progress,
         }
 
-    def queue(self) -> list[QueueJob]:
-        return sorted(self._known.waiting.values(), key=self._rank)
-
-    def _rank(self, job: QueueJob) -> tuple[object, ...]:
+    def rank(self, job: QueueJob) -> tuple[object, ...]:
         waits = job.key in self._known.waiting
         return (-job.priority, remaining(job), waits, job.submitted, job.sequence, job.key)
 

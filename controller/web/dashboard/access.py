@@ -1,5 +1,5 @@
-"""Who may see what. Every request for data carries a bearer token; there are no cookies, so no page of
-somebody else's can ask in a user's name.
+"""Access rights of viewers. Every request for data carries a bearer token; there are no cookies, so no page
+of somebody else's can ask in a user's name.
 
 On loopback the token is a key made at the start, and what is seen is what the caller's own kubeconfig could
 list. In a cluster it is a Kubernetes token made for the dashboard and good for nothing else, and the API
@@ -106,13 +106,13 @@ class ReviewGate:
         return Viewer(str(user.get("username") or ""), seen, pools)
 
 
-async def own_rights(api: Api, wanted: Iterable[str], usual: str) -> Viewer:
+async def own_rights(api: Api, wanted: Iterable[str], default_namespace: str) -> Viewer:
     """Return what the kubeconfig's own user may see.
 
     Args:
         api: client of the cluster.
         wanted: namespaces asked for; none: all that may be listed.
-        usual: the kubeconfig's own namespace, looked into where namespaces cannot be listed.
+        default_namespace: the kubeconfig's own namespace, looked into where namespaces cannot be listed.
 
     Raises:
         Forbidden: RLHFJobs can be listed nowhere.
@@ -132,7 +132,7 @@ async def own_rights(api: Api, wanted: Iterable[str], usual: str) -> Viewer:
             listed, _ = await api.list(NAMESPACES)
             names = sorted(str(n["metadata"]["name"]) for n in listed)
         except Refused:
-            names = [usual]
+            names = [default_namespace]
     seen = frozenset([name for name in names if await may(RLHFJOBS, name)])
     if not seen:
         where = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")

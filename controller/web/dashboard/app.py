@@ -110,8 +110,8 @@ class Dashboard:
     async def _guard(self, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
         host = request.headers.get("host", "").lower()
         if not self.hosts.allow(host) and request.url.path not in ("/healthz", "/readyz"):
-            told = f"this is not {host[:100]!r}: open {self.hosts.advice()}\n"
-            response: Response = PlainTextResponse(told, 421)
+            message = f"this is not {host[:100]!r}: open {self.hosts.advice()}\n"
+            response: Response = PlainTextResponse(message, 421)
         else:
             response = await answer(request)
         for name, value in self._headers.items():

@@ -1,6 +1,6 @@
 """The charts, drawn by matplotlib: a run's eval and proxy curves, a pool's GPUs, savings over time.
 
-Nothing is told by colour alone: series differ in marker and dash, moments carry a word, areas a hatch.
+Nothing is told by colour alone: series differ in marker and dash, events carry a word, areas a hatch.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE, NARROW = 860, 340  # px that a chart is made for
-_KEPT = 512  # charts remembered
+_CACHED = 512  # charts remembered
 
 
 @dataclass(frozen=True, slots=True)
 class RunChart:
-    """What a run's chart shows. Steps are the trainer's own; None: there is no such moment."""
+    """Data of a run's chart. Steps are the trainer's own; None: the event did not happen."""
 
     metric: str
     points: tuple[EvalPoint, ...]
     best: tuple[int, float] | None = None
-    kept_step: int | None = None  # of the checkpoint that is kept
+    retained_step: int | None = None  # of the checkpoint that was copied
     warned: int | None = None
     stopped: int | None = None
     stop_word: str = "stop"
@@ -47,25 +47,25 @@ class RunChart:
         if not self.points:
             return "No eval has been read yet."
         first, last = self.points[0], self.points[-1]
-        said = f"{len(self.points)} evals of {self.metric} from step {first.step} to {last.step}, "
-        said += f"the newest {last.score:.4g}."
+        text = f"{len(self.points)} evals of {self.metric} from step {first.step} to {last.step}, "
+        text += f"the newest {last.score:.4g}."
         if self.best is not None:
-            said += f" Best {self.best[1]:.4g} at step {self.best[0]}."
+            text += f" Best {self.best[1]:.4g} at step {self.best[0]}."
         if self.warned is not None:
-            said += f" Warned at step {self.warned}."
+            text += f" Warned at step {self.warned}."
         if self.stopped is not None:
-            said += f" {self.stop_word.capitalize()} at step {self.stopped}."
+            text += f" {self.stop_word.capitalize()} at step {self.stopped}."
         if self.other_stop is not None:
-            said += f" The other rule stops it at step {self.other_stop}."
+            text += f" The other rule stops it at step {self.other_stop}."
         if self.has_proxy:
             proxies = [p.proxy for p in self.points if p.proxy is not None]
-            said += f" The {self.proxy_name} went from {proxies[0]:.4g} to {proxies[-1]:.4g}."
-        return said
+            text += f" The {self.proxy_name} went from {proxies[0]:.4g} to {proxies[-1]:.4g}."
+        return text
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED)
 def curve_svg(curve: RunChart, prefix: str, narrow: bool) -> str:
-    """Eval scores with their standard errors and, below them on the same steps, the proxy."""
+    """Return a chart of the eval scores with their standard errors and, below, of the proxy."""
     panels = 2 if curve.has_proxy else 1
     with _drawing() as make:
         figure = make(narrow, (300 if narrow else 290) + (130 if panels == 2 else 0))
@@ -83,7 +83,7 @@ def curve_svg(curve: RunChart, prefix: str, narrow: bool) -> str:
             low, high = axes[0].get_ylim()
             axes[0].set_ylim(low, high + 0.2 * (high - low))  # room for their words above the curve
         for axis in axes:
-            _moments(axis, curve, words=axis is axes[0])
+            _event_lines(axis, curve, words=axis is axes[0])
         axes[-1].set_xlabel("training step")
         _steps(axes[-1], curve)
         return svg.page_svg(figure, prefix, f"{curve.metric} by training step", curve.sentence())
@@ -124,8 +124,8 @@ def _scores(axis: Axes, curve: RunChart, narrow: bool) -> None:
     axis.margins(y=0.18)
 
 
-def _moments(axis: Axes, curve: RunChart, words: bool) -> None:
-    """Vertical lines, each with its own dash and, in the first panel, its word."""
+def _event_lines(axis: Axes, curve: RunChart, words: bool) -> None:
+    """Draw a vertical line for each event, with its own dash and, in the first panel, its word."""
     lines: list[tuple[int | None, str, str, Any, float]] = [
         (curve.warned, "warned", svg.WARN, (0, (1, 2)), 0.89),
         (curve.stopped, curve.stop_word, svg.STOP, "-", 0.98),
@@ -158,13 +158,13 @@ def _steps(axis: Axes, curve: RunChart) -> None:
     axis.margins(x=0.03)
 
 
-@lru_cache(maxsize=_KEPT)
-def gpus_svg(used: int, held: int, foreign: int, free: int, prefix: str, narrow: bool) -> str:
-    """Return a pool's GPUs in one bar: used, kept for somebody, used by others, free."""
+@lru_cache(maxsize=_CACHED)
+def gpus_svg(used: int, reserved: int, unmanaged: int, free: int, prefix: str, narrow: bool) -> str:
+    """Return a pool's GPUs as one bar: used, reserved, used by unmanaged pods, free."""
     parts = [
         ("used", used, svg.SCORE, ""),
-        ("held", held, svg.BEST, "//"),
-        ("others", foreign, svg.MUTED, ".."),
+        ("reserved", reserved, svg.BEST, "//"),
+        ("others", unmanaged, svg.MUTED, ".."),
         ("free", free, svg.GRID, ""),
     ]
     with _drawing() as make:
@@ -184,7 +184,7 @@ def gpus_svg(used: int, held: int, foreign: int, free: int, prefix: str, narrow:
 
 @lru_cache(maxsize=8)
 def saved_svg(known: tuple[tuple[float, float], ...], prefix: str, narrow: bool) -> str:
-    """GPU-hours saved, added up over time; ``known``: (when in s, GPU-hours) of each stop, oldest first."""
+    """Return a chart of the GPU-hours saved; ``known``: (time in s, GPU-hours) of each stop, oldest first."""
     with _drawing() as make:
         from matplotlib import dates
 
@@ -203,8 +203,8 @@ def saved_svg(known: tuple[tuple[float, float], ...], prefix: str, narrow: bool)
         axis.xaxis.set_major_formatter(made.ConciseDateFormatter(locator))
         axis.set_ylim(bottom=0)
         axis.set_title("GPU-hours saved", loc="left", fontsize=11, color=svg.SCORE, weight="bold")
-        said = f"{total:.4g} GPU-hours saved by {len(known)} stops."
-        return svg.page_svg(figure, prefix, "GPU-hours saved, added up", said)
+        text = f"{total:.4g} GPU-hours saved by {len(known)} stops."
+        return svg.page_svg(figure, prefix, "GPU-hours saved, added up", text)
 
 
 class _drawing:

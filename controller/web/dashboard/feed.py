@@ -69,7 +69,7 @@ class Pool:
 
 @dataclass
 class Feed:
-    """What the API server tells, as of now.
+    """The cluster's RLHFJobs and GPUPools as the API server has them now.
 
     Attributes:
         namespaces: the ones whose RLHFJobs are followed; None: all, by one watch.
@@ -130,7 +130,7 @@ class Feed:
 
     @property
     def problem(self) -> ApiError | None:
-        """Why what is shown may be old or missing; None: it is not."""
+        """Return why what is shown may be old or missing; None: it is not."""
         return next((w.problem for w in self._watches if w.problem is not None), None)
 
     @property

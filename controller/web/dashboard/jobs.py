@@ -1,4 +1,4 @@
-"""What lists show of jobs: rows, filters, order, pages."""
+"""Lists of jobs: rows, filters, order, pages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def why(self) -> str:
-        """Why it is in its state, in a word; "": nothing is to be said."""
+        """Return why it is in its state, in a word; "": there is no reason to show."""
         return self.marks[0].reason if self.marks else ""
 
 
@@ -96,8 +96,8 @@ ORDERS = tuple(_ORDERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a list is asked for; empty text: anything. ``order`` begins with - for the largest first."""
+class ListQuery:
+    """Query of a list; empty text: anything. ``order`` begins with - for the largest first."""
 
     text: str = ""
     group: str = ""
@@ -107,11 +107,11 @@ class Wanted:
     page: int = 1
 
     @staticmethod
-    def of(query: Mapping[str, str]) -> Wanted:
+    def of(query: Mapping[str, str]) -> ListQuery:
         """From a URL's query; what is not understood is as if it were not there."""
         order = query.get("sort", "state")
         page = query.get("page", "1")
-        return Wanted(
+        return ListQuery(
             text=query.get("q", "").strip()[:100],
             group=query.get("state", "") if query.get("state") in (*GROUPS, "attention") else "",
             pool=query.get("pool", ""),
@@ -141,7 +141,7 @@ class Listing:
     page: int
     pages: int
     counts: Mapping[str, int]
-    wanted: Wanted
+    wanted: ListQuery
 
     @property
     def first(self) -> int:
@@ -152,7 +152,7 @@ class Listing:
         return min(self.page * PAGE, self.total)
 
 
-def listing(rows: Iterable[Row], wanted: Wanted) -> Listing:
+def listing(rows: Iterable[Row], wanted: ListQuery) -> Listing:
     """Return the rows that are wanted, in order, cut to the page (the last one, if there are fewer)."""
     words = wanted.text.lower().split()
     found = [

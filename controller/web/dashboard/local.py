@@ -10,7 +10,7 @@ from controller.kube.client import Api
 from controller.web.dashboard.access import KeyGate, own_rights
 from controller.web.dashboard.app import Dashboard
 from controller.web.dashboard.feed import Feed
-from controller.web.dashboard.queues import Fixed, Queues, Way
+from controller.web.dashboard.queues import FixedAddress, QueueAddress, Queues
 from controller.web.hosts import Hosts
 from controller.web.server import WebServer
 
@@ -22,29 +22,29 @@ async def dashboard(
     api: Api,
     *,
     namespaces: Sequence[str] = (),
-    usual: str = "default",
+    default_namespace: str = "default",
     port: int = 0,
-    way: Way | None = None,
+    way: QueueAddress | None = None,
 ) -> AsyncIterator[str]:
-    """Serve until the block ends; gives the address to open, with this run's key in its fragment.
+    """Serve until the block ends; yield the address to open, with this run's key in its fragment.
 
     Args:
         api: a client with the caller's rights.
-        namespaces: only these; none: all whose RLHFJobs may be listed.
-        usual: the kubeconfig's own namespace.
-        port: 0: any free one.
-        way: to the operator's queue API; None: there is none.
+        namespaces: those to show; empty: all whose RLHFJobs may be listed.
+        default_namespace: the kubeconfig's own, shown where namespaces cannot be listed.
+        port: of 127.0.0.1; 0: any free one.
+        way: the address of the operator's queue API; None: there is none.
 
     Raises:
         Forbidden: RLHFJobs may be listed nowhere.
         ApiError: the API server does not answer.
         OSError: the port cannot be had.
     """
-    viewer = await own_rights(api, namespaces, usual)
+    viewer = await own_rights(api, namespaces, default_namespace)
     followed = None if viewer.namespaces is None else sorted(viewer.namespaces)
     async with contextlib.AsyncExitStack() as stack:
         feed = await stack.enter_async_context(Feed(api, followed, viewer.pools).following())
-        queues = Queues(way or Fixed())
+        queues = Queues(way or FixedAddress())
         stack.push_async_callback(queues.close)
         key = secrets.token_urlsafe(24)
         made = Dashboard(feed, queues, KeyGate(key, viewer))

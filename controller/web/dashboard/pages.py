@@ -1,4 +1,4 @@
-"""What each page shows, made from the feed for one viewer. Charts are drawn in a thread of their own."""
+"""Pages of the dashboard, made from the feed for one viewer. Charts are drawn in a thread of their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controller.policy.wording import ELSEWHERE, UID
 from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
-from controller.web.dashboard.jobs import Listing, Row, Wanted, listing, row
+from controller.web.dashboard.jobs import Listing, ListQuery, Row, listing, row
 from controller.web.dashboard.lineup import line_up
 from controller.web.dashboard.queues import Found, Queues
 from controller.web.dashboard.savings import savings
@@ -53,11 +53,6 @@ class Handover:
     gpus: int
     stages: tuple[tuple[str, float], ...]  # (stage, s after the decision)
     decided: str
-
-    @property
-    def whole(self) -> float | None:
-        """Seconds from the decision to the run of the next job."""
-        return next((s for name, s in self.stages if name == "running"), None)
 
 
 class Pages:
@@ -100,7 +95,7 @@ class Pages:
 
     async def jobs(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
         rows = self.rows(viewer)
-        found: Listing = listing(rows, Wanted.of(query))
+        found: Listing = listing(rows, ListQuery.of(query))
         values = {
             "listing": found,
             "groups": GROUPS,
@@ -186,7 +181,7 @@ class Pages:
     async def saved(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
         found = savings(r.job for r in self.rows(viewer))
         drawn = ""
-        known = moments(found.stops)
+        known = saved_over_time(found.stops)
         if known and known[-1][0] - known[0][0] >= 60.0:  # of one moment there is no course to draw
             drawn = await asyncio.to_thread(charts.saved_svg, known, "s", narrow)
         announce = f"{found.hours:.4g} GPU-hours saved by {len(found.stops)} stops"
@@ -253,7 +248,7 @@ def curve_of(job: Job, other_stop: int | None = None) -> charts.RunChart:
         metric=job.desired.metric or "score",
         points=record.evals,
         best=(record.best.step, record.best.score) if record.best is not None else None,
-        kept_step=kept.step if kept is not None else None,
+        retained_step=kept.step if kept is not None else None,
         warned=warned_step(job),
         stopped=decision.proposal.step if decision is not None else None,
         stop_word=word,
@@ -322,8 +317,8 @@ def _named(key: str, viewer: Viewer) -> str:
     return key if viewer.sees(key.partition("/")[0]) else ELSEWHERE
 
 
-def moments(stops: Iterable[Any]) -> tuple[tuple[float, float], ...]:
-    """(time, GPU-hours) of the stops whose saving is known, oldest first."""
+def saved_over_time(stops: Iterable[Any]) -> tuple[tuple[float, float], ...]:
+    """Return (time in s, GPU-hours) of the stops whose saving is known, oldest first."""
     return tuple(sorted((s.at, s.hours) for s in stops if s.hours is not None))
 
 

@@ -14,7 +14,7 @@ from controller.web.connections import Connections, Limits
 from controller.web.dashboard.access import ReviewGate
 from controller.web.dashboard.app import Dashboard
 from controller.web.dashboard.feed import Feed
-from controller.web.dashboard.queues import Fixed, Queues
+from controller.web.dashboard.queues import FixedAddress, Queues
 from controller.web.dashboard.settings import Settings, describe
 from controller.web.hosts import Hosts
 from controller.web.reviews import Reviews
@@ -54,7 +54,7 @@ async def run(settings: Settings) -> int:
         return 2
     file_descriptors.raise_limit()
     connections = Connections.of_process(RESERVED)
-    queues = Queues(Fixed(settings.queue_url))
+    queues = Queues(FixedAddress(settings.queue_url))
     # Served from the first moment: /healthz answers while the first LIST is under way, /readyz says so.
     async with Api(connection, user_agent="evalstop-dashboard") as api:
         feed = Feed(api)

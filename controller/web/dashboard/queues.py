@@ -18,8 +18,8 @@ FRESH = 2.0  # s for which an answer is shown without asking again
 PATIENCE = 3.0  # s for an answer
 
 
-class Way(Protocol):
-    """The way to the queue API. ``address`` is "" as long as there is none, and ``why`` says why not."""
+class QueueAddress(Protocol):
+    """Address of the operator's queue API; "" as long as there is none, and ``why`` says why not."""
 
     address: str
     why: str
@@ -29,8 +29,8 @@ class Way(Protocol):
         ...
 
 
-class Fixed:
-    """An address that somebody has set; "": none, and positions are left to the statuses."""
+class FixedAddress:
+    """An address from the settings; "": none, and positions are taken from the statuses."""
 
     why = "the address of the operator's queue API is not set"
 
@@ -52,7 +52,7 @@ class Found:
 class Queues:
     """Asks for queues, each pool's at most every `FRESH` s."""
 
-    def __init__(self, way: Way, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, way: QueueAddress, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._way, self._now = way, monotonic
         self._known: dict[str, tuple[float, Found]] = {}
         self._session: aiohttp.ClientSession | None = None

@@ -1,4 +1,7 @@
-"""HTML from templates. All is escaped but charts, whose text `controller.web.dashboard.svg` escapes."""
+"""HTML from templates, and their filters: numbers, times and states as text.
+
+Everything is escaped but charts, whose text `controller.web.dashboard.svg` escapes.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,19 @@ UNKNOWN = "\N{EN DASH}"
 
 
 def number(value: Any) -> str:
-    """Four digits are what an eval's noise leaves of it."""
+    """Return a number with four digits: an eval's noise leaves no more. A dash stands for None and NaN."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return UNKNOWN
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def share(value: float | None) -> str:
+    """Return a share as percent: ``0.125`` -> ``12.5 %``."""
     return UNKNOWN if value is None else f"{100 * value:.1f} %"
 
 
 def span(seconds: float | None) -> str:
-    """``5025`` -> ``1 h 23 min``."""
+    """Return a duration in words: ``5025`` -> ``1 h 23 min``."""
     if seconds is None:
         return UNKNOWN
     if seconds < 10:
@@ -50,6 +54,7 @@ def span(seconds: float | None) -> str:
 
 
 def size(count: int | None) -> str:
+    """Return a number of bytes in words: ``1500`` -> ``1.5 kB``."""
     value, unit = float(count or 0), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007
         if value < 1000:
@@ -59,8 +64,10 @@ def size(count: int | None) -> str:
 
 
 def moment(at: float | str | None) -> Markup:
-    """Return a time; the page's script says how long ago that is, so that a page that says the same is the
-    same."""
+    """Return a time as a ``<time>`` element.
+
+    The page's script shows how long ago it was: so a page changes only when its data does.
+    """
     if isinstance(at, str):
         at = parse_time(at)
     if at is None:
@@ -73,7 +80,7 @@ def moment(at: float | str | None) -> Markup:
 
 
 def badge(word: str) -> Markup:
-    """Return a state: shape, word, colour, and its meaning for whoever asks."""
+    """Return a state as a badge: shape, word, colour, and its meaning as tooltip."""
     found = states.state(word)
     return Markup('<span class="badge {}" title="{}"><span aria-hidden="true">{}</span> {}</span>').format(
         found.tone, found.meaning, found.shape, found.word
@@ -81,7 +88,7 @@ def badge(word: str) -> Markup:
 
 
 def link(key: str, viewer: Viewer | None = None) -> Markup:
-    """Return a job by ``namespace/name``: a link, if the viewer may follow it."""
+    """Return the name of the job ``namespace/name``: a link, if the viewer may see that namespace."""
     namespace, slash, name = key.partition("/")
     if not slash or (viewer is not None and not viewer.sees(namespace)):
         return Markup("<span>{}</span>").format(key)
@@ -89,6 +96,7 @@ def link(key: str, viewer: Viewer | None = None) -> Markup:
 
 
 def address(path: str, **query: Any) -> str:
+    """Return a path with its query, without parameters that are empty."""
     kept = {key: value for key, value in query.items() if value not in ("", None)}
     return f"{path}?{urlencode(kept)}" if kept else path
 
@@ -140,6 +148,7 @@ def _environment() -> Environment:
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
+    """Return the page that a template makes of these values."""
     return _environment().get_template(template).render(**values)
 
 

@@ -82,9 +82,9 @@ def page_svg(figure: Figure, prefix: str, title: str, description: str) -> str:
     root.set("class", "chart")
     root.set("aria-labelledby", f"{prefix}-t {prefix}-d")
     for tag, text in (("desc", description), ("title", title)):
-        said = ET.Element(f"{{{_NS}}}{tag}", {"id": f"{prefix}-{tag[0]}"})
-        said.text = text
-        root.insert(0, said)
+        label = ET.Element(f"{{{_NS}}}{tag}", {"id": f"{prefix}-{tag[0]}"})
+        label.text = text
+        root.insert(0, label)
     return ET.tostring(root, encoding="unicode")
 
 

@@ -1,4 +1,4 @@
-"""What another rule would have done to a run's own curve: the form's choices, and the answer."""
+"""Judge a run's own curve by another rule: the form's choices, and the answer."""
 
 from __future__ import annotations
 

@@ -2,4 +2,7 @@
 
 No isolation, no Services to pods, no resource limits; docs/understand/local-nodes.md says what holds and
 what does not.
+
+May import: `controller.kube` and `controller.api.values`; of the plane only its versions.
+Tests: tests/agent.
 """

@@ -1,4 +1,4 @@
-"""Whether a node is one a pod wants: its nodeSelector and required node affinity, as kubelet judges them."""
+"""Match a pod's nodeSelector and required node affinity with a node, as kubelet does."""
 
 from __future__ import annotations
 

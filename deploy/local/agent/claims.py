@@ -15,7 +15,7 @@ class ClaimError(Exception):
 
 
 class Attachments:
-    """Which pods on which nodes use a volume: what attaching does on a real cluster, for folders.
+    """Volumes in use, by pod and node: what attaching does on a real cluster, for folders.
 
     ReadWriteOnce holds per node, ReadWriteOncePod per pod; the others do not restrict.
     """

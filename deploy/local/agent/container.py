@@ -34,7 +34,7 @@ _KEPT_RUNS = 2  # the present one and the one before, for `kubectl logs --previo
 
 
 class Host(Protocol):
-    """What a container needs of its pod."""
+    """The pod, as its containers need it."""
 
     node: Node
     pod: Object
@@ -147,8 +147,8 @@ class Container:
         return None
 
     def _cannot(self, reason: str, message: str) -> None:
-        told = self.record.state.get("waiting") or {}
-        if (told.get("reason"), told.get("message")) != (reason, message):
+        waiting = self.record.state.get("waiting") or {}
+        if (waiting.get("reason"), waiting.get("message")) != (reason, message):
             self.host.event("Failed", f"Error: {message}", warning=True)
             self.record.wait(reason, message)
             self.host.changed()

@@ -1,4 +1,4 @@
-"""What the parts of one node share, and the settings they were started with."""
+"""State that the parts of one node share, and the settings they were started with."""
 
 from __future__ import annotations
 

@@ -256,8 +256,8 @@ def spawn(spec: Spec) -> int:
             os.write(write, f"{spec['argv'][0]!r} in {spec['cwd']!r}: {error}".encode()[:4096])
         os._exit(127)
     os.close(write)
-    with os.fdopen(read, "rb") as told:
-        message = told.read().decode(errors="replace")
+    with os.fdopen(read, "rb") as reader:
+        message = reader.read().decode(errors="replace")
     if message:
         os.waitpid(pid, 0)
         raise Refused(message)
@@ -306,7 +306,7 @@ def kill_descendants(main: int) -> None:
                 os.waitpid(pid, 0)
 
 
-def tell(report: int, **facts: object) -> None:
+def send(report: int, **facts: object) -> None:
     with contextlib.suppress(BrokenPipeError):  # the agent is gone, and so are we in a moment
         os.write(report, json.dumps(facts).encode() + b"\n")
 
@@ -321,13 +321,13 @@ def guarded(spec: Spec, report: int) -> None:
             enter_root(spec["root"], spec["mounts"], spec["image"])
         main = spawn(spec)
     except (Refused, OSError) as error:
-        tell(report, error=str(error))
+        send(report, error=str(error))
         return
-    tell(report, started=True)
+    send(report, started=True)
     ended = serve(main, kill_all=spec["mounting"] == "none")
     if spec["mounting"] == "none":
         kill_descendants(main)
-    tell(report, **ended)
+    send(report, **ended)
 
 
 def run(spec: Spec, report: int) -> None:
@@ -356,7 +356,7 @@ def run(spec: Spec, report: int) -> None:
             guarded(spec, report)
         os._exit(0)
     os.read(armed, 1)
-    tell(report, pid=init)
+    send(report, pid=init)
     os.write(say_go, b"x")
     serve(init, kill_all=False)
 
@@ -413,7 +413,7 @@ def main() -> None:
             try:
                 run(spec, int(report))
             except Exception as error:
-                tell(int(report), error=f"{type(error).__name__}: {error}")
+                send(int(report), error=f"{type(error).__name__}: {error}")
         case ["join", pid, path]:
             with open(path) as file:
                 spec = json.load(file)

@@ -1,4 +1,4 @@
-"""Whether a node can run a pod: what it asks for against what is free, and what this node never does."""
+"""Tell if a node can run a pod: what it asks for against what is free, and what this node never does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENFORCED = ("cpu", "memory", GPU_RESOURCE)
 
 
 class Refusal(NamedTuple):
-    """Why a pod is failed instead of run: the pod status's reason and message."""
+    """Reason and message in the status of a pod that is failed instead of run."""
 
     reason: str
     message: str

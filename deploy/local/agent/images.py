@@ -1,4 +1,4 @@
-"""Which local environment stands in for which container image: the explicit table, and nothing outside it."""
+"""Local environments that stand in for container images: the explicit table, and nothing outside it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Environment:
-    """What an image's configuration would say: start command, working directory, environment variables."""
+    """Start command, working directory and environment variables, as an image's configuration would have
+    them."""
 
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()

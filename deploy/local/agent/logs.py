@@ -45,7 +45,7 @@ class LogFile:
             self._file.close()
             self.path.replace(f"{self.path}.1")
             self._file = open(self.path, "ab")  # noqa: SIM115
-        self._tell()
+        self._wake_followers()
 
     def close(self) -> None:
         """Record that the container has ended: write the rest that has no line end, and end the followers."""
@@ -54,7 +54,7 @@ class LogFile:
             self._rest = b""
         self._file.close()
         self.closed = True
-        self._tell()
+        self._wake_followers()
 
     def follow(self) -> asyncio.Event:
         """Return an event that is set whenever there may be more to read."""
@@ -65,14 +65,14 @@ class LogFile:
     def leave(self, event: asyncio.Event) -> None:
         self._followers.discard(event)
 
-    def _tell(self) -> None:
+    def _wake_followers(self) -> None:
         for event in self._followers:
             event.set()
 
 
 @dataclass(frozen=True)
 class Options:
-    """What of a log is wanted, in the terms of the API's PodLogOptions."""
+    """Options of a request for a log, in the terms of the API's PodLogOptions."""
 
     follow: bool = False
     timestamps: bool = False

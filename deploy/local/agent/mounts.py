@@ -1,4 +1,4 @@
-"""Where a container sees its volumes: by mounts where there are namespaces, else by rewritten paths."""
+"""Volumes as a container sees them: by mounts where there are namespaces, else by rewritten paths."""
 
 from __future__ import annotations
 

@@ -83,14 +83,14 @@ class Presence:
     async def keep(self) -> None:
         """Renew the lease four times in its duration and tell the status now and then, until cancelled."""
         loop = asyncio.get_running_loop()
-        told = loop.time()
+        reported_at = loop.time()
         while True:
             await asyncio.sleep(self._lease_seconds / 4)
             try:
                 await self._renew()
-                if loop.time() - told >= _STATUS_EVERY:
+                if loop.time() - reported_at >= _STATUS_EVERY:
                     await self._say_ready(True)
-                    told = loop.time()
+                    reported_at = loop.time()
             except ApiError as error:
                 log.warning("node %s: heartbeat: %s", self._config.name, error)
 

@@ -31,7 +31,7 @@ _SETTLE = 0.02  # s, in which changes gather before the API is told
 
 
 class End(Enum):
-    """Why a pod's containers are stopped."""
+    """Reason why a pod's containers are stopped."""
 
     DELETED = "deleted"
     GONE = "gone"

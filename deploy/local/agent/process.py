@@ -34,7 +34,8 @@ class Mount:
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, all resolved: absolute ``cwd``, whole environment, ``mounting`` in `enter.py`'s words."""
+    """A command to run, all resolved: absolute ``cwd``, whole environment, ``mounting`` in `enter.py`'s
+    words."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -48,7 +49,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a container's main process ended: by itself, by a signal, or never started (``error``)."""
+    """End of a container's main process: by itself, by a signal, or never started (``error``)."""
 
     code: int = 0
     signal: int = 0

@@ -1,4 +1,4 @@
-"""Whether a container that ended is started again, and when."""
+"""Restart policy: is a container that ended started again, and when."""
 
 from __future__ import annotations
 

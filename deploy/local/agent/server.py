@@ -77,7 +77,7 @@ class KubeletServer:
         argv = request.query.getall("command", [])
         if not argv:
             return web.Response(status=400, text="exec: no command was given\n")
-        wanted = terminal.Wanted(argv, _true(request, "input"), _true(request, "tty"))
+        wanted = terminal.ExecRequest(argv, _true(request, "input"), _true(request, "tty"))
         return await terminal.serve(request, process, wanted)
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""What volumes show of the API: single objects kept fresh by a shared watch, and tokens renewed in time."""
+"""API objects that volumes show: single objects kept fresh by a shared watch, and tokens renewed in time."""
 
 from __future__ import annotations
 

@@ -30,24 +30,24 @@ _TYPING_PAUSE = 0.05  # s
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be run and which streams are wanted."""
+class ExecRequest:
+    """Command of an exec or attach, and the streams that its client asks for."""
 
     argv: Sequence[str]
     stdin: bool = False
     terminal: bool = False
 
 
-async def serve(request: web.Request, process: ContainerProcess, wanted: Wanted) -> web.StreamResponse:
+async def serve(request: web.Request, process: ContainerProcess, command: ExecRequest) -> web.StreamResponse:
     """Run a command for the client of `request` until the command ends or the client leaves."""
     socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=1 << 22)
     if not socket.can_prepare(request):
         return web.Response(status=501, text="exec: by WebSocket only; SPDY is not spoken here\n")
     await socket.prepare(request)
     try:
-        session = await _Session.begin(socket, process, wanted)
+        session = await _Session.begin(socket, process, command)
     except (OSError, ProcessLookupError) as error:
-        await _tell(socket, {"status": "Failure", "reason": "InternalError", "message": str(error)})
+        await _send_status(socket, {"status": "Failure", "reason": "InternalError", "message": str(error)})
     else:
         await session.run()
     await socket.close()
@@ -65,15 +65,17 @@ class _Session:
         self._terminal = terminal
 
     @staticmethod
-    async def begin(socket: web.WebSocketResponse, process: ContainerProcess, wanted: Wanted) -> _Session:
+    async def begin(
+        socket: web.WebSocketResponse, process: ContainerProcess, command: ExecRequest
+    ) -> _Session:
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        if not wanted.terminal:
-            child = await process.join(wanted.argv, pipe if wanted.stdin else nothing, pipe, pipe)
+        if not command.terminal:
+            child = await process.join(command.argv, pipe if command.stdin else nothing, pipe, pipe)
             return _Session(socket, child, None)
         ours, theirs = pty.openpty()
         os.set_blocking(ours, False)  # one that waits would hold up every pod of the agent
         try:
-            child = await process.join(wanted.argv, theirs, theirs, theirs, terminal=True)
+            child = await process.join(command.argv, theirs, theirs, theirs, terminal=True)
         except BaseException:
             os.close(ours)
             raise
@@ -92,7 +94,7 @@ class _Session:
                 await asyncio.gather(
                     self._copy(self._child.stdout, _STDOUT), self._copy(self._child.stderr, _STDERR)
                 )
-            await _tell(self._socket, _result(await self._child.wait()))
+            await _send_status(self._socket, _result(await self._child.wait()))
         except (ConnectionError, asyncio.CancelledError):
             pass  # the client has left; what it started goes with it
         finally:
@@ -168,7 +170,7 @@ def _result(code: int) -> dict[str, object]:
     }
 
 
-async def _tell(socket: web.WebSocketResponse, status: dict[str, object]) -> None:
+async def _send_status(socket: web.WebSocketResponse, status: dict[str, object]) -> None:
     body = {"metadata": {}, **status}
     with contextlib.suppress(ConnectionError):
         await socket.send_bytes(bytes([_ERROR]) + json.dumps(body).encode())

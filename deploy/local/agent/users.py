@@ -1,4 +1,4 @@
-"""As whom containers run, and whose the files are that a pod's volumes show."""
+"""Users that containers run as, and owners of the files that a pod's volumes show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controller.kube.client import Object
 
 @dataclass(frozen=True)
 class User:
-    """As whom a container runs."""
+    """User that a container runs as."""
 
     uid: int
     gid: int

@@ -16,7 +16,7 @@ from deploy.local.demo import cast as casting
 from deploy.local.demo import report
 from deploy.local.demo.picture import draw
 from deploy.local.demo.stage import stage
-from deploy.local.demo.story import tell
+from deploy.local.demo.story import run_story
 from deploy.local.errors import PlaneError
 
 DEFAULT_OUT = Path("build/demo")
@@ -59,19 +59,19 @@ def _run(out: Path, keep: bool, patience: float, console: Console, kueue: bool =
     began = time.monotonic()
     cast = casting.under_kueue(casting.load()) if kueue else casting.load()
     with (
-        progress.Console() as told_progress,
-        stage(out / "plane", cast.node_labels, told_progress, kueue=kueue) as built,
+        progress.Console() as announce,
+        stage(out / "plane", cast.node_labels, announce, kueue=kueue) as built,
     ):
         ready = time.monotonic()
-        told = tell(built, cast, console, patience)
-        facts = report.gather(told, [job for job, _ in cast.jobs], built)
+        outcome = run_story(built, cast, console, patience)
+        facts = report.gather(outcome, [job for job, _ in cast.jobs], built)
         same, words = report.replay(built.decision_log(), out / "decisions.jsonl")
         if not same:
             facts["problems"].append(f"decision log: {words}")
         facts["secondsToReady"] = round(ready - began, 3)
         report.write(facts, out / "summary.json")
         draw(facts, out / "demo.png")
-        report.say(facts, console)
+        report.print_summary(facts, console)
         console.print(f"evalstop replay: {words}", soft_wrap=True)
         for what, path in (
             ("picture", "demo.png"),

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live table on a terminal, plain lines elsewhere.
+"""Display of the demo while it runs: a live table on a terminal, plain lines elsewhere.
 
 It shows only what the API says: status and Events of the RLHFJobs, and which pods are bound to which nodes.
 """
@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from controller import names
+from controller import names, workloads
 from deploy.local.demo.facts import Chronicle, Role
 from deploy.local.demo.watch import Change
 
@@ -51,7 +51,7 @@ class Board:
         self._nodes = nodes  # name -> GPUs
         self._console = console
         self._pods: dict[str, Mapping[str, Any]] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
         self._states: dict[str, str] = {}
         self._began = time.monotonic()
         self._printed_at = self._began
@@ -91,9 +91,9 @@ class Board:
             self._printed_at = time.monotonic()
             for c in self.chronicles.values():
                 if c.evals and not c.finished:
-                    self.say(f"{c.name}: {_numbers(c)}")
+                    self.log(f"{c.name}: {_numbers(c)}")
 
-    def say(self, text: str, colour: str = "") -> None:
+    def log(self, text: str, colour: str = "") -> None:
         """One line, with the time, above the table."""
         line = Text.assemble((f"{datetime.now():%H:%M:%S} ", "dim"), (text, colour))
         (self._live.console if self._live else self._console).print(line, soft_wrap=True, highlight=False)
@@ -115,18 +115,18 @@ class Board:
         if about.get("kind") != "RLHFJob" or key not in self.chronicles:
             return
         reason = event.get("reason", "")
-        told = (key, reason + event.get("message", ""))
+        entry = (key, reason + event.get("message", ""))
         starting = reason == "Unreachable" and not self.chronicles[key].evals
-        if told in self._told or reason in _ROUTINE or starting:
+        if entry in self._logged or reason in _ROUTINE or starting:
             return
-        self._told.add(told)
+        self._logged.add(entry)
         colour = "yellow" if event.get("type") == "Warning" else ""
-        self.say(f"{about['name']}: {reason}: {event.get('message')}", colour)
+        self.log(f"{about['name']}: {reason}: {event.get('message')}", colour)
 
     def _tell_state(self, c: Chronicle) -> None:
         if self._live is None and c.summary and self._states.get(c.key) != c.summary:
             self._states[c.key] = c.summary
-            self.say(f"{c.name}: {c.summary}; {_numbers(c)}")
+            self.log(f"{c.name}: {c.summary}; {_numbers(c)}")
 
     def render(self) -> Group:
         """Return jobs and nodes as they stand."""
@@ -179,21 +179,13 @@ class Board:
             text.append(f"{node} ", "dim")
             free = gpus
             for pod in self._pods.values():
-                held = gpus_of(pod) if pod["spec"].get("nodeName") == node else 0
+                held = workloads.gpus(pod["spec"]) if pod["spec"].get("nodeName") == node else 0
                 free -= held
                 job = (pod["metadata"].get("labels") or {}).get(names.LABEL_JOB, "")
                 c = self.chronicles.get(f"{pod['metadata']['namespace']}/{job}")
                 text.append("■" * held, _ROLE_COLOUR[c.role] if c else "white")
             text.append("□" * max(free, 0) + "  ", "dim")
         return text
-
-
-def gpus_of(pod: Mapping[str, Any]) -> int:
-    """Return GPUs that a pod requests."""
-    containers = pod["spec"].get("containers") or ()
-    return sum(
-        int((c.get("resources") or {}).get("limits", {}).get(names.GPU_RESOURCE, 0)) for c in containers
-    )
 
 
 def curve(values: Sequence[float]) -> str:

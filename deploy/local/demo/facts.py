@@ -1,4 +1,4 @@
-"""What happened to each job of the demo, read from the API alone.
+"""Facts about each job of the demo, read from the API alone.
 
 A `Chronicle` is fed with every version of an RLHFJob that a watch delivers; the status keeps the last 32
 evals, the chronicle all of them.
@@ -20,7 +20,7 @@ Json = Mapping[str, Any]
 
 
 class Role(StrEnum):
-    """What a job is in the demo for. The operator knows nothing of it."""
+    """Role of a job in the demo. The operator knows nothing of it."""
 
     OVER_OPTIMISING = "over-optimising"
     HEALTHY = "healthy"

@@ -16,21 +16,21 @@ from controller.checkpoints.digest import hash_files, tree_digest
 from controller.checkpoints.volume import Volume
 from deploy.local.demo.facts import Chronicle, ProxyPoint, describe
 from deploy.local.demo.stage import Scene, Stage
-from deploy.local.demo.story import Told
+from deploy.local.demo.story import DemoOutcome
 from deploy.local.demo.trainer import Manifest, recorded_proxies
 
 
-def gather(told: Told, jobs: Sequence[Manifest], stage: Scene) -> dict[str, Any]:
+def gather(outcome: DemoOutcome, jobs: Sequence[Manifest], stage: Scene) -> dict[str, Any]:
     """Return all facts of summary.json: what the API said, proxies as recorded, checkpoints looked at once
     more."""
-    for chronicle, job in zip(told.chronicles, jobs, strict=True):
+    for chronicle, job in zip(outcome.chronicles, jobs, strict=True):
         namespace = chronicle.key.partition("/")[0]
         proxies = recorded_proxies(job, lambda claim, ns=namespace: stage.claim_folder(ns, claim))  # type: ignore[misc]
         chronicle.proxies = [ProxyPoint(step, reward) for step, reward in proxies]
-    facts = describe(told.chronicles, told.seconds)
-    if told.timed_out:
-        facts["problems"].insert(0, f"not over after {told.seconds:.0f} s")
-    for entry, chronicle, job in zip(facts["jobs"], told.chronicles, jobs, strict=True):
+    facts = describe(outcome.chronicles, outcome.seconds)
+    if outcome.timed_out:
+        facts["problems"].insert(0, f"not over after {outcome.seconds:.0f} s")
+    for entry, chronicle, job in zip(facts["jobs"], outcome.chronicles, jobs, strict=True):
         if entry["checkpoint"] is not None:
             _look_at_checkpoint(entry["checkpoint"], chronicle, job, stage, facts["problems"])
     return facts
@@ -75,7 +75,7 @@ def write(facts: Mapping[str, Any], path: Path) -> None:
     path.write_text(json.dumps(facts, indent=1, allow_nan=False) + "\n")
 
 
-def say(facts: Mapping[str, Any], console: Console) -> None:
+def print_summary(facts: Mapping[str, Any], console: Console) -> None:
     """Print the summary for people."""
     console.print()
     for job in facts["jobs"]:

@@ -32,7 +32,7 @@ Manifest = Mapping[str, Any]
 
 
 class Scene(Protocol):
-    """What the story needs of a cluster, whatever runs it. Errors of all methods: PlaneError."""
+    """A cluster as the story needs it, whatever runs it. Errors of all methods: PlaneError."""
 
     @property
     def kubeconfig(self) -> Path: ...
@@ -117,8 +117,8 @@ class Stage:
             "--previous=true",
         ):  # restarted just now: its former life tells more
             try:
-                if said := self.plane.kubectl("-n", SYSTEM, "logs", DEPLOYMENT, f"--tail={lines}", which):
-                    return said
+                if found := self.plane.kubectl("-n", SYSTEM, "logs", DEPLOYMENT, f"--tail={lines}", which):
+                    return found
             except PlaneError as error:
                 problem = str(error)
         return problem

@@ -21,15 +21,15 @@ _SUBMIT_PATIENCE_S = 60.0  # for the first jobs to get their GPUs, before the on
 
 
 @dataclass(frozen=True)
-class Told:
-    """How it went. ``seconds``: from the first submission to the end of the last run, s."""
+class DemoOutcome:
+    """Outcome of the demo. ``seconds``: from the first submission to the end of the last run, s."""
 
     chronicles: Sequence[Chronicle]
     seconds: float
     timed_out: bool
 
 
-def tell(stage: Scene, cast: Cast, console: Console, patience: float) -> Told:
+def run_story(stage: Scene, cast: Cast, console: Console, patience: float) -> DemoOutcome:
     """Run the story to its end, or for ``patience`` s.
 
     Errors: PlaneError when the plane or the operator fails on the way.
@@ -44,20 +44,20 @@ def tell(stage: Scene, cast: Cast, console: Console, patience: float) -> Told:
             late = [job for job, role in cast.jobs if role is Role.WAITING]
             for job in first:
                 stage.apply([job])
-            board.say(f"submitted {', '.join(job['metadata']['name'] for job in first)}", "bold")
+            board.log(f"submitted {', '.join(job['metadata']['name'] for job in first)}", "bold")
             running = [c for c in chronicles if c.role is not Role.WAITING]
             if not _follow(
                 board, watcher, stage, began + _SUBMIT_PATIENCE_S, lambda: all(map(_runs, running))
             ):
                 states = ", ".join(
-                    f"{c.name}: {c.summary or 'not looked at'}, {_told_of_start(c)}" for c in running
+                    f"{c.name}: {c.summary or 'not looked at'}, {_start_condition(c)}" for c in running
                 )
                 raise PlaneError(
                     f"the first jobs do not run after {_SUBMIT_PATIENCE_S:g} s ({states}); "
                     f"pods: {board.pods()}; the operator's last words:\n{stage.operator_log()}"
                 )
             stage.apply(late)
-            board.say(
+            board.log(
                 f"submitted {', '.join(job['metadata']['name'] for job in late)}: no GPU is free", "bold"
             )
             done = _follow(
@@ -69,7 +69,7 @@ def tell(stage: Scene, cast: Cast, console: Console, patience: float) -> Told:
             )
     finally:
         watcher.close()
-    return Told(chronicles, time.monotonic() - began, not done)
+    return DemoOutcome(chronicles, time.monotonic() - began, not done)
 
 
 def _runs(c: Chronicle) -> bool:
@@ -77,7 +77,7 @@ def _runs(c: Chronicle) -> bool:
     return bool(c.evals) or (c.admission is not None and c.admission.running_since is not None)
 
 
-def _told_of_start(c: Chronicle) -> str:
+def _start_condition(c: Chronicle) -> str:
     """Return what was seen of its start, for an error."""
     if c.admission is None:
         return f"no admission seen, {len(c.evals)} evals"

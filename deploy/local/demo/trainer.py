@@ -1,4 +1,4 @@
-"""What an RLHFJob's template says about its trainer: command-line flags, and where its volumes are."""
+"""Read the trainer's part of an RLHFJob's template: command-line flags, and the folders of its volumes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def volume_path(job: Manifest, path: str) -> tuple[str, str] | None:
 
 
 def option(job: Manifest, flag: str) -> str | None:
-    """Value of a trainer's command-line flag, as ``--flag value`` or ``--flag=value``."""
+    """Return the value of a trainer's command-line flag, ``--flag value`` or ``--flag=value``."""
     container = _container_of(job)
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     for i, word in enumerate(words):
@@ -49,15 +49,15 @@ def option(job: Manifest, flag: str) -> str | None:
 
 
 def recorded_proxies(job: Manifest, folder: Callable[[str], Path]) -> list[tuple[int, float]]:
-    """(step, proxy reward) of every eval in the trainer's ``--record`` file.
+    """Return (step, proxy reward) of every eval in the trainer's ``--record`` file.
 
     ``folder`` gives a claim's folder on this machine. Empty: the trainer keeps no record on a volume.
     """
     path = option(job, "--record")
-    place = volume_path(job, path) if path else None
-    if place is None:
+    found_at = volume_path(job, path) if path else None
+    if found_at is None:
         return []
-    claim, inside = place
+    claim, inside = found_at
     file = folder(claim) / inside
     if not file.is_file():
         return []

@@ -1,4 +1,4 @@
-"""What the API says, as it changes: one watching thread per kind, one queue to the demo's own thread."""
+"""Watch the API: one watching thread per kind, one queue to the demo's own thread."""
 
 from __future__ import annotations
 

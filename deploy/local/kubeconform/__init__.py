@@ -1,1 +1,6 @@
-"""kubeconform, and JSON schemas for it from the OpenAPI of a control plane that runs."""
+"""kubeconform, which checks manifests against JSON schemas, and the schemas, made from a running plane's
+OpenAPI.
+
+May import: of `deploy.local` recipes.
+Tests: tests/chart.
+"""

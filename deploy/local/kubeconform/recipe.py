@@ -1,4 +1,4 @@
-"""Which kubeconform, and how it is built; `gobuild/go.mod` says the same to Go (held to it by a test)."""
+"""Recipe of kubeconform: version and build; `gobuild/go.mod` says the same to Go (held to it by a test)."""
 
 from pathlib import Path
 

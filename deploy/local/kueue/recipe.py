@@ -1,4 +1,4 @@
-"""Which Kueue: its version, how it is built, and the manifests of that very version.
+"""Recipe of Kueue: its version, how it is built, and the manifests of that very version.
 
 `gobuild/go.mod` says the same to Go (a test holds the two together).
 """

@@ -1,4 +1,4 @@
-"""Which KWOK, and how it is built; `gobuild/go.mod` says the same to Go (a test holds the two together)."""
+"""Recipe of KWOK: version and build; `gobuild/go.mod` says the same to Go (a test holds the two together)."""
 
 from pathlib import Path
 

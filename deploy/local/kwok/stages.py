@@ -1,4 +1,4 @@
-"""What simulated nodes and pods do: KWOK's controller alone does nothing, its stages say what happens when.
+"""Stages of simulated nodes and pods: KWOK's controller alone does nothing, its stages say what happens when.
 
 Nodes become ready with so many GPUs; pods bound to them run at once, with an address of the given range, and
 go on running until somebody deletes them. Pods of Jobs, too: a training run ends when it is stopped.

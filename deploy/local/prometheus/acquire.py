@@ -1,4 +1,4 @@
-"""Where `prometheus` and `promtool` come from.
+"""Find `prometheus` and `promtool`.
 
 In this order: the folder that `EVALSTOP_PROMETHEUS` names, the cache, Debian's package by the machine's own
 apt (unpacked into the cache, nothing is installed, no root is needed), the PATH. If none works, one error

@@ -37,13 +37,17 @@ def busy_store(world: World, r: Random) -> None:
     rest(world, r, 4)
 
 
+def out_of_claims(world: World, r: Random) -> None:
+    world.claims_out = {"hangs": True} if r.random() < 0.5 else {"kill": 1}
+    world.claims_out_until = world.now + r.choice((60.0, 600.0, 7200.0))
+    world.saw(f"a claim {'hangs' if 'hangs' in world.claims_out else 'fails'}")
+
+
 @act(2)
 def claims_out(world: World, r: Random) -> None:
     """Claims of checkpoint folders hang, or fail, for a while; all else of the store works. Save records tell
     whose a checkpoint is, so nothing that is promised may depend on the claims."""
-    world.claims_out = {"hangs": True} if r.random() < 0.5 else {"kill": 1}
-    world.claims_out_until = world.now + r.choice((60.0, 600.0, 7200.0))
-    world.saw(f"a claim {'hangs' if 'hangs' in world.claims_out else 'fails'}")
+    out_of_claims(world, r)
     if r.random() < 0.5 and (job := training(world, r)) is not None:
         if r.random() < 0.5:
             end_process(world, job, r)

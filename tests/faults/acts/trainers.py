@@ -226,6 +226,18 @@ def evaluator(world: World, job: Job, r: Random) -> None:
         rest(world, r)
 
 
+def finish(world: World, job: Job, how: str) -> bool:
+    """The training ends by itself, if it runs."""
+    if job.life is None or job.child is None:
+        return False
+    if securing(world, job):
+        world.saw("row 8: the run ends while a secure Job runs")
+    job.trained = how
+    world.say(f"{job.name}: training ends, {how}")
+    world.cluster.end(job, how)
+    return True
+
+
 @act_on(training, 1)
 def ends(world: World, job: Job, r: Random) -> None:
     """The training ends by itself, half of the time right after its best eval."""
@@ -234,13 +246,8 @@ def ends(world: World, job: Job, r: Random) -> None:
     if r.random() < 0.5:
         advance(world, job, r, r.uniform(0.05, 0.2), save="always")
         world.tick(r.randint(2, 5))
-    if job.life is None or job.child is None:
+    if not finish(world, job, r.choice(("Complete", "Complete", "Failed"))):
         return
-    if securing(world, job):
-        world.saw("row 8: the run ends while a secure Job runs")
-    job.trained = r.choice(("Complete", "Complete", "Failed"))
-    world.say(f"{job.name}: training ends, {job.trained}")
-    world.cluster.end(job, job.trained)
     if r.random() < 0.3:
         job.child, job.pods = None, []
         world.saw("row 14: a finished child is removed before its end was seen")

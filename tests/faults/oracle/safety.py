@@ -69,8 +69,11 @@ class Safety(Knowledge):
             and e.life.number > 0  # started by hand before any admission: its page is refused, and told
         ]
         patience, agree = 0.0, borne_out(life.branch)
-        for e in sorted(evals, key=lambda e: -self.worth(job, e)):
+        unknown = self._left_unseen(job)
+        for e in sorted([*evals, *unknown], key=lambda e: -self.worth(job, e)):
             saved = self._checkpoint(job, e)
+            if e in unknown and saved is not None and saved.lies:
+                continue  # it may well be pinned, and is not owed
             lags = saved is not None and saved.step < e.step and (life.checkpoint_step or 0) < e.step
             if lags and not any(later.step > e.step for later in evals):
                 return  # its own checkpoint may still come
@@ -98,6 +101,18 @@ class Safety(Knowledge):
                     self.world.saw("S1: a checkpoint is owed")
                     self.dirty = True
             return
+
+    def _left_unseen(self, job: Job) -> list[Eval]:
+        """Evals of a branch that was left, where only the files tell that: the operator takes them for the
+        present one's, and looks for their checkpoints first."""
+        *former, life = job.lives
+        found: list[Eval] = []
+        least = life.resumed
+        for one in reversed(former):
+            found += [e for e in one.evals if e.left and e.shown is not None and e.step <= least]
+            if one.read:
+                least = min(least, one.resumed)
+        return [e for e in found if e.fault in ("", "outlier") and e.evaluator == life.evaluator]
 
     def _checkpoint(self, job: Job, e: Eval) -> Saved | None:
         """The checkpoint that stands for an eval: of its step, or at most the lag earlier on its branch."""

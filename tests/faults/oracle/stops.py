@@ -18,6 +18,17 @@ FRESH = 45.0  # s by which what an operator knows of a trainer may be old when i
 STOPS_WITHIN = 1500.0  # s until a user's stop has suspended, while an operator runs
 
 
+def newest_of_steps(evals: list[Eval], moment: float) -> list[Eval]:
+    """Evals up to a moment; of a step that a process has evaluated again, which started from it, the last."""
+    found: list[Eval] = []
+    for e in evals:
+        if e.at <= moment:
+            while found and found[-1].step >= e.step:
+                found.pop()
+            found.append(e)
+    return found
+
+
 class Stops(Knowledge):
     def _stops_in_time(self, job: Job, case: Case, seconds: float) -> None:
         """A user's stop suspends after a bounded time, whatever becomes of the retention."""
@@ -87,11 +98,11 @@ class Stops(Knowledge):
         moments = sorted({now - FRESH, *(e.at for e in evals if e.at > now - FRESH), now})
         for reading in readings:
             for moment in moments:
-                seen = [(e, sign * e.score) for e in reading if e.at <= moment]
+                seen = [(e, sign * e.score) for e in newest_of_steps(reading, moment)]
                 if any(self._folds(desired.rule, m, seen) for m in (desired.modifiers, plain)):
                     return True
         for moment in moments:
-            seen = [e for e in evals if e.at <= moment and e.fault != "nothing"]
+            seen = newest_of_steps([e for e in evals if e.fault != "nothing"], moment)
             for guardrail in desired.guardrails:
                 sense = 1.0 if str(guardrail.direction) == "Maximize" else -1.0
                 pairs = [(e, sense * e.guard) for e in seen if e.guard is not None]

@@ -114,7 +114,7 @@ def _pod(data: bytes) -> None:
     nodes.guests([pod], {"node-1"})
     nodes.gpus_by_node([pod])
     nodes.place(pod)
-    views.asker(pod)
+    views.pod_request(pod)
     views.uid(pod)
     told(PODS, pod)
     if not wire.problem(pod):
@@ -252,7 +252,7 @@ def _question(data: bytes) -> None:
     for read in (extender.args, extender.preemption_args):
         with suppress(extender.BadRequest):
             found = read(message)
-            views.asker(found.pod)
+            views.pod_request(found.pod)
             views.uid(found.pod)
 
 

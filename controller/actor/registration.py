@@ -1,0 +1,100 @@
+"""Register with the step API, again and again: it may be another process by now, with another key."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from controller import bounded, log
+from controller.actor.app import Sidecar, Whose
+from controller.actor.engines import EngineError
+from controller.bounded import shown
+
+KEYS_KEPT = 3  # of APIs: tickets of the leader before are good until they end
+MOST_ANSWER = 64 << 10  # bytes
+_TIMEOUT = aiohttp.ClientTimeout(10.0)
+
+_logger = log.get("evalstop.actor")
+
+
+class Registration:
+    """Tells the step API where this actor is and what it reports, and learns whose actor it is.
+
+    Args:
+        sidecar: this one.
+        urls: of the step API: one of each process that may lead.
+        ca: PEM file of its authority.
+        token: file of the projected token, read anew each time as the kubelet renews it.
+        address: host and port at which clients reach the sidecar.
+        fingerprint: of its certificate.
+    """
+
+    def __init__(
+        self, sidecar: Sidecar, urls: Sequence[str], ca: str, token: str, address: str, fingerprint: str
+    ) -> None:
+        self._sidecar, self._urls, self._token = sidecar, list(urls), Path(token)
+        self._address, self._fingerprint = address, fingerprint
+        self._context = ssl.create_default_context(cafile=ca or None)
+        self.problem = "not tried yet"
+
+    async def run(self, seconds: float) -> None:
+        """Register until cancelled: at once, and again after so many seconds; sooner while it fails."""
+        async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
+            while True:
+                problem = await self._once(session)
+                if problem and problem != self.problem:
+                    _logger.warning("not registered", why=problem)
+                self.problem = problem
+                await asyncio.sleep(min(1.0, seconds) if problem else seconds)
+
+    async def _once(self, session: aiohttp.ClientSession) -> str:
+        """Return what is wrong; "": registered."""
+        try:
+            report = dict(await self._sidecar.engine.report())
+        except EngineError as error:
+            return str(error)
+        body = {
+            "address": self._address,
+            "fingerprint": self._fingerprint,
+            "slots": report.get("slots"),
+            "version": self._sidecar.version,
+        }
+        problems = []
+        for url in list(self._urls):
+            try:
+                status, answer = await self._ask(session, url, body)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                problems.append(f"{url}: {type(error).__name__}: {shown(str(error), 200)}")
+                continue
+            if status == 200 and self._take(answer):
+                self._urls.remove(url)
+                self._urls.insert(0, url)
+                return ""
+            problems.append(f"{url}: {status} {shown(answer.get('message') or answer.get('reason'), 200)}")
+        return "; ".join(problems)
+
+    async def _ask(
+        self, session: aiohttp.ClientSession, url: str, body: dict[str, Any]
+    ) -> tuple[int, dict[str, Any]]:
+        headers = {"Authorization": f"Bearer {self._token.read_text().strip()}"}
+        where = f"{url.rstrip('/')}/v1/actors"
+        async with session.post(where, json=body, headers=headers, ssl=self._context) as answer:
+            text = await answer.content.read(MOST_ANSWER)
+            found = bounded.load(text, "the step API's answer") if text else {}
+        return answer.status, found if isinstance(found, dict) else {}
+
+    def _take(self, answer: dict[str, Any]) -> bool:
+        whose, key = self._sidecar.whose, answer.get("key")
+        job, attempt, actor = answer.get("job"), answer.get("attempt"), answer.get("actor")
+        if not (
+            isinstance(key, str) and isinstance(job, str) and type(attempt) is int and type(actor) is int
+        ):
+            return False
+        keys = (key, *(k for k in whose.keys if k != key))[:KEYS_KEPT]
+        self._sidecar.whose = Whose(job, attempt, actor, keys)
+        return True

@@ -1,0 +1,336 @@
+"""A job's steps, in memory: what was announced, the plan, which actors are ready, what was learned.
+
+All of it comes again from the trainer and the sidecars, so nothing is stored: after a change of leader a
+step goes on with the actors it knows, and the next announcement is planned from scratch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from controller.policy.rollout import (
+    ActorLaw,
+    Dispatch,
+    Forecast,
+    RolloutPlan,
+    Supply,
+    Trust,
+    WorkReport,
+    plan_rollout,
+    refit_law,
+)
+from controller.steps.directory import Demand, Directory, RolloutJob
+from controller.steps.planner import PlannerProcess
+from controller.steps.wire import Announcement, Done, Ended, Registered
+from controller.web.tickets import SECONDS, Signer, Ticket
+
+REGISTERED_SECONDS = 45.0  # without a registration an actor is not named any more; one registers each 10 s
+MOST_WATCHES = 4  # of a job, at a time
+
+
+class Conflict(Exception):
+    """Not now: of another attempt, an older step, or too often. ``reason`` is a code word."""
+
+    def __init__(self, reason: str, message: str, status: int = 409) -> None:
+        super().__init__(message)
+        self.reason, self.status = reason, status
+
+
+@dataclass(slots=True)
+class _Ready:
+    pod: str
+    seen: float
+    told: Registered
+
+
+class Session:
+    """One job in one attempt."""
+
+    def __init__(
+        self,
+        job: RolloutJob,
+        directory: Directory,
+        planner: PlannerProcess,
+        signer: Signer,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.uid, self.attempt = job.uid, job.attempt
+        self._directory, self._planner, self._signer = directory, planner, signer
+        self._clock, self._now = clock, monotonic
+        self._law: ActorLaw = job.law
+        self._trust = Trust()
+        self._before: tuple[int, Dispatch] | None = None
+        self.step = -1  # newest that was begun
+        self._announced = -1
+        self._plans: dict[int, RolloutPlan] = {}
+        self._forecasts: dict[int, Forecast] = {}
+        self._released: set[int] = set()
+        self._reports: dict[int, WorkReport] = {}
+        self._generating = False
+        self._ended_at: float | None = None
+        self._between = 0.0
+        self._ready: dict[int, _Ready] = {}
+        self.revision = 1
+        self._changed = asyncio.Condition()
+        self._watches = 0
+        self._planning: asyncio.Task[None] | None = None
+        self._closing = False
+
+    # -- calls ---------------------------------------------------------------------------------------------
+
+    def announce(self, job: RolloutJob, given: Announcement) -> None:
+        """Plan a step that comes, beside the loop; the plan is there when it begins, or the step is
+        static."""
+        if given.step < max(self.step, self._announced) or (given.step == self.step and self._generating):
+            raise Conflict(
+                "OldStep", f"step: {given.step} is announced, {max(self.step, self._announced)} is the newest"
+            )
+        self._announced = given.step
+        self._forecasts = {given.step: given.forecast}
+        supply = Supply(
+            held=len(self._named(job)),
+            start=job.start,
+            recall=job.recall,
+            lead=given.begins_in,
+            between=self._between or given.begins_in,
+            most=job.most,
+        )
+        if self._planning is not None:
+            self._planning.cancel()
+        self._planning = asyncio.get_running_loop().create_task(self._plan(job, given, supply))
+
+    async def _plan(self, job: RolloutJob, given: Announcement, supply: Supply) -> None:
+        plan = await self._planner.plan(
+            given.forecast, self._law, job.settings, supply, trust=self._trust, before=self._before
+        )
+        if plan is not None and given.step == self._announced and given.step not in self._plans:
+            self._plans = {step: p for step, p in self._plans.items() if step >= self.step}
+            self._plans[given.step] = plan
+            self._want(given.step)
+
+    def begin(self, job: RolloutJob, step: int) -> dict[str, Any]:
+        """Return the plan and the actors that are ready. From memory alone."""
+        if step < self.step:
+            raise Conflict("OldStep", f"step: {step} begins, {self.step} has begun")
+        if step > self.step or not self._generating:
+            self.step, self._generating = step, True
+            self._released.clear()
+            self._reports.clear()
+            if self._ended_at is not None:
+                self._between = self._now() - self._ended_at
+            self._plans.setdefault(step, self._static(job))
+            self._want(step)
+        return self._answer(job)
+
+    def _static(self, job: RolloutJob) -> RolloutPlan:
+        """Return a plan without a forecast: it costs nothing to make."""
+        supply = Supply(
+            held=len(self._named(job)),
+            start=job.start,
+            recall=job.recall,
+            between=self._between,
+            most=job.most,
+        )
+        return plan_rollout(None, self._law, job.settings, supply)
+
+    async def watch(self, step: int, after: int, seconds: float) -> dict[str, Any] | None:
+        """Return what changed since a revision, at the latest after so many seconds; None: the job is
+        gone."""
+        if step != self.step:
+            raise Conflict("OldStep", f"step: {step} is watched, {self.step} has begun")
+        if self._watches >= MOST_WATCHES:
+            raise Conflict("TooMany", f"more than {MOST_WATCHES} watches of one job", 429)
+        self._watches += 1
+        try:
+            async with self._changed:
+                try:
+                    async with asyncio.timeout(seconds):
+                        await self._changed.wait_for(
+                            lambda: self.revision > after or self.step != step or self._closing
+                        )
+                except TimeoutError:
+                    pass
+        finally:
+            self._watches -= 1
+        job = self._directory.job(self.uid)
+        return None if job is None or job.attempt != self.attempt else self._answer(job)
+
+    def done(self, given: Done) -> None:
+        """Take an actor's report; if it is released, it is wanted no more."""
+        if given.step != self.step:
+            raise Conflict("OldStep", f"step: {given.step} is meant, {self.step} has begun")
+        if given.actor not in self._directory.actors(self.uid):
+            raise Conflict("NoSuchActor", f"actor: this job has no actor {given.actor} now")
+        if given.report is not None:
+            self._reports[given.actor] = given.report
+        if given.release:
+            self._released.add(given.actor)
+        self._want(self.step)
+
+    def end(self, job: RolloutJob, given: Ended) -> None:
+        """Learn from a step: the law, whether predictions are worth planning by."""
+        if given.step != self.step or not self._generating:
+            raise Conflict(
+                "OldStep",
+                f"step: {given.step} ends, {self.step} has begun"
+                + ("" if self._generating else " and ended"),
+            )
+        self._generating, self._ended_at = False, self._now()
+        plan = self._plans.get(given.step)
+        self._law, used = refit_law(self._slotted(), self._reports.values())
+        self._trust = self._trust.seen(given.rank, plan.seconds if plan is not None else None, given.seconds)
+        if plan is not None:
+            self._before = (plan.actors, plan.dispatch)
+        self._directory.ended(
+            self.uid,
+            {
+                "step": given.step,
+                "seconds": given.seconds,
+                "tokens": given.tokens,
+                "rank": given.rank,
+                "phases": dict(given.phases),
+                "counts": dict(given.counts),
+                "reports": used,
+                "actors": plan.actors if plan is not None else None,
+                "dispatch": plan.dispatch.value if plan is not None else None,
+                "planned": plan.seconds if plan is not None else None,
+                "plannedGpuSeconds": plan.gpu_seconds if plan is not None else None,
+                "reason": plan.reason.value if plan is not None else None,
+                "message": plan.message if plan is not None else "",
+                "law": asdict(self._law),
+            },
+        )
+        self._want(given.step)
+
+    def register(self, job: RolloutJob, number: int, pod: str, told: Registered) -> dict[str, Any]:
+        """Take in where an actor is; return whose it is and the key of tickets."""
+        before = self._ready.get(number)
+        self._ready[number] = _Ready(pod, self._now(), told)
+        if before is None or (before.pod, before.told.fingerprint, before.told.address) != (
+            pod,
+            told.fingerprint,
+            told.address,
+        ):
+            self._want(self.step)
+            self.news()
+        return {"job": job.uid, "attempt": job.attempt, "actor": number, "key": self._signer.public}
+
+    # -- what changes --------------------------------------------------------------------------------------
+
+    def news(self) -> None:
+        """Wake watches: actors came, went, or are recalled."""
+        self.revision += 1
+
+        async def wake() -> None:
+            async with self._changed:
+                self._changed.notify_all()
+
+        asyncio.get_running_loop().create_task(wake())
+
+    async def close(self) -> None:
+        """Answer whoever watches: the process ends."""
+        self._closing = True
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _named(self, job: RolloutJob) -> dict[int, _Ready]:
+        """Return the actors that are ready, by number: those of the job that registered lately."""
+        pods, now = self._directory.actors(job.uid), self._now()
+        return {
+            number: ready
+            for number, ready in sorted(self._ready.items())
+            if number in pods
+            and pods[number].pod == ready.pod
+            and now - ready.seen < REGISTERED_SECONDS
+            and number not in self._released
+        }
+
+    def _answer(self, job: RolloutJob) -> dict[str, Any]:
+        plan, pods = self._plans.get(self.step), self._directory.actors(job.uid)
+        named = self._named(job)
+        leave = sorted(number for number in named if pods[number].leaving)
+        ends = self._clock() + SECONDS
+        actors = [
+            {
+                "number": number,
+                "address": ready.told.address,
+                "fingerprint": ready.told.fingerprint,
+                "slots": ready.told.slots,
+                "ticket": self._signer.sign(Ticket(job.uid, job.attempt, number, ends)),
+            }
+            for number, ready in named.items()
+            if number not in leave
+        ]
+        return {
+            "step": self.step,
+            "revision": self.revision,
+            "actors": actors,
+            "leave": leave,
+            "plan": None if plan is None else _plain(plan, job.settings.cut),
+        }
+
+    def _want(self, step: int) -> None:
+        ready = frozenset(self._ready) & frozenset(self._directory.actors(self.uid))
+        plan = self._plans.get(step)
+        self._directory.want(self.uid, Demand(step, plan, self._generating, frozenset(self._released), ready))
+
+    def _slotted(self) -> ActorLaw:
+        slots = [ready.told.slots for ready in self._ready.values() if ready.told.slots]
+        return replace(self._law, slots=min(slots)) if slots else self._law
+
+
+def _plain(plan: RolloutPlan, cut: float) -> Mapping[str, Any]:
+    return {
+        "actors": plan.actors,
+        "dispatch": plan.dispatch.value,
+        "release": list(plan.release),
+        "cut": cut,
+        "seconds": plan.seconds,
+        "gpuSeconds": plan.gpu_seconds,
+        "reason": plan.reason.value,
+        "message": plan.message,
+    }
+
+
+class Sessions:
+    """All jobs' sessions; a job that is in another attempt gets another one."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        planner: PlannerProcess,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory, self._planner, self._clock, self._now = directory, planner, clock, monotonic
+        self.signer = Signer()
+        self._found: dict[str, Session] = {}
+        directory.changed = self._changed
+
+    def of(self, job: RolloutJob) -> Session:
+        """Return the session of a job's present attempt."""
+        found = self._found.get(job.uid)
+        if found is None or found.attempt != job.attempt:
+            found = Session(job, self._directory, self._planner, self.signer, self._clock, self._now)
+            self._found[job.uid] = found
+        return found
+
+    async def close(self) -> None:
+        """Answer all watches: the process ends."""
+        for session in self._found.values():
+            await session.close()
+        await asyncio.sleep(0)  # those answers are made now
+
+    def _changed(self, uid: str) -> None:
+        session, job = self._found.get(uid), self._directory.job(uid)
+        if session is None:
+            return
+        session.news()  # also of one that is over: whoever watches it hears so
+        if job is None or job.attempt != session.attempt:
+            del self._found[uid]

@@ -1,0 +1,261 @@
+"""The step API over HTTPS: who may ask, what it answers, what it refuses and with which reason."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import ssl
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rollouts_world import JOB, StepServer, TokensNamePods, step_server, until
+from starlette.requests import Request
+
+from controller.steps.app import Refused, StepApi
+from controller.steps.directory import ActorPod, Directory
+from controller.web.tickets import check
+
+PRINT = "ab" * 32
+STEP = {"attempt": 3, "step": 1}
+SHAPE = {"copies": 4, "cap": 2048, "spread": 0.2, "bins": [[900.0, 10], [300.0, 100]]}
+ANNOUNCE = {**STEP, "beginsIn": 9.0, **SHAPE}
+END = {
+    **STEP,
+    "seconds": 30.0,
+    "tokens": 1000,
+    "rank": 0.8,
+    **SHAPE,
+    "phases": {"train": 3.5},
+    "counts": {"moved": 2},
+}
+REPORT = {
+    "iterations": 100,
+    "tokens": 300,
+    "decodeSeconds": 5.0,
+    "grown": 10,
+    "prompts": 3,
+    "prefillSeconds": 0.1,
+}
+DONE = {**STEP, "actor": 0, "release": True, "report": REPORT}
+
+
+@pytest.fixture
+def ask(server: StepServer) -> Any:
+    server.do(lambda: server.directory.put_job(JOB))
+    server.do(
+        lambda: server.directory.put_actors(JOB.uid, [ActorPod(f"actor-{n}", n, "127.0.0.1") for n in (0, 1)])
+    )
+
+    def post(path: str, body: Any = None, pod: str = "trainer-1") -> tuple[int, dict[str, Any]]:
+        return server.ask("GET" if "?" in path else "POST", path, body, pod)
+
+    return post
+
+
+def register(ask: Any, number: int, fingerprint: str = PRINT, **more: Any) -> tuple[int, dict[str, Any]]:
+    body = {
+        "address": f"127.0.0.1:{9000 + number}",
+        "fingerprint": fingerprint,
+        "slots": 8,
+        "version": None,
+        **more,
+    }
+    return ask("/v1/actors", body, f"actor-{number}")
+
+
+def plan_of(server: StepServer, step: int) -> Any:
+    def found() -> Any:
+        demand = server.directory.demand(JOB.uid)
+        return demand.plan if demand.step == step else None
+
+    return until(lambda: server.do(found), f"step {step} is planned")
+
+
+def test_a_step_from_its_announcement_to_its_end(server: StepServer, ask: Any) -> None:
+    status, whose = register(ask, 0)
+    assert (status, whose["job"], whose["attempt"], whose["actor"]) == (200, "job-1", 3, 0)
+    assert ask("/v1/announce", ANNOUNCE) == (200, {})
+    plan = plan_of(server, 1)
+    status, begun = ask("/v1/begin", STEP)
+    assert status == 200
+    assert begun["plan"]["actors"] == plan.actors
+    assert begun["plan"]["reason"] == "Planned"
+    (actor,) = begun["actors"]
+    assert (actor["number"], actor["address"], actor["fingerprint"], actor["slots"]) == (
+        0,
+        "127.0.0.1:9000",
+        PRINT,
+        8,
+    )
+    check(actor["ticket"], [whose["key"]], job="job-1", attempt=3, actor=0, now=0.0)
+    assert ask("/v1/begin", STEP)[1]["plan"] == begun["plan"], "asked again: an answer was lost"
+    answers: list[Any] = []
+    path = f"/v1/watch?attempt=3&step=1&after={begun['revision']}"
+    watching = threading.Thread(target=lambda: answers.append(ask(path)))
+    watching.start()
+    register(ask, 1, "cd" * 32)
+    watching.join(30)
+    assert [a["number"] for a in answers[0][1]["actors"]] == [0, 1]
+    leaving = [ActorPod("actor-0", 0, leaving=True), ActorPod("actor-1", 1)]
+    server.do(lambda: server.directory.put_actors(JOB.uid, leaving))
+    _, news = ask(f"/v1/watch?attempt=3&step=1&after={answers[0][1]['revision']}")
+    assert news["leave"] == [0]
+    assert [a["number"] for a in news["actors"]] == [1]
+    assert ask("/v1/done", DONE) == (200, {})
+    assert server.do(lambda: server.directory.demand(JOB.uid).released) == {0}
+    assert ask("/v1/end", END) == (200, {})
+    (ended,) = server.do(lambda: server.directory.steps(JOB.uid))
+    assert (ended["tokens"], ended["reports"], ended["phases"], ended["counts"]) == (
+        1000,
+        1,
+        {"train": 3.5},
+        {"moved": 2},
+    )
+    assert ended["law"]["iteration"] == pytest.approx(0.03, rel=0.2), (
+        "three times the first guess at most in one step"
+    )
+    assert not server.do(lambda: server.directory.demand(JOB.uid).generating)
+
+
+def test_a_step_that_nobody_announced_is_static(ask: Any) -> None:
+    status, begun = ask("/v1/begin", {"attempt": 3, "step": 7})
+    assert status == 200
+    assert begun["plan"]["actors"] == JOB.settings.static
+    assert begun["plan"]["reason"] == "NoForecast"
+    assert ask("/v1/announce", {**ANNOUNCE, "step": 8, "bins": []}) == (200, {})
+
+
+def test_who_may_ask(server: StepServer, ask: Any) -> None:
+    def reason(*args: Any) -> tuple[int, str]:
+        status, found = ask(*args)
+        return status, found["reason"]
+
+    assert reason("/v1/begin", STEP, "somebody") == (403, "NotTheSpeaker")
+    assert reason("/v1/begin", STEP, "actor-0") == (403, "NotTheSpeaker")
+    register_body = {"address": "127.0.0.1:9", "fingerprint": PRINT}
+    assert reason("/v1/actors", register_body, "trainer-1") == (403, "NotAnActor")
+    assert reason("/v1/actors", {**register_body, "address": "10.0.0.9:9"}, "actor-0") == (
+        400,
+        "WrongAddress",
+    )
+    context = ssl.create_default_context(cadata=server.ca)
+    connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context)
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}):
+        connection.request("POST", "/v1/begin", json.dumps(STEP), headers)
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["reason"]) == (401, "Unauthenticated")
+    server.leads = False
+    assert reason("/v1/begin", STEP) == (421, "NotLeading")
+    server.leads = True
+    # A preemption: the pod of the attempt before speaks no more, nor does one that claims another attempt.
+
+    assert reason("/v1/begin", {**STEP, "attempt": 2}) == (409, "OldAttempt")
+    assert reason("/v1/begin", {**STEP, "attempt": 4}) == (409, "OldAttempt")
+    server.do(lambda: server.directory.put_job(replace(JOB, attempt=4, speaker="trainer-2")))
+    assert reason("/v1/begin", STEP) == (403, "NotTheSpeaker")
+    assert reason("/v1/actors", register_body, "actor-0") == (403, "NotAnActor")
+    assert ask("/v1/begin", {**STEP, "attempt": 4}, "trainer-2")[0] == 200
+
+
+def test_older_steps_are_refused(ask: Any) -> None:
+    assert ask("/v1/begin", {"attempt": 3, "step": 5})[0] == 200
+    for path, body in (
+        ("/v1/begin", STEP), ("/v1/announce", ANNOUNCE), ("/v1/end", END), ("/v1/done", DONE),
+        ("/v1/watch?attempt=3&step=4&after=0", None), ("/v1/watch?attempt=3&step=6&after=0", None),
+    ):  # fmt: skip
+        status, found = ask(path, body)
+        assert (status, found["reason"]) == (409, "OldStep"), path
+    assert ask("/v1/done", {**DONE, "step": 5, "actor": 9})[1]["reason"] == "NoSuchActor"
+    assert ask("/v1/end", {**END, "step": 5})[0] == 200
+    assert ask("/v1/end", {**END, "step": 5})[1]["reason"] == "OldStep", "it has ended"
+
+
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    ("/v1/begin", {"attempt": 3}, "step: None"),
+    ("/v1/begin", {"attempt": 3, "step": -1}, "step: -1"),
+    ("/v1/begin", {"attempt": 3, "step": 1.5}, "step: 1.5"),
+    ("/v1/begin", {"attempt": 3, "step": True}, "step: True"),
+    ("/v1/begin", {"attempt": "3", "step": 1}, "attempt: '3'"),
+    ("/v1/begin", {"attempt": 3, "step": 10**13}, "0 to 1000000000000"),
+    ("/v1/announce", {**ANNOUNCE, "beginsIn": -1}, "beginsIn: -1"),
+    ("/v1/announce", {**ANNOUNCE, "beginsIn": 1e300}, "a number from 0 to 1e+07"),
+    ("/v1/announce", {**ANNOUNCE, "bins": [[0.0, 1]]}, "tokens above 0"),
+    ("/v1/announce", {**ANNOUNCE, "bins": [[5.0, 0]]}, "at least one prompt"),
+    ("/v1/announce", {**ANNOUNCE, "bins": [[5.0]]}, "[tokens, prompts]"),
+    ("/v1/announce", {**ANNOUNCE, "bins": [[5.0, 1]] * 257}, "at most 256 bins"),
+    ("/v1/announce", {**ANNOUNCE, "bins": "x"}, "bins: expected a list"),
+    ("/v1/announce", {**ANNOUNCE, "copies": 0}, "copies"),
+    ("/v1/announce", {**ANNOUNCE, "copies": 2000}, "1 to 1024"),
+    ("/v1/announce", {**ANNOUNCE, "cap": 0}, "cap"),
+    ("/v1/announce", {**ANNOUNCE, "spread": 9.0}, "spread"),
+    ("/v1/done", {**DONE, "release": 1}, "release: 1"),
+    ("/v1/done", {**DONE, "report": {**REPORT, "tokens": -5}}, "tokens: -5"),
+    ("/v1/done", {**DONE, "report": {**REPORT, "decodeSeconds": "x"}}, "decodeSeconds"),
+    ("/v1/end", {**END, "rank": 2.0}, "rank: 2.0"),
+    ("/v1/end", {**END, "phases": {"a": -1}}, "a: -1"),
+    ("/v1/end", {**END, "phases": {"\n": 1}}, "phases"),
+    ("/v1/end", {**END, "seconds": None}, "seconds: None"),
+]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with step_server(tmp_path_factory.mktemp("steps")) as server:
+        server.do(lambda: server.directory.put_job(JOB))
+        server.do(lambda: server.directory.put_actors(JOB.uid, [ActorPod("actor-0", 0)]))
+        yield server
+
+
+def test_bad_values_are_named(shared: StepServer) -> None:
+    shared.ask("POST", "/v1/begin", STEP)
+    for at, (path, body, words) in enumerate(BAD):
+        if at % 10 == 0:
+            shared.do(lambda: shared.directory.put_job(replace(JOB, speaker=f"trainer-{at}")))  # noqa: B023
+            pod = f"trainer-{at}"
+        status, found = shared.ask("POST", path, body, pod)
+        assert (status, found["reason"]) == (400, "BadRequest"), (path, body, found)
+        assert words in found["message"], found
+    for body in (b'{"attempt": 3, "step": NaN}', b"[1]", b"{", b'{"step": 1e999}'):
+        status, found = shared.ask("POST", "/v1/begin", body, pod)
+        assert (status, found["reason"]) == (400, "BadRequest"), body
+    assert shared.ask("POST", "/v1/begin", b" " * 70_000, pod)[0] == 413
+    for change in (
+        {"address": "x"},
+        {"address": 5},
+        {"fingerprint": "AB" * 32},
+        {"slots": -1},
+        {"version": 0.5},
+    ):
+        body = {"address": "127.0.0.1:9", "fingerprint": PRINT, **change}
+        assert shared.ask("POST", "/v1/actors", body, "actor-0")[0] == 400, change
+
+
+def test_one_pod_cannot_ask_without_end() -> None:
+    now = [0.0]
+    api = StepApi(Directory(), None, TokensNamePods(), lambda: now[0])  # type: ignore[arg-type]
+    request = Request(
+        {"type": "http", "headers": [(b"authorization", b"Bearer pod:eager")], "client": ("::1", 1)}
+    )
+    other = Request(
+        {"type": "http", "headers": [(b"authorization", b"Bearer pod:calm")], "client": ("::1", 1)}
+    )
+    for _ in range(60):
+        assert asyncio.run(api.pod(request)) == "eager"
+    with pytest.raises(Refused, match="10 calls per second") as caught:
+        asyncio.run(api.pod(request))
+    assert caught.value.status == 429
+    assert asyncio.run(api.pod(other)) == "calm", "others are still answered"
+    now[0] = 0.2
+    assert asyncio.run(api.pod(request)) == "eager"
+
+
+def test_a_planner_that_dies_is_started_again_and_the_step_is_static(server: StepServer, ask: Any) -> None:
+    ask("/v1/announce", ANNOUNCE)
+    plan_of(server, 1)
+    server.do(lambda: server.planner._process.kill())
+    until(lambda: server.do(lambda: server.planner._process.returncode is not None), "it is gone")
+    ask("/v1/announce", {**ANNOUNCE, "step": 2})
+    assert plan_of(server, 2).reason == "Planned"
