@@ -2,12 +2,12 @@
 
 Request by request one after the other, so that whatever else the machine does meets both alike. Baseline: the
 plane without policies. Before each suspend the Job is started again, which is not measured, and there is a
-pause: no operator suspends as fast as it can, and at such a rate every hundredth request meets the API server's
-garbage collection, which the requests themselves then cause. Both planes lie in memory where there is a tmpfs:
-policies write nothing, and etcd's disk is shared with whatever else runs. A 99th percentile is that of the few
-slowest, which on a shared machine are slow by chance: so one is taken of each of many rounds, and the median of
-their differences is told, with its 95 % interval. Beside other work run it at a real-time priority:
-`chrt --rr 1 python -m …`.
+pause: no operator suspends as fast as it can, and at such a rate every hundredth request meets the API
+server's garbage collection, which the requests themselves then cause. Both planes lie in memory where there
+is a tmpfs: policies write nothing, and etcd's disk is shared with whatever else runs. A 99th percentile is
+that of the few slowest, which on a shared machine are slow by chance: so one is taken of each of many rounds,
+and the median of their differences is told, with its 95 % interval. Beside other work run it at a real-time
+priority: `chrt --rr 1 python -m …`.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ async def echo(
     await send({"type": "http.response.body", "body": body})
 
 
-def _extender(ledger: GpuLedger) -> FastAPI:
+def _extender(ledger: GpuLedger) -> Starlette:
     metrics = Metrics()
     service = Service(ledger, RefusedPods(), metrics, lambda: 0.0)
     service.ready = True
