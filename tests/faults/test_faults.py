@@ -105,6 +105,10 @@ def test_the_runner_of_mutants_is_not_blind(old: str, new: str, test: str, how: 
     assert mutants.try_out(Mutant("of a test", "", RECORD, old, new, test), 1, limit=1.0).startswith(how)
 
 
+def test_no_mutant_is_written_through_a_link_into_the_repository() -> None:
+    assert {mutant.file.partition("/")[0] for mutant in MUTANTS} <= {*mutants.COPIED}
+
+
 def test_the_page_shows_the_ledger_and_each_failure_is_accounted_for(tmp_path: Path) -> None:
     entries = ledger.read()
     page = (mutants.ROOT / "docs" / "reports" / "fault-runs.md").read_text()
