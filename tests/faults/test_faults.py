@@ -122,6 +122,12 @@ def test_the_page_shows_the_ledger_and_each_failure_is_accounted_for(tmp_path: P
     assert (added.first, added.last, added.runs, added.failures, added.became) == (7, 16, 10, 1, ledger.OPEN)
 
 
+def test_the_page_shows_what_finds_each_mutant() -> None:
+    page, known = (mutants.ROOT / "docs" / "reports" / "fault-mutants.md").read_text(), found.read()
+    assert "\n".join(found.table(MUTANTS, known)).strip() in page, "python -m tests.faults --found"
+    assert known.keys() <= {mutant.name for mutant in MUTANTS}
+
+
 def test_what_finds_a_mutant_is_written_down_and_shown(tmp_path: Path) -> None:
     copy = tmp_path / "mutants.json"
     first, second = MUTANTS[:2]
