@@ -31,7 +31,8 @@ CHECK_CONTROLLER = f"{GROUP}/gang"
 
 # Labels on everything the operator creates for an RLHFJob (child workload, its pods, ConfigMap, access Jobs).
 LABEL_JOB = f"{GROUP}/job"
-LABEL_COMPONENT = f"{GROUP}/component"  # workload | run | access
+LABEL_COMPONENT = f"{GROUP}/component"  # workload | run | access | actor
+LABEL_ACTOR = f"{GROUP}/actor"  # rollout actors: the number of the start
 LABEL_OPERATION = f"{GROUP}/operation"  # access Jobs: secure | retain | restore | pin
 LABEL_POOL = POOL_TAINT  # on pods: the pool whose GPUs they were admitted to
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.policy.pool import NodeRoom, SlotRoom
+from controller.policy.actor_types import Part
+from controller.policy.pool import NodeRoom, SlotRoom, fit_job
+from controller.policy.pool.best_fit import FreeGpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,11 @@ class Cluster:
             replicas += 1
         return replicas, gpus // replicas
 
-    def holds(self, replicas: int, gpus_per_replica: int) -> bool:
-        """Return whether a gang could run were the cluster empty."""
+    def holds(self, replicas: int, gpus_per_replica: int, actors: Part | None = None) -> bool:
+        """Return whether a gang, and with it its base actors, could run were the cluster empty."""
         if not self.nodes:
-            return replicas * gpus_per_replica <= self.gpus
+            of_actors = 0 if actors is None else actors.pods * actors.gpus
+            return replicas * gpus_per_replica + of_actors <= self.gpus
+        if actors is not None:
+            return fit_job(FreeGpus(dict(self.nodes)), (replicas, gpus_per_replica, actors)) is not None
         return not gpus_per_replica or replicas <= sum(g // gpus_per_replica for _, g in self.nodes)

@@ -12,6 +12,7 @@ from itertools import islice
 from math import inf
 from operator import le
 
+from controller.policy.actor_types import Part
 from controller.policy.types import Paired
 
 
@@ -68,7 +69,7 @@ class Evals:
 class Workload:
     """Jobs by column; row i is job i. Optional columns are empty where nobody needs them.
 
-    ``submitted`` and ``work`` in s (ints stay exact), ``gpus`` of the whole gang.
+    ``submitted`` and ``work`` in s (ints stay exact), ``gpus`` of the whole gang, base actors included.
 
     Raises:
         ValueError: a column has the wrong length, or a value cannot be; the message names row and column.
@@ -84,6 +85,7 @@ class Workload:
     estimate: Sequence[float | None] = ()  # s, what its submitter believes ``work`` to be
     group: Sequence[str] = ()  # runs of one group are each other's peers
     evals: Sequence[Evals | None] = field(default=())
+    actors: Sequence[Part | None] = ()  # base rollout actors that are admitted with the gang or not at all
 
     def __post_init__(self) -> None:
         rows = len(self.submitted)
@@ -118,7 +120,7 @@ class Workload:
         return self.keys[row] if self.keys else f"sim/{row}"
 
 
-OPTIONAL = ("keys", "gpus_per_replica", "priority", "weight", "estimate", "group", "evals")
+OPTIONAL = ("keys", "gpus_per_replica", "priority", "weight", "estimate", "group", "evals", "actors")
 
 
 def _check_rows(name: str, column: Sequence[float], low: float, expected: str) -> None:

@@ -261,7 +261,16 @@ async def _document(request: Request) -> object:
         if size > MOST_BODY:
             raise Refused(413, "TooLarge", f"body: more than {MOST_BODY} bytes")
         parts.append(part)
-    return bounded.load(b"".join(parts), "body", MOST_BODY, values=2_000_000)
+    return document(b"".join(parts))
+
+
+def document(body: bytes) -> object:
+    """Return the JSON of a call's body.
+
+    Raises:
+        ValueError: it is none, or too deep or too large.
+    """
+    return bounded.load(body, "body", MOST_BODY, values=2_000_000)
 
 
 def _json(document: object, status: int = 200) -> Response:

@@ -16,6 +16,8 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from controller.policy.stored import WHERE_USED
+
 T = TypeVar("T")
 
 TAG = "is"
@@ -29,6 +31,8 @@ def dumps(value: Any) -> str:
 def encode(value: Any, *, tagged: bool = False) -> Any:
     """JSON values (dict, list, str, number, bool, None) of a brain value.
 
+    A field declared with `WHERE_USED` is left out while it is None: who does not use it sees nothing of it.
+
     Raises:
         TypeError: the value is of no kind the brain uses.
     """
@@ -36,6 +40,7 @@ def encode(value: Any, *, tagged: bool = False) -> Any:
         fields = {
             f.name: encode(getattr(value, f.name), tagged=f.name == "actions")
             for f in dataclasses.fields(value)
+            if f.metadata != WHERE_USED or getattr(value, f.name) is not None
         }
         return {TAG: type(value).__name__, **fields} if tagged else fields
     if isinstance(value, Enum):

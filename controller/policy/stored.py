@@ -7,12 +7,16 @@ and reads the field. One that has a default is left out of a status while it has
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 from controller.names import STEP_MAX
 
 MESSAGE_MAX = 512  # characters
+# Metadata of a field that decision logs leave out while it is None: who does not use it sees nothing of it.
+WHERE_USED: Mapping[str, bool] = MappingProxyType({"where used": True})
 
 
 class Name(NamedTuple):

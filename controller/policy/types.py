@@ -13,9 +13,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
-from controller.policy.stored import Absent, AtMost, Count, Form, NodeName, Step, Time, Word
+from controller.policy.actor_types import JobKey as JobKey
+from controller.policy.actor_types import Lending, LendingPlan, Part, Place, Rollout
+from controller.policy.stored import WHERE_USED, Absent, AtMost, Count, Form, NodeName, Step, Time, Word
 
-JobKey = Annotated[str, AtMost(317)]  # "namespace/name"
 Metric = Annotated[str, AtMost(256)]
 Evaluator = Annotated[
     str,
@@ -489,6 +490,7 @@ class JobView:
     taken_back: float | None = None  # s, when its newest stop was taken back before the suspend
     may_return: bool = False  # pods may still come in the place of those that are gone
     delayed_at: float | None = None  # s, when its stop first waited for what other namespaces' runs show
+    rollout: Rollout | None = field(default=None, metadata=WHERE_USED)  # its actors; None: it has none
 
     @property
     def namespace(self) -> str:
@@ -500,8 +502,30 @@ class JobView:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the whole gang."""
-        return self.replicas * self.gpus_per_replica
+        """GPUs that it is admitted with: of the whole gang, and of its base actors, lent or not."""
+        gang = self.replicas * self.gpus_per_replica
+        return gang if self.rollout is None else gang + self.rollout.base * self.rollout.gpus
+
+    @property
+    def spare_gpus(self) -> int:
+        """GPUs that its actors hold beyond those that it was admitted with."""
+        if self.rollout is None:
+            return 0
+        every, base = self.rollout.actors, self.rollout.base * self.rollout.gpus
+        return max(0, sum(actor.gpus for actor in every) - base)
+
+    @property
+    def base_actors(self) -> Part | None:
+        return None if self.rollout is None else Part(self.rollout.base, self.rollout.gpus)
+
+    @property
+    def actor_places(self) -> tuple[Place, ...]:
+        """Return the places of actors that it gives up with its GPUs: while it runs its base actors that stay
+        (spare ones are taken back by recalls), once it leaves all."""
+        if self.rollout is None or self.state is JobState.QUEUED:
+            return ()
+        actors = self.rollout.held if self.state is JobState.ADMITTED else self.rollout.actors
+        return tuple((actor.node, actor.gpus) for actor in actors)
 
     def wakes_pool(self) -> tuple[object, ...]:
         """Return that of which any change may let the pool decide otherwise: it is to plan at once."""
@@ -515,7 +539,7 @@ class JobView:
 # Each field of a `JobView` is in one of the three; a test holds that, so that none is forgotten.
 WAKES_POOL = (
     *("state", "bound", "unbound", "nodes", "priority", "replicas", "gpus_per_replica"),
-    *("proposal", "demoted", "offer", "queue_says", "refused"),
+    *("proposal", "demoted", "offer", "queue_says", "refused", "rollout"),
 )
 INFORMS_POOL = ("readings", "evaluator", "noise", "progress", "loss_trend")
 NO_NEWS_TO_POOL = (
@@ -643,6 +667,7 @@ class PoolSnapshot:
     falls: tuple[SharedFall, ...] = ()  # as known so far, newest last
     closed: tuple[NodeView, ...] = ()  # its nodes that take no new pods now: not ready, cordoned, tainted
     quotas: tuple[Quota, ...] = ()  # no namespace in two of them; only where the pool's own policy queues
+    lending: Lending | None = field(default=None, metadata=WHERE_USED)  # None: no job of it has actors
 
 
 @dataclass(frozen=True, slots=True)
@@ -660,12 +685,14 @@ class Admission:
     Attributes:
         nodes: one entry per member.
         source: the job whose freed GPUs it gets, if they were reserved for it.
+        actors: one entry per base actor; None: it has none.
     """
 
     key: JobKey
     nodes: tuple[str, ...]
     source: JobKey | None = None
     offer: str = ""  # the offer of quota that it answers, if an external queue makes offers
+    actors: tuple[str, ...] | None = field(default=None, metadata=WHERE_USED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -721,3 +748,4 @@ class PoolPlan:
     noise: tuple[MetricNoise, ...] = ()  # to be kept for the next pass, and told to the jobs
     falls: tuple[SharedFall, ...] = ()  # the same
     wake_at: float | None = None
+    lending: LendingPlan | None = field(default=None, metadata=WHERE_USED)  # None: no job has actors

@@ -125,6 +125,7 @@ class Session:
                 self._between = self._now() - self._ended_at
             self._plans.setdefault(step, self._static(job))
             self._want(step)
+            self.news()  # who watches the step before hears that it is over
         return self._answer(job)
 
     def _static(self, job: RolloutJob) -> RolloutPlan:
@@ -151,7 +152,12 @@ class Session:
                 try:
                     async with asyncio.timeout(seconds):
                         await self._changed.wait_for(
-                            lambda: self.revision > after or self.step != step or self._closing
+                            lambda: (
+                                self.revision > after
+                                or self.step != step
+                                or not self._generating
+                                or self._closing
+                            )
                         )
                 except TimeoutError:
                     pass
@@ -181,6 +187,7 @@ class Session:
                 + ("" if self._generating else " and ended"),
             )
         self._generating, self._ended_at = False, self._now()
+        self.news()
         plan = self._plans.get(given.step)
         self._law, used = refit_law(self._slotted(), self._reports.values())
         self._trust = self._trust.seen(given.rank, plan.seconds if plan is not None else None, given.seconds)

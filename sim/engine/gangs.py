@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.policy.pool.placement import Shape
 from sim.cluster import Cluster
 from sim.workload import Workload
 
@@ -12,7 +13,7 @@ def gangs(workload: Workload, cluster: Cluster) -> list[tuple[int, int]] | None:
     Raises:
         ValueError: a job could not run even in the empty cluster; the message names its row.
     """
-    if not cluster.nodes and not workload.gpus_per_replica:
+    if not cluster.nodes and not workload.gpus_per_replica and not workload.actors:
         if max(workload.gpus, default=0) > cluster.gpus:
             row = next(r for r, gpus in enumerate(workload.gpus) if gpus > cluster.gpus)
             raise ValueError(
@@ -21,8 +22,16 @@ def gangs(workload: Workload, cluster: Cluster) -> list[tuple[int, int]] | None:
         return None
     shapes = []
     whole: dict[int, tuple[int, int]] = {}  # GPUs -> shape, where that is all that is known
-    fitting: set[tuple[int, int]] = set()
+    fitting: set[Shape] = set()
     for row, gpus in enumerate(workload.gpus):
+        actors = workload.actors[row] if workload.actors else None
+        if actors is not None:
+            gpus -= actors.pods * actors.gpus
+            if gpus < 0:
+                raise ValueError(
+                    f"workload.actors[{row}]: {actors.pods} x {actors.gpus} GPUs, expected at most the job's "
+                    f"{workload.gpus[row]} GPUs"
+                )
         if gpus not in whole:
             whole[gpus] = cluster.gang(gpus)
         shape = whole[gpus]
@@ -33,11 +42,12 @@ def gangs(workload: Workload, cluster: Cluster) -> list[tuple[int, int]] | None:
                     f"workload.gpus_per_replica[{row}]: {each}, expected a divisor of the job's {gpus} GPUs"
                 )
             shape = gpus // each, each
-        if shape not in fitting and not cluster.holds(*shape):
+        if (*shape, actors) not in fitting and not cluster.holds(*shape, actors):
+            more = "" if actors is None else f" and, for base actors, {actors.pods} x {actors.gpus}"
             raise ValueError(
-                f"workload.gpus[{row}]: {shape[0]} x {shape[1]} GPUs do not fit into the empty cluster of "
-                f"{cluster.gpus} GPUs on {max(1, len(cluster.nodes))} nodes"
+                f"workload.gpus[{row}]: {shape[0]} x {shape[1]}{more} GPUs do not fit into the empty cluster "
+                f"of {cluster.gpus} GPUs on {max(1, len(cluster.nodes))} nodes"
             )
-        fitting.add(shape)
+        fitting.add((*shape, actors))
         shapes.append(shape)
     return shapes

@@ -48,6 +48,7 @@ def _detailed(
     job = DetailedJob(workload.key(row), workload.submitted[row], row, workload.gpus[row], left)
     if gangs is not None:
         job.replicas, job.gpus_each = gangs[row]
+        job.base_actors = workload.actors[row] if workload.actors else None
     if len(workload.priority):
         job.priority = workload.priority[row]
     if len(workload.weight):

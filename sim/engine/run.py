@@ -236,7 +236,7 @@ class _Engine:
             self._starting[row] = job
             self._at(ready, row, self._ready, job)
         if isinstance(self._room, NodeRoom) and isinstance(job, DetailedJob):
-            job.nodes = self._room.placed.pop(job.key)
+            job.nodes, job.actor_nodes = self._room.placed.pop(job.key)
         self._planner.admitted(job, now)
         if self._demotions is not None:
             self._demotions.running[row] = job
@@ -313,7 +313,7 @@ class _Engine:
             job.progress = self._training.done[row] / self._training.work[row]
         self._planner.requeued(job, now)
         if isinstance(job, DetailedJob):
-            job.nodes = ()
+            job.nodes, job.actor_nodes = (), ()
 
     def _takes(self, latency: str) -> float:
         """Return how long that takes this time, s."""

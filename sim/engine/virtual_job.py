@@ -6,6 +6,7 @@ engine, only numbers. `sequence` is the job's row in the workload, of which a po
 
 from __future__ import annotations
 
+from controller.policy.actor_types import Part, Place
 from controller.policy.types import JobKey, JobState, LossTrend, Proposal
 
 _QUEUED = JobState.QUEUED
@@ -29,6 +30,9 @@ class VirtualJob:
     waited: float = 0.0
     demoted: bool = False
     avoid: tuple[str, ...] = ()
+    base_actors: Part | None = None
+    actor_places: tuple[Place, ...] = ()
+    spare_gpus: int = 0
 
     def __init__(self, key: JobKey, submitted: float, sequence: int, gpus: int, remaining: float) -> None:
         self.key = key
@@ -70,6 +74,8 @@ class DetailedJob(JudgedJob):
     """A `QueueJob` with everything of its own: gang, nodes, priority, weight, estimate, evals."""
 
     __slots__ = (
+        "actor_nodes",
+        "base_actors",
         "demoted",
         "estimate",
         "gpus_each",
@@ -85,7 +91,9 @@ class DetailedJob(JudgedJob):
         super().__init__(key, submitted, sequence, gpus, remaining)
         self.replicas = 1
         self.gpus_each = gpus
-        self.nodes = ()
+        self.base_actors = None
+        self.nodes: tuple[str, ...] = ()
+        self.actor_nodes: tuple[str, ...] = ()
         self.priority = 0
         self.weight = 1.0
         self.demoted = False
@@ -96,3 +104,8 @@ class DetailedJob(JudgedJob):
     @property
     def gpus_per_replica(self) -> int:
         return self.gpus_each
+
+    @property
+    def actor_places(self) -> tuple[Place, ...]:  # type: ignore[override]
+        size = 0 if self.base_actors is None else self.base_actors.gpus
+        return tuple((node, size) for node in self.actor_nodes)

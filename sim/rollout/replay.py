@@ -126,7 +126,7 @@ def read(path: Path) -> list[RecordedStep]:
             document = bounded.load(line, where, MOST_LINE, values=4_000_000)
             try:
                 found.append(_step(document))
-            except (KeyError, TypeError, IndexError) as error:
+            except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
                 raise ValueError(f"{where}: no recorded step ({type(error).__name__}: {error})") from None
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from None

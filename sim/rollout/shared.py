@@ -2,8 +2,8 @@
 
 The jobs are half a step apart. A job asks for its plan's actors as long before its generation as a start
 takes, and every actor leaves when it has nothing more to do. Who gets a free place, and who gives a spare
-actor back, is decided by `share_actors`; here it is carried out: starts, recalls, and moved responses that
-are prefilled again.
+actor back, is decided by the pool's plan, the operator's own (`plan_pool`); here it is carried out: starts,
+recalls, and moved responses that are prefilled again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from controller.policy.rollout import ActorDemand, RolloutPlan, Supply, share_actors
+from controller.policy.actor_types import Actor as Entry
+from controller.policy.actor_types import ActorStart, ActorState, Lending, Recall, Rollout
+from controller.policy.pool import plan_pool
+from controller.policy.rollout import RolloutPlan, StepTime, Supply, measured_gain
+from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot
 from sim.experiments.estimate import Estimate
 from sim.experiments.executor import Executor
 from sim.experiments.findings import Column, Findings, Value
@@ -33,89 +37,115 @@ SHARED = Scheme("shared", {"dispatch": "LongestFirst", "when_idle": "Release", "
 
 
 class Place:
-    """Places of a pool, and the jobs that share them."""
+    """Places of a pool, a node for each, and the jobs that share them."""
 
-    def __init__(self, kernel: Kernel, count: int) -> None:
-        self.kernel, self.free, self.coming = kernel, count, 0
+    def __init__(self, kernel: Kernel, count: int, gpus: int = 1) -> None:
+        self.kernel, self.gpus = kernel, gpus
         self.jobs: list[SharedJob] = []
         self.held = 0.0  # s of all places
+        self._nodes = tuple(NodeView(f"n{number}", gpus) for number in range(count))
+        self._lending = Lending(True, RECALL)
+        self._known: tuple[Rollout, ...] = ()
 
     def settle(self, _: float = 0.0) -> None:
-        """Give out what is free and recall what others have a right to."""
-        shares = share_actors(self.free, [job.demand() for job in self.jobs], self.coming)
-        for job in self.jobs:
-            for _ in range(shares.grants.get(job.name, 0)):
-                self.free -= 1
-                job.start_actor()
-            for _ in range(shares.recalls.get(job.name, 0)):
-                self.coming += 1
-                job.give_one_back()
+        """Plan, where anything has changed: give out what is free, recall what others have a right to."""
+        rollouts = tuple(job.rollout() for job in self.jobs)
+        if rollouts == self._known:
+            return
+        views = tuple(
+            JobView(job.key, 0.0, number, 1, 0, state=JobState.ADMITTED, rollout=rollout)
+            for number, (job, rollout) in enumerate(zip(self.jobs, rollouts, strict=True))
+        )
+        now = self.kernel.now
+        snapshot = PoolSnapshot("sim", PolicySpec("fifo"), self._nodes, views, lending=self._lending)
+        plan = plan_pool(snapshot, now).lending
+        assert plan is not None
+        by_key = {job.key: job for job in self.jobs}
+        for recall in plan.recalls:
+            by_key[recall.key].give_back(recall)
+        for start in plan.starts:
+            by_key[start.key].start_actor(start)
+        self._lending = replace(self._lending, reserved=plan.reserved)
+        self._known = tuple(job.rollout() for job in self.jobs)
 
-    def left(self, bound: float, recalled: bool) -> None:
+    def left(self, job: SharedJob, number: int, bound: float) -> None:
         """Take a place back: an actor has left."""
         self.held += self.kernel.now + RECALL - bound
-        self.kernel.at(self.kernel.now + RECALL, 0, self._freed, recalled)
+        self.kernel.at(self.kernel.now + RECALL, 0, self._freed, (job, number))
 
-    def _freed(self, recalled: bool) -> bool:
-        self.free += 1
-        if recalled:
-            self.coming -= 1
+    def _freed(self, which: tuple[SharedJob, int]) -> bool:
+        job, number = which
+        del job.entries[number]
         return False
 
 
 class SharedJob:
-    """One job's steps on shared places."""
+    """One job's steps on shared places.
+
+    Attributes:
+        entries: of its actors, by number, until their places are free again.
+    """
 
     def __init__(self, name: str, job: Job, pool: Place, base: int, first: float) -> None:
-        self.name, self.job, self.pool, self.base = name, job, pool, base
+        self.key, self.job, self.pool, self.base = f"sim/{name}", job, pool, base
         self.wants = 0
         self.steps: list[tuple[float, float]] = []  # begin of each, its end with the learner's part
+        self.entries: dict[int, Entry] = {}
+        self._next = 0
         self._number = 0
         self._plan: RolloutPlan | None = None
         self._predicted: tuple[float, ...] = ()
-        self._starting: list[tuple[float, float]] = []  # bound, ready: before the generation begins
+        self._starting: dict[int, tuple[float, float]] = {}  # bound, ready: before the generation begins
+        self._actors: dict[int, Actor] = {}  # of the generation that runs, by number
+        self._most = 0  # actors of this step at a time
+        self._times: list[StepTime] = []
         self._generation: Generation | None = None
         self._began = 0.0
         start = job.setting.start
         pool.kernel.at(max(0.0, first - start), 0, self._announce, max(first, start))
 
-    def demand(self) -> ActorDemand:
-        """Return what it wants now."""
-        generation = self._generation
-        has = len(self._starting)
-        if generation is not None:
-            has = sum(1 for actor in generation.actors if not actor.gone and not actor.recalled)
-        return ActorDemand(self.name, has, self.wants, self.base, self._gain)
+    def rollout(self) -> Rollout:
+        """Return what it has and wants now."""
+        entries = tuple(self.entries.values())
+        has = sum(1 for entry in entries if entry.stays)
+        self._most = max(self._most, has)
+        wants = self.wants
+        if wants > has and not self._useful(has):
+            wants = max(min(self.base, wants), has)
+        gpus = self.pool.gpus
+        return Rollout(self.base, gpus, entries, wants, measured_gain(self._times, gpus), self._next)
 
-    def start_actor(self) -> None:
-        now, start = self.pool.kernel.now, self.job.setting.start
+    def start_actor(self, start: ActorStart) -> None:
+        now, ready = self.pool.kernel.now, self.pool.kernel.now + self.job.setting.start
+        self._next = start.number + 1
+        self.entries[start.number] = Entry(start.number, start.node, start.gpus)
         if self._generation is None:
-            self._starting.append((now, now + start))
+            self._starting[start.number] = now, ready
         else:
-            self._generation.add(now, now + start)
+            self._actors[start.number] = self._generation.add(now, ready)
 
-    def give_one_back(self) -> None:
-        """Recall the actor that has the fewest responses."""
-        if self._generation is None:
-            bound, _ = self._starting.pop()
-            self.pool.left(bound, True)
+    def give_back(self, recall: Recall) -> None:
+        """Let an actor that is recalled leave."""
+        self._goes(recall.number, recall.for_whom, recall.until)
+        if recall.number in self._starting:
+            bound, _ = self._starting.pop(recall.number)
+            self.pool.left(self, recall.number, bound)
             return
-        alive = [a for a in self._generation.actors if not a.gone and not a.recalled]
-        self._generation.recall(min(alive, key=lambda actor: (actor.left, -actor.number)))
+        assert self._generation is not None
+        self._generation.recall(self._actors[recall.number])
 
-    def _gain(self, count: int) -> float:
-        """Return s that one more actor saves; nothing if it would be ready too late to be of use."""
-        plan, generation, law = self._plan, self._generation, self.job.law
-        if plan is None:
-            return 0.0
-        if generation is not None:
-            left = generation.queued / (max(1, count) * law.slots)  # iterations until the queue is empty
-            if left * (law.iteration + law.sequence * law.slots) < USEFUL * self.job.setting.start:
-                return 0.0
-        seconds = {point.actors: point.seconds for point in plan.curve}
-        if not count:
-            return max(seconds.values())
-        return seconds.get(count, 0.0) - seconds.get(count + 1, seconds.get(count, 0.0))
+    def _goes(self, number: int, for_whom: str = "", until: float | None = None) -> None:
+        self.entries[number] = replace(
+            self.entries[number], state=ActorState.RECALLED, for_whom=for_whom, until=until
+        )
+
+    def _useful(self, has: int) -> bool:
+        """Return whether one more actor would be ready in time to be of use."""
+        generation, law = self._generation, self.job.law
+        if generation is None:
+            return True
+        left = generation.queued / (max(1, has) * law.slots)  # iterations until the queue is empty
+        return left * (law.iteration + law.sequence * law.slots) >= USEFUL * self.job.setting.start
 
     def _announce(self, begin: float) -> bool:
         job = self.job
@@ -131,8 +161,8 @@ class SharedJob:
         job, kernel = self.job, self.pool.kernel
         batch = job.steps[self._number]
         prompts = batch.prompts(self._predicted)
-        self._began = kernel.now
-        self._generation = Generation(
+        self._began, self._most = kernel.now, 0
+        self._generation = generation = Generation(
             kernel,
             job.setting.law,
             job.setting.slots,
@@ -142,21 +172,29 @@ class SharedJob:
             done=self._done,
             left=self._left,
         )
-        starting, self._starting = self._starting, []
-        self._generation.begin(starting)
+        starting, self._starting = self._starting, {}
+        numbers = list(starting)
+
+        def known() -> None:
+            self._actors = dict(zip(numbers, generation.actors, strict=False))
+
+        generation.begin(list(starting.values()), known)
         return False
 
     def _left(self, actor: Actor) -> None:
-        self.pool.left(actor.report.bound, actor.recalled)
-        # An actor that left because it had nothing more to do is not wanted again in this step.
+        number = next(number for number, known in self._actors.items() if known is actor)
         if not actor.recalled:
+            # An actor that left because it had nothing more to do is not wanted again in this step.
+            self._goes(number)
             self.wants = max(0, self.wants - 1)
+        self.pool.left(self, number, actor.report.bound)
 
     def _done(self, report: GenerationReport) -> None:
         job, kernel = self.job, self.pool.kernel
         job.learn(job.steps[self._number], self._predicted, report, self._plan)
         between = job.between = job.setting.rest(report.tokens)
         self.steps.append((self._began, kernel.now + between))
+        self._times.append(StepTime(self._most, report.seconds + between, report.tokens))
         self._generation, self.wants = None, 0
         self._number += 1
         if self._number < len(job.steps):
@@ -176,7 +214,7 @@ class SharedTrial:
 def run_shared(trial: SharedTrial) -> tuple[float, float]:
     """Return s of all steps of both jobs (from begin to begin), and GPU-seconds of their actors."""
     setting, kernel = trial.setting, Kernel()
-    pool = Place(kernel, trial.places)
+    pool = Place(kernel, trial.places, setting.gpus_per_actor)
     setting = replace(setting, most=trial.places, static=min(setting.static, trial.places))
     for number in range(2):
         job = Job(setting, SHARED, 1000 * number + trial.seed)
@@ -186,7 +224,7 @@ def run_shared(trial: SharedTrial) -> tuple[float, float]:
     seconds = 0.0
     for shared in pool.jobs:
         if len(shared.steps) < len(shared.job.steps):
-            raise RuntimeError(f"{shared.name}: {len(shared.steps)} of {len(shared.job.steps)} steps ended")
+            raise RuntimeError(f"{shared.key}: {len(shared.steps)} of {len(shared.job.steps)} steps ended")
         seconds += shared.steps[-1][1] - shared.steps[0][0]
     return seconds, pool.held * setting.gpus_per_actor
 

@@ -22,6 +22,10 @@ MOST = 60.0  # s of CPU that `make test` may take for it, imports and all
 # What reads text of nobody's but administrators', the API server's or our own, by file or by function.
 EXEMPT = {
     "controller/checkpoints/s3.py:Bucket._ask": "splits a URL that it has just made",
+    "controller/actor/plain.py:PlainEngine._call": "the engine in the sidecar's own pod",
+    "controller/actor/registration.py:Registration._ask": "the step API, whose certificate is verified",
+    "controller/actor/vllm.py:VllmEngine._call": "the engine in the sidecar's own pod",
+    "controller/actor/vllm.py:VllmEngine._one": "the engine in the sidecar's own pod",
     "controller/cli/doctor/installation.py": "the API server's own version and schemas",
     "controller/cli/doctor/job.py:_scale": "asked of RLHFJobs that their schema has passed",
     "controller/cli/doctor/rights.py:_before_1_36": "the API server's own version",
@@ -44,6 +48,7 @@ EXEMPT = {
     "controller/operator/state/run_configmap.py:manifest": "makes a ConfigMap",
     "controller/parity/local_cluster.py:start_local_cluster": "our own program's first line",
     "controller/policy/stopping": "what `values.state_values` has read",
+    "controller/steps/planner.py": "our own process, over a pipe",
     "controller/web/signing.py:_general": "names that an administrator gives",
     "controller/web/dashboard/queues.py:Queues._ask": "answers of the operator's queue API",
     "controller/web/dashboard/settings.py:_loopback": "the dashboard's settings",

@@ -191,7 +191,7 @@ class QueuePolicyWorld:
         decision = self.policy.decide(self.now, self.room)
         self.decisions.append(plain(decision))
         for job in decision.admit:
-            nodes = self.room.placed.pop(job.key) if isinstance(self.room, NodeRoom) else ()
+            nodes = self.room.placed.pop(job.key).gang if isinstance(self.room, NodeRoom) else ()
             view = self.jobs[job.key]
             assert view.since is not None
             waited = self.now - view.since

@@ -183,7 +183,7 @@ class Pool:
             job = self.jobs[start.key]
             stay = next(s for s in reversed(self.stays) if s.key == job.key)
             stay.until = self.now
-            nodes = self.room.placed.pop(job.key) if isinstance(self.room, NodeRoom) else ()
+            nodes = self.room.placed.pop(job.key).gang if isinstance(self.room, NodeRoom) else ()
             job = replace(
                 job, state=JobState.ADMITTED, since=self.now, nodes=nodes, waited=self.now - stay.since
             )

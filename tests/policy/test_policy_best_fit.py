@@ -163,7 +163,7 @@ def test_rooms_and_trials_are_those_of_the_plain_form(
                 answers.append(room.take(new))
                 if answers[-1]:
                     state = random.choice([JobState.ADMITTED, JobState.ADMITTED, JobState.PREEMPTING])
-                    there.append(job(number, state, room.placed[new.key], each, replicas))
+                    there.append(job(number, state, room.placed[new.key].gang, each, replicas))
             for _ in range(random.randrange(3)):
                 if there:
                     room.give(there.pop(random.randrange(len(there))))

@@ -191,7 +191,7 @@ def test_on_nodes_gangs_stay_where_they_are_and_free_gpus_go_first() -> None:
     policy.rebuild(jobs, 10.0)
     room = NodeRoom({"a": 0, "b": 2, "c": 4})
     assert verdict(policy.decide(10.0, room)) == (["w"], [])
-    assert room.placed["w"] == ("c",)
+    assert room.placed["w"].gang == ("c",)
     policy.rebuild(jobs, 10.0)
     assert verdict(policy.decide(10.0, NodeRoom({"a": 0, "b": 2}))) == ([], ["long"])
 

@@ -33,6 +33,7 @@ log = logging.getLogger("evalstop")
 PATIENCE = 2.0  # s for which a step waits for the operator, once
 WATCH = 30.0  # s for which the operator may hold a watch
 SILENCE = 10.0  # s without a frame after which an actor is lost; one sends at least one each second
+STALL = 120.0  # s without a token after which an actor that has responses is lost, though it lives
 STARVE = 60.0  # s without any actor after which a step gives up, or the learner generates
 LOAD = 600.0  # s that an actor may take for its weights
 BINS = 256  # of a histogram
@@ -430,7 +431,7 @@ class _Refused(Exception):
 class _Response:
     """One response on its way."""
 
-    __slots__ = ("copy", "draw", "ended", "id", "link", "moves", "place", "tokens")
+    __slots__ = ("copy", "draw", "ended", "id", "link", "moves", "place", "spans", "tokens")
 
     def __init__(self, place: int, copy: int, draw: tuple[int, int, int, int]) -> None:
         self.place, self.copy, self.draw = place, copy, draw
@@ -439,6 +440,7 @@ class _Response:
         self.link: _Link | None = None
         self.id = ""
         self.moves = 0
+        self.spans: list[tuple[_Link, int]] = []  # who went on with it, from which token
 
 
 class _Link:
@@ -448,6 +450,8 @@ class _Link:
         self._of, self.actor = generation, actor
         self.state = "loading"  # ready, leaving, done, lost, faulty
         self.live: dict[str, _Response] = {}
+        self.heard = time.monotonic()  # of a token, or of something given
+        self.names: set[str] = set()  # of all responses that it was given
         self.slots = 1
         self.given = self.finished = 0  # responses
         self.report: dict[str, Any] = {}
@@ -481,7 +485,9 @@ class _Link:
             response.moves += 1
             response.id = f"{self._of.step}.{response.place}.{response.copy}.{response.moves}"
             response.link = self
+            response.spans.append((self, len(response.tokens)))
             self.live[response.id] = response
+            self.names.add(response.id)
             prompt = self._of.prompts[response.place]
             requests.append(
                 {
@@ -493,6 +499,7 @@ class _Link:
                     "temperature": self._of.temperature,
                 }
             )
+        self.heard = time.monotonic()
         self.given += len(responses)
         self._outbox.append(("/v1/generate", {"version": self._of.version, "requests": requests}))
 
@@ -500,6 +507,11 @@ class _Link:
         """Have its responses ended here; they come back with all their tokens."""
         if self.live:
             self._outbox.append(("/v1/abort", {"ids": list(self.live)}))
+
+    def forget(self, name: str) -> None:
+        """Have a response ended here whose tokens nobody wants."""
+        self.live.pop(name, None)
+        self._outbox.append(("/v1/abort", {"ids": [name]}))
 
     def finish(self) -> None:
         """Ask for its report and close."""
@@ -715,6 +727,8 @@ class _Generation:
                 raise _Faulty("a frame without tokens")
             if (tokens or ended) and frame.get("version") != self.version:
                 raise _Faulty(f"tokens by weights {frame.get('version')!r}, expected {self.version}")
+            if tokens or ended:
+                link.heard = time.monotonic()
             for name, new in tokens.items():
                 self._append(link, name, new)
             for name, why in ended.items():
@@ -724,7 +738,7 @@ class _Generation:
     def _append(self, link: _Link, name: str, new: Any) -> None:
         response = link.live.get(name)
         if response is None:
-            if str(name).startswith(f"{self.step}."):
+            if name not in link.names and str(name).startswith(f"{self.step}."):
                 raise _Faulty(f"tokens of a response that it does not have, {name[:40]!r}")
             return
         if not isinstance(new, list) or len(response.tokens) + len(new) > self.most:
@@ -788,6 +802,27 @@ class _Generation:
             self._loose.append(response)
             self.counts["moved"] += 1
         link.live.clear()
+        if state == "faulty":
+            self._distrust(link)
+
+    def _distrust(self, link: _Link) -> None:
+        """Take back every token that an actor gave in this step: what it said before may be as wrong."""
+        for response in (r for row in self.responses for r in row):
+            at = next((i for i, (who, _) in enumerate(response.spans) if who is link), None)
+            if at is None:
+                continue
+            start = response.spans[at][1]
+            if response.ended:
+                response.ended = False
+                self.left += 1
+                self._loose.append(response)
+            elif response.link is not None:
+                response.link.forget(response.id)
+                self._loose.append(response)
+            response.link = None
+            self.counts["distrusted"] += len(response.tokens) - start
+            self.counts["tokens"] -= len(response.tokens) - start
+            del response.tokens[start:], response.spans[at:]
 
     # What the operator tells.
 
@@ -888,7 +923,7 @@ class _Generation:
         if fits:
             min(fits, key=lambda link: len(link.live)).call_back()
 
-    def run(self, local: Callable[..., Any] | None, starve: float) -> None:
+    def run(self, local: Callable[..., Any] | None, starve: float, stall: float) -> None:
         """Generate until no response is left.
 
         Raises:
@@ -898,8 +933,11 @@ class _Generation:
         try:
             with self.lock:
                 while self.left:
-                    self.assign()
                     now = time.monotonic()
+                    for link in list(self.links.values()):
+                        if link.live and now - link.heard > stall:
+                            self._drop(link, "lost", f"no token for {stall:g} s")
+                    self.assign()
                     if any(link.state in ("ready", "loading") for link in self.links.values()):
                         alone_since = now
                     elif now - alone_since >= starve:
@@ -954,13 +992,19 @@ class Rollouts:
             tokens so
             far, most tokens, draw), it returns the whole token lists. None: it cannot.
         starve: s without any actor before that, or before `RolloutStarved`.
+        stall: s without a token after which an actor that has responses is given up.
     """
 
     def __init__(
-        self, source: Source, *, local: Callable[..., Any] | None = None, starve: float = STARVE
+        self,
+        source: Source,
+        *,
+        local: Callable[..., Any] | None = None,
+        starve: float = STARVE,
+        stall: float = STALL,
     ) -> None:
         self.source, self.lengths = source, Lengths()
-        self._local, self._starve = local, starve
+        self._local, self._starve, self._stall = local, starve, stall
         self._known: tuple[Actor, ...] = ()  # the last that the operator named
         self._last: dict[str, Any] = {}
         self.counts: Counter[str] = Counter()  # over all steps: tokens, moved, lost, faulty, recalled, local
@@ -1047,7 +1091,7 @@ class Rollouts:
         self._hear(generation, news)
         watching = threading.Thread(target=self._watch, args=(generation, news.revision), daemon=True)
         watching.start()
-        generation.run(self._local, self._starve)
+        generation.run(self._local, self._starve, self._stall)
         found = [[response.tokens for response in row] for row in generation.responses]
         lengths = [[len(tokens) for tokens in row] for row in found]
         means = [sum(row) / len(row) for row in lengths]

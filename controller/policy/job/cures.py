@@ -353,6 +353,7 @@ NEEDS_NOBODY = frozenset(
         "WaitingForCheckpoint",
         "WaitingForGPUs",
         "WaitingForQueue",
+        "WaitingForRecall",
         "WaitsItsTurn",
         "Withdrawn",
     }

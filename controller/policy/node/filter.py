@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.policy.node.ledger import SIGNATURE, Gang, GpuLedger, PodRequest
+from controller.policy.types import JobKey
 
 NOT_SEEN_YET = "not seen yet"
 STILL_READING = "the extender is still reading the cluster"
@@ -42,7 +43,8 @@ class Judgement:
 def judge(ledger: GpuLedger, request: PodRequest, nodes: Sequence[str], now: float) -> Judgement:
     """Return which of ``nodes`` this pod may have at ``now`` (s).
 
-    A member of a gang: its planned node and no other; nothing at all before its admission is seen, for then
+    A rollout actor: the node that its entry names, before which nobody knows where it belongs. A member of a
+    gang: its planned node and no other; nothing at all before its admission is seen, for then
     nobody here knows where it belongs. Any other pod: every node on which nothing is kept for a gang. What
     such a node could spare is not shared out: pods that kube-scheduler has placed and not bound yet cannot be
     seen from here, and two of them could take together what one would have left. A pod without GPUs takes
@@ -52,6 +54,8 @@ def judge(ledger: GpuLedger, request: PodRequest, nodes: Sequence[str], now: flo
         return Judgement(list(nodes))
     if request.gang is None:
         return _judge_other(ledger, request, nodes, now)
+    if request.actor is not None:
+        return _judge_actor(ledger, request.gang, request.actor, nodes)
     gang = ledger.gang(request.gang)
     if gang is None or gang.admission < request.admission:
         seen = "none" if gang is None else str(gang.admission)
@@ -89,6 +93,16 @@ def spare(
 
 def _none(nodes: Sequence[str], why: str, reason: Refusal) -> Judgement:
     return Judgement([], dict.fromkeys(nodes, SIGNATURE + why), reason if nodes else None)
+
+
+def _judge_actor(ledger: GpuLedger, job: JobKey, number: int, nodes: Sequence[str]) -> Judgement:
+    node = ledger.actor_node(job, number)
+    if node is None:
+        return _none(nodes, f"rollout actor {number} of {job} {NOT_SEEN_YET}", Refusal.NOT_SEEN)
+    passed = [one for one in nodes if one == node]
+    why = f"{SIGNATURE}rollout actor {number} of {job} is planned on {node}"
+    refused = {one: why for one in nodes if one != node}
+    return Judgement(passed, refused, Refusal.NOT_PLANNED if refused else None)
 
 
 def _judge_member(

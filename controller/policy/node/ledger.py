@@ -1,9 +1,10 @@
 """Ledger of each node's reserved GPUs, by gang: the extender's accounts, pure, in memory, without a clock.
 
-Two things keep GPUs from everybody else. A gang's admission keeps the planned node of each member until its
+These things keep GPUs from everybody else. A gang's admission keeps the planned node of each member until its
 pod is bound there. A reservation keeps what a stop is still freeing for the job that the pool has chosen.
-Ownership is all that is judged: whether a pod fits is kube-scheduler's to say, which alone knows the pods it
-has placed and not yet bound.
+An actor's entry keeps the GPUs of its node until its pod is bound there, and what was recalled for a job is
+kept for that one (`actor_claims`). Ownership is all that is judged: whether a pod fits is kube-scheduler's to
+say, which alone knows the pods it has placed and not yet bound.
 
 The ledger takes in objects one by one, in any order, and forgets them the same way: what it answers depends
 on what it holds, never on how it came to hold it, so that replicas agree and a restart loses nothing.
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from controller.policy.actor_types import Actor, Reserved
+from controller.policy.node.actor_claims import ActorClaims, Claim
 from controller.policy.node.planned_nodes import remaining_nodes, still_open
 from controller.policy.types import JobKey, Reservation
 from controller.policy.wording import ELSEWHERE
@@ -35,6 +38,7 @@ class PodRequest(NamedTuple):
     gang: JobKey | None = None  # the RLHFJob whose admission it was made for
     admission: int = 0  # that admission's number
     member: int | None = None  # its index in the gang; None: unknown
+    actor: int | None = None  # its number, of a rollout actor; None: it is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Bound(NamedTuple):
     admission: int
     node: str
     gpus: int
+    actor: int | None = None  # its number, of a rollout actor, which is no member of the gang
 
 
 @dataclass(slots=True)
@@ -97,6 +102,7 @@ class GpuLedger:
         self._reservations: dict[str, tuple[Reservation, ...]] = {}  # by pool
         self._reserved: dict[str, list[Reservation]] = {}  # by node
         self._sizes: dict[JobKey, int] = {}  # GPUs of a member, of every job known
+        self._actors = ActorClaims()
         # What was worked out for a node, until something there changes: GPUs kept, and the sentences about
         # them, all of it true from ``_window[0]`` to just before ``_window[1]`` (s). A sentence stands in the
         # status of the pod that was refused: of another namespace's jobs it has no names. So there is one for
@@ -131,7 +137,16 @@ class GpuLedger:
     def drop_job(self, key: JobKey) -> None:
         self._sizes.pop(key, None)
         self._gangs.pop(key, None)
+        self.put_actors(key, ())
         self._settle(key)
+
+    def put_actors(self, key: JobKey, actors: Iterable[Actor]) -> None:
+        """Take in all entries of a job's rollout actors."""
+        self._forget(self._actors.put(key, actors))
+
+    def put_recalled(self, pool: str, reserved: Iterable[Reserved]) -> None:
+        """Take in all that a pool keeps for those for whom actors were recalled."""
+        self._forget(self._actors.put_reserved(pool, reserved))
 
     def put_reservations(self, pool: str, reservations: Iterable[Reservation]) -> None:
         """Take in all that a pool reserves now."""
@@ -177,6 +192,7 @@ class GpuLedger:
         """Work out anew what a gang keeps: its planned nodes less those its pods have taken."""
         for reservation in (p for held in self._reservations.values() for p in held if p.target == key):
             self._forget(reservation.nodes)  # superseded now, or no more
+        self._forget(self._actors.kept_for(key))
         for node in self._forget(self._kept_of.pop(key, ())):
             keeps = self._keeps[node]
             del keeps[key]
@@ -202,7 +218,7 @@ class GpuLedger:
         """Planned nodes, one per member, that no bound pod of this admission has taken."""
         members = self._bound_of.get(gang.key, {}).values()
         # A pod without a number is of a run that was adopted, not admitted.
-        taken = (b.node for b in members if b.admission in (0, gang.admission))
+        taken = (b.node for b in members if b.actor is None and b.admission in (0, gang.admission))
         return still_open(remaining_nodes(gang.nodes, gang.ended), taken)
 
     # -- answers -------------------------------------------------------------------------------------------
@@ -218,6 +234,10 @@ class GpuLedger:
         """Return a bound pod of an RLHFJob by its uid."""
         return self._bound.get(uid)
 
+    def actor_node(self, key: JobKey, number: int) -> str | None:
+        """Return the node that an actor's entry names; None: no such entry is known."""
+        return self._actors.node_of(key, number)
+
     @property
     def capacity(self) -> Mapping[str, int]:
         """Allocatable GPUs of each node that is known."""
@@ -226,7 +246,9 @@ class GpuLedger:
     def untouched(self, node: str) -> bool:
         """Return whether no gang has anything on a node, neither pods nor a claim: most nodes, most of the
         time."""
-        return node not in self._keeps and node not in self._reserved and node not in self._used
+        return not (
+            node in self._keeps or node in self._reserved or node in self._used or self._actors.any_on(node)
+        )
 
     def rack(self, node: str) -> str | None:
         return self._racks.get(node)
@@ -270,7 +292,7 @@ class GpuLedger:
             self._window = _EVER
 
     def _work_out(self, node: str, now: float) -> tuple[int, Mapping[str, str]]:
-        if node not in self._keeps and node not in self._reserved:
+        if node not in self._keeps and node not in self._reserved and not self._actors.any_on(node):
             return 0, _NOTHING
         total, ends = 0, []
         reasons: list[Callable[[str], str]] = []
@@ -283,6 +305,15 @@ class GpuLedger:
                 total += keep.gpus
                 reasons.append(partial(keep.reserved_for, key))
                 named.append(key)
+        for claim in self._actors.on(node, self._bound_of, self._gangs):
+            ends += [] if claim.expires is None else [claim.expires]
+            if claim.expires is None or claim.expires > now:
+                total += claim.gpus
+                last_until = "" if claim.expires is None else self._when(claim.expires)
+                reasons.append(partial(_claimed, claim, last_until))
+                named.append(claim.key)
+            if not claim.recalled:
+                lasting[claim.key] = lasting.get(claim.key, 0) + claim.gpus
         reserved: dict[JobKey, list[Reservation]] = {}
         for reservation in self._reserved.get(node, ()):
             ends.append(reservation.expires)
@@ -313,13 +344,14 @@ class GpuLedger:
 
     def keeping(self, now: float) -> dict[str, int]:
         """Node -> GPUs kept there at ``now``, of every node where there are any."""
-        nodes = {*self._keeps, *self._reserved}
+        nodes = {*self._keeps, *self._reserved, *self._actors.nodes}
         return {node: gpus for node in sorted(nodes) if (gpus := self.kept(node, now)[0])}
 
     def next_expiry(self, now: float) -> float | None:
         """Return when (s) the next keep or reservation runs out after ``now``."""
         ends = [k.expires for keeps in self._keeps.values() for k in keeps.values() if k.expires is not None]
         ends += [p.expires for held in self._reservations.values() for p in held]
+        ends += self._actors.ends()
         return min((end for end in ends if end > now), default=None)
 
     def left_by_gangs(self, node: str) -> int | None:
@@ -342,3 +374,10 @@ def _named(key: JobKey, reader: str, admission: int | None = None) -> str:
 
 def _reserved(source: JobKey, target: JobKey, until: str, reader: str) -> str:
     return f"GPUs of {_named(source, reader)} reserved for {_named(target, reader)} until {until}"
+
+
+def _claimed(claim: Claim, until: str, reader: str) -> str:
+    what = f"{claim.gpus} GPUs kept for {'' if claim.recalled else 'rollout actors of '}"
+    if claim.recalled:
+        return f"{what}{_named(claim.key, reader)}, for which actors were recalled, until {until}"
+    return f"{what}{_named(claim.key, reader)}"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from controller.policy.pool.gpu_accounting import *
     from controller.policy.pool.handovers import *
     from controller.policy.pool.job_outcomes import *
+    from controller.policy.pool.lending import *
     from controller.policy.pool.placement import *
     from controller.policy.pool.plan import *
     from controller.policy.pool.planner import *
@@ -29,7 +30,7 @@ SHOWS = {
     "gpu_accounting": "free_gpus",
     "handovers": "HANDOVERS_KEPT Handover newest_handovers",
     "job_outcomes": "Verb Write after outcomes",
-    "placement": "NodeRoom SlotRoom",
+    "placement": "NodeRoom SlotRoom fit_job",
     "plan": "plan_pool",
     "planner": "Planner",
     "reservations": "reservations RESERVATIONS_MAX",

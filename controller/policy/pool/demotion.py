@@ -7,6 +7,7 @@ job that would not start then.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -105,8 +106,13 @@ def _keeps(job: QueueJob, room: NodeRoom | SlotRoom) -> bool:
     if isinstance(room, SlotRoom):
         return room.take(job)
     on = [node for node, _ in job.bound] or list(job.nodes)
-    nodes = tuple(node for node in on if node in room.free)
-    if any(room.free[node] < nodes.count(node) * job.gpus_per_replica for node in nodes):
+    places = [(node, job.gpus_per_replica) for node in on if node in room.free]
+    places += [(node, gpus) for node, gpus in job.actor_places if node in room.free]
+    wanted: Counter[str] = Counter()
+    for node, gpus in places:
+        wanted[node] += gpus
+    if any(room.free[node] < gpus for node, gpus in wanted.items()):
         return False
-    room.place(job, nodes)
+    for node, gpus in wanted.items():
+        room.free.add(node, -gpus)
     return True

@@ -1,8 +1,10 @@
 """GPU accounting of a pool: free, used outside the pool, bound, or reserved for pods still to come.
 
 Every GPU of a node is in exactly one account: foreign (non-terminal pods of no job here), bound (non-terminal
-pods of jobs here, whatever their state), reserved (members of admitted gangs whose pods have no node yet), or
-free. What a leaving gang still has counts as its own until all of it is gone: released means gone.
+pods of jobs here, whatever their state), reserved (members of admitted gangs whose pods have no node yet),
+actor (rollout actors, from their entry on), or free. What a leaving gang still has counts as its own until
+all of it is gone: released means gone. Of free GPUs those that were recalled for somebody are kept for that
+one (`lending`).
 
 A member without a node is charged where its admission planned it. If that node is no longer here, or others
 have taken its GPUs (a pod of nobody's, a pod that kube-scheduler put elsewhere than planned), the member is
@@ -42,7 +44,11 @@ class Books:
     displaced: frozenset[JobKey] = frozenset()
 
     def account(self, job: JobView) -> Charges:
-        """(node, GPUs) of all that is charged to a gang."""
+        """(node, GPUs) of all that is charged to a job: its gang, and its actors."""
+        return [*self.of_gang(job), *_actors(job)]
+
+    def of_gang(self, job: JobView) -> Charges:
+        """(node, GPUs) of all that is charged to its gang."""
         return [*job.bound, *self.reserved.get(job.key, ())]
 
     def as_charged(self, snapshot: PoolSnapshot) -> PoolSnapshot:
@@ -79,6 +85,9 @@ def books(snapshot: PoolSnapshot) -> Books:
         for node, gpus in job.bound:
             if node in free:
                 free[node] -= gpus
+        for node, gpus in _actors(job):
+            if node in free:
+                free[node] -= gpus
     for node, gpus in free.items():
         if gpus < 0:
             free[node] = 0
@@ -109,6 +118,11 @@ def books(snapshot: PoolSnapshot) -> Books:
     if short:
         _charge_elsewhere(snapshot.nodes, free, short, reserved)
     return Books(free, reserved, frozenset(displaced))
+
+
+def _actors(job: JobView) -> Charges:
+    """(node, GPUs) of a job's actors: charged from the entry on, which is there before the pod."""
+    return [] if job.rollout is None else [(actor.node, actor.gpus) for actor in job.rollout.actors]
 
 
 def _charge_elsewhere(

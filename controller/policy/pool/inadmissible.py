@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from controller.policy.actor_types import Part
+from controller.policy.pool.best_fit import FreeGpus
 from controller.policy.pool.delegates import DELEGATIONS, TOO_LARGE
-from controller.policy.queueing.base import queue_key
+from controller.policy.pool.placement import Shape, fit_job, shape
+from controller.policy.queueing.base import queue_key, sizes
 from controller.policy.queueing.quota_ledger import too_large
 from controller.policy.types import JobKey, JobState, JobView, NodeView, PoolSnapshot, Problem, Waiting
 from controller.policy.wording import some
@@ -19,16 +22,16 @@ from controller.policy.wording import some
 def inadmissible_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
     """Return the queued jobs that could not run even if no other RLHFJob were running, and why. They block
     nobody: no job that ends can make room for them."""
-    # Cached by shape: `_inadmissible` may use only replicas and gpus_per_replica of the job.
-    known: dict[tuple[int, int], Problem | None] = {}
+    # Cached by shape: `_inadmissible` may use nothing else of the job.
+    known: dict[Shape, Problem | None] = {}
     inadmissible: dict[JobKey, Waiting] = too_large(snapshot.quotas, snapshot.jobs)
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
         if job.state is not JobState.QUEUED or not job.gpus or job.key in inadmissible:
             continue
-        shape = (job.replicas, job.gpus_per_replica)
-        if shape not in known:
-            known[shape] = _inadmissible(job, snapshot)
-        if why := known[shape]:
+        asked = shape(job)
+        if asked not in known:
+            known[asked] = _inadmissible(job, snapshot) or _actors_inadmissible(job, snapshot)
+        if why := known[asked]:
             inadmissible[job.key] = Waiting(job.key, 0, *why)
     return inadmissible
 
@@ -81,6 +84,46 @@ def _inadmissible(job: JobView, snapshot: PoolSnapshot) -> Problem | None:
             f"{left}; the job waits until they are gone, and others go first",
         )
     return None
+
+
+def _actors_inadmissible(job: JobView, snapshot: PoolSnapshot) -> Problem | None:
+    """Return why base actors have no room, all together with the gang, even if no other RLHFJob ran."""
+    actors, pool = job.base_actors, snapshot.pool
+    if actors is None:
+        return None
+    every = snapshot.nodes + tuple(n for n in snapshot.closed if n.gpus)
+    largest = max((n.gpus for n in every), default=actors.gpus)
+    if actors.gpus > largest:
+        return Problem(
+            TOO_LARGE,
+            f"spec.rollout.gpusPerActor: {actors.gpus} is more than the {largest} GPUs of the largest node "
+            f"of pool {pool!r}; at most {largest} is right",
+        )
+    room, asked = FreeGpus({n.name: n.gpus for n in every}), shape(job)
+    if fit_job(room, asked) is None:
+        counts = range(actors.pods - 1, -1, -1)
+        most = next((n for n in counts if fit_job(room, _with(asked, n)) is not None), 0)
+        return Problem(
+            TOO_LARGE,
+            f"spec.rollout.actors.min: {sizes(job)} GPUs at once are more than pool {pool!r} can hold "
+            f"({sum(room.values())} GPUs on {len(every)} nodes); at most {most} is right",
+        )
+    # Pods that belong to no RLHFJob stay, but for those that are leaving.
+    left = FreeGpus({n.name: max(0, n.gpus - n.foreign + n.leaving) for n in snapshot.nodes})
+    if fit_job(left, asked) is None:
+        return Problem(
+            "GPUsUsedByOthers" if len(snapshot.closed) == 0 else "NodesClosed",
+            f"needs {sizes(job)} GPUs at once; pods of no RLHFJob and closed nodes leave "
+            f"{sum(left.values())} of pool {pool!r}, which is no room for all of them; the job waits until "
+            "there is, and others go first",
+        )
+    return None
+
+
+def _with(asked: Shape, count: int) -> Shape:
+    replicas, size, actors = asked
+    assert actors is not None
+    return replicas, size, Part(count, actors.gpus)
 
 
 def _members(nodes: Iterable[NodeView], size: int) -> int:

@@ -1,8 +1,9 @@
 """Placement of gangs on nodes: a whole gang or nothing, packed so that the largest gaps stay free.
 
-Members of a gang ask for the same number of GPUs each and never span nodes. Each goes where it fits best
-(`best_fit`), so that large gangs find whole nodes. Nodes that would not have a gang (`QueueJob.avoid`) are
-the last it gets.
+A job has one part or two: its gang, and base rollout actors. The pods of a part ask for the same number of
+GPUs each and never span nodes. Each goes where it fits best (`best_fit`), the part of the larger pods first,
+so that large gangs find whole nodes; all parts find room at once or none gets any. Nodes that would not have
+a gang (`QueueJob.avoid`) are the last it gets.
 
 Two rooms: `NodeRoom` over named nodes, and `SlotRoom`, where any GPUs will do and only their number counts.
 """
@@ -10,16 +11,65 @@ Two rooms: `NodeRoom` over named nodes, and `SlotRoom`, where any GPUs will do a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
+from controller.policy.actor_types import Part, Place
 from controller.policy.pool.best_fit import NO_RACKS, FreeGpus, fit
 from controller.policy.queueing.base import QueueJob
 from controller.policy.types import JobKey, JobState
 
-__all__ = ["AnyRoom", "NodeRoom", "SlotRoom", "fit", "held"]
+__all__ = ["AnyRoom", "NodeRoom", "Nodes", "SlotRoom", "fit", "fit_job", "held", "shape"]
+
+Shape = tuple[int, int, Part | None]  # replicas, GPUs of each, base actors
 
 
-def held(job: QueueJob) -> list[tuple[str, int]]:
-    """(node, GPUs) that `accounts.books` charges to a gang: bound pods, and planned ones still to come."""
+class Nodes(NamedTuple):
+    """Nodes for the pods of a job: one for each member of its gang, and for each base actor."""
+
+    gang: tuple[str, ...]
+    actors: tuple[str, ...] = ()
+
+    def places(self, job: QueueJob) -> list[Place]:
+        """(node, GPUs) of every pod."""
+        found = [(node, job.gpus_per_replica) for node in self.gang]
+        if job.base_actors is not None:
+            found += [(node, job.base_actors.gpus) for node in self.actors]
+        return found
+
+
+def shape(job: QueueJob) -> Shape:
+    """Return all that tells whether a job fits: two of equal shape fit or do not fit alike."""
+    return job.replicas, job.gpus_per_replica, job.base_actors
+
+
+def fit_job(free: FreeGpus, shape: Shape, avoid: tuple[str, ...] = ()) -> Nodes | None:
+    """Return where all parts of a job find room at once; None: nowhere. ``free`` comes out as it was."""
+    replicas, size, actors = shape
+    if actors is None or not actors.pods or not actors.gpus:
+        nodes = free.fit(replicas, size, avoid)
+        return None if nodes is None else Nodes(nodes)
+    gang = Part(replicas, size)
+    first, second = (gang, actors) if size >= actors.gpus else (actors, gang)
+    nodes = free.fit(*first, avoid)
+    if nodes is None:
+        return None
+    for node in nodes:
+        free.add(node, -first.gpus)
+    others = free.fit(*second, avoid)
+    for node in nodes:
+        free.add(node, first.gpus)
+    if others is None:
+        return None
+    return Nodes(nodes, others) if first is gang else Nodes(others, nodes)
+
+
+def held(job: QueueJob) -> list[Place]:
+    """(node, GPUs) that `accounts.books` charges to a job: bound pods, planned ones still to come, actors."""
+    gang = _gang_holds(job)
+    return [*gang, *job.actor_places] if job.base_actors is not None else gang
+
+
+def _gang_holds(job: QueueJob) -> list[Place]:
     if not job.bound:
         return [(node, job.gpus_per_replica) for node in job.nodes]
     if job.state is not JobState.ADMITTED:
@@ -37,8 +87,8 @@ class NodeRoom:
 
     def __init__(self, free: Mapping[str, int], racks: Mapping[str, str] = NO_RACKS) -> None:
         """``free``: GPUs per node that nobody uses. ``racks``: node -> rack, of those that name one."""
-        self.free = FreeGpus(free, racks)
-        self.placed: dict[JobKey, tuple[str, ...]] = {}
+        self.free, self.racks = FreeGpus(free, racks), racks
+        self.placed: dict[JobKey, Nodes] = {}
         self.withheld: dict[str, int] = {}  # GPUs of those who leave that somebody waits for already
 
     @property
@@ -46,20 +96,22 @@ class NodeRoom:
         return None
 
     def take(self, job: QueueJob) -> bool:
-        nodes = self.free.fit(job.replicas, job.gpus_per_replica, job.avoid)
+        nodes = fit_job(self.free, shape(job), job.avoid)
         if nodes is None:
             return False
         self.place(job, nodes)
         return True
 
-    def place(self, job: QueueJob, nodes: tuple[str, ...]) -> None:
-        """Reserve these nodes' GPUs, one entry per member; they were found free before."""
-        for node in nodes:
-            self.free.add(node, -job.gpus_per_replica)
+    def place(self, job: QueueJob, nodes: Nodes) -> None:
+        """Reserve these nodes' GPUs, which were found free before."""
+        for node, gpus in nodes.places(job):
+            self.free.add(node, -gpus)
         self.placed[job.key] = nodes
 
     def give(self, job: QueueJob) -> None:
         for node, gpus in job.bound or [(node, job.gpus_per_replica) for node in job.nodes]:
+            self.free.add(node, gpus)
+        for node, gpus in job.actor_places:
             self.free.add(node, gpus)
 
     def trial(self) -> NodeTrial:
@@ -86,9 +138,9 @@ class NodeTrial:
         self._runs: list[QueueJob] = []  # that could be preempted, best first, and are not lent yet
         self._lenders: set[JobKey] = set()  # whose GPUs are in ``_lent``
         self._stay: set[JobKey] = set()  # who has kept its GPUs
-        self._starts: list[tuple[QueueJob, tuple[str, ...]]] = []
-        self._waits: list[tuple[str, int]] = []  # (node, GPUs) of members that were taken and cannot start
-        self._too_large: set[tuple[int, int]] = set()  # gangs that did not fit; nor do others like them
+        self._starts: list[tuple[QueueJob, Nodes]] = []
+        self._waits: list[Place] = []  # of pods that were taken and cannot start
+        self._too_large: set[Shape] = set()  # gangs that did not fit; nor do others like them
         for node, gpus in room.withheld.items():
             for counts in (self._coming, self._lent, self._open):
                 counts.add(node, -gpus)
@@ -123,32 +175,39 @@ class NodeTrial:
         return True
 
     def take(self, job: QueueJob) -> bool:
-        replicas, size = shape = (job.replicas, job.gpus_per_replica)
-        if shape in self._too_large:
+        wanted = shape(job)
+        if wanted in self._too_large:
             return False
-        nodes = self._idle.fit(replicas, size, job.avoid)
+        nodes = fit_job(self._idle, wanted, job.avoid)
         if nodes is not None:
+            places = nodes.places(job)
             self._starts.append((job, nodes))
-            for node in nodes:
-                self._idle.add(node, -size)
-                self._coming.add(node, -size)
-        elif (nodes := self._coming.fit(replicas, size, job.avoid)) is not None:
+            for node, gpus in places:
+                self._idle.add(node, -gpus)
+                self._coming.add(node, -gpus)
+        elif (nodes := fit_job(self._coming, wanted, job.avoid)) is not None:
             # Nobody need be preempted for it.
-            for node in nodes:
-                self._coming.add(node, -size)
-            self._waits += [(node, size) for node in nodes]
-        elif (found := self._open.fit(replicas, size, job.avoid)) is None:
-            self._too_large.add(shape)
+            places = nodes.places(job)
+            for node, gpus in places:
+                self._coming.add(node, -gpus)
+            self._waits += places
+        elif (found := fit_job(self._open, wanted, job.avoid)) is None:
+            self._too_large.add(wanted)
             return False
         else:
             # Until all is lent that is open, it fits, and without the nodes to avoid if it does there.
-            without = set(job.avoid) if set(job.avoid).isdisjoint(found) else set[str]()
-            while (nodes := self._lent.fit(replicas, size, job.avoid)) is None or without & set(nodes):
+            without = set(job.avoid)
+            if not without.isdisjoint((*found.gang, *found.actors)):
+                without = set()
+            while (nodes := fit_job(self._lent, wanted, job.avoid)) is None or not without.isdisjoint(
+                (*nodes.gang, *nodes.actors)
+            ):
                 self._lend()
-            self._waits += [(node, size) for node in nodes]
-        for node in nodes:
-            self._open.add(node, -size)
-            self._lent.add(node, -size)
+            places = nodes.places(job)
+            self._waits += places
+        for node, gpus in places:
+            self._open.add(node, -gpus)
+            self._lent.add(node, -gpus)
             self._cap(node)
         return True
 
@@ -194,14 +253,14 @@ class AnyRoom:
 
     def __init__(self) -> None:
         self.free: dict[str, int] = {}
-        self.placed: dict[JobKey, tuple[str, ...]] = {}
+        self.placed: dict[JobKey, Nodes] = {}
 
     @property
     def slots(self) -> int | None:
         return None
 
     def take(self, job: QueueJob) -> bool:
-        self.placed[job.key] = ()
+        self.placed[job.key] = Nodes(())
         return True
 
     def give(self, job: QueueJob) -> None:

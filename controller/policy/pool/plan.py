@@ -5,6 +5,8 @@ what it was admitted to is charged to it from then on, so that no two gangs are 
 To whom GPUs will go that are still in use: `reservations`. The winner is chosen again, by the same policy,
 when they are free; a reservation never decides an admission.
 
+Where jobs have rollout actors: `lending`.
+
 In a pool whose delegate is None nobody queues: every job starts at once, and where its pods go is left to
 kube-scheduler. Only a gang that did not find room in time (`gangs`) waits until no other gang is looking for
 some, so that those that fit only one after the other get their turn.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from controller.policy.actor_types import LendingPlan
 from controller.policy.fleet import Sifted, learn, sift
 from controller.policy.pool.delegates import (
     DELEGATIONS,
@@ -32,6 +35,8 @@ from controller.policy.pool.demotion import REASON as DEMOTED
 from controller.policy.pool.demotion import give_way, lowered
 from controller.policy.pool.gpu_accounting import LEAVING, Books, books, free_gpus
 from controller.policy.pool.inadmissible import backing_off, inadmissible_jobs
+from controller.policy.pool.lending import Loans
+from controller.policy.pool.lending_room import LendingRoom
 from controller.policy.pool.placement import AnyRoom, NodeRoom
 from controller.policy.pool.planner import Planner
 from controller.policy.pool.reservations import current, reserve, source_of
@@ -69,8 +74,9 @@ def plan_pool(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     stops = sift(case.snapshot.jobs, case.snapshot, now)  # 2. which proposals to stop count
     chosen = _choose(case, stops)  # 3. who is released, admitted, preempted, by the queue policy
     _demote(case, chosen)  # 4. who gives way to those that still wait
-    reserved = _reserve(case, chosen)  # 5. to whom GPUs go that are still in use
-    return _report(case, stops, chosen, reserved)  # 6. all of it, and why each other job waits
+    lent = _lend(case, chosen)  # 5. which spare actors are recalled for whom, and which start
+    reserved = _reserve(case, chosen)  # 6. to whom GPUs go that are still in use
+    return _report(case, stops, chosen, reserved, lent)  # 7. all of it, and why each other job waits
 
 
 @dataclass
@@ -93,6 +99,7 @@ class _Case:
     offered: dict[JobKey, JobView]  # jobs for which an external queue has quota
     room: NodeRoom | AnyRoom
     views: dict[JobKey, JobView]
+    loans: Loans | None  # None: no job has rollout actors
 
     @classmethod
     def of(cls, snapshot: PoolSnapshot, now: float) -> _Case:
@@ -105,12 +112,18 @@ class _Case:
         snapshot = accounts.as_charged(snapshot)
         paused = backing_off(snapshot, now)
         offered = offers(j for j in snapshot.jobs if j.key not in paused) if how.offers else {}
+        inadmissible = inadmissible_jobs(snapshot)
         racks = {n.name: n.rack for n in snapshot.nodes if n.rack}
+        loans = None
         room: NodeRoom | AnyRoom = NodeRoom(accounts.free, racks)
         if how.offers:
             room = OfferRoom(accounts.free, racks, offered.keys())
         elif not how.places:
             room = AnyRoom()
+        elif any(j.rollout is not None for j in snapshot.jobs):
+            going = (place for j in snapshot.jobs if j.state in LEAVING for place in accounts.account(j))
+            loans = Loans.of(snapshot, accounts.free, {*inadmissible, *paused}, now, going)
+            room = loans.room()
         return cls(
             snapshot,
             now,
@@ -118,11 +131,12 @@ class _Case:
             accounts,
             quotas=snapshot.quotas if how.orders else (),
             policy=snapshot.policy if how.offers or how.places else PolicySpec("fifo"),
-            inadmissible=inadmissible_jobs(snapshot),
+            inadmissible=inadmissible,
             paused=paused,
             offered=offered,
             room=room,
             views={j.key: j for j in snapshot.jobs},
+            loans=loans,
         )
 
     def new_policy(self) -> QueuePolicy:
@@ -170,7 +184,13 @@ def _choose(case: _Case, stops: Sifted) -> _Chosen:
     decision = planner.decide(now)
     source, placed = source_of(snapshot), case.room.placed
     admitted = tuple(
-        Admission(j.key, placed[j.key], source(j.key, placed[j.key]), views[j.key].offer)
+        Admission(
+            j.key,
+            placed[j.key].gang,
+            source(j.key, placed[j.key].gang),
+            views[j.key].offer,
+            None if j.base_actors is None else placed[j.key].actors,
+        )
         for j in decision.admit
     )
     taken = {a.key for a in admitted}
@@ -208,14 +228,45 @@ def _demote(case: _Case, chosen: _Chosen) -> None:
     else:
         wait = [*chosen.rest, *chosen.barred]
     if case.quotas:
-        starting = (
-            replace(case.views[a.key], state=JobState.ADMITTED, nodes=a.nodes) for a in chosen.admitted
-        )
-        stay += starting
+        stay += _starting(case, chosen)
     room = NodeRoom(case.room.free)
+    if isinstance(case.room, LendingRoom):  # nobody gives way where a recall would do
+        for node, gpus in case.room.recallable().items():
+            room.free.add(node, gpus)
     demoted = give_way(case.new_policy, stay, lower, chosen.leaving, wait, room, case.now, quotas=case.quotas)
     chosen.preemptions += [Preemption(j.key, DEMOTED) for j in demoted]
     chosen.leaving += demoted
+
+
+def _starting(case: _Case, chosen: _Chosen) -> list[JobView]:
+    """Return the jobs that are admitted in this pass as they will run."""
+    views = case.views
+    return [replace(views[a.key], state=JobState.ADMITTED, nodes=a.nodes) for a in chosen.admitted]
+
+
+def _lend(case: _Case, chosen: _Chosen) -> LendingPlan | None:
+    """Recall spare actors for gangs that would start without them; start others on what nobody can use."""
+    loans, room, now = case.loans, case.room, case.now
+    if loans is None:
+        return None
+    assert isinstance(room, LendingRoom)
+    what_if = loans.what_if(room)
+    loans.admitted(room)
+    rest = [j for j in chosen.rest if not loans.waits_for_recall(j.key)]
+    if loans.spare and rest:
+        policy = case.new_policy()
+        going = {j.key for j in chosen.leaving}
+        stay = [j for j in case.snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
+        run = [*stay, *_starting(case, chosen)] if case.quotas else []
+        policy.rebuild([*map(lowered, run), *map(lowered, rest)], now)
+        for job in run:
+            policy.shielded(lowered(job), now)
+        loans.recall(policy.decide(now, what_if).admit)
+    if chosen.quota_ledger is not None:
+        loans.recall_for_quota(chosen.barred, chosen.quota_ledger)
+    waiting = [*chosen.rest, *chosen.barred]
+    loans.grant({j.key for j in chosen.leaving}, waiting, chosen.quota_ledger)
+    return loans.plan()
 
 
 def _reserve(case: _Case, chosen: _Chosen) -> tuple[Reservation, ...]:
@@ -225,7 +276,13 @@ def _reserve(case: _Case, chosen: _Chosen) -> tuple[Reservation, ...]:
     )
 
 
-def _report(case: _Case, stops: Sifted, chosen: _Chosen, reserved: tuple[Reservation, ...]) -> PoolPlan:
+def _report(
+    case: _Case,
+    stops: Sifted,
+    chosen: _Chosen,
+    reserved: tuple[Reservation, ...],
+    lent: LendingPlan | None,
+) -> PoolPlan:
     snapshot, now = case.snapshot, case.now
     waiting = reasons(
         chosen.rest, case.room.free, case.inadmissible, case.paused, case.offered if case.how.offers else None
@@ -233,6 +290,8 @@ def _report(case: _Case, stops: Sifted, chosen: _Chosen, reserved: tuple[Reserva
     taken = {a.key for a in chosen.admitted}
     if chosen.quota_ledger is not None:
         waiting = explained(waiting, chosen.barred, chosen.quota_ledger, case.views)
+    if case.loans is not None:
+        waiting = case.loans.explained(waiting)
     settled = {h.key for h in stops.held} | {j.key for j in chosen.released}
     not_taken = {key: job for key, job in case.offered.items() if key not in taken}
     running = (j for j in snapshot.jobs if j.state is JobState.ADMITTED)
@@ -256,7 +315,9 @@ def _report(case: _Case, stops: Sifted, chosen: _Chosen, reserved: tuple[Reserva
             chosen.wake_at,
             stops.wake_at,
             *wake_ups(not_taken, snapshot.offer_seconds, now),
+            *(r.expires for r in (lent.reserved if lent is not None else ())),
         ),
+        lending=lent,
     )
 
 
@@ -307,4 +368,4 @@ def _with_all_it_has(job: JobView, accounts: Books) -> JobView:
     for it is not to have somebody else preempted meanwhile."""
     if job.state not in LEAVING or not job.bound:
         return job
-    return replace(job, bound=tuple(accounts.account(job)))
+    return replace(job, bound=tuple(accounts.of_gang(job)))

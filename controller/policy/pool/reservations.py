@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from controller.policy.actor_types import Place
 from controller.policy.pool.gpu_accounting import Books
-from controller.policy.pool.placement import NodeRoom
+from controller.policy.pool.placement import NodeRoom, fit_job, shape
 from controller.policy.queueing import make_policy
 from controller.policy.queueing.quota_ledger import charged
 from controller.policy.types import Admission, JobKey, JobState, JobView, PoolSnapshot, Reservation
@@ -126,19 +127,19 @@ def _wanted(
         return []
     policy, room = make_policy(snapshot.policy), NodeRoom(free)
     reservations: list[_Wanted] = []
-    shapes = Counter((j.replicas, j.gpus_per_replica) for j in rest)
+    shapes = Counter(map(shape, rest))
     policy.rebuild(rest, now)
     for job in leaving:
         for node, gpus in books.account(job):
             if node in room.free:
                 room.free[node] += gpus
         # Asking the policy means a walk over all who wait: not, while not one of them would fit.
-        if not any(room.free.fit(*shape) is not None for shape in +shapes):
+        if not any(fit_job(room.free, wanted) is not None for wanted in +shapes):
             continue
         for winner in policy.decide(now, room).admit:
             policy.gone(winner, now)
-            shapes[winner.replicas, winner.gpus_per_replica] -= 1
-            reservations.append(_Wanted(job.key, winner.key, room.placed[winner.key]))
+            shapes[shape(winner)] -= 1
+            reservations.append(_Wanted(job.key, winner.key, room.placed[winner.key].gang))
     return reservations
 
 
@@ -171,11 +172,11 @@ def _wanted_within_quotas(
     for job in stay:
         if not job.preemptible:
             policy.shielded(job, now)
-    sizes = {j.key: j.gpus_per_replica for j in rest}
     coming = {j.key: room.placed[j.key] for j in policy.decide(now, room).admit}
+    needed = {j.key: _by_node(coming[j.key].places(j)) for j in rest if j.key in coming}
     on: dict[str, list[JobKey]] = {}  # node -> who gets GPUs there, next one first
-    for key, nodes in coming.items():
-        for node in dict.fromkeys(nodes):
+    for key in coming:
+        for node in needed[key]:
             on.setdefault(node, []).append(key)
 
     def served(touched: Iterable[str]) -> list[_Wanted]:
@@ -183,12 +184,12 @@ def _wanted_within_quotas(
         named."""
         found = []
         for key in dict.fromkeys(key for node in touched for key in on.get(node, ())):
-            needs = Counter(coming.get(key, ()))
-            if not needs or any(have[node] < count * sizes[key] for node, count in needs.items()):
+            needs = needed[key] if key in coming else {}
+            if not needs or any(have[node] < gpus for node, gpus in needs.items()):
                 continue
-            for node, count in needs.items():
-                have[node] -= count * sizes[key]
-            found.append(_Wanted("", key, coming.pop(key)))
+            for node, gpus in needs.items():
+                have[node] -= gpus
+            found.append(_Wanted("", key, coming.pop(key).gang))
         return found
 
     served(on)  # these need nobody to leave
@@ -199,6 +200,13 @@ def _wanted_within_quotas(
             have[node] += gpus
         reservations += [one._replace(source=job.key) for one in served(node for node, _ in account)]
     return reservations
+
+
+def _by_node(places: Iterable[Place]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for node, gpus in places:
+        found[node] = found.get(node, 0) + gpus
+    return found
 
 
 def _expiries(snapshot: PoolSnapshot, leaving: list[JobView], now: float) -> dict[JobKey, float]:

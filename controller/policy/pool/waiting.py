@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from controller.policy.pool.best_fit import FreeGpus
 from controller.policy.pool.delegates import waits_for_quota
-from controller.policy.pool.placement import fit
+from controller.policy.pool.placement import Shape, fit_job, shape
+from controller.policy.queueing.base import sizes
 from controller.policy.types import JobKey, JobView, Waiting
 from controller.policy.wording import named
 
@@ -21,23 +23,21 @@ def reasons(
     waiting = []
     head = next((j.key for j in rest if offered is None or j.key in offered), None)
     total, largest = sum(free.values()), max(free.values(), default=0)
-    fits: dict[tuple[int, int], bool] = {}
+    fits: dict[Shape, bool] = {}
+    room = FreeGpus(free)
     for position, job in enumerate(rest, start=1):
         if offered is not None and job.key not in offered:
             waiting.append(waits_for_quota(job, position))
             continue
-        shape = (job.replicas, job.gpus_per_replica)
-        if shape not in fits:
-            fits[shape] = fit(free, *shape) is not None
-        if fits[shape]:
+        asked = shape(job)
+        if asked not in fits:
+            fits[asked] = fit_job(room, asked) is not None
+        if fits[asked]:
             assert head is not None  # this one, if no other
             why = f"it would fit, but {named(head, job.key)} comes first"
             waiting.append(Waiting(job.key, position, "BehindHead", why))
         else:
-            message = (
-                f"needs {job.replicas} x {job.gpus_per_replica} GPUs at once; {total} are free, "
-                f"at most {largest} on one node"
-            )
+            message = f"needs {sizes(job)} GPUs at once; {total} are free, at most {largest} on one node"
             waiting.append(Waiting(job.key, position, "WaitingForGPUs", message))
     waiting += [
         Waiting(key, 0, "BackingOff", why) for key, why in sorted(paused.items()) if key not in inadmissible

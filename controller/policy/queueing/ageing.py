@@ -20,6 +20,13 @@ came, at most ``a``. While the first of them waits nobody starts; whatever runs 
 is done or may be preempted after ``R``, and its GPUs are free after another ``g``. An empty pool holds every
 gang that this policy is asked about. So at least every ``R + g`` one of the ``a + 1`` is admitted.
 
+**With rollout actors** (`pool.lending`) it is that plus ``r``, with ``g`` the longest time to free GPUs from
+a preemption or from a recall. Base actors count as held by their job, lent or not, so who runs is done after
+``R`` as before; spare ones have no right to stay and are gone ``g`` after they were recalled. Whom to recall
+for is asked of this very policy, so while the first overdue job waits nobody is recalled for another. Only
+GPUs that were recalled for others before it was overdue are kept for those, at most for ``r``, the time for
+which a recall reserves GPUs; the bound counts from the end of that.
+
 It holds per stay in the queue; a job that its rule has demoted (`JobView.demoted`) has no such right.
 """
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from controller.policy.actor_types import Part, Place
 from controller.policy.types import JobKey, JobState, LossTrend, Proposal
 
 
@@ -31,7 +32,22 @@ class QueueJob(Protocol):
     @property
     def gpus_per_replica(self) -> int: ...
     @property
-    def gpus(self) -> int: ...
+    def gpus(self) -> int:
+        """GPUs of all its parts: what it counts for, in every rank and quota."""
+        ...
+
+    @property
+    def base_actors(self) -> Part | None:
+        """The part that is admitted beside the gang; None: there is none."""
+        ...
+
+    @property
+    def actor_places(self) -> tuple[Place, ...]:
+        """Return the places of its actors that it gives up with its GPUs."""
+        ...
+
+    @property
+    def spare_gpus(self) -> int: ...
     @property
     def priority(self) -> int: ...
     @property
@@ -64,6 +80,12 @@ class QueueJob(Protocol):
     def demoted(self) -> bool: ...
     @property
     def avoid(self) -> tuple[str, ...]: ...
+
+
+def sizes(job: QueueJob) -> str:
+    """Return the parts of a job for people: "2 x 4", or "2 x 4 and, for base actors, 3 x 1"."""
+    gang, actors = f"{job.replicas} x {job.gpus_per_replica}", job.base_actors
+    return gang if actors is None else f"{gang} and, for base actors, {actors.pods} x {actors.gpus}"
 
 
 class EventKind(IntEnum):

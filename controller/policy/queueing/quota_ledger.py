@@ -1,7 +1,8 @@
 """Quota accounting: GPUs of a pool that namespaces are guaranteed, and the most that they may have.
 
 A gang counts whole, from its admission until it is off its GPUs, whether its pods have nodes or not. So what
-it was promised or is reserved counts against the limit, and the two never disagree about who has what.
+it was promised or is reserved counts against the limit, and the two never disagree about who has what. So do
+base actors, lent or not, and spare actors as long as they are there.
 
 Which of an entry's gangs lie within its guarantee: those that run are walked in the order in which they
 started, and each lies within it that fits beside those before it that do. All others are borrowed whole. A
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from controller.policy.queueing.base import sizes
 from controller.policy.types import JobKey, JobState, JobView, Quota, Waiting
 
 AT_LIMIT = "AtQuotaLimit"
@@ -30,23 +32,29 @@ class Usage(NamedTuple):
 
 
 class QuotaLedger:
-    """GPUs in use by entry. A namespace in no entry is guaranteed nothing and limited by nothing."""
+    """GPUs in use by entry. A namespace in no entry is guaranteed nothing and limited by nothing.
 
-    __slots__ = ("_entries", "quotas", "used")
+    ``used``: what its jobs were admitted with. ``lent``: of their spare actors: it counts against the limit,
+    and not against the guarantee, for it has to go when somebody needs it.
+    """
+
+    __slots__ = ("_entries", "lent", "quotas", "used")
 
     def __init__(self, quotas: Sequence[Quota]) -> None:
         self.quotas = tuple(quotas)
         self._entries = {name: n for n, quota in enumerate(self.quotas) for name in quota.namespaces}
         self.used = [0] * len(self.quotas)
+        self.lent = [0] * len(self.quotas)
 
     def entry(self, key: JobKey) -> Entry:
         return self._entries.get(key.partition("/")[0])
 
-    def charge(self, key: JobKey, gpus: int) -> None:
-        """Add the GPUs of a gang; negative: take them off again."""
+    def charge(self, key: JobKey, gpus: int, lent: int = 0) -> None:
+        """Add the GPUs of a job, and of its spare actors; negative: take them off again."""
         entry = self.entry(key)
         if entry is not None:
             self.used[entry] += gpus
+            self.lent[entry] += lent
 
     def guaranteed(self, key: JobKey, gpus: int) -> bool:
         """Return whether a gang that waits would lie within its guarantee, beside all that its entry has."""
@@ -59,11 +67,12 @@ class QuotaLedger:
         if entry is None or not gpus:
             return False
         limit = self.quotas[entry].limit
-        return limit is not None and self.used[entry] + gpus > limit
+        return limit is not None and self.used[entry] + self.lent[entry] + gpus > limit
 
     def copy(self) -> QuotaLedger:
         other = QuotaLedger.__new__(QuotaLedger)
-        other.quotas, other._entries, other.used = self.quotas, self._entries, self.used.copy()
+        other.quotas, other._entries = self.quotas, self._entries
+        other.used, other.lent = self.used.copy(), self.lent.copy()
         return other
 
 
@@ -88,7 +97,7 @@ def charged(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable
     ledger = QuotaLedger(quotas)
     for job in jobs:
         if job.state is not JobState.QUEUED or job.key in starting:
-            ledger.charge(job.key, job.gpus)
+            ledger.charge(job.key, job.gpus, job.spare_gpus)
     return ledger
 
 
@@ -101,9 +110,10 @@ def usage(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable[J
         entry = ledger.entry(job.key)
         if entry is not None and job.state is JobState.QUEUED and job.key not in starting:
             waiting[entry] += job.gpus
+    has = [used + lent for used, lent in zip(ledger.used, ledger.lent, strict=True)]
     return [
         Usage(used, max(0, used - quota.guaranteed), asked)
-        for quota, used, asked in zip(ledger.quotas, ledger.used, waiting, strict=True)
+        for quota, used, asked in zip(ledger.quotas, has, waiting, strict=True)
     ]
 
 
@@ -124,7 +134,7 @@ def too_large(quotas: Sequence[Quota], jobs: Iterable[JobView]) -> dict[JobKey, 
             continue
         quota = quotas[entry]
         message = (
-            f"spec.gang: {job.replicas} x {job.gpus_per_replica} GPUs are more than the limit of "
+            f"spec.gang: {sizes(job)} GPUs are more than the limit of "
             f"{quota.limit} that the pool's quota sets for {whose(quota, job.key)}; "
             f"at most {quota.limit} is right"
         )
@@ -156,10 +166,10 @@ def explained(
         entry = ledger.entry(job.key)
         if entry is None:
             continue
-        quota = ledger.quotas[entry]
+        quota, has = ledger.quotas[entry], ledger.used[entry] + ledger.lent[entry]
         text = (
-            f"needs {job.replicas} x {job.gpus_per_replica} GPUs; the pool's quota allows {quota.limit} "
-            f"at most to {whose(quota, job.key)}, of which {ledger.used[entry]} are in use"
+            f"needs {sizes(job)} GPUs; the pool's quota allows {quota.limit} "
+            f"at most to {whose(quota, job.key)}, of which {has} are in use"
         )
         found.append(Waiting(job.key, 0, AT_LIMIT, text))
     return tuple(found)

@@ -87,7 +87,7 @@ class Quotas(Wrapper):
     def leaving(self, job: QueueJob, now: float) -> None:
         self._forget(job.key)
         self._leaving[job.key] = job
-        self._ledger.charge(job.key, job.gpus)
+        self._ledger.charge(job.key, job.gpus, job.spare_gpus)
         self.base.leaving(job, now)
 
     def gone(self, job: QueueJob, now: float) -> None:
@@ -96,7 +96,7 @@ class Quotas(Wrapper):
 
     def _run(self, job: QueueJob, now: float) -> None:
         self._running[job.key] = (job, now)
-        self._ledger.charge(job.key, job.gpus)
+        self._ledger.charge(job.key, job.gpus, job.spare_gpus)
 
     def _forget(self, key: JobKey) -> None:
         if self._waiting.pop(key, None) is not None:
@@ -104,7 +104,7 @@ class Quotas(Wrapper):
         known = self._running.pop(key, None)
         job = self._leaving.pop(key, None) if known is None else known[0]
         if job is not None:
-            self._ledger.charge(key, -job.gpus)
+            self._ledger.charge(key, -job.gpus, -job.spare_gpus)
             self._shown.pop(key, None)
             self._fixed.discard(key)
 

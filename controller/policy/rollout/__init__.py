@@ -2,8 +2,9 @@
 
 Decided here: a step's plan (`plan_rollout`), from a histogram of expected lengths, the actors' law of time,
 what actors there are, and the job's settings; and what is learned from a step for the next one: lengths, the
-law, whether predictions are worth planning by. `share_actors` says who gets an actor place that several jobs
-could use. Nothing here knows pods or nodes.
+law, whether predictions are worth planning by, and how much shorter steps got by the last added actors
+(`measured_gain`): by that a pool shares spare ones (`controller.policy.pool.lending`). Nothing here knows
+pods or nodes.
 May import: no other room that decides (contract "The planner is for operator and simulator alike").
 Tests: tests/policy.
 """
@@ -16,22 +17,22 @@ from controller.policy.doors import lazy
 
 if TYPE_CHECKING:
     from controller.policy.rollout.curve import *
+    from controller.policy.rollout.gain import *
     from controller.policy.rollout.idle import *
     from controller.policy.rollout.lengths import *
     from controller.policy.rollout.objective import *
     from controller.policy.rollout.plan import *
     from controller.policy.rollout.refit import *
-    from controller.policy.rollout.sharing import *
     from controller.policy.rollout.trust import *
     from controller.policy.rollout.types import *
 
 SHOWS = {
     "curve": "bound_times ready_times rollout_curve",
+    "gain": "StepTime measured_gain",
     "idle": "releases",
     "lengths": "LengthHistory forecast",
     "objective": "best_point",
     "plan": "plan_rollout",
-    "sharing": "ActorDemand Shares share_actors",
     "refit": "WorkReport refit_law",
     "trust": "Trust rank_correlation",
     "types": "ActorLaw CurvePoint Dispatch Forecast Objective Reason RolloutPlan RolloutSettings Supply"

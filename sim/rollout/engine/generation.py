@@ -78,10 +78,14 @@ class Generation:
             self._cache_ready[prompt.number] = at + TRANSFER_SECONDS
         self._prefill_busy = at - self._kernel.now
 
-    def begin(self, actors: Sequence[tuple[float, float]]) -> None:
-        """Deal to actors, of which each was bound and is ready at these times."""
+    def begin(self, actors: Sequence[tuple[float, float]], there: Callable[[], None] | None = None) -> None:
+        """Deal to actors, of which each was bound and is ready at these times.
+
+        ``there``: called once they are all in ``actors``, before any of them does anything."""
         for bound, ready in actors:
             self._new(bound, ready)
+        if there is not None:
+            there()
         self._dispatch.deal(self.actors)
         for actor in list(self.actors):
             if actor.report.ready <= self._kernel.now:

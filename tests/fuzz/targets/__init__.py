@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import logs, objects, pages, store, texts
+from tests.fuzz.targets import logs, objects, pages, rollouts, store, texts
 
 TARGETS: Mapping[str, Target] = {
-    target.name: target for module in (pages, texts, objects, store, logs) for target in module.TARGETS
+    target.name: target
+    for module in (pages, texts, objects, store, logs, rollouts)
+    for target in module.TARGETS
 }

@@ -1,0 +1,154 @@
+"""The lives of a job's rollout actors: Jobs that are made and deleted, entries that end.
+
+An actor's entry is on record before its Job is made, and stays until its pod is gone or terminal. So a pass
+can be cut off anywhere: the GPUs of every pod are charged to somebody, a Job without entry is one that nobody
+may have, and an entry without Job is made again under the same name. An actor gets one pod and no second: one
+that was ready once and is gone is over, and so is one that is not ready in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controller.policy.actor_types import Actor, ActorStart, ActorState, Recall
+
+
+@dataclass(frozen=True, slots=True)
+class ActorSeen:
+    """An actor's Job, and its pod, as the cluster shows them.
+
+    Attributes:
+        ready: its pod takes prompts.
+        over: its pod is terminal, or its Job has ended without one.
+        deleting: its deletion was asked for.
+    """
+
+    number: int
+    ready: bool = False
+    over: bool = False
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ActorDeletion:
+    """A Job to delete. ``grace``: s that its pod may take to end."""
+
+    number: int
+    grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class ActorsPlan:
+    """The next acts upon a job's actors.
+
+    Attributes:
+        actors: the entries, to be written before anything else is done.
+        make: those whose Jobs are to be made.
+        delete: Jobs to delete.
+        failed: numbers of those that ended, or were put aside, without having been asked to leave.
+        settled: no actor has GPUs any more, nor will have.
+        wake_at: when to look again though nothing happens (s).
+    """
+
+    actors: tuple[Actor, ...]
+    make: tuple[Actor, ...] = ()
+    delete: tuple[ActorDeletion, ...] = ()
+    failed: tuple[int, ...] = ()
+    settled: bool = True
+    wake_at: float | None = None
+
+
+def with_starts(actors: Sequence[Actor], starts: Iterable[ActorStart], now: float) -> tuple[Actor, ...]:
+    """Return the entries with those that are to start. One that is there already is not started again."""
+    known = {actor.number for actor in actors}
+    new = (start for start in starts if start.number not in known)
+    return (*actors, *(Actor(one.number, one.node, one.gpus, since=now) for one in new))
+
+
+def with_recalls(actors: Sequence[Actor], recalls: Iterable[Recall]) -> tuple[Actor, ...]:
+    """Return the entries with those that have to go. The first recall of an actor is the one that counts."""
+    by_number = {recall.number: recall for recall in recalls}
+    found = []
+    for actor in actors:
+        recall = by_number.get(actor.number)
+        if recall is not None and actor.stays:
+            actor = replace(actor, state=ActorState.RECALLED, for_whom=recall.for_whom, until=recall.until)
+        found.append(actor)
+    return tuple(found)
+
+
+def plan_actors(
+    actors: Sequence[Actor],
+    seen: Mapping[int, ActorSeen],
+    now: float,
+    *,
+    leaves: bool,
+    grace: float,
+    start_timeout: float,
+) -> ActorsPlan:
+    """Return what is to happen to a job's actors.
+
+    Args:
+        actors: the entries on record.
+        seen: the Jobs that are there, by number.
+        now: time (s).
+        leaves: the job is on its way off its GPUs, or has none: no actor stays.
+        grace: s that a pod may take to end, at most the pool's ``recallSeconds``.
+        start_timeout: s from an entry to its pod being ready.
+    """
+    kept: list[Actor] = []
+    make: list[Actor] = []
+    delete: list[ActorDeletion] = []
+    failed: list[int] = []
+    wakes: list[float] = []
+    for actor in actors:
+        job = seen.get(actor.number)
+        if job is None:
+            if leaves or actor.state is not ActorState.STARTING:
+                # Of one that was ready, or has to go, nothing more comes.
+                if not leaves and actor.state is ActorState.RUNNING:
+                    failed.append(actor.number)
+                continue
+            if now >= actor.since + start_timeout:  # it cannot be made
+                failed.append(actor.number)
+                continue
+            kept.append(actor)
+            make.append(actor)
+            wakes.append(actor.since + start_timeout)
+            continue
+        if job.over:
+            if not leaves and actor.stays:
+                failed.append(actor.number)
+            if not job.deleting:
+                delete.append(ActorDeletion(actor.number, grace))
+            continue
+        late = actor.state is ActorState.STARTING and not job.ready and now >= actor.since + start_timeout
+        if late:
+            failed.append(actor.number)
+            actor = replace(actor, state=ActorState.RECALLED, until=now)
+        elif actor.state is ActorState.STARTING and job.ready:
+            actor = replace(actor, state=ActorState.RUNNING)
+        due = leaves or (actor.until is not None and actor.until <= now)
+        if due and not job.deleting:
+            delete.append(ActorDeletion(actor.number, grace))
+        elif not due and actor.until is not None:
+            wakes.append(actor.until)
+        elif actor.state is ActorState.STARTING:
+            wakes.append(actor.since + start_timeout)
+        kept.append(actor)
+    known = {actor.number for actor in actors}
+    delete += [
+        ActorDeletion(number, grace)
+        for number, job in sorted(seen.items())
+        if number not in known and not job.deleting
+    ]
+    strays = any(number not in known and not job.over for number, job in seen.items())
+    return ActorsPlan(
+        tuple(kept),
+        tuple(make),
+        tuple(delete),
+        tuple(failed),
+        settled=not kept and not strays,
+        wake_at=min(wakes, default=None),
+    )

@@ -1,0 +1,239 @@
+"""A rollout actor's Job: one pod, on the node of its entry, without retries, owned by the child workload.
+
+Owned by the child, so that garbage collection ends it with that one and Kueue, which looks at the owner,
+leaves it alone. The engine is the user's container; the sidecar that faces the network is put before it. The
+two share a folder for the engine's Unix socket, and only the sidecar gets the token for the step API.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from controller import names
+from controller.objects import Object, controller_of, is_terminal
+from controller.policy.actor_types import Actor
+from controller.policy.job.actors import ActorSeen
+from controller.policy.types import Problem
+from controller.workloads.kinds import get
+from controller.workloads.pods import gpus
+from controller.workloads.problems import ProblemError
+from controller.workloads.running import pool_toleration
+from controller.workloads.scheduling import Scheduling, set_scheduling
+
+TEMPLATE = "spec.rollout.template"
+SIDECAR = "evalstop-actor"
+ENGINE_DIR, ENGINE_VOLUME = "/run/engine", "evalstop-engine"
+TOKEN_DIR, TOKEN_VOLUME = "/var/run/secrets/evalstop.dev", "evalstop-steps"
+AUDIENCE = "evalstop.dev/steps"
+TOKEN_SECONDS = 3600
+PORT = 8700
+
+
+class Sidecar(NamedTuple):
+    """An actor's sidecar, and the place where it registers."""
+
+    image: str
+    steps: str  # https:// addresses of the step API, by commas
+    ca_configmap: str  # ConfigMap whose key ``ca.crt`` has the authority of the step API's certificate
+    engine: str = "Plain"
+
+
+def actor_template_problem(template: Object, gpus_per_actor: int) -> Problem | None:
+    """Return what is wrong with the template of actors' pods, by field, and what would be right."""
+    pod = get(template, ("spec",)) or {}
+    containers = pod.get("containers") or []
+    if not containers:
+        return Problem("NoContainers", f"{TEMPLATE}.spec.containers: empty, expected the engine's container")
+    field = f"{TEMPLATE}.spec.containers[*].resources.limits[{names.GPU_RESOURCE}]"
+    asked = gpus(pod)
+    if not asked:
+        return Problem(
+            "ActorWithoutGPUs", f"{field}: none, expected {gpus_per_actor} as in spec.rollout.gpusPerActor"
+        )
+    if asked != gpus_per_actor:
+        return Problem(
+            "ActorGPUsMismatch",
+            f"{field}: {asked} in all, expected {gpus_per_actor} as in spec.rollout.gpusPerActor",
+        )
+    if pod.get("nodeName"):
+        return Problem("ActorPlaced", f"{TEMPLATE}.spec.nodeName: leave it out, the pool chooses the node")
+    for i, volume in enumerate(pod.get("volumes") or ()):
+        if volume.get("name") in (ENGINE_VOLUME, TOKEN_VOLUME):
+            return Problem(
+                "ReservedName",
+                f"{TEMPLATE}.spec.volumes[{i}].name: {volume['name']!r} is the operator's, choose another",
+            )
+    for group in ("initContainers", "containers"):
+        for i, container in enumerate(pod.get(group) or ()):
+            if container.get("name") == SIDECAR:
+                return Problem(
+                    "ReservedName",
+                    f"{TEMPLATE}.spec.{group}[{i}].name: {SIDECAR!r} is the operator's, choose another",
+                )
+    return None
+
+
+def actor_job_name(name: str, attempt: int, number: int) -> str:
+    """Return the name of an actor's Job: the same whenever it is asked for, so that none is made twice."""
+    return f"{name}-actor-{attempt}-{number}"
+
+
+def build_actor(
+    child: Object,
+    name: str,
+    template: Object,
+    entry: Actor,
+    sidecar: Sidecar,
+    *,
+    attempt: int,
+    pool: str,
+    grace: int,
+    scheduling: Scheduling,
+) -> dict[str, Any]:
+    """Return the Job of one actor.
+
+    Args:
+        child: the RLHFJob's workload, with ``metadata.uid``; it is to own the Job.
+        name: of the RLHFJob.
+        template: pod template of actors; nothing of it is shared with the result.
+        entry: what is on record: number, node and GPUs.
+        sidecar: what is put before the engine.
+        attempt: number of the admission that the actor belongs to.
+        pool: name of the GPUPool, whose taint its pod tolerates.
+        grace: s that the pod may take to end at most: a recall waits for it.
+        scheduling: what the pool asks of its pods.
+
+    Raises:
+        ProblemError: `actor_template_problem` has something to say.
+    """
+    problem = actor_template_problem(template, entry.gpus)
+    if problem is not None:
+        raise ProblemError(problem)
+    made = copy.deepcopy(dict(template))
+    metadata, pod = dict(made.get("metadata") or {}), dict(made["spec"])
+    labels = {
+        names.LABEL_JOB: name,
+        names.LABEL_COMPONENT: "actor",
+        names.LABEL_ACTOR: str(entry.number),
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+    }
+    annotations = {names.ANNOTATION_ADMISSION: str(attempt)}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
+    pod["restartPolicy"] = "Never"
+    pod["terminationGracePeriodSeconds"] = min(int(pod.get("terminationGracePeriodSeconds", grace)), grace)
+    pod["affinity"] = _on_node(pod.get("affinity") or {}, entry.node)
+    tolerations = [t for t in pod.get("tolerations") or [] if t != pool_toleration(pool)]
+    pod["tolerations"] = [*tolerations, pool_toleration(pool)]
+    set_scheduling(pod, scheduling)
+    _put_sidecar(pod, sidecar)
+    owner = child["metadata"]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": actor_job_name(name, attempt, entry.number),
+            "namespace": owner["namespace"],
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [
+                {
+                    "apiVersion": child["apiVersion"],
+                    "kind": child["kind"],
+                    "name": owner["name"],
+                    "uid": owner["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "template": {"metadata": metadata, "spec": pod},
+        },
+    }
+
+
+def actor_seen(job: Object, pods: Iterable[Object]) -> ActorSeen | None:
+    """Return an actor's Job as the cluster shows it; None: it bears no number.
+
+    ``pods``: any; those that this Job does not control are left out.
+    """
+    metadata = job["metadata"]
+    number = (metadata.get("labels") or {}).get(names.LABEL_ACTOR, "")
+    if not (number.isascii() and number.isdigit()):
+        return None
+    mine = [pod for pod in pods if (controller_of(pod) or {}).get("uid") == metadata["uid"]]
+    live = [pod for pod in mine if not is_terminal(pod)]
+    conditions = get(job, ("status", "conditions")) or ()
+    ended = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)
+    ready = any(
+        c.get("type") == "Ready" and c.get("status") == "True"
+        for pod in live
+        for c in get(pod, ("status", "conditions")) or ()
+    )
+    return ActorSeen(
+        int(number),
+        ready=ready,
+        over=not live and (ended or bool(mine)),
+        deleting=metadata.get("deletionTimestamp") is not None,
+    )
+
+
+def _on_node(affinity: Object, node: str) -> dict[str, Any]:
+    """Return the affinity with this node required beside whatever else it requires."""
+    wanted = {"key": "metadata.name", "operator": "In", "values": [node]}
+    of_node = dict(affinity.get("nodeAffinity") or {})
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    # Of several terms one is enough, so each has to name the node.
+    terms = (of_node.get(required) or {}).get("nodeSelectorTerms") or [{}]
+    of_node[required] = {
+        "nodeSelectorTerms": [
+            {**term, "matchFields": [*(term.get("matchFields") or []), wanted]} for term in terms
+        ]
+    }
+    return {**affinity, "nodeAffinity": of_node}
+
+
+def _put_sidecar(pod: dict[str, Any], sidecar: Sidecar) -> None:
+    folder = {"name": ENGINE_VOLUME, "mountPath": ENGINE_DIR}
+    for container in pod["containers"]:
+        container["volumeMounts"] = [*(container.get("volumeMounts") or []), folder]
+    variables = {
+        "EVALSTOP_ACTOR_ENGINE": sidecar.engine,
+        "EVALSTOP_ACTOR_SOCKET": f"{ENGINE_DIR}/engine.sock",
+        "EVALSTOP_ACTOR_PORT": str(PORT),
+        "EVALSTOP_ACTOR_STEPS": sidecar.steps,
+        "EVALSTOP_ACTOR_STEPS_CA": f"{TOKEN_DIR}/ca.crt",
+        "EVALSTOP_ACTOR_TOKEN": f"{TOKEN_DIR}/token",
+    }
+    address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    container = {
+        "name": SIDECAR,
+        "image": sidecar.image,
+        "command": ["python", "-m", "controller.actor"],
+        "restartPolicy": "Always",  # a native sidecar: it starts before the engine and ends after it
+        "env": [*({"name": key, "value": value} for key, value in variables.items()), address],
+        "ports": [{"name": "actor", "containerPort": PORT}],
+        "volumeMounts": [folder, {"name": TOKEN_VOLUME, "mountPath": TOKEN_DIR, "readOnly": True}],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    pod["initContainers"] = [container, *(pod.get("initContainers") or [])]
+    sources = [
+        {"serviceAccountToken": {"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}},
+        {"configMap": {"name": sidecar.ca_configmap, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    ]
+    pod["volumes"] = [
+        *(pod.get("volumes") or []),
+        {"name": ENGINE_VOLUME, "emptyDir": {}},
+        {"name": TOKEN_VOLUME, "projected": {"sources": sources}},
+    ]

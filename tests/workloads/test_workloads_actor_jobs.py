@@ -1,0 +1,151 @@
+"""The Job of a rollout actor, and how it is seen."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from controller import names
+from controller.policy.actor_types import Actor
+from controller.policy.job.actors import ActorSeen
+from controller.workloads import ProblemError, Scheduling
+from controller.workloads.actor_jobs import (
+    Sidecar,
+    actor_job_name,
+    actor_seen,
+    actor_template_problem,
+    build_actor,
+)
+from controller.workloads.pods import gpus
+
+CHILD = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "run", "namespace": "team", "uid": "child-uid"},
+}
+ENTRY = Actor(7, "node-3", 2)
+SIDECAR = Sidecar("evalstop:1", "https://steps:8600", "run-steps")
+
+
+def template(count: int | None = 2, **more: Any) -> dict[str, Any]:
+    limits = {} if count is None else {"limits": {names.GPU_RESOURCE: str(count)}}
+    engine = {"name": "engine", "image": "engine:1", "resources": limits}
+    return {"metadata": {"labels": {"mine": "yes"}}, "spec": {"containers": [engine], **more}}
+
+
+def built(given: dict[str, Any]) -> dict[str, Any]:
+    return build_actor(
+        CHILD, "run", given, ENTRY, SIDECAR,
+        attempt=4, pool="research", grace=10, scheduling=Scheduling("evalstop-scheduler", "evalstop"),
+    )  # fmt: skip
+
+
+def test_one_pod_without_retries_owned_by_the_child() -> None:
+    given = template()
+    before = copy.deepcopy(given)
+    job = built(given)
+    assert given == before
+    assert job["metadata"]["name"] == actor_job_name("run", 4, 7) == "run-actor-4-7"
+    (owner,) = job["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Job", "child-uid", True)
+    spec = job["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (1, 1, 0)
+    pod = spec["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert gpus(pod) == 2
+    assert pod["schedulerName"] == "evalstop-scheduler"
+    assert {"key": names.POOL_TAINT, "operator": "Equal", "value": "research", "effect": "NoSchedule"} in pod[
+        "tolerations"
+    ]
+    labels = spec["template"]["metadata"]["labels"]
+    assert labels["mine"] == "yes"
+    assert (labels[names.LABEL_COMPONENT], labels[names.LABEL_ACTOR]) == ("actor", "7")
+
+
+def test_name_fits_with_the_longest_name_of_a_job() -> None:
+    assert len(actor_job_name("x" * 40, 99999, 9999999)) <= 63
+
+
+@pytest.mark.parametrize(("asked", "gets"), [(None, 10), (3, 3), (600, 10)])
+def test_grace_period_is_no_longer_than_a_recall(asked: int | None, gets: int) -> None:
+    more = {} if asked is None else {"terminationGracePeriodSeconds": asked}
+    assert built(template(**more))["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == gets
+
+
+def test_every_term_of_its_affinity_names_the_node() -> None:
+    mine = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [mine, {}]}}
+    for affinity in ({}, {"nodeAffinity": required}):
+        pod = built(template(affinity=affinity))["spec"]["template"]["spec"]
+        terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        for term in terms["nodeSelectorTerms"]:
+            assert {"key": "metadata.name", "operator": "In", "values": ["node-3"]} in term["matchFields"]
+        assert len(terms["nodeSelectorTerms"]) == (2 if affinity else 1)
+    assert mine["matchExpressions"]
+
+
+def test_only_the_sidecar_has_the_token_and_both_share_the_socket() -> None:
+    pod = built(template())["spec"]["template"]["spec"]
+    (sidecar,), (engine,) = pod["initContainers"], pod["containers"]
+    assert sidecar["restartPolicy"] == "Always"
+    mounts = [{mount["name"] for mount in one["volumeMounts"]} for one in (sidecar, engine)]
+    assert mounts == [{"evalstop-engine", "evalstop-steps"}, {"evalstop-engine"}]
+    (token,) = [v for v in pod["volumes"] if v["name"] == "evalstop-steps"]
+    assert token["projected"]["sources"][0]["serviceAccountToken"]["audience"] == "evalstop.dev/steps"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "said"),
+    [
+        ({"spec": {}}, "NoContainers", "expected the engine's container"),
+        (template(None), "ActorWithoutGPUs", "none, expected 2 as in spec.rollout.gpusPerActor"),
+        (template(4), "ActorGPUsMismatch", "4 in all, expected 2 as in spec.rollout.gpusPerActor"),
+        (template(nodeName="n1"), "ActorPlaced", "spec.rollout.template.spec.nodeName: leave it out"),
+        (template(volumes=[{"name": "evalstop-engine"}]), "ReservedName", "volumes[0].name"),
+        (template(initContainers=[{"name": "evalstop-actor"}]), "ReservedName", "initContainers[0].name"),
+    ],
+)
+def test_what_is_wrong_is_said_by_field(given: dict[str, Any], reason: str, said: str) -> None:
+    problem = actor_template_problem(given, 2)
+    assert problem is not None
+    assert problem.reason == reason
+    assert said in problem.message
+    with pytest.raises(ProblemError):
+        built(given)
+
+
+def pod(phase: str, ready: bool = False, owner: str = "job-uid") -> dict[str, Any]:
+    return {
+        "metadata": {"name": "p", "ownerReferences": [{"uid": owner, "controller": True}]},
+        "status": {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        },
+    }
+
+
+FAILED = {"conditions": [{"type": "Failed", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "pods", "seen"),
+    [
+        ({}, [], ActorSeen(7)),
+        ({}, [pod("Pending")], ActorSeen(7)),
+        ({}, [pod("Running", True)], ActorSeen(7, ready=True)),
+        ({}, [pod("Running", True, "another")], ActorSeen(7)),
+        ({}, [pod("Succeeded")], ActorSeen(7, over=True)),
+        (FAILED, [], ActorSeen(7, over=True)),
+        (FAILED, [pod("Running", True)], ActorSeen(7, ready=True)),  # gone is when its pod is
+    ],
+)
+def test_how_its_job_is_seen(status: dict[str, Any], pods: list[dict[str, Any]], seen: ActorSeen) -> None:
+    metadata = {"name": "j", "uid": "job-uid", "labels": {names.LABEL_ACTOR: "7"}}
+    assert actor_seen({"metadata": metadata, "status": status}, pods) == seen
+    going = {"metadata": {**metadata, "deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": status}
+    found = actor_seen(going, pods)
+    assert found is not None
+    assert found.deleting
+    assert actor_seen({"metadata": {"name": "j", "uid": "job-uid"}}, pods) is None
