@@ -46,7 +46,7 @@ LEAST_SHARE, MOST_SHARE = 0.1, 0.5
 NEWEST = 0.375  # of the reference's length: the shortest newest stretch; shorter ones add chances only
 STEP = 1.6  # from one length of the newest stretch to the next
 PERSISTS = 0.5  # of an eval's variance on shared prompts; .41 where difficulty scatters by 2 logits about 1/2
-APART = 14  # evals of a run up to which it does not matter
+APART = 11  # evals of a run up to which it does not matter
 LENGTHS = tuple(2.0**k for k in range(-1, 7))  # blocks, for which it may stay: all that matter
 
 # (evals seen, first score, packed means of complete blocks, sum of the evals in the incomplete one)
