@@ -19,8 +19,8 @@ $(STAMP): requirements.lock pyproject.toml clients/python/pyproject.toml
 
 setup: $(STAMP)  ## the virtual environment with the pinned packages
 
-demo: $(STAMP)  ## the main job, on a real control plane of its own (KEEP=1 leaves it up, QUEUE=kueue: under Kueue)
-	$(BIN)/python -m deploy.local.demo $(if $(KEEP),--keep) $(if $(QUEUE),--queue $(QUEUE))
+demo: $(STAMP)  ## the main job, on a real control plane of its own (KEEP=1 leaves it up, FRESH=1 ends one that was left up, QUEUE=kueue: under Kueue)
+	$(BIN)/python -m deploy.local.demo $(if $(KEEP),--keep) $(if $(FRESH),--fresh) $(if $(QUEUE),--queue $(QUEUE))
 
 test: $(STAMP)  ## all tests, those on a real control plane among them
 	$(BIN)/python -m tests.whole
@@ -35,22 +35,37 @@ images: $(STAMP)  ## the container images, by docker (BASE_IMAGE=NAME@sha256:…
 	$(BIN)/python -m deploy.images.build
 
 kind: $(STAMP)  ## the main job on a kind cluster with the chart installed (KIND_NODE_IMAGE=…, BASE_IMAGE=…)
-	$(BIN)/python -m deploy.kind demo $(if $(KEEP_IMAGES),--keep-images)
+	$(BIN)/python -m deploy.kind $(if $(KEEP_IMAGES),--keep-images) demo
 
 test-kind: $(STAMP)  ## the cluster tests on kind (takes the chart away from it first)
-	$(BIN)/python -m deploy.kind test $(if $(KEEP_IMAGES),--keep-images)
+	$(BIN)/python -m deploy.kind $(if $(KEEP_IMAGES),--keep-images) test
 
 kind-parity: $(STAMP)  ## a trace on kind's kubelets and in the simulator (PARITY=… for options of evalstop parity)
-	$(BIN)/python -m deploy.kind parity $(if $(KEEP_IMAGES),--keep-images) -- $(PARITY)
+	$(BIN)/python -m deploy.kind $(if $(KEEP_IMAGES),--keep-images) parity -- $(PARITY)
 
 kind-down: $(STAMP)  ## delete that cluster
 	$(BIN)/python -m deploy.kind down
 
-check: $(STAMP)  ## format, lint, types, layers, generated files
+check: $(STAMP)  ## format, lint, types, layers, generated files (each alone: make lint, types, imports, generated)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m controller.api.generate --check
+	$(BIN)/python -m deploy.helm.generate --check
+	$(BIN)/python -m deploy.grafana --check
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports
+
+generated: $(STAMP)
 	$(BIN)/python -m controller.api.generate --check
 	$(BIN)/python -m deploy.helm.generate --check
 	$(BIN)/python -m deploy.grafana --check
@@ -74,6 +89,9 @@ lock: $(STAMP)  ## resolve requirements.lock anew from pyproject.toml
 
 up: $(STAMP)  ## a local control plane (deploy/local)
 	$(BIN)/python -m deploy.local up
+
+status: $(STAMP)  ## what of it runs
+	$(BIN)/python -m deploy.local status
 
 down: $(STAMP)
 	$(BIN)/python -m deploy.local down

@@ -171,22 +171,43 @@ def _absent(cls: Any) -> dict[str, Any]:
     return {f.key: one.value for f in declared(cls) for one in f.kind.said if isinstance(one, Absent)}
 
 
-def _overrides(cls: Any, converter: Converter) -> dict[str, Any]:
-    """Return what cattrs is told of each field. Hooks are found here: it drops what ``Annotated`` says."""
+def _overrides(cls: Any, converter: Converter, *, writes: bool) -> dict[str, Any]:
+    """Return what cattrs is told of each field. Hooks are found here: it drops what ``Annotated`` says.
+
+    ``writes``: those that write; else those that read. A command reads once, and finding both takes longer.
+    """
     names = cls._fields if issubclass(cls, tuple) else [f.name for f in dataclasses.fields(cls)]
     found = dict.fromkeys(names, override(omit=True))
     for f in declared(cls):
-        write: Any = converter.get_unstructure_hook(f.kind.hint)
-        read: Any = converter.get_structure_hook(f.kind.hint)
+        hint = f.kind.hint
+        hook: Any = converter.get_unstructure_hook(hint) if writes else _when_needed(hint, converter)
         if Absent(None) in f.kind.said:
-            write, read = partial(_unless_none, write), partial(_unless_none, read)
+            hook = partial(_unless_none, hook)
         found[f.name] = override(
             rename=f.name if f.key in ("", STATE) else f.key,
             omit_if_default=False if Form.PACKED in f.kind.said else None,
-            unstruct_hook=write,
-            struct_hook=read,
+            unstruct_hook=hook if writes else None,
+            struct_hook=None if writes else hook,
         )
     return found
+
+
+def _when_needed(hint: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    """Return what reads a field; of a record it is made with the first that is read: most statuses have few
+    of the thirty."""
+    within = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    of = get_args(within)[0] if _is_list(within) else within
+    if not is_record(of) or Form.INLINE in getattr(hint, "__metadata__", ()):
+        found: Callable[[Any, Any], Any] = converter.get_structure_hook(hint)
+        return found
+    made: list[Callable[[Any, Any], Any]] = []
+
+    def read(stored: Any, sort: Any) -> Any:
+        if not made:
+            made.append(converter.get_structure_hook(hint))
+        return made[0](stored, sort)
+
+    return read
 
 
 def _unless_none(hook: Callable[..., Any], value: Any, *of: Any) -> Any:
@@ -194,7 +215,7 @@ def _unless_none(hook: Callable[..., Any], value: Any, *of: Any) -> Any:
 
 
 def _writer(cls: Any, converter: Converter) -> Callable[[Any], Json]:
-    named = _overrides(cls, converter)
+    named = _overrides(cls, converter, writes=True)
     if issubclass(cls, tuple):
         fields = namedtuple_dict_unstructure_factory(cls, converter, True, False, **named)
     else:
@@ -230,7 +251,7 @@ def _pack(out: Json, packed: Mapping[str, int | None]) -> None:
 
 
 def _reader(cls: Any, converter: Converter) -> Callable[[Any, Any], Any]:
-    named = _overrides(cls, converter)
+    named = _overrides(cls, converter, writes=False)
     if issubclass(cls, tuple):
         fields = namedtuple_dict_structure_factory(cls, converter, "from_converter", False, False, **named)
     else:

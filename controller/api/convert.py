@@ -151,7 +151,7 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
         run_state=RunState(spec.run_state),
         resume=None
         if spec.resume is None
-        else ResumeRequest(spec.resume.id, spec.resume.from_, spec.resume.step),
+        else ResumeRequest(spec.resume.id, spec.resume.from_, spec.resume.step, spec.resume.for_evals or 0),
         workload_ref="" if ref is None else f"{ref.api_version} {ref.kind} {ref.name}",
         preempt_grace=float(PREEMPT_GRACE_SECONDS if pool is None else pool.spec.preemption.grace_seconds),
         expected_seconds=None

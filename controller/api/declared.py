@@ -7,8 +7,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from pydantic.alias_generators import to_camel
-
+from controller.api import values
 from controller.policy.stored import Absent, Form, Name
 
 STATE = "state"  # the field that holds all that is `Form.PACKED`
@@ -89,4 +88,4 @@ def _key(name: str, said: tuple[Any, ...]) -> str:
         return STATE
     if Form.TIME in said and (name == "at" or name.endswith("_at")):
         name = f"{name.removesuffix('at')}time"
-    return next((one.text for one in said if isinstance(one, Name)), to_camel(name))
+    return next((one.text for one in said if isinstance(one, Name)), values.camel(name))

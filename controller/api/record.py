@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from controller.api import codec, paths
 from controller.api.codec import StatusError
-from controller.api.status import JobStatus, Printed
-from controller.policy.job import Desired, JobRecord, state_reason, summary
+from controller.policy.job import JobRecord
 from controller.policy.stored import MESSAGE_MAX
+
+if TYPE_CHECKING:
+    from controller.api.status import Printed
+    from controller.policy.job import Desired
 
 __all__ = ["StatusError", "field", "record", "size", "status"]
 
@@ -34,6 +37,9 @@ def status(record: JobRecord, desired: Desired, now: float) -> Json:
     Raises:
         ValueError: a rule's state is longer than what a status may hold.
     """
+    from controller.api.status import JobStatus
+    from controller.policy.job import summary
+
     del now
     whole = JobStatus(
         record,
@@ -73,6 +79,9 @@ def field(status: Mapping[str, Any] | None, name: str) -> Any:
 
 
 def _printed(record: JobRecord, desired: Desired) -> Printed:
+    from controller.api.status import Printed
+    from controller.policy.job import state_reason
+
     wanted = desired.replicas * desired.gpus_per_replica
     gone = record.decision is not None and record.decision.pods_gone_at is not None
     held = wanted if record.admission is not None and not gone and record.finished is None else 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from controller import names
-from controller.api import markers, rule_unions
+from controller.api import markers, rule_text, rule_unions
 from controller.api.base import (
     DNS_LABEL_PATTERN,
     Count,
@@ -305,6 +305,9 @@ class Scrape(Spec):
         return Speaker.parse(self.speaker)
 
 
+SparedEvals = Annotated[int, Field(strict=True, ge=1, le=24, json_schema_extra=markers.INT32)]
+
+
 class Resume(Spec):
     """A wish to run on from a checkpoint; carried out once per id, with runState Run."""
 
@@ -328,6 +331,9 @@ class Resume(Spec):
         default=ResumeFrom.BEST, alias="from", description="Which checkpoint to run on from."
     )
     step: Step | None = Field(default=None, description="The checkpoint's step, with from: Step.")
+    for_evals: SparedEvals | None = Field(
+        default=None, description="For so many evals its rules speak but stop nothing."
+    )
 
     @model_validator(mode="after")
     def _step_fits(self) -> Resume:
@@ -336,8 +342,8 @@ class Resume(Spec):
         return self
 
 
-_DEFAULT_RULE: dict[str, Any] = rule_unions.written(DEFAULT_RULE, RULES)
-_DEFAULT_MODIFIERS: list[Any] = [rule_unions.written(modifier, MODIFIERS) for modifier in DEFAULT_MODIFIERS]
+_DEFAULT_RULE: dict[str, Any] = rule_text.written(DEFAULT_RULE, RULES)
+_DEFAULT_MODIFIERS: list[Any] = [rule_text.written(modifier, MODIFIERS) for modifier in DEFAULT_MODIFIERS]
 
 _PRIMARIES = "self.filter(m, m.role == 'Primary').size()"
 _GUARDRAILS = "self.filter(m, m.role == 'Guardrail').size()"

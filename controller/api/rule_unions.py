@@ -13,29 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Protocol, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 from pydantic.alias_generators import to_camel
 
-from controller.api import markers, values
+from controller.api import markers
 from controller.api.base import DecimalString, Spec
+from controller.api.rule_text import DISABLED, ENABLED, Registered
 from controller.policy.params import ParamError, ParamInfo, describe
-from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, MODIFIERS, RULES
 from controller.policy.types import PolicySpec
-
-ENABLED, DISABLED = "Enabled", "Disabled"
-
-
-class Registered(Protocol):
-    """What the registries of rules and of queue policies have in common."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def params(self) -> type[Any]: ...
-    @property
-    def doc(self) -> str: ...
 
 
 class OneOf(Spec):
@@ -97,34 +84,6 @@ def union_of(title: str, where: str, registry: Mapping[str, Registered]) -> Any:
         },
     )
     return cast("type[OneOf]", create_model(title, __base__=base, __doc__=f"Exactly one {where}.", **members))
-
-
-def rule_and_modifiers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the union of the stop rule and those of its modifiers, the API's defaults where a spec names
-    none."""
-    modifiers = spec.get("modifiers")
-    if modifiers is None:
-        modifiers = [written(modifier, MODIFIERS) for modifier in DEFAULT_MODIFIERS]
-    return [spec.get("stopRule") or written(DEFAULT_RULE, RULES), *modifiers]
-
-
-def written(spec: PolicySpec, registry: Mapping[str, Registered]) -> dict[str, dict[str, Any]]:
-    """Return a rule, modifier or policy as the API has it: ``{"kDeclines": {"k": 3, "minDelta":
-    "0.02"}}``."""
-    kinds = {info.name: info.kind for info in describe(registry[spec.name].params)}
-    return {
-        spec.name: {
-            to_camel(name): _written(value, kinds[name])
-            for name, value in spec.params.items()
-            if name in kinds
-        }
-    }
-
-
-def _written(value: Any, kind: type) -> Any:
-    if kind is bool:
-        return ENABLED if value else DISABLED
-    return values.number(float(value)) if kind is float else value
 
 
 def warm_up_rules(

@@ -88,3 +88,9 @@ def _decode(value: Any) -> Any:
     if isinstance(value, dict):
         return float(value["double"])
     return value
+
+
+def camel(name: str) -> str:
+    """Return ``min_delta`` as ``minDelta``: fields as the API has them."""
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)

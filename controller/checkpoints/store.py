@@ -126,7 +126,7 @@ class Store(Readable, Protocol):
 
     def folder_times(self, folder: str) -> dict[str, int] | None:
         """Return when entries of a folder and of those below it were last added or removed (ns), by relative
-        name.
+        name; not the arrival of a file that was renamed to its name.
 
         None where the store does not know.
         """

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from controller.checkpoints import staging
+from controller.checkpoints.arrivals import entries_changed
 from controller.checkpoints.digest import FileDigest, chunks, hash_stream
 from controller.checkpoints.errors import (
     AccessError,
@@ -127,8 +128,8 @@ class Volume:
     def folder_times(self, folder: str) -> dict[str, int] | None:
         with self._reading(folder), self._rooted.folder(folder) as found:
             return {
-                below[2:] or ".": os.fstat(descriptor).st_mtime_ns
-                for below, _, _, descriptor in os.fwalk(".", dir_fd=found.descriptor)
+                below[2:] or ".": entries_changed(descriptor, names)
+                for below, _, names, descriptor in os.fwalk(".", dir_fd=found.descriptor)
             }
 
     def read(self, name: str, limit: int = 1 << 20) -> bytes:

@@ -52,6 +52,10 @@ From = Annotated[
 ]
 Step = Annotated[int | None, typer.Option("--step", min=0, help="Step of the checkpoint to go on from.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+ForEvals = Annotated[
+    int | None,
+    typer.Option("--for-evals", min=1, max=24, help="For so many evals its rules speak but stop nothing."),
+]
 Id = Annotated[str, typer.Option("--id", help="Name of the request; one is made up if none is given.")]
 
 
@@ -115,6 +119,7 @@ def resume(
     job: flags.Job,
     source: From = None,
     step: Step = None,
+    for_evals: ForEvals = None,
     request: Id = "",
     yes: Yes = False,
     namespace: flags.Namespace = "",
@@ -143,10 +148,19 @@ def resume(
             "id": request or f"cli-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}",
             "from": chosen.value.capitalize(),
             "step": step,
+            "forEvals": for_evals,
         }
         await patch(api, found, {"runState": "Run", "resume": wish}, dry_run)
         named = f"the checkpoint of step {step}" if step is not None else f"its {chosen.value} checkpoint"
-        said(found, f"is to go on from {named} (request {wish['id']})", dry_run)
+        spared = f"; for {for_evals} evals no rule stops it" if for_evals else ""
+        said(found, f"is to go on from {named}{spared} (request {wish['id']})", dry_run)
+        if not for_evals and not dry_run and found.stopped_soon:
+            name = f"{found.name}{found.flags()}"
+            typer.echo(
+                "note: its rule stopped it soon after an earlier resume too, and may again; so that it stops "
+                f"nothing for 8 evals: evalstop resume {name} --for-evals 8 …",
+                err=True,
+            )
         if wait and not dry_run:
             await until(api, found, _resumed(str(wish["id"])), wait_seconds, "back in the queue")
 

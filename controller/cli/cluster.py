@@ -7,14 +7,13 @@ import difflib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import aiohttp
-
 from controller.cli.connection import REQUEST_TIMEOUT, USUAL, Connection
 from controller.cli.failure import Exit, Failure, of_api
 from controller.kube.client import Api, Object
-from controller.kube.connect import NoCredentials
+from controller.kube.connection import NoCredentials
+from controller.kube.direct import DirectTransport
 from controller.kube.errors import ApiError, NotFound, from_response
-from controller.kube.kubeconfig import BadKubeconfig, Caller, NoContext, as_caller
+from controller.kube.kubeconfig import BadKubeconfig, Caller, NoContext, PluginRefused, as_caller
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
 
 MANAGER = "evalstop-cli"
@@ -26,7 +25,14 @@ class CallerApi(Api):
     """An API client with the caller's rights; ``namespace`` is the one that was asked for."""
 
     def __init__(self, caller: Caller, namespace: str = "", timeout: float = REQUEST_TIMEOUT) -> None:
-        super().__init__(caller.connection, timeout, user_agent="evalstop-cli", manager=MANAGER)
+        way = caller.connection
+        super().__init__(
+            way,
+            timeout,
+            user_agent="evalstop-cli",
+            manager=MANAGER,
+            transport=DirectTransport(way) if way.direct else None,
+        )
         self.caller = caller
         self.namespace = namespace or caller.namespace
 
@@ -38,7 +44,7 @@ class CallerApi(Api):
         """
         try:
             status, data, headers = await self._request(method, path, None, body, "application/json")
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except (OSError, NoCredentials) as error:
             raise ApiError(0, "Unavailable", f"{method} {path}: {error or type(error).__name__}") from error
         if 200 <= status <= 299:
             return data
@@ -81,6 +87,10 @@ def run(
             caller = await as_caller(connection.kubeconfig, connection.context)
         except NoContext as error:
             raise Failure(Exit.UNREACHABLE, str(error), _contexts(connection.context, error.known)) from None
+        except PluginRefused as error:
+            raise Failure(
+                Exit.FORBIDDEN, str(error), "log in to the cluster again, as its program says"
+            ) from None
         except (NoCredentials, BadKubeconfig) as error:
             raise Failure(
                 Exit.UNREACHABLE,

@@ -19,7 +19,7 @@ def contexts(incomplete: str) -> list[str]:
         from controller.kube import kubeconfig
 
         found, _ = kubeconfig.contexts(kubeconfig.files())
-        return [str(entry["name"]) for entry in found if str(entry["name"]).startswith(incomplete)]
+        return [name for name in found if name.startswith(incomplete)]
     except Exception:  # completion that fails offers nothing; the command itself will say what is wrong
         return []
 
@@ -56,7 +56,11 @@ def rules(incomplete: str) -> list[str]:
 
 def _names(ctx: typer.Context, start: str, resource: Resource, namespace: str = "") -> list[str]:
     try:
-        given = {name: str(ctx.params.get(name) or "") for name in ("kubeconfig", "context", "namespace")}
+        before = ctx.parent.params if ctx.parent is not None else {}  # `evalstop -n team why <TAB>`
+        given = {
+            name: str(ctx.params.get(name) or before.get(name) or "")
+            for name in ("kubeconfig", "context", "namespace")
+        }
         from controller.cli import cluster
         from controller.cli.connection import Connection
 

@@ -11,7 +11,7 @@ from controller.cli import formatting
 from controller.cli.job_view import Reading, rule
 from controller.cli.remedies import as_step, cure, marks, sentence
 from controller.cli.remedies import document as mark_document
-from controller.policy.job import MARKED, Best, Decision, Finding, Mark
+from controller.policy.job import MARKED, Best, Decision, Finding, Mark, was_right
 from controller.policy.job import conditions as c
 from controller.policy.types import Mode, Verdict
 from controller.policy.wording import ELSEWHERE, UID, whole_by
@@ -130,6 +130,14 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         )
         if verdict.e_value is not None:
             yield "e-value", formatting.number(verdict.e_value)
+    if record.progress is not None:
+        far = record.progress
+        yield "progress", f"step {far.step} of {far.total_steps} ({far.share:.0%})"
+    if record.sparing is not None and record.spared is not None:
+        yield "resumed", f"no rule stops it for {record.sparing.evals} evals; {record.spared} are left"
+    if record.outcome is not None:
+        earlier = decision is None or decision.at != record.outcome.decided
+        yield "earlier stop" if earlier else "outcome", was_right(record.outcome)
     yield from _scores(job)
     for kept, label in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
         if kept is not None:
@@ -224,6 +232,9 @@ def _next_steps(job: Reading, found: tuple[Finding, ...]) -> Iterator[tuple[str,
         if job.record.retained:
             step = job.record.retained[-1].step
             yield f"evalstop resume {name} --from best", f"goes on from step {step}"
+            if job.stopped_soon:
+                told = "the same, and no rule stops it for 8 evals: it was stopped soon after a resume"
+                yield f"evalstop resume {name} --from best --for-evals 8", told
         yield f"evalstop resume {name} --from latest", "goes on from the trainer's latest checkpoint"
     if job.record.evals and state not in ("Queued", "Refused"):
         yield f"evalstop simulate {name} --rule glr", "what another rule would have done"
@@ -249,6 +260,7 @@ def document(job: Reading, found: Explanation) -> dict[str, Any]:
         "rule": rule(job.spec),
         "decision": None,
         "verdict": None,
+        "outcome": None,
         "best": None if record.best is None else {"step": record.best.step, "score": record.best.score},
         "evals": [point(p) for p in record.evals],
         "secured": None if record.secured is None else kept(record.secured),
@@ -275,6 +287,16 @@ def document(job: Reading, found: Explanation) -> dict[str, Any]:
             "threshold": _finite(p.threshold),
             "eValue": p.e_value,
             "handedTo": decision.handed_to,
+        }
+    if (was := record.outcome) is not None:
+        out["outcome"] = {
+            "verdict": str(was.verdict),
+            "text": was_right(was),
+            "mode": str(was.mode),
+            "step": was.step,
+            "evals": was.evals,
+            "bestStep": was.best.step,
+            "laterBestStep": None if was.later is None else was.later.step,
         }
     if verdict is not None:
         out["verdict"] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from sim.traces.trace import Trace
 
 Out = Annotated[Path | None, typer.Option("--out", help="File to write. Default: stdout.", dir_okay=False)]
+Evals = Annotated[
+    bool, typer.Option("--evals", help="The evals alone, as a CSV that `evalstop rules evaluate` reads.")
+]
 
 
 @command
@@ -24,6 +28,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="File to write. Default:
 def export(
     files: history_input.Files = None,
     out: Out = None,
+    evals: Evals = False,
     cluster: history_input.WithCluster = False,
     pool: history_input.PoolName = "",
     no_rotated: history_input.NotRotated = False,
@@ -44,7 +49,10 @@ def export(
         namespace=namespace,
     )
     try:
-        _write(trace, out)
+        if evals:
+            _whole(out, lambda path: _write_evals(trace, path))
+        else:
+            _whole(out, lambda path: _write(trace, path))
     except OSError as error:
         raise Failure(
             Exit.USAGE, f"--out: cannot write {out}: {error.strerror}", "name another file"
@@ -56,8 +64,8 @@ def export(
         if job.past is not None:
             ends[str(job.past.end).lower()] = ends.get(str(job.past.end).lower(), 0) + 1
     how = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
-    evals = sum(len(job.evals.at) for job in trace.jobs if job.evals is not None)
-    typer.echo(f"{out or 'stdout'}: {len(trace.jobs)} jobs ({how}), {evals} evals", err=True)
+    made = sum(len(job.evals.at) for job in trace.jobs if job.evals is not None)
+    typer.echo(f"{out or 'stdout'}: {len(trace.jobs)} jobs ({how}), {made} evals", err=True)
 
 
 def header(trace: Trace) -> dict[str, Any]:
@@ -84,21 +92,36 @@ def header(trace: Trace) -> dict[str, Any]:
     return found
 
 
-def _write(trace: Trace, out: Path | None) -> None:
-    """Whole or not at all: a file that is there already stays until the new one is complete."""
+def _write(trace: Trace, path: Path) -> None:
     from sim.traces.own import write_own
 
+    write_own(path, trace.jobs, header(trace))
+
+
+def _write_evals(trace: Trace, path: Path) -> None:
+    """Write the evals alone. Raises Failure: there is none."""
+    from sim.rules import history
+    from sim.rules.trace_series import series_of
+
+    series = series_of(trace.jobs)
+    if not series:
+        raise Failure(Exit.REFUSED, "no job of that history made an eval", "evalstop export without --evals")
+    history.write(path, series)
+
+
+def _whole(out: Path | None, write: Callable[[Path], None]) -> None:
+    """Whole or not at all: a file that is there already stays until the new one is complete."""
     if out is None:
         with tempfile.TemporaryDirectory(prefix="evalstop-export-") as folder:
-            whole = Path(folder) / "trace"
-            write_own(whole, trace.jobs, header(trace))
-            with whole.open(encoding="utf-8") as lines:
+            whole = Path(folder) / "whole"
+            write(whole)
+            with whole.open(encoding="utf-8", newline="") as lines:
                 for line in lines:
                     typer.echo(line, nl=False)
         return
     beside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        write_own(beside, trace.jobs, header(trace))
+        write(beside)
         beside.replace(out)
     finally:
         beside.unlink(missing_ok=True)

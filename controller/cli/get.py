@@ -44,7 +44,6 @@ def get(
     -o wide gives a row each, -o json and -o yaml the objects as the cluster has them.
     """
     from controller.cli import cluster, job_view
-    from controller.cli.watching import Watched, show
     from controller.kube.resources import RLHFJOBS
 
     screen = terminal()
@@ -65,6 +64,8 @@ def get(
         found = [await cluster.job(api, name) for name in names]
         several = len({o["metadata"]["namespace"] for o in found}) > 1
         if watch:
+            from controller.cli.watching import Watched, show
+
             keys = dict.fromkeys((o["metadata"]["namespace"], o["metadata"]["name"]) for o in found)
             each = [Watched(RLHFJOBS, where, fields=f"metadata.name={name}") for where, name in keys]
             await show(api, each, form, lines)

@@ -7,16 +7,15 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
-from pydantic.alias_generators import to_camel
-
 from controller.api import record as stored
-from controller.api.rule_unions import rule_and_modifiers
+from controller.api import values
+from controller.api.rule_text import rule_and_modifiers
 from controller.policy.job import Condition, JobRecord, ProtectedCheckpoint
-from controller.policy.queueing import POLICIES
 from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import EvalPoint
 
 Object = dict[str, Any]
+SOON = 8  # evals after a resume within which another stop is soon
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,14 @@ class Reading:
     def state(self) -> str:
         """The one word of the STATE column; "New" until the operator has looked at it."""
         return str(self.status.get("summary") or "New")
+
+    @property
+    def stopped_soon(self) -> bool:
+        """Return whether its rule stopped it within `SOON` evals of an earlier resume."""
+        record = self.record
+        if record.decision is None or record.decision.by == "User" or not record.resume_id:
+            return False
+        return sum(1 for p in record.evals if p.attempt.number == record.attempt) <= SOON
 
     @property
     def mode(self) -> str:
@@ -103,10 +110,14 @@ def union(value: Mapping[str, Any] | None) -> str:
 @cache
 def _defaults(name: str) -> Mapping[str, Any]:
     """Return the defaults of a rule's, modifier's or queue policy's parameters, by their names in a spec."""
-    known: Mapping[str, Any] = {**POLICIES, **RULES, **MODIFIERS}
+    known: Mapping[str, Any] = {**RULES, **MODIFIERS}
+    if name not in known:
+        from controller.policy.queueing import POLICIES
+
+        known = POLICIES
     if name not in known:
         return {}
-    return {to_camel(f.name): f.default for f in fields(known[name].params)}
+    return {values.camel(f.name): f.default for f in fields(known[name].params)}
 
 
 def _same(given: Any, usual: Any) -> bool:

@@ -116,7 +116,6 @@ def list_jobs(
 ) -> None:
     """List RLHFJobs: how far each is, its newest and best score, how near its rule is to a stop."""
     from controller.cli import cluster
-    from controller.cli.watching import Watched, show
     from controller.kube.resources import RLHFJOBS
 
     chosen = fields(form is Format.WIDE, all_namespaces)
@@ -128,6 +127,8 @@ def list_jobs(
     async def work(api: CallerApi) -> None:
         where = None if all_namespaces else api.namespace
         if watch:
+            from controller.cli.watching import Watched, show
+
             await show(api, [Watched(RLHFJOBS, where, selector)], form, lines)
             return
         found, _ = await cluster.listed(api, RLHFJOBS, where, selector)
@@ -136,13 +137,29 @@ def list_jobs(
         if found:
             output.lines(lines(found, True))
         else:
-            _nothing(where, selector)
+            _nothing(where, selector, await _elsewhere(api, where, selector))
 
     cluster.run(work, connection, namespace)
 
 
-def _nothing(where: str | None, selector: str) -> None:
+async def _elsewhere(api: CallerApi, where: str | None, selector: str) -> int:
+    """Return how many RLHFJobs other namespaces have, as far as the caller may see."""
+    from controller.kube.errors import ApiError
+    from controller.kube.resources import RLHFJOBS
+
+    if where is None:
+        return 0
+    try:
+        found, _ = await api.list(RLHFJOBS, None, labels=selector)
+    except ApiError:
+        return 0
+    return len(found)
+
+
+def _nothing(where: str | None, selector: str, elsewhere: int) -> None:
     import typer
 
     at_ = f"in namespace {where}" if where else "in any namespace"
     typer.echo(f"No RLHFJobs {at_}" + (f" with labels {selector}" if selector else "") + ".", err=True)
+    if elsewhere:
+        typer.echo(f"{elsewhere} in other namespaces: evalstop list -A", err=True)

@@ -1,7 +1,7 @@
 """The `evalstop` command, also `kubectl rlhf`: one file per subcommand, listed here.
 
-Nothing here or at the top of those files loads what takes long (API client, plotting): a command that needs
-it loads it when it runs (tests/cli/test_cli_start.py).
+A command's file is loaded when the command is asked for, and at its top nothing that takes long (API client,
+plotting): a command that needs it loads it when it runs (tests/cli/test_cli_start.py).
 """
 
 from __future__ import annotations
@@ -16,35 +16,41 @@ from typing import Annotated
 
 import typer
 
-from controller.cli import (
-    change,
-    checkpoints,
-    dashboard,
-    export,
-    extender,
-    flags,
-    get,
-    history,
-    jobs,
-    parity,
-    pin,
-    pools,
-    queue,
-    replay,
-    rules,
-    sim,
-    simulate,
-    top,
-    version,
-    what_if,
-    why,
-)
-from controller.cli.doctor import command as doctor
+from controller.cli import flags, lazy_group
+from controller.cli.lazy_group import Place
 
 LOOK, ACT, RUN, STUDY = "Look", "Act", "Run it", "Study"
 
+COMMANDS = {
+    "list": Place(LOOK, "controller.cli.jobs", "list_jobs"),
+    "get": Place(LOOK, "controller.cli.get", "get"),
+    "why": Place(LOOK, "controller.cli.why", "why"),
+    "history": Place(LOOK, "controller.cli.history", "history"),
+    "pools": Place(LOOK, "controller.cli.pools", "pools"),
+    "queue": Place(LOOK, "controller.cli.queue", "queue"),
+    "top": Place(LOOK, "controller.cli.top", "top"),
+    "dashboard": Place(LOOK, "controller.cli.dashboard", "dashboard"),
+    "mode": Place(ACT, "controller.cli.change", "mode"),
+    "stop": Place(ACT, "controller.cli.change", "stop"),
+    "resume": Place(ACT, "controller.cli.change", "resume"),
+    "pin": Place(ACT, "controller.cli.pin", "pin"),
+    "simulate": Place(STUDY, "controller.cli.simulate", "simulate"),
+    "export": Place(STUDY, "controller.cli.export", "export"),
+    "what-if": Place(STUDY, "controller.cli.what_if", "what_if"),
+    "replay": Place(STUDY, "controller.cli.replay", "replay"),
+    "parity": Place(STUDY, "controller.cli.parity", "parity"),
+    "rules": Place(STUDY, "controller.cli.rules", "app"),
+    "sim": Place(STUDY, "controller.cli.sim", "app"),
+    "extender": Place(RUN, "controller.cli.extender", "app"),
+    "check": Place(RUN, "controller.cli.check", "check"),
+    "checkpoints": Place(LOOK, "controller.cli.checkpoints", "checkpoints"),
+    "doctor": Place(RUN, "controller.cli.doctor.command", "doctor"),
+    "version": Place(RUN, "controller.cli.version", "version"),
+}
+
 app = typer.Typer(
     name="evalstop",
+    cls=lazy_group.group(COMMANDS),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -53,6 +59,8 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
+        from controller.cli import version
+
         version.version()
         raise typer.Exit
 
@@ -68,31 +76,6 @@ def before(
 ) -> None:
     """Stop RLHF runs that are past their best, and explain why (EvalStop on Kubernetes)."""
     flags.BEFORE.update(namespace=namespace, kubeconfig=kubeconfig, context=context)
-
-
-app.command("list", rich_help_panel=LOOK)(jobs.list_jobs)
-app.command("get", rich_help_panel=LOOK)(get.get)
-app.command("why", rich_help_panel=LOOK)(why.why)
-app.command("history", rich_help_panel=LOOK)(history.history)
-app.command("pools", rich_help_panel=LOOK)(pools.pools)
-app.command("queue", rich_help_panel=LOOK)(queue.queue)
-app.command("top", rich_help_panel=LOOK)(top.top)
-app.command("dashboard", rich_help_panel=LOOK)(dashboard.dashboard)
-app.command("mode", rich_help_panel=ACT)(change.mode)
-app.command("stop", rich_help_panel=ACT)(change.stop)
-app.command("resume", rich_help_panel=ACT)(change.resume)
-app.command("pin", rich_help_panel=ACT)(pin.pin)
-app.command("simulate", rich_help_panel=STUDY)(simulate.simulate)
-app.command("export", rich_help_panel=STUDY)(export.export)
-app.command("what-if", rich_help_panel=STUDY)(what_if.what_if)
-app.command("replay", rich_help_panel=STUDY)(replay.replay)
-app.command("parity", rich_help_panel=STUDY)(parity.parity)
-app.add_typer(rules.app, rich_help_panel=STUDY)
-app.add_typer(sim.app, rich_help_panel=STUDY)
-app.add_typer(extender.app, rich_help_panel=RUN)
-app.command("checkpoints", rich_help_panel=LOOK)(checkpoints.checkpoints)
-app.command("doctor", rich_help_panel=RUN)(doctor.doctor)
-app.command("version", rich_help_panel=RUN)(version.version)
 
 
 def main() -> None:

@@ -82,10 +82,10 @@ def pools(
     """List GPUPools: GPUs, who runs, who waits; with a NAME, its handovers, reservations and what is wrong
     too."""
     from controller.cli import cluster
-    from controller.cli.watching import Watched, show
     from controller.kube.resources import GPUPOOLS
 
     screen = terminal()
+    shadow = ""
     chosen = [f for f in FIELDS if form is Format.WIDE or not f.wide]
     paged = bool(name) and form is not Format.WIDE
 
@@ -93,13 +93,18 @@ def pools(
         now = time.time()
         shown = table(found, chosen, now, screen, (first or paged) and not no_headers)
         if paged and found:
-            shown += page(found[0], now, screen)
+            shown += page(found[0], now, screen, shadow)
         return shown if first or not paged else ["", *shown]
 
     async def work(api: CallerApi) -> None:
+        nonlocal shadow
         if name:
             found = [await cluster.pool(api, name)]
+            if form in (Format.TABLE, Format.WIDE):
+                shadow = await _shadow(api, name)
         if watch:
+            from controller.cli.watching import Watched, show
+
             await show(api, [Watched(GPUPOOLS, fields=f"metadata.name={name}" if name else "")], form, lines)
             return
         if not name:
@@ -114,12 +119,27 @@ def pools(
     cluster.run(work, connection)
 
 
-def page(pool: Object, now: float, screen: Terminal) -> list[str]:
-    """Return what there is to say about one pool besides its row."""
+async def _shadow(api: CallerApi, pool: str) -> str:
+    """Return how right the stops of its runs in Shadow would have been; "": there were none, or the caller
+    may not list RLHFJobs."""
+    from controller.cli import job_view
+    from controller.kube.errors import ApiError
+    from controller.kube.resources import RLHFJOBS
+    from controller.policy.job import shadow_record
+
+    try:
+        found, _ = await api.list(RLHFJOBS, None)
+    except ApiError:
+        return ""
+    return shadow_record(job_view.read(job).record for job in found if at(job, "spec", "pool") == pool)
+
+
+def page(pool: Object, now: float, screen: Terminal, shadow: str = "") -> list[str]:
+    """Return what there is to say about one pool besides its row. ``shadow``: what its Shadow has to show."""
     from controller.cli.why import facts
 
     spec, status = pool.get("spec") or {}, pool.get("status") or {}
-    lines = ["", *facts(tuple(_facts(spec, status)), screen)]
+    lines = ["", *facts((*_facts(spec, status), *([("shadow", shadow)] if shadow else [])), screen)]
     wrong = [c for c in status.get("conditions") or [] if c["status"] != "True"]
     if wrong:
         rows = [[c["type"], c["reason"], c["message"]] for c in wrong]

@@ -13,7 +13,8 @@ from controller.environ import help_text
 from controller.extender.process import Extender
 from controller.extender.scheduler_config import ConfigError, ignorable
 from controller.extender.settings import Settings, SettingsError, describe
-from controller.kube.connect import NoCredentials, connect
+from controller.kube.connect import connect
+from controller.kube.connection import NoCredentials
 
 USAGE = "usage: python -m controller.extender\n\nSettings are read from the environment:\n"
 

@@ -26,7 +26,7 @@ from controller.extender.settings import Settings
 from controller.extender.web import verbs_app
 from controller.kube.cache import Cache, Store
 from controller.kube.client import Api
-from controller.kube.connect import Connection
+from controller.kube.connection import Connection
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import Resource
 from controller.policy.node import GpuLedger

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from controller import names
 from controller.kube.client import Api, Object
-from controller.kube.connect import NoCredentials, connect
+from controller.kube.connect import connect
+from controller.kube.connection import NoCredentials
 from controller.kube.errors import ApiError, NotFound, Refused
 from controller.kube.resources import DEPLOYMENTS, LEASES, RLHFJOBS
 

@@ -17,7 +17,8 @@ import yaml
 
 from controller import names
 from controller.kube.client import Api, Object
-from controller.kube.connect import NoCredentials, connect
+from controller.kube.connect import connect
+from controller.kube.connection import NoCredentials
 from controller.kube.errors import ApiError, NotFound, Unavailable
 from controller.kube.resources import GPUPOOLS
 

@@ -1,24 +1,22 @@
-"""A small API client over ``kubernetes.aio``: plain dicts in and out, one exception tree, counted calls.
+"""A small API client: plain dicts in and out, one exception tree, counted calls.
 
-Every patch names its content type: the library's defaults differ by kind and are wrong for lists.
+Every patch names its content type: what it means for lists differs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Self
 from urllib.parse import urlencode
 
-import aiohttp
-from kubernetes.aio.client import ApiClient
-from kubernetes.aio.client.rest import RESTResponse
-
 from controller import names
 from controller.kube import wire
-from controller.kube.connect import Connection
+from controller.kube.connection import Connection, NoCredentials
 from controller.kube.errors import Gone, NotLeading, TooLarge, Unavailable, from_response, from_status
 from controller.kube.resources import Resource
+from controller.kube.transport import Answer, Limits, Transport
 
 Object = dict[str, Any]
 Page = tuple[list[Object], str]  # some of a LIST's objects, and the resourceVersion of the whole
@@ -53,13 +51,15 @@ class Api:
         permit: Permit | None = None,
         user_agent: str = "evalstop-operator",
         manager: str = names.FIELD_MANAGER,
+        transport: Transport | None = None,
     ) -> None:
         """``permit``: asked right before each write, dry runs among them. ``manager``: the field manager that
-        its writes are recorded under."""
-        self._client = ApiClient(connection.configuration)
-        self._client.user_agent = user_agent
+        its writes are recorded under. ``transport``: carries the requests; None: aiohttp."""
+        self._transport = transport or _pooled(connection)
+        self._user_agent = user_agent
         self._manager = manager
-        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(5.0, timeout))
+        self._timeout = timeout
+        self._limits = Limits(connect=min(5.0, timeout))
         self._hook = hook or (lambda verb, resource, outcome: None)
         self._permit = permit or (lambda: None)
         # Of each answer: its headers, and what tells one connection from another ("": unknown).
@@ -72,7 +72,7 @@ class Api:
         await self.close()
 
     async def close(self) -> None:
-        await self._client.close()  # type: ignore[no-untyped-call]
+        await self._transport.close()
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -145,22 +145,22 @@ class Api:
             "fieldSelector": fields,
         }
         path = resource.path(namespace)
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.sock_connect, sock_read=quiet)
+        limits = self._limits._replace(quiet=quiet)
         outcome = "cancelled"
         try:
-            response = await self._send("GET", path, query, None, "application/json", limits)
-            outcome = str(response.status)
-            if response.status != 200:
-                raise from_response(response.status, await response.read(), response.headers)  # type: ignore[no-untyped-call]
+            answer = await self._send("GET", path, query, None, "application/json", limits)
+            outcome = str(answer.status)
             rest = b""
-            async with response.response:
-                async for chunk in response.response.content.iter_any():
+            async with answer:
+                if answer.status != 200:
+                    raise from_response(answer.status, await read(answer.chunks(), path), answer.headers)
+                async for chunk in answer.chunks():
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
                         yield _event(await decoded(line))
                     if len(rest) > ANSWER_MOST:
                         raise Gone(0, "TooLarge", f"watch {path}: an event of more than {ANSWER_MOST} bytes")
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+        except (OSError, ValueError, NoCredentials) as error:
             outcome = "broken"
             raise Unavailable(
                 0, "ConnectionBroken", f"watch {path}: {type(error).__name__}: {error}"
@@ -171,16 +171,22 @@ class Api:
     # -- writing ---------------------------------------------------------------------------------------
 
     async def create(
-        self, resource: Resource, body: Object, *, subresource: str = "", dry_run: bool = False
+        self,
+        resource: Resource,
+        body: Object,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        strict: bool = False,
     ) -> Object:
-        """Create an object; with ``subresource``, one of the object that ``body`` names (a token, say)."""
+        """Create an object; with ``subresource``, one of the object that ``body`` names (a token, say).
+        ``strict``: refused if it has a field that the server does not know."""
         metadata = body["metadata"]
         path = resource.path(
             metadata.get("namespace"), metadata["name"] if subresource else None, subresource
         )
         query = {"fieldManager": self._manager}
-        if dry_run:
-            query["dryRun"] = "All"
+        query |= _asked(dry_run, strict)
         verb = "dry-run" if dry_run else "create"
         return await self._call(verb, "POST", resource, path, query, body)
 
@@ -211,20 +217,20 @@ class Api:
         if metadata:
             body["metadata"] = metadata
         query = {"fieldManager": self._manager}
-        if dry_run:
-            query["dryRun"] = "All"
-        if strict:
-            query["fieldValidation"] = "Strict"
+        query |= _asked(dry_run, strict)
         path = resource.path(namespace, name, subresource)
         verb = f"patch-{subresource}" if subresource else "patch"
         how = STRATEGIC_PATCH if by_keys else MERGE_PATCH
         return await self._call(verb, "PATCH", resource, path, query, body, how)
 
-    async def apply(self, resource: Resource, body: Object) -> Object:
-        """Apply on the server: make the object, or take over the fields that ``body`` names."""
+    async def apply(
+        self, resource: Resource, body: Object, *, dry_run: bool = False, strict: bool = False
+    ) -> Object:
+        """Apply on the server: make the object, or take over the fields that ``body`` names. ``strict``: as
+        in `create`."""
         metadata = body["metadata"]
         path = resource.path(metadata.get("namespace"), metadata["name"])
-        query = {"fieldManager": self._manager, "force": "true"}
+        query = {"fieldManager": self._manager, "force": "true", **_asked(dry_run, strict)}
         return await self._call("apply", "PATCH", resource, path, query, body, APPLY_PATCH)
 
     async def delete(
@@ -274,9 +280,9 @@ class Api:
         except TimeoutError as error:
             outcome = "timeout"
             raise Unavailable(
-                0, "Timeout", f"{method} {path}: no answer within {self._timeout.total:g} s"
+                0, "Timeout", f"{method} {path}: no answer within {self._timeout:g} s"
             ) from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (OSError, ValueError, NoCredentials) as error:
             outcome = "broken"
             raise Unavailable(
                 0, "ConnectionBroken", f"{method} {path}: {type(error).__name__}: {error}"
@@ -288,10 +294,11 @@ class Api:
         self, method: str, path: str, query: Mapping[str, str] | None, body: Object | None, content_type: str
     ) -> tuple[int, bytes, Mapping[str, str]]:
         """Bytes over the wire; tests wrap this to inject faults."""
-        response = await self._send(method, path, query, body, content_type, self._timeout)
-        async with response.response:
-            data = await read(response.response.content, f"{method} {path}")
-        return response.status, data, response.headers
+        async with asyncio.timeout(self._timeout):
+            answer = await self._send(method, path, query, body, content_type, self._limits)
+            async with answer:
+                data = await read(answer.chunks(), f"{method} {path}")
+        return answer.status, data, answer.headers
 
     async def _send(
         self,
@@ -300,23 +307,39 @@ class Api:
         query: Mapping[str, str] | None,
         body: Object | None,
         content_type: str,
-        limits: aiohttp.ClientTimeout,
-    ) -> RESTResponse:
+        limits: Limits,
+    ) -> Answer:
         given = {key: value for key, value in (query or {}).items() if value}
-        headers = {"Accept": "application/json", "Content-Type": content_type}
-        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-        headers.update(self._client.default_headers)
-        url = self._client.configuration.host + path + (f"?{urlencode(given)}" if given else "")
-        response = await self._client.call_api(method, url, headers, body, _request_timeout=limits)
-        self.on_headers(response.headers, getattr(response.response, "came_over", ""))
-        return response
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": content_type,
+            "User-Agent": self._user_agent,
+        }
+        target = path + (f"?{urlencode(given)}" if given else "")
+        sent = None if body is None else json.dumps(body).encode()
+        answer = await self._transport.send(method, target, headers, sent, limits)
+        self.on_headers(answer.headers, answer.came_over)
+        return answer
 
 
-async def read(content: aiohttp.StreamReader, what: str) -> bytes:
+def _asked(dry_run: bool, strict: bool) -> dict[str, str]:
+    """Return what of a write's query says that nothing is to be stored, and that unknown fields are
+    refused."""
+    query = {"dryRun": "All"} if dry_run else {}
+    return {**query, "fieldValidation": "Strict"} if strict else query
+
+
+def _pooled(connection: Connection) -> Transport:
+    from controller.kube.pooled import PooledTransport  # loads aiohttp, which commands do without
+
+    return PooledTransport(connection)
+
+
+async def read(chunks: AsyncIterator[bytes], what: str) -> bytes:
     """Return all of an answer. Raises TooLarge, with ``what``: it has more than `ANSWER_MOST` bytes."""
     parts: list[bytes] = []
     size = 0
-    async for part in content.iter_any():
+    async for part in chunks:
         parts.append(part)
         size += len(part)
         if size > ANSWER_MOST:

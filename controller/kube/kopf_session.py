@@ -19,7 +19,7 @@ from aiohttp.hdrs import AUTHORIZATION
 from controller import log
 from controller.kube.backoffs import JitteredBackoffs
 from controller.kube.client import PAGE, CallHook, decoded, read
-from controller.kube.connect import Connection, NoCredentials
+from controller.kube.connection import Connection, NoCredentials
 from controller.kube.errors import TooLarge
 from controller.kube.informer import Informer, Object
 from controller.kube.resources import Resource
@@ -27,7 +27,6 @@ from controller.kube.resources import Resource
 _logger = log.get("evalstop.kube.kopf")
 
 _GONE = 410
-_SCHEME = "Bearer"
 _TIMEOUT = aiohttp.ClientTimeout(total=30.0, sock_connect=5.0)
 
 
@@ -77,7 +76,7 @@ class KopfSession:
     ) -> None:
         self._connection, self._hook = connection, hook
         self.informers = informers
-        root = urlsplit(connection.configuration.host).path.rstrip("/")
+        root = urlsplit(connection.server).path.rstrip("/")
         self._by_path = {root + i.resource.path(i.namespace or None): i for i in informers}
         self._by_namespace = {(i.resource, i.namespace): i for i in informers}
         self._session: aiohttp.ClientSession | None = None
@@ -102,7 +101,7 @@ class KopfSession:
             await self._session.close()
             await asyncio.sleep(next(self._pauses))
         self._session = self._open()
-        return kopf.AiohttpSession(server=self._connection.configuration.host, aiohttp_session=self._session)
+        return kopf.AiohttpSession(server=self._connection.server, aiohttp_session=self._session)
 
     async def close(self) -> None:
         """End all connections; what kopf was told stays where it is."""
@@ -122,7 +121,7 @@ class KopfSession:
 
     async def _plurals(self, session: aiohttp.ClientSession, kind: Resource) -> set[str]:
         """Return the plurals of the kinds that are served beside this one; none: they cannot be had."""
-        url = f"{self._connection.configuration.host}/apis/{kind.api_version}"
+        url = f"{self._connection.server}/apis/{kind.api_version}"
         try:
             async with session.get(url, timeout=_TIMEOUT) as answer:
                 if answer.status == 404:
@@ -134,17 +133,8 @@ class KopfSession:
             return set()
 
     def _open(self) -> aiohttp.ClientSession:
-        configuration = self._connection.configuration
-        secured = kopf.ConnectionInfo(
-            server=configuration.host,
-            ca_path=configuration.ssl_ca_cert,
-            ca_data=configuration.ca_cert_data,
-            insecure=not configuration.verify_ssl,
-            certificate_path=configuration.cert_file,
-            private_key_path=configuration.key_file,
-        )
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=secured.as_ssl_context()),
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._connection.tls or True),
             headers={"User-Agent": "evalstop-operator"},
             response_class=_Answer,
             middlewares=(self._through,),
@@ -156,11 +146,11 @@ class KopfSession:
     ) -> aiohttp.ClientResponse:
         """Send a request with the token as it is now; connect the answer with the informer it is for."""
         try:
-            token = self._connection.read_token()
+            authorization = self._connection.authorization()
         except (OSError, NoCredentials) as error:  # it is being replaced: kopf asks again
             raise aiohttp.ClientConnectionError(f"no token: {error}") from error
-        if token:
-            request.headers[AUTHORIZATION] = f"{_SCHEME} {token}"
+        if authorization:
+            request.headers[AUTHORIZATION] = authorization
         informer = self._by_path.get(request.url.path)
         if informer is None:
             return await handler(request)
@@ -190,7 +180,7 @@ class KopfSession:
     async def _page(self, answer: aiohttp.ClientResponse, informer: Informer, first: bool) -> Object:
         """Return what kopf is told of a page of a LIST. Raises ClientPayloadError: kopf lists anew."""
         try:
-            page = await decoded(await read(answer.content, f"LIST {informer}"))
+            page = await decoded(await read(answer.content.iter_any(), f"LIST {informer}"))
         except TooLarge as error:
             self.watching.chunk_size = max(1, self.watching.chunk_size // 2)
             raise aiohttp.ClientPayloadError(str(error)) from error

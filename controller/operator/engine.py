@@ -20,7 +20,7 @@ from controller import log
 from controller.bounded import shown, whole
 from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
-from controller.kube.connect import Connection
+from controller.kube.connection import Connection
 from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
 from controller.kube.informer import Informer, Taker, informers

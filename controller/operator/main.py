@@ -14,7 +14,8 @@ import uvloop
 from controller import file_descriptors, log
 from controller.environ import help_text
 from controller.kube.client import Api
-from controller.kube.connect import Connection, NoCredentials, connect
+from controller.kube.connect import connect
+from controller.kube.connection import Connection, NoCredentials
 from controller.operator.engine import Engine
 from controller.operator.process.clock import ServerClock
 from controller.operator.process.leader_election import Leadership, LeadershipLost, Term, Unopposed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller import names
-from controller.api.rule_unions import written
+from controller.api.rule_text import written
 from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.nodes import Taint
 from controller.policy.queueing import MAX_WAIT, POLICIES

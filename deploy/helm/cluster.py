@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,19 +63,59 @@ class ChartCluster:
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
     def install(self, values: Object, *more: str, chart: Path = CHART, wait_s: int = 180) -> str:
-        """`helm upgrade --install` of the chart, until its pods are ready; what Helm says (the NOTES)."""
-        return self.helm(
-            *("upgrade", "--install", RELEASE, str(chart), "--namespace", NAMESPACE, "--create-namespace"),
-            *("--wait", f"--timeout={wait_s}s", "--values=-", *more),
-            stdin=json.dumps(values),
-            timeout_s=wait_s + 60.0,
-        )
+        """`helm upgrade --install` of the chart, until its pods are ready; what Helm says (the NOTES).
+
+        Errors: PlaneError, with what each pod waits for that is not ready.
+        """
+        try:
+            return self.helm(
+                *("upgrade", "--install", RELEASE, str(chart), "--namespace", NAMESPACE),
+                *("--create-namespace", "--wait", f"--timeout={wait_s}s", "--values=-", *more),
+                stdin=json.dumps(values),
+                timeout_s=wait_s + 60.0,
+            )
+        except PlaneError as error:
+            waiting = self.waiting(NAMESPACE)
+            if not waiting:
+                raise
+            raise PlaneError("\n".join([str(error), *waiting])) from error
+
+    def waiting(self, namespace: str) -> list[str]:
+        """Return a line for each pod of a namespace that is not ready: what it waits for, by its conditions,
+        its containers and its newest warning."""
+        try:
+            pods = self.get("pods", "-n", namespace)["items"]
+            events = self.get("events", "-n", namespace, "--field-selector", "type=Warning")["items"]
+        except PlaneError:
+            return []
+        return list(waits(pods, events))
 
     def condition(self, namespace: str, job: str, kind: str) -> Object | None:
         """Return a condition of an RLHFJob; None: it has none of that kind."""
         found = self.get("rlhfjob", job, "-n", namespace)
         conditions = (found.get("status") or {}).get("conditions") or ()
         return next((c for c in conditions if c["type"] == kind), None)
+
+
+def waits(pods: Sequence[Object], events: Sequence[Object]) -> Iterator[str]:
+    """Yield for each pod that is not ready what it waits for. ``events``: warnings of its namespace."""
+    for pod in pods:
+        name, status = pod["metadata"]["name"], pod.get("status") or {}
+        conditions = {c["type"]: c for c in status.get("conditions") or ()}
+        if (conditions.get("Ready") or {}).get("status") == "True" or status.get("phase") == "Succeeded":
+            continue
+        told = [
+            f"{state['reason']}: {state.get('message', '')}".rstrip(": ")
+            for container in status.get("containerStatuses") or ()
+            if (state := (container.get("state") or {}).get("waiting")) and state.get("reason")
+        ]
+        scheduled = conditions.get("PodScheduled") or {}
+        if scheduled.get("status") == "False":
+            told.append(str(scheduled.get("message") or scheduled.get("reason")))
+        newest = [e for e in events if (e.get("involvedObject") or {}).get("name") == name]
+        if newest:
+            told.append(str(max(newest, key=lambda e: str(e.get("lastTimestamp") or ""))["message"]))
+        yield f"pod {name} is not ready: {'; '.join(told) or status.get('phase', 'no status yet')}"
 
 
 def until(what: str, done: Callable[[], Any], patience: float = 60.0, pause: float = 1.0) -> Any:

@@ -40,7 +40,8 @@ DEFAULT_WORK = Path("build/kind")
 PATIENCE_S = 600.0
 
 
-def main() -> int:
+def arguments() -> argparse.ArgumentParser:
+    """Return the reader of this program's arguments."""
     parser = argparse.ArgumentParser(prog="python -m deploy.kind", description=__doc__)
     parser.add_argument("what", nargs="?", choices=("demo", "up", "test", "parity", "down"), default="demo")
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder (default %(default)s)")
@@ -50,7 +51,11 @@ def main() -> int:
     parser.add_argument("--keep-images", action="store_true", help="use the images that the nodes have")
     parser.add_argument("--gpus", type=int, help="that each worker counts (default: 4; 16 for parity)")
     parser.add_argument("more", nargs="*", help="for test: arguments of pytest; for parity: its own")
-    given = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    given = arguments().parse_args()
     gpus = given.gpus or (parity.GPUS if given.what == "parity" else GPUS)
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(highlight=False)

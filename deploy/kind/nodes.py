@@ -76,6 +76,8 @@ class Kind:
         self.volumes.mkdir(parents=True, exist_ok=True)
         if self.name not in self._kind("get", "clusters").split():
             self._create()
+        else:
+            self._check_ours()
         self.kubeconfig.write_text(self._kind("get", "kubeconfig", "--name", self.name))
         self.kubeconfig.chmod(0o600)
         binary = obtain(self.report, names=[KUBECTL])[KUBECTL].path
@@ -150,6 +152,24 @@ class Kind:
                 "hostPath": {"path": f"{_MOUNT}/{name}", "type": "Directory"},
             },
         }
+
+    def _check_ours(self) -> None:
+        """Raise PlaneError where a cluster of this name was made otherwise: its nodes lack the folder that
+        volumes are in, so pods would wait for it until an installation gives up."""
+        for node in self._kind("get", "nodes", "--name", self.name).split():
+            found = subprocess.run(
+                ["docker", "inspect", "--format", "{{range .Mounts}}{{println .Source}}{{end}}", node],
+                capture_output=True,
+                text=True,
+                timeout=60.0,
+                check=False,
+            )
+            if found.returncode == 0 and str(self.volumes.absolute()) not in found.stdout.splitlines():
+                raise PlaneError(
+                    f"there is a kind cluster {self.name} that was not made from this folder: node {node} "
+                    f"lacks {self.volumes.absolute()}, where the volumes are. Take another name: "
+                    f"KIND_CLUSTER=evalstop-2 make kind; or: kind delete cluster --name {self.name}"
+                )
 
     def _create(self) -> None:
         mount = {"hostPath": str(self.volumes.absolute()), "containerPath": _MOUNT}

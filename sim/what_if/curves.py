@@ -16,8 +16,6 @@ from controller.policy.stopping import noise
 from controller.policy.types import EvalInContext, EvalPoint, Grade, Verb
 from sim.foresight import RuleSpec
 
-SURE = 2.0  # standard deviations of a difference from which on a score counts as higher
-
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -154,7 +152,7 @@ def curve(
         last_step=points[-1].step if points else None,
         later_best_step=None if later is None else later.step,
         score_lost=lost,
-        lost_quality=None if best is None or later is None else beyond_noise(points, best, later, sign),
+        lost_quality=None if best is None or later is None else noise.beyond(points, best, later, sign),
         share_saved=saved / end if saved is not None and end else None,
         gpu_hours_saved=saved * gpu_seconds_per_step / 3600.0
         if saved is not None and gpu_seconds_per_step is not None
@@ -172,28 +170,6 @@ def in_order(evals: Iterable[EvalPoint]) -> list[EvalPoint]:
         if not kept or point.step > kept[-1].step:
             kept.append(point)
     return kept
-
-
-def beyond_noise(
-    points: Sequence[EvalPoint], one: EvalPoint, other: EvalPoint, sign: float = 1.0
-) -> bool | None:
-    """Return whether ``other`` is better than ``one`` by more than noise explains; None: the noise is not
-    known.
-
-    Of two standard errors where both evals have one, else of what the whole curve shows of its noise
-    (`controller.policy.stopping.noise.own`).
-    """
-    gap = sign * (other.score - one.score)
-    if gap <= 0.0:
-        return False
-    if one.stderr is not None and other.stderr is not None:
-        spread = math.hypot(one.stderr, other.stderr)
-    else:
-        own = noise.own(points)
-        if own is None:
-            return None
-        spread = own.sigma * math.sqrt(2.0)
-    return gap > SURE * spread
 
 
 def _oriented(point: EvalPoint, sign: float) -> EvalPoint:

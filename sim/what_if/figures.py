@@ -16,13 +16,13 @@ from math import ceil, isfinite, nan
 import numpy as np
 import numpy.typing as npt
 
+from controller.policy.stopping import noise
 from controller.policy.types import EvalPoint
 from sim.engine import Result
 from sim.experiments.estimate import Estimate
 from sim.experiments.measures import best_at
 from sim.traces.past import BY_ITSELF
 from sim.what_if.arms import Row, Setting
-from sim.what_if.curves import beyond_noise
 from sim.workload import Evals
 
 RESAMPLES = 2000
@@ -142,7 +142,7 @@ def lost_quality(evals: Evals, stop: int, *, whole: bool) -> bool | None:
     if not kept:
         return None
     one, other = max(kept, key=lambda p: p.score), max(later, key=lambda p: p.score)
-    found = beyond_noise(points, one, other)
+    found = noise.beyond(points, one, other)
     return found if whole or found else None
 
 
@@ -155,7 +155,7 @@ def _below_best(evals: Evals) -> bool | None:
     ]
     if len(points) < 2:
         return None
-    return beyond_noise(points, points[-1], max(points, key=lambda p: p.score))
+    return noise.beyond(points, points[-1], max(points, key=lambda p: p.score))
 
 
 def _past_best(row: Row, share: float, unseen_wasted: bool) -> float:

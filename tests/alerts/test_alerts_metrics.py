@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.aio.client import Configuration
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.extender.process import Extender
 from controller.extender.settings import Settings as ExtenderSettings
-from controller.kube.connect import Connection
+from controller.kube.connection import Connection
 from controller.metrics import ScrapeLoop
 from controller.operator.engine import Engine
 from controller.operator.process.job_gauges import STATES
@@ -49,7 +48,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         (folder / name).write_text(text)
 
     async def build() -> list[Any]:
-        connection = Connection(Configuration(), "nowhere", lambda: None)
+        connection = Connection("http://nowhere", "nowhere")
         engine = Engine(Settings(), connection)
         engine._watch_scrapes(ScrapeLoop(lambda target: None, lambda key, view: None))  # type: ignore[arg-type]
         files = [str(folder / name) for name in ("crt", "key", "ca")]

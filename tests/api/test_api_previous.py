@@ -21,7 +21,8 @@ NEW_RULES: dict[str, list[str]] = {
         ".spec.metrics[]: has the rule !(has(self.preset) && has(self.range))",
         ".spec.metrics[]: has the rule self.role != 'Proxy' || !(has(self.preset)",
     ],
-    "gpupools": [],
+    # A time for people: nothing goes on with it.
+    "gpupools": [".status.lastHandovers[].securedTime: is gone"],
 }
 
 

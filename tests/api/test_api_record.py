@@ -33,12 +33,15 @@ from controller.policy.job.record import (
     Guard,
     JobRecord,
     LifeRecord,
+    Outcome,
     OutOfRange,
     PastGrades,
     Preempting,
     RefusalRecord,
     RuleRecord,
     RunProgress,
+    Sparing,
+    StopOutcome,
     TakenBack,
 )
 from controller.policy.stopping import make_rule
@@ -47,6 +50,7 @@ from controller.policy.types import (
     EvalPoint,
     Grade,
     LossTrend,
+    Mode,
     Paired,
     PolicySpec,
     PromptPair,
@@ -199,6 +203,8 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, evals_due=EvalsDue(1e9, 600.0))
     full = dataclasses.replace(full, out_of_range=(OutOfRange("gold", 20, 1.5, 0.0, 1.0),))
     full = dataclasses.replace(full, expected=Expected(60.0, 50.0), delayed_at=1e9)
+    stop = StopOutcome(1e9, Mode.SHADOW, 60, Best(20, 0.5), verdict=Outcome.REFUTED, later=Best(90, 0.7))
+    full = dataclasses.replace(full, outcome=stop, sparing=Sparing(8, 1))
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):
         default = getattr(JobRecord(), f.name)

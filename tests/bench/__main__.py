@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tests.bench import (
     bench_checkpoints,
+    bench_cli,
     bench_extender,
     bench_fleet,
     bench_gangs,
@@ -33,6 +34,7 @@ from tests.bench.rows import Row, show, write
 
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "checkpoints": bench_checkpoints.run,
+    "cli": bench_cli.run,
     "scrape": bench_scrape.run,
     "sim": bench_sim_speed.run,
     "handover": bench_handover.run,

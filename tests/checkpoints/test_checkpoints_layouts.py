@@ -288,7 +288,7 @@ def test_openrlhf_waits_for_latest_or_metric(tmp_path: Path) -> None:
 
 def test_openrlhf_alone_waits_as_the_other_role_may_come(tmp_path: Path) -> None:
     save(tmp_path, "OpenRLHF", 100)
-    assert "whether the other role is still to come" in str(problems(tmp_path, "OpenRLHF")[100])
+    assert "whether a role or an export is still to come" in str(problems(tmp_path, "OpenRLHF")[100])
     save(tmp_path, "OpenRLHF", 200)
     assert problems(tmp_path, "OpenRLHF") == {200: None, 100: None}
 

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from test_checkpoints_layouts import megatron_v1, megatron_v2, problems
 
-from controller.checkpoints.completeness import dcp, pickles
+from controller.checkpoints.completeness import dcp, pickles, shards
+from controller.checkpoints.layouts.base import Folder
+from controller.checkpoints.volume import Volume
 from tests.support.trainers_files import (
     FOLDERS,
     WAIT_FOR_ANOTHER,
@@ -266,3 +268,34 @@ def test_what_none_tells_is_not_whole_and_the_cure_is_named(tmp_path: Path) -> N
     told = str(problems(tmp_path, "HuggingFace")[100])
     assert "client.checkpoint_saved(step, path)" in told
     assert "docs/use/trainer-contract.md" in told
+
+
+# files of single ranks
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 300, 70_000])
+def test_how_many_ranks_a_mesh_has_is_read_from_its_pickle(ranks: int, tmp_path: Path) -> None:
+    """FSDP 2 keeps its sharded tensors on a mesh. tests/torn/recorded/fsdp-ranks.tar.xz has real ones."""
+    mesh = {"_device_type": "cpu", shards.MESH: tuple(reversed(range(ranks))), "_dim": None}
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "optimizer_0_rank0.bin").write_bytes(pickle.dumps(mesh, protocol=2))
+    content = Folder(Volume(str(tmp_path)), [("", "x")])
+    assert shards.world_size(content, "optimizer_0_rank0.bin") == ranks
+
+
+@pytest.mark.parametrize("said", [(), (-1,), ("a",), (0, "a"), [0, 1], None, (1 << 80,)])
+def test_what_is_no_mesh_says_of_no_rank(said: object, tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "optimizer_0_rank0.bin").write_bytes(pickle.dumps({shards.MESH: said}, protocol=2))
+    assert shards.world_size(Folder(Volume(str(tmp_path)), [("", "x")]), "optimizer_0_rank0.bin") is None
+
+
+def test_a_rank_beyond_those_that_there_were_is_no_proof(tmp_path: Path) -> None:
+    """Left by a save on more ranks: then nothing says how many this one had."""
+    files = dict(hugging_face(100))
+    del files["rng_state.pth"]
+    late = {"rng_state_0.pth": torch_file(), "rng_state_1.pth": torch_file(), "rng_state_2.pth": torch_file()}
+    files |= {"training_args.bin": states(num_processes=2), **late, "trainer_state.json": trainer_state(100)}
+    save(tmp_path, "HuggingFace", 100, files)
+    said = problems(tmp_path, "HuggingFace")[100]
+    assert "rng_state_<rank>.pth are there of rank 2, where there were 2 ranks" in str(said)

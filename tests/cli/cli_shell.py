@@ -34,6 +34,12 @@ class Shell:
         assert result.exception is None or isinstance(result.exception, SystemExit), told
         return result
 
+    def any(self, *arguments: str) -> Any:
+        """The command, however it ends."""
+        return CliRunner().invoke(
+            app, list(arguments), env={"KUBECONFIG": str(self.kubeconfig), "COLUMNS": ""}
+        )
+
     def out(self, *arguments: str, **env: str) -> str:
         return str(self(*arguments, **env).stdout)
 

@@ -15,6 +15,7 @@ from cli_shell import Shell
 from controller.policy.job import conditions as c
 from controller.policy.job.record import Condition
 from tests.support import cli_world as w
+from tests.support.fresh_namespace import fresh_namespace
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -65,6 +66,10 @@ def test_labels(shell: Shell) -> None:
     result = shell("list", "-l", "team=nobody")
     assert result.stdout == ""
     assert f"No RLHFJobs in namespace {shell.namespace} with labels team=nobody." in result.stderr
+    with fresh_namespace(shell.plane, "cli-empty") as empty:
+        result = shell("list", "-n", empty, "-l", "team=a")
+        assert f"No RLHFJobs in namespace {empty} with labels team=a.\n" in result.stderr
+        assert " in other namespaces: evalstop list -A" in result.stderr
 
 
 def test_why_history_get_simulate_of_a_stopped_run(shell: Shell) -> None:

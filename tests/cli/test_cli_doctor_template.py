@@ -86,6 +86,16 @@ def test_ray_is_told_what_it_costs() -> None:
     assert "nothing is saved" in text
 
 
+@pytest.mark.parametrize("module", ["verl.trainer.main_ppo", "openrlhf.cli.train_ppo_ray"])
+def test_a_driver_of_rays_ends_with_1(module: str) -> None:
+    """Seen with Ray 2.60.0: its driver ends with 1 at once."""
+    command = ["bash", "-c", f"exec python3 -m {module} x=1"]
+    said = [(level, text) for level, _, text in found(job(command, IGNORES))]
+    assert [level for level, _ in said] == [Level.NOTE, Level.NOTE]
+    assert "nothing is saved" in said[0][1]
+    assert "ignores exit code 1 (a driver of Ray's ends with 1)" in said[1][1]
+
+
 TORCHRUN = ["torchrun", "--nproc-per-node=8", "train.py"]
 ALL_BUT_0 = {"action": "Ignore", "onExitCodes": {"operator": "NotIn", "values": [0]}}
 FAILS = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0, 42]}}

@@ -136,7 +136,7 @@ def resume(
 
 def test_a_step_that_is_in_safety_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     api, asked = resume(monkeypatch, step=160)
-    assert api.changed[0]["resume"] == {"id": "again", "from": "Step", "step": 160}
+    assert api.changed[0]["resume"] == {"id": "again", "from": "Step", "step": 160, "forEvals": None}
     assert asked == []
 
 

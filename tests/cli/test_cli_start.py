@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer.main
 from typer.testing import CliRunner
 
 from controller.cli.main import app
+from tests.support import cli_world as w
+from tests.support.stub_api import stub_api
 
 # pydantic is not among them: typer itself reads flags by it.
 HEAVY = (
@@ -41,6 +46,60 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+# What looking at jobs does without: a library's own HTTP, other commands, what draws and simulates.
+NOT_TO_LOOK = (
+    *(name for name in HEAVY if name != "yaml"),
+    *("aiohttp_retry", "requests", "urllib3", "httpx", "jinja2", "structlog", "prometheus_client", "uvloop"),
+    *("controller.operator", "controller.web", "controller.metrics", "controller.checkpoints"),
+    *(
+        "controller.policy.pool",
+        "controller.policy.job.plan",
+        "controller.cli.rules",
+        "controller.cli.parity",
+    ),
+)
+LOOKING = {
+    "list": (["list"], {}, "over"),
+    "get": (["get", "over"], {}, "step 160"),
+    "why": (["why", "over"], {}, "Stopped by kDeclines"),
+    "TAB": (
+        [],
+        {"_EVALSTOP_COMPLETE": "complete_bash", "COMP_WORDS": "evalstop why ov", "COMP_CWORD": "2"},
+        "over",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    jobs = [w.whole(name, record) for name, record in w.records().items()]
+    with stub_api(tmp_path_factory.mktemp("stub"), jobs) as kubeconfig:
+        yield kubeconfig
+
+
+@pytest.mark.parametrize("what", LOOKING)
+def test_looking_at_jobs_loads_nothing_heavy(stub: Path, what: str) -> None:
+    """Over TLS, with a key in the kubeconfig, up to what is printed."""
+    arguments, environ, printed = LOOKING[what]
+    program = (
+        "import json, sys, contextlib\n"
+        f"sys.argv = ['evalstop', *{arguments!r}]\n"
+        "from controller.cli.main import main\n"
+        "with contextlib.suppress(SystemExit):\n"
+        "    main()\n"
+        f"print(json.dumps([m for m in {NOT_TO_LOOK!r} if m in sys.modules]), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "KUBECONFIG": str(stub), **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed in done.stdout, done.stderr
+    assert json.loads(done.stderr.splitlines()[-1]) == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -233,6 +233,7 @@ def test_credential_plugins_are_run(tmp_path: Path, answers: Any) -> None:
     path.write_text(yaml.safe_dump(content))
     result = CliRunner().invoke(app, ["list"], env={"KUBECONFIG": str(path)})
     assert (result.exit_code, "No RLHFJobs" in result.stderr) == (0, True), result.output
-    plugin.write_text("#!/bin/sh\nexit 1\n")
+    plugin.write_text("#!/bin/sh\necho the session has expired >&2\nexit 1\n")
     result = CliRunner().invoke(app, ["list"], env={"KUBECONFIG": str(path)})
     assert (result.exit_code, "log in to the cluster" in result.stderr) == (4, True), result.output
+    assert "plugin, which gives credentials, ended with exit code 1: the session has expired" in result.stderr

@@ -22,11 +22,14 @@ from controller.policy.job.record import (
 )
 from controller.policy.job.types import Desired
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Proposal
+from deploy.local.demo import __main__ as demo
 from deploy.local.demo import cast, picture, trainer
 from deploy.local.demo.board import Board, curve
 from deploy.local.demo.facts import Chronicle, ProxyPoint, Role, describe, problems
 from deploy.local.demo.report import print_summary
 from deploy.local.demo.watch import Change
+from deploy.local.plane import Plane
+from deploy.local.status import Status
 
 LIFE = Attempt(1, "9f2c41d0")
 START = 1_732_186_000.0
@@ -390,3 +393,25 @@ def test_the_summary_says_who_got_the_gpus_and_when() -> None:
     assert "its 4 GPUs went to next" in text
     assert "GPU-hours saved: 0.098" in text
     assert "finished; best eval 3.0000 at step 30" in text
+
+
+def test_a_second_demo_does_not_destroy_one_that_was_left_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It runs in the same folder; unless FRESH=1 it is said what to do, and nothing is touched."""
+    (tmp_path / "plane").mkdir()
+    monkeypatch.setattr(Plane, "status", lambda plane: Status(True, "https://there", None, ()))
+    begun: list[Path] = []
+    monkeypatch.setattr(demo, "_run", lambda out, *more, **given: begun.append(out) or 0)
+    monkeypatch.setattr("sys.argv", ["demo", "--out", str(tmp_path)])
+    assert demo.main() == 1
+    told = capsys.readouterr().out
+    assert begun == []
+    assert "make demo FRESH=1" in told
+    assert f"down --work {tmp_path / 'plane'}" in told
+    monkeypatch.setattr("sys.argv", ["demo", "--out", str(tmp_path), "--fresh"])
+    assert demo.main() == 0
+    monkeypatch.setattr(Plane, "status", lambda plane: Status(False, None, None, ()))
+    monkeypatch.setattr("sys.argv", ["demo", "--out", str(tmp_path)])
+    assert demo.main() == 0
+    assert begun == [tmp_path, tmp_path]

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.aio.client import Configuration
 from typer.testing import CliRunner
 
 from controller.cli.main import app
@@ -25,7 +24,7 @@ from controller.extender.process import DEAF, Extender
 from controller.extender.requeueing import ANNOTATION_RETRY, RefusedPods, Requeuer
 from controller.extender.scheduler_config import ConfigError, Options, configuration, ignorable, write
 from controller.extender.settings import Settings, SettingsError, describe
-from controller.kube.connect import Connection
+from controller.kube.connection import Connection
 from controller.kube.errors import ApiError, Gone, Unavailable
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import NODES
@@ -306,7 +305,7 @@ def test_an_extender_that_hears_nothing_is_not_ready(tmp_path: Path) -> None:
         settings = Settings(
             certificate=str(pair.certificate), key=str(pair.key), client_ca=str(certificates.ca)
         )
-        connection = Connection(Configuration(), "nowhere", lambda: None)
+        connection = Connection("http://nowhere", "nowhere")
         extender = Extender(settings, connection)
         assert "nodes: not listed yet" in extender.health.unready()
         for resource in extender.cache.stores:

@@ -22,6 +22,7 @@ MOST = 60.0  # s of CPU that `make test` may take for it, imports and all
 # What reads text of nobody's but administrators', the API server's or our own, by file or by function.
 EXEMPT = {
     "controller/checkpoints/s3.py:Bucket._ask": "splits a URL that it has just made",
+    "controller/cli/check.py:_documents": "manifests of the user's own",
     "controller/actor/plain.py:PlainEngine._call": "the engine in the sidecar's own pod",
     "controller/actor/registration.py:Registration._ask": "the step API, whose certificate is verified",
     "controller/actor/vllm.py:VllmEngine._call": "the engine in the sidecar's own pod",
@@ -35,6 +36,9 @@ EXEMPT = {
     "controller/cli/what_if.py:_moment": "an option that the user types",
     "controller/extender/scheduler_config.py:ignorable": "kube-scheduler's configuration",
     "controller/install/pools.py:pools": "the chart's values",
+    "controller/kube/credential_plugin.py:_credentials": "a program that the user's kubeconfig names",
+    "controller/kube/direct.py:DirectAnswer.chunks": "the API server's own packing",
+    "controller/kube/direct.py:DirectTransport.__init__": "the API server's URL, of a kubeconfig",
     "controller/kube/devices.py:slice_body": "ResourceSlices, which drivers write",
     "controller/kube/kopf_session.py:KopfSession.__init__": "the API server's URL, of a kubeconfig",
     "controller/kube/kubeconfig.py": "kubeconfigs",

@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Set
-from types import SimpleNamespace
 from typing import Any
 
 from aiohttp import web
-from kubernetes.aio.client import Configuration
 
 from controller import names
 from controller.kube.cache import Cache, version_of
-from controller.kube.connect import NoCredentials
+from controller.kube.connection import Connection, NoCredentials
 from controller.kube.informer import Taker, informers
 from controller.kube.kopf_session import KopfSession
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
@@ -195,8 +193,7 @@ class World:
         self.events: list[tuple[str, bool]] = []  # (name, gone)
         self.listed: list[tuple[Resource, str, int]] = []  # (kind, namespace, news)
         self.token, self.without_token = "first", 0
-        configuration = Configuration(host=server.url)
-        connection: Any = SimpleNamespace(configuration=configuration, read_token=self._read_token)
+        connection = Connection(server.url, "a test", self._authorization)
         loop = asyncio.get_running_loop()
         taker = Taker(loop, self.cache.knows, self._event, self._listed)
         found = tuple(informers(KINDS, namespaces, taker, relist))
@@ -204,11 +201,11 @@ class World:
         self.session = KopfSession(connection, found, lambda *call: self.calls.append(call), relist)
         self.thread = KopfThread(handlers.registry, self.session, namespaces, loop)
 
-    def _read_token(self) -> str:
+    def _authorization(self) -> str:
         if not self.token:
             self.without_token += 1
             raise NoCredentials("the token file is empty")
-        return self.token
+        return f"Bearer {self.token}"
 
     def _event(self, resource: Resource, obj: Any, gone: bool) -> None:
         self.events.append((obj["metadata"]["name"], gone))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kubernetes.aio.client import Configuration
 
 from controller.api.values import timestamp
+from controller.kube.connection import Connection
 from controller.operator.engine import Engine
 from controller.operator.process.clock import (
     BELIEVED,
@@ -225,7 +225,7 @@ def test_time_that_stands_still_is_found() -> None:
 
 def test_health_fails_where_time_stands_still() -> None:
     # row 13
-    connection: Any = SimpleNamespace(origin="nowhere", configuration=Configuration())
+    connection = Connection("http://nowhere", "nowhere")
     api: Any = SimpleNamespace(on_headers=None)
     standing, monotonic = [START], [1000.0]
     engine = Engine(

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kubernetes.aio.client import Configuration
 
-from controller.kube.connect import Connection
+from controller.kube.connection import Connection
 from controller.operator.main import candidate
 from controller.operator.process.clock import ServerClock
 from controller.operator.process.leader_election import Leadership, Term, Unopposed
@@ -45,7 +44,7 @@ def test_wrong_settings_are_named(environ: dict[str, str], says: str) -> None:
 
 def made(environ: dict[str, str]) -> Term:
     async def make() -> Term:
-        connection = Connection(Configuration(), "nowhere", lambda: None)
+        connection = Connection("http://nowhere", "nowhere")
         term = candidate(Settings.from_environ(environ), connection, Metrics(), ServerClock(), environ)
         await term.release()
         return term

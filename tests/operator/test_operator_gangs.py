@@ -221,4 +221,4 @@ def check_handover(told: dict[str, Any], rig: Rig) -> None:
     assert (told["by"], told["gpus"]) == ("kDeclines", 4)
     stages = [values.seconds(told[f"{s}Time"]) for s in ("decided", "suspended", "podsGone", "running")]
     assert stages == sorted(stages)
-    assert values.seconds(told["securedTime"]) <= stages[0]
+    assert values.seconds(told["decidedTime"]) <= values.seconds(told["retainedTime"]) <= stages[1]

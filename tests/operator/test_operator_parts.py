@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from controller import log, names
 from controller.kube import nodes as kube_nodes
 from controller.kube.backoffs import JitteredBackoffs
-from controller.kube.connect import NoCredentials, connect
+from controller.kube.connect import connect
+from controller.kube.connection import NoCredentials, bearer_of
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable, from_response
 from controller.kube.events import Recorder
 from controller.kube.packed import Plain
@@ -362,26 +363,24 @@ def test_without_credentials_the_error_says_what_was_looked_for(tmp_path: Path, 
         asyncio.run(connect({"KUBECONFIG": str(tmp_path / "nothing")}, tmp_path))
 
 
-def test_a_rotated_service_account_token_is_read_again(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_rotated_service_account_token_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first\n")
     (tmp_path / "ca.crt").write_text("")
     now = 0.0
-    monkeypatch.setattr("controller.kube.connect.time.monotonic", lambda: now)
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-
-    async def run() -> None:
-        nonlocal now
-        connection = await connect(environ, tmp_path)
-        configuration = connection.configuration
-        assert configuration.host == "https://10.0.0.1:443"
-        assert await configuration.get_api_key_with_prefix("BearerToken") == "Bearer first"
-        (tmp_path / "token").write_text("second")
-        assert connection.read_token() == "second"
-        assert await configuration.get_api_key_with_prefix("BearerToken") == "Bearer first"
-        now = 61.0
-        assert await configuration.get_api_key_with_prefix("BearerToken") == "Bearer second"
-
-    asyncio.run(run())
+    connection = asyncio.run(connect(environ, tmp_path))
+    assert connection.server == "https://10.0.0.1:443"
+    assert connection.authorization() == "Bearer first"
+    reads = bearer_of(tmp_path / "token", lambda: now)
+    assert reads() == "Bearer first"
+    (tmp_path / "token").write_text("second")
+    assert reads() == "Bearer first"
+    now = 61.0
+    assert reads() == "Bearer second"
+    (tmp_path / "token").write_text("")
+    now = 122.0
+    with pytest.raises(NoCredentials, match="is empty"):
+        reads()
 
 
 # -- events -------------------------------------------------------------------------------------------------

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
-from kubernetes.aio.client import Configuration
-
+from controller.kube.connection import Connection
 from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
 
@@ -20,7 +18,7 @@ class NoApi:
 
 def test_a_leader_that_stood_by_for_hours_is_not_taken_for_stalled() -> None:
     async def take_over() -> None:
-        connection: Any = SimpleNamespace(origin="nowhere", configuration=Configuration())
+        connection = Connection("http://nowhere", "nowhere")
         api: Any = NoApi()
         engine = Engine(Settings.from_environ({}), connection, api=api, scrape=lambda target: None)
         loop = engine._scrape_loop()

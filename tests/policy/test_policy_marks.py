@@ -28,7 +28,7 @@ from controller.policy.job.record import (
     PodTrouble,
     RuleRecord,
 )
-from controller.policy.job.types import PodView, ScrapeOutcome, ScrapeView
+from controller.policy.job.types import PodView, RunState, ScrapeOutcome, ScrapeView
 from controller.policy.types import Mode, Proposal, Verb, Verdict
 from tests.support.policy_world import PolicyWorld
 
@@ -368,6 +368,24 @@ def test_a_crash_before_the_first_eval_is_certain_and_its_last_words_stay() -> N
     failed = job.record.condition(c.FAILED)
     assert "backoff limit; pod pod-0 ended with exit code 2 (2 times): no such file" in failed.message
     assert [(one.mark, one.reason) for one in health(job.record, world.now)] == [(Mark.FAILED, "ExitCode")]
+
+
+def test_a_trainer_that_leaves_while_it_is_being_stopped_has_not_crashed() -> None:
+    """It was asked for a last checkpoint and to end: it leaves with 143 before its workload is suspended."""
+    world = PolicyWorld({"n1": 2})
+    job = world.submit("ns/a", gpus=2)
+    world.settle()
+    job.wish(run_state=RunState.STOPPED)
+    world.step("ns/a")
+    assert job.record.decision is not None
+    assert job.record.decision.suspended_at is None
+    (pod,) = job.observed.pods
+    left = PodTrouble("pod-0", exit_code=143, since=world.now, container="c1")
+    job.observed = replace(job.observed, pods=(replace(pod, ready=False, trouble=left),))
+    plan = world.step("ns/a")
+    assert job.record.pod_trouble is None
+    assert not [e for e in plan.events if e.reason == "Crashing"]
+    assert not [one for one in health(job.record, world.now) if one.mark is Mark.CRASHING]
 
 
 def test_a_pod_that_waits_for_its_image_is_told_and_forgotten_once_it_runs() -> None:

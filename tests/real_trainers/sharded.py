@@ -12,9 +12,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny
+import torch
+from accelerate.utils import load_fsdp_model, load_fsdp_optimizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
-from tests.torn.real import SHARDED, as_on_gpus, start_deepspeed
+from tests.torn.real import SHARDED, as_on_gpus, start_deepspeed, without_dcp
 
 METRIC = "eval_loss"
 
@@ -27,6 +29,8 @@ def main() -> None:
         as_on_gpus()
         if "deepspeed" in SHARDED[kind]:
             start_deepspeed()
+        if kind == "fsdp-ranks":
+            without_dcp()
     model = AutoModelForCausalLM.from_pretrained(base)
     if kind == "peft":
         from peft import LoraConfig, get_peft_model
@@ -50,6 +54,24 @@ def main() -> None:
         processing_class=AutoTokenizer.from_pretrained(base),
     )
     tiny.train(trainer, METRIC)
+    if kind == "fsdp-ranks":
+        _load(trainer, out / f"checkpoint-{steps}")
+
+
+def _load(trainer: Trainer, checkpoint: Path) -> None:
+    """Load files of single ranks into as many ranks, as they are loaded; the Trainer itself knows none."""
+    accelerator, model = trainer.accelerator, trainer.model_wrapped
+    mine = {name: weight.to_local() for name, weight in model.named_parameters()}
+    trained = {name: weight.detach().clone() for name, weight in mine.items()}
+    with torch.no_grad():
+        for weight in mine.values():
+            weight.zero_()
+    plugin, place = accelerator.state.fsdp_plugin, str(checkpoint)
+    load_fsdp_model(plugin, accelerator, model, place, use_dcp=False)
+    load_fsdp_optimizer(plugin, accelerator, trainer.optimizer, model, place, use_dcp=False)
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight.to_local(), trained[name]), name
+    tiny.say("LOADED")
 
 
 main()

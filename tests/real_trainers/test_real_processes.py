@@ -126,6 +126,8 @@ def test_ended_in_a_save_the_next_start_goes_on_from_the_newest_whole(
         where = None if resumed.group(1) == "None" else int(resumed.group(1).rpartition("-")[2])
         assert where == whole, f"kill {number}: went on from {where}; there are {found}"
         run.kill()
+        done = f"{number + 1} of {KILLS} kills with {ranks} rank(s), torn {torn}"
+        print(f"{done}, {time.monotonic() - began:.0f} s", flush=True)  # with pytest's -s
     how = "SIGTERM, then SIGKILL after up to 0.3 s" if killed else "SIGTERM"
     report(
         f"{ranks} rank(s), {how}, {KILLS} times in a save: newest torn {torn}, "

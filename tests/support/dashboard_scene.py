@@ -140,7 +140,7 @@ def _back(source: str, target: str, at: float, more: float) -> Object:
         "by": "kDeclines",
         "gpus": 4,
         "decidedTime": values.timestamp(at),
-        "securedTime": values.timestamp(at + 1.4 + more),
+        "retainedTime": values.timestamp(at + 1.4 + more),
         "suspendedTime": values.timestamp(at + 1.6 + more),
         "podsGoneTime": values.timestamp(at + 4.2 + more),
         "runningTime": values.timestamp(at + 9.7 + 2 * more),

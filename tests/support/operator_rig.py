@@ -17,7 +17,8 @@ from typing import Any
 from controller import names
 from controller.api import convert
 from controller.kube.client import Api
-from controller.kube.connect import Connection, connect
+from controller.kube.connect import connect
+from controller.kube.connection import Connection
 from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
 from controller.metrics import Target
 from controller.operator.engine import Engine

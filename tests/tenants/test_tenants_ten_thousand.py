@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubernetes.aio.client import Configuration
 
 from controller import log, names
 from controller.extender import views
@@ -19,7 +18,7 @@ from controller.extender.ledger_sync import WATCHED as EXTENDERS
 from controller.extender.ledger_sync import LedgerSync
 from controller.kube import wire
 from controller.kube.cache import Cache
-from controller.kube.connect import Connection
+from controller.kube.connection import Connection
 from controller.kube.errors import NotFound
 from controller.kube.resources import (
     ADMISSION_CHECKS,
@@ -151,7 +150,7 @@ class Operator:
 
     def __init__(self) -> None:
         self.server = ObjectServer()
-        connection = Connection(Configuration(), "nowhere", lambda: None)
+        connection = Connection("http://nowhere", "nowhere")
         clock = lambda: 1_795_000_000.0 + time.monotonic()  # noqa: E731
         self.engine = engine = Engine(Settings(instance="t"), connection, self.server, clock=clock)  # type: ignore[arg-type]
         self.extender = Cache(EXTENDERS)

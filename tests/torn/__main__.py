@@ -18,11 +18,13 @@ from tests.torn import environment, halves
 from tests.torn.crash import Crash, crashes, finished, recording
 from tests.torn.judge import Tally, tally
 from tests.torn.real_names import REAL
+from tests.torn.recorded import KINDS
 from tests.torn.savers import VARIANTS, Variant
 
 SHM = Path("/dev/shm")  # judging flushes every file it links: in memory that costs nothing
 RESULTS = Path(__file__).parent / "results.json"
 HALVES = "HuggingFace/halves"
+HALVES_OF = {f"{HALVES}-{kind}": kind for kind in KINDS}  # what the libraries have written
 PROGRESS = 50  # kills between two lines that say how many have been made
 
 
@@ -60,6 +62,12 @@ def half_deleted(orders: int, seed: int, recorded: bool) -> Tally:
         return tally("HuggingFace", found, only=halves.STEP)
 
 
+def half_deleted_of(kind: str, orders: int, seed: int, recorded: bool) -> Tally:
+    with folder() as root:
+        found = halves.recorded_states(kind, Path(root), orders, seed, recorded)
+        return tally("HuggingFace", found, only=halves.STEP_OF_RECORDED)
+
+
 def _cleared(found: Iterable[Crash]) -> Iterator[Crash]:
     """Each folder goes when it has been judged."""
     for number, crash in enumerate(found, 1):
@@ -85,7 +93,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.sums:
         return sums_of(json.loads(RESULTS.read_text())["rows"])
-    everything = sorted({*VARIANTS, *(() if given.followed else REAL), HALVES})
+    everything = sorted({*VARIANTS, *(() if given.followed else REAL), HALVES, *HALVES_OF})
     wanted = [
         name
         for name in everything
@@ -100,6 +108,10 @@ def main() -> int:
             source = "code followed"
             if name == HALVES:
                 sums = half_deleted(max(1, round(given.kills * halves.ORDERS / 200)), given.seed, recorded)
+            elif name in HALVES_OF:
+                source = "the library, recorded"
+                orders = max(1, round(given.kills * halves.ORDERS_OF_RECORDED / 200))
+                sums = half_deleted_of(HALVES_OF[name], orders, given.seed, recorded)
             elif name in REAL and not given.followed:
                 source = "the library"
                 sums = of_libraries(name, given.kills, given.seed, recorded)

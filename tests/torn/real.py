@@ -8,6 +8,7 @@ is awaited before the next one.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import importlib
 import itertools
@@ -86,7 +87,11 @@ SHARDED: dict[str, dict[str, Any]] = {
                 "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"],
             },
         }
-        for name, state in (("fsdp", "SHARDED_STATE_DICT"), ("fsdp-full", "FULL_STATE_DICT"))
+        for name, state in (
+            ("fsdp", "SHARDED_STATE_DICT"),
+            ("fsdp-full", "FULL_STATE_DICT"),
+            ("fsdp-ranks", "SHARDED_STATE_DICT"),  # in files of single ranks: `without_dcp`
+        )
     },
     **{f"zero{stage}": {"deepspeed": {**ZERO, "zero_optimization": {"stage": stage}}} for stage in (2, 3)},
 }
@@ -103,6 +108,16 @@ def as_on_gpus() -> None:
     os.environ.pop("ACCELERATE_USE_CPU", None)
     os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
     PartialState._prepare_backend = lambda *_, **__: ("gloo", DistributedType.MULTI_GPU)
+
+
+def without_dcp() -> None:
+    """Have the Trainer save by accelerate's ``use_dcp=False``, which it has no setting for itself
+    (accelerate 1.15.0, utils/fsdp_utils.py 186-191, 353-358)."""
+    import transformers.trainer
+
+    for name in ("save_fsdp_model", "save_fsdp_optimizer"):
+        made = functools.partial(getattr(transformers.trainer, name), use_dcp=False)
+        setattr(transformers.trainer, name, made)
 
 
 def trainer(kind: str) -> Saver:

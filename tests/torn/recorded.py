@@ -27,6 +27,10 @@ KINDS = {
     "peft": (1, "PeftModel.from_pretrained, onto its base model"),
     "fsdp": (2, f"{MERGED} pytorch_model_fsdp_0 OUT"),
     "fsdp-full": (2, "from_pretrained"),
+    "fsdp-ranks": (
+        2,
+        "FSDP on as many ranks, by accelerate's load_fsdp_model: nothing merges files of single ranks",
+    ),
     "zero2": (2, "from_pretrained"),
     "zero3": (2, "from_pretrained, after python zero_to_fp32.py . OUT"),
 }

@@ -127,11 +127,12 @@ def _with_entropy(folder: Path, rank: Rank, step: int) -> None:
         write(folder / "training_args.bin", arguments)
 
 
-def _beside(folder: Path, step: int) -> None:
-    """transformers 5.23.0, trainer.py `Trainer._save`: what follows the weights."""
+def _beside(folder: Path, rank: Rank) -> None:
+    """transformers 5.23.0, trainer.py `Trainer._save`: what follows the weights. The arguments carry
+    accelerate's state, with the number of processes in it (recorded/fsdp-full.tar.xz has such a file)."""
     write(folder / "tokenizer.json", content.text({"version": "1.0", "model": {"vocab": {}}}))
     write(folder / "tokenizer_config.json", content.text({"tokenizer_class": "PreTrainedTokenizerFast"}))
-    write(folder / "training_args.bin", content.archive(5000))
+    write(folder / "training_args.bin", content.states(5000, num_processes=rank.world))
 
 
 def _plain_weights(folder: Path, rank: Rank, step: int) -> None:
@@ -140,7 +141,7 @@ def _plain_weights(folder: Path, rank: Rank, step: int) -> None:
         write(folder / "config.json", content.text({"model_type": "llama"}))
         write(folder / "generation_config.json", content.text({"eos_token_id": 2}))
         replace(folder / "model.safetensors", content.safetensors(seed=step), ".abc123")
-        _beside(folder, step)
+        _beside(folder, rank)
 
 
 def _sharded_weights(folder: Path, rank: Rank, step: int) -> None:
@@ -152,7 +153,7 @@ def _sharded_weights(folder: Path, rank: Rank, step: int) -> None:
             replace(folder / name, content.safetensors(2000, seed=step), ".abc123")
         index = {"metadata": {}, "weight_map": {f"layer.{n}": name for n, name in enumerate(names)}}
         write(folder / "model.safetensors.index.json", content.text(index))
-        _beside(folder, step)
+        _beside(folder, rank)
 
 
 def _adapter_weights(folder: Path, rank: Rank, step: int) -> None:
@@ -161,14 +162,14 @@ def _adapter_weights(folder: Path, rank: Rank, step: int) -> None:
         write(folder / "README.md", b"# Model card\n" * 20)
         replace(folder / "adapter_model.safetensors", content.safetensors(1600, seed=step), ".abc123")
         write(folder / "adapter_config.json", content.text({"peft_type": "LORA", "r": 8}))
-        _beside(folder, step)
+        _beside(folder, rank)
 
 
 def _fsdp_weights(folder: Path, rank: Rank, step: int) -> None:
     """accelerate 1.15.0, utils/fsdp_utils.py `save_fsdp_model` and `save_fsdp_optimizer`,
     SHARDED_STATE_DICT: torch.distributed.checkpoint into folders of their own."""
     if rank.leads:
-        _beside(folder, step)
+        _beside(folder, rank)
     _distributed(folder / "pytorch_model_fsdp_0", rank, step)
     _distributed(folder / "optimizer_0", rank, step)
 
@@ -192,9 +193,11 @@ def _fsdp_local_weights(folder: Path, rank: Rank, step: int) -> None:
 
 def _fsdp_rank_weights(folder: Path, rank: Rank, step: int) -> None:
     """The same, SHARDED_STATE_DICT with use_dcp=False: a file of each rank, of model and optimizer, with no
-    barrier (fsdp_utils.py:186-191, 353-358)."""
-    write(folder / f"pytorch_model_fsdp_0_rank{rank.rank}.bin", content.archive(4000))
-    write(folder / f"optimizer_0_rank{rank.rank}.bin", content.archive(6000))
+    barrier (fsdp_utils.py:186-191, 353-358). The states are sharded tensors, which carry the number of ranks
+    (torch 2.15.0, distributed/_shard/sharded_tensor/api.py `ShardedTensor.__getstate__`, 1289-1303)."""
+    world = {"global_world_size": rank.world}
+    write(folder / f"pytorch_model_fsdp_0_rank{rank.rank}.bin", content.states(4000, **world))
+    write(folder / f"optimizer_0_rank{rank.rank}.bin", content.states(6000, **world))
 
 
 def _zero_weights(stage: int) -> Callable[[Path, Rank, int], None]:
@@ -207,7 +210,7 @@ def _zero_weights(stage: int) -> Callable[[Path, Rank, int], None]:
             write(folder / "config.json", content.text({"model_type": "llama"}))
             if stage < 3:
                 replace(folder / "model.safetensors", content.safetensors(seed=step), ".abc123")
-            _beside(folder, step)
+            _beside(folder, rank)
         _deepspeed(folder, rank, f"global_step{step}", stage)
 
     return weights

@@ -6,18 +6,21 @@ No torn set passes for whole, with save records or without; with them every whol
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.checkpoints.access import carry_out
+from controller.checkpoints.errors import AccessError
 from tests.torn import content, environment, judge
-from tests.torn.__main__ import HALVES, RESULTS, followed, half_deleted
-from tests.torn.crash import Crash, truth_of
+from tests.torn.__main__ import HALVES, HALVES_OF, RESULTS, followed, half_deleted, half_deleted_of
+from tests.torn.crash import Crash, Rank, recording, truth_of
 from tests.torn.halves import files
 from tests.torn.real_names import REAL
-from tests.torn.savers import VARIANTS
+from tests.torn.savers import FIRST, VARIANTS
 
 KILLS = 1  # of each way of writing; the command has 200
 
@@ -44,6 +47,15 @@ def test_no_half_deleted_hugging_face_checkpoint_is_whole(recorded: bool) -> Non
     assert sums.blessed == []
 
 
+# row 3
+@pytest.mark.parametrize("recorded", [True, False], ids=["save-records", "no-save-records"])
+@pytest.mark.parametrize("kind", HALVES_OF.values())
+def test_no_half_deleted_one_of_the_libraries_is_whole(kind: str, recorded: bool) -> None:
+    sums = half_deleted_of(kind, 2, seed=7, recorded=recorded)
+    assert sums.torn == sums.kills > 10
+    assert sums.blessed == []
+
+
 def test_openrlhf_is_not_whole_before_its_last_file(tmp_path: Path) -> None:
     """Both roles' states said how many ranks there were, and metric.json was not there or half written."""
     tag = tmp_path / "1-0" / "_actor" / "global_step10"
@@ -58,6 +70,63 @@ def test_openrlhf_is_not_whole_before_its_last_file(tmp_path: Path) -> None:
             "OpenRLHF", [Crash(tag.parents[1], {10: {"_actor/global_step10/metric.json": 40}})]
         )
         assert (sums.torn, sums.blessed) == (1, [])
+
+
+class _Cut(Exception):
+    """The kill."""
+
+
+def _left_by(name: str, folder: Path, waits: int | None) -> dict[str, bytes]:
+    """Return what the first save of a saver leaves in ``folder``: finished, or ended when its one rank has
+    waited for the others so often."""
+    folder.mkdir(parents=True)
+    waited = 0
+
+    def wait() -> None:
+        nonlocal waited
+        waited += 1
+        if waited == waits:
+            raise _Cut
+
+    class First(Rank):
+        def saved(self, *_: object, **__: object) -> None:
+            assert waits is None
+            raise _Cut
+
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        VARIANTS[name].saver(First(folder, 0, 1, wait, folder / "truth", nowhere))
+    except _Cut:
+        files = (path for path in folder.rglob("*") if path.is_file())
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    finally:
+        os.close(nowhere)
+    raise AssertionError("a saver goes on for ever")
+
+
+@pytest.mark.parametrize(
+    ("finished", "killed", "waits", "why"),
+    [
+        ("TorchDCP/shards", "TorchDCP/more", 3, "it is the newest one: nothing tells whether more than"),
+        ("OpenRLHF/actor", "OpenRLHF/actor-critic", 6, "it is the first one here: nothing tells whether"),
+    ],
+)
+def test_where_nothing_tells_a_finished_first_save_from_a_torn_one(
+    tmp_path: Path, finished: str, killed: str, waits: int, why: str
+) -> None:
+    """The whole ones that are not found without save records: a save that was killed has left the same
+    bytes under the same names, so that whoever takes the one for whole takes the other for it too."""
+    layout = finished.partition("/")[0]
+    whole = _left_by(finished, tmp_path / "whole" / "1-0", None)
+    torn = _left_by(killed, tmp_path / "torn" / "1-0", waits)
+    assert whole == torn != {}
+    for folder in ("whole", "torn"):
+        with pytest.raises(AccessError, match=f"nothing tells that it is whole: {why}"):
+            carry_out(judge.request(layout, tmp_path / folder / "1-0", FIRST))
+    location = tmp_path / "whole" / "1-0"
+    (saved,) = (path.parent for path in location.rglob("*") if path.name in (".metadata", "metric.json"))
+    recording(tmp_path / "run").checkpoint_saved(FIRST, [saved], location=location)
+    assert carry_out(judge.request(layout, location, FIRST)).evidence == "SaveRecord"
 
 
 # the test itself
@@ -142,7 +211,7 @@ def test_the_results_that_are_kept_are_of_these_versions_and_have_no_torn_set() 
     kept = json.loads(RESULTS.read_text())
     assert kept["versions"] == environment.versions()
     rows = kept["rows"]
-    assert {name.partition(",")[0] for name in rows} <= {*VARIANTS, *REAL, HALVES}
+    assert {name.partition(",")[0] for name in rows} <= {*VARIANTS, *REAL, HALVES, *HALVES_OF}
     assert any("the library" in name for name in rows)
     for name, row in rows.items():
         assert row["judged whole though torn"] == 0, name

@@ -1,9 +1,9 @@
-"""The NeMo-RL adapter against a stand-in that calls it as the source does.
+"""The NeMo-RL adapter against a stand-in that calls it as the source does, line by line.
 
 Repository NVIDIA-NeMo/RL: nemo_rl/algorithms/grpo.py at commit 002cdc27b8019eafc470f0aab22d4a7206d0de81,
 nemo_rl/utils/checkpoint.py at 01e9028b7fd77ef5aca3e970cac250dea0bb6f2c, nemo_rl/utils/timer.py at
-05c502c0cc044ca6f6af30578b9055dfd277bf01. Each line names the function of the source that it stands for, and
-the call or the condition in it: the source was read without line numbers.
+05c502c0cc044ca6f6af30578b9055dfd277bf01. Numbers in the comments: lines of grpo.py, unless another file is
+named.
 """
 
 from __future__ import annotations
@@ -39,49 +39,49 @@ def classes() -> tuple[Any, Any, Any]:
             pass
 
     class CheckpointManager:
-        """checkpoint.py."""
+        """checkpoint.py 208."""
 
-        def __init__(self, config: Any) -> None:
+        def __init__(self, config: Any) -> None:  # checkpoint.py 229; save_period 255
             self.checkpoint_dir, self.save_period = Path(config.checkpoint_dir), config.save_period
             self._finalize_thread: threading.Thread | None = None
 
-        def _rename_checkpoint(self, checkpoint_path: Any) -> None:
+        def _rename_checkpoint(self, checkpoint_path: Any) -> None:  # checkpoint.py 374-391
             path = Path(checkpoint_path)
             os.rename(path, path.parent / f"step_{path.name.split('_')[2]}")
 
-        def begin_finalization(self, checkpoint_path: Any, wait_fn: Any = None) -> None:
-            self.finalize_pending()
+        def begin_finalization(self, checkpoint_path: Any, wait_fn: Any = None) -> None:  # checkpoint.py 406
+            self.finalize_pending()  # checkpoint.py 425
 
-            def _finalize() -> None:
-                wait_fn()  # policy.finalize_async_save
-                self._rename_checkpoint(checkpoint_path)
+            def _finalize() -> None:  # checkpoint.py 429
+                wait_fn()  # checkpoint.py 432
+                self._rename_checkpoint(checkpoint_path)  # checkpoint.py 433
 
-            self._finalize_thread = threading.Thread(target=_finalize, daemon=True)
-            self._finalize_thread.start()
+            self._finalize_thread = threading.Thread(target=_finalize, daemon=True)  # checkpoint.py 446
+            self._finalize_thread.start()  # checkpoint.py 447
 
-        def finalize_pending(self) -> None:
-            if self._finalize_thread is not None:
+        def finalize_pending(self) -> None:  # checkpoint.py 449
+            if self._finalize_thread is not None:  # checkpoint.py 455
                 self._finalize_thread.join()
                 self._finalize_thread = None
 
-        def shutdown(self) -> None:
+        def shutdown(self) -> None:  # checkpoint.py 463
             self.finalize_pending()
 
-        def get_latest_checkpoint_path(self) -> str | None:
+        def get_latest_checkpoint_path(self) -> str | None:  # checkpoint.py 637
             found = sorted(self.checkpoint_dir.glob("step_*"), key=lambda p: int(p.name.split("_")[1]))
             return str(found[-1]) if found else None
 
     class TimeoutChecker:
-        """timer.py: without ``checkpoint_must_save_by`` no time is ever up."""
+        """timer.py 437: without ``checkpoint_must_save_by`` no time is ever up."""
 
-        def check_save(self, extra_s: float = 0.0) -> bool:
+        def check_save(self, extra_s: float = 0.0) -> bool:  # timer.py 484
             return False
 
     return Logger, CheckpointManager, TimeoutChecker
 
 
 class Loop:
-    """`setup` and `grpo_train`, without what they compute."""
+    """`setup` (452) and `grpo_train` (2751), without what they compute."""
 
     EPOCH = 10  # steps
 
@@ -93,9 +93,10 @@ class Loop:
         self.config = SimpleNamespace(checkpoint_dir=str(world.out), save_period=10)
         self.at_start = config.get("val_at_start", False)
         self.batches = config.get("batches", 1)  # that are generated for a step (dynamic sampling)
-        self.logger, self.timeout = found[0](), found[2]()  # setup: Logger(…); grpo_train: TimeoutChecker(…)
-        self.checkpointer = found[1](self.config)  # setup: CheckpointManager(checkpointing_config)
-        self.latest = self.checkpointer.get_latest_checkpoint_path()  # setup, right after it
+        self.logger, self.timeout = found[0](), found[2]()  # 548; 2768
+        self.checkpointer = found[1](self.config)  # 554
+        self.latest = self.checkpointer.get_latest_checkpoint_path()  # 555
+        self.logger.log_metrics({"total_setup_time_s": 9.0}, step=0, prefix="timing/setup")  # 1642
         self.saved: list[int] = []
         self.kl = config.get("kl", 0.01)
         self.asks: dict[int, Any] = {}
@@ -103,51 +104,50 @@ class Loop:
     def train(self, steps: int = 20) -> int:
         """Return how many steps were done."""
         log, total_steps = self.logger.log_metrics, 0
-        if self.latest is not None:  # setup: grpo_save_state, of training_info.json
+        if self.latest is not None:  # 556, 557, 2789: what its training_info.json says
             total_steps = int(Path(self.latest).name.split("_")[1])
-        current_step = total_steps % self.EPOCH
-        if self.at_start and current_step == 0:  # grpo_train: val_at_start and current_step == 0
-            log(self.validate(total_steps), current_step, prefix="validation")
-            log({"total_validation_time": 1.0}, current_step, prefix="timing/validation")
-        while total_steps < steps:
+        current_step = total_steps % self.EPOCH  # 2788
+        if self.at_start and current_step == 0:  # 2818
+            log(self.validate(total_steps), current_step, prefix="validation")  # 2843
+            log({"total_validation_time": 1.0}, current_step, prefix="timing/validation")  # 2844
+        while total_steps < steps:  # 2874, 2883
             step = total_steps + 1
             self.asks.get(step, lambda: None)()
-            for _ in range(self.batches):  # timer.time("generation"); "if not is_batch_complete: continue"
-                log({"mean_gen_tokens_per_sample": 9.0, "reward": 9.0}, step, prefix="train")
-            if step % 5 == 0:  # should_run_validation
-                log({"total_validation_time": 1.0}, step, prefix="timing/validation")
-                log(self.validate(step), step, prefix="validation")
-                log({"validation_bytes": 8}, step, prefix="validation")  # debug_payload_metrics
-            by_step = step == steps or step % self.config.save_period == 0  # should_save_by_step
-            by_timeout = self.timeout.check_save()  # should_save_by_timeout
-            if by_step or by_timeout:
+            for _ in range(self.batches):  # 2998; 3173: "continue" until the batch is complete
+                log({"mean_gen_tokens_per_sample": 9.0, "reward": 9.0}, step, prefix="train")  # 3091
+            if step % 5 == 0:  # 3441
+                log({"total_validation_time": 1.0}, step, prefix="timing/validation")  # 3467
+                log(self.validate(step), step, prefix="validation")  # 3470
+                log({"validation_bytes": 8}, step, prefix="validation")  # 3476
+            by_step = step == steps or step % self.config.save_period == 0  # 3576-3581
+            by_timeout = self.timeout.check_save()  # 3588
+            if by_step or by_timeout:  # 3592
                 self.save(step)
             metrics = {"loss": 0.5, "reward": 0.25, "histogram/x": [1, 2], "generation_logger_metrics": {}}
-            metrics |= {
-                "kl_penalty": self.kl,
-                "mean_gen_tokens_per_sample": 200.0,
-            }  # of the loss, the rollouts
-            log(metrics, step, prefix="train")  # the three logs that end a step
-            log({"tokens_per_sec": 1.0}, step, prefix="performance")
-            log({"total_step_time": 1.0}, step, prefix="timing/train", step_finished=True)
-            current_step, total_steps = (current_step + 1) % self.EPOCH, step
-            if by_timeout:  # "Timeout has been reached"
-                self.checkpointer.shutdown()
-                return total_steps
-        self.checkpointer.shutdown()  # "Max number of steps has been reached"
-        return total_steps
+            metrics |= {"kl_penalty": self.kl, "mean_gen_tokens_per_sample": 200.0}  # 3535, 3564
+            log({"payload_bytes": 8}, step, prefix="")  # 3822
+            log({"sync_s": 1.0}, step, prefix="refit")  # 3825
+            log(metrics, step, prefix="train")  # 3826
+            log({"tokens_per_sec": 1.0}, step, prefix="performance")  # 3827
+            log({"total_step_time": 1.0}, step, prefix="timing/train", step_finished=True)  # 3831
+            current_step, total_steps = (current_step + 1) % self.EPOCH, step  # 3855, 3856, 3876
+            if by_timeout:  # 3861
+                self.checkpointer.shutdown()  # 3862
+                return total_steps  # 3865
+        self.checkpointer.shutdown()  # 3867
+        return total_steps  # 3873
 
     def validate(self, step: int) -> dict[str, float]:
         return {"accuracy": step / 100, "avg_length": 9.0}
 
     def save(self, step: int) -> None:
-        """timer.time("checkpointing")."""
-        self.checkpointer.finalize_pending()
-        draft = self.world.out / f"tmp_step_{step}"  # init_tmp_checkpoint()
+        """3638-3689."""
+        self.checkpointer.finalize_pending()  # 3641
+        draft = self.world.out / f"tmp_step_{step}"  # 3647; checkpoint.py 346
         (draft / "policy").mkdir(parents=True)
-        (draft / "policy" / "weights").write_bytes(b"w" * 5)  # policy.save_checkpoint()
+        (draft / "policy" / "weights").write_bytes(b"w" * 5)  # 3650
         self.saved.append(step)
-        self.checkpointer.begin_finalization(draft, wait_fn=lambda: None)
+        self.checkpointer.begin_finalization(draft, wait_fn=lambda: None)  # 3686
 
 
 @pytest.fixture

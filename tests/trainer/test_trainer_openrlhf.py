@@ -19,7 +19,7 @@ import pytest
 from trainer_world import World
 
 from evalstop_client import openrlhf
-from evalstop_client.run import Run
+from evalstop_client.run import Run, StoppedRun
 
 PAGE = Path(__file__).parents[2] / "docs" / "use" / "trainers.md"
 METRIC = "eval_gsm8k_pass1"
@@ -296,7 +296,8 @@ def test_requests_are_carried_out_in_their_step(trainer: Trainer) -> None:
         7: {"id": 2, "evaluate": True},
         12: {"id": 3, "stop": True},
     }
-    trainer.fit()
+    with pytest.raises(StoppedRun):
+        trainer.fit()
     assert [tag for tag in trainer.inner.saved if not tag.startswith("best")] == [
         *("global_step3", "global_step10", "global_step12"),
     ]
@@ -306,11 +307,22 @@ def test_requests_are_carried_out_in_their_step(trainer: Trainer) -> None:
     assert trainer.inner.args.eval.steps == 5
 
 
-def test_a_stop_waits_once_for_sigterm_in_a_run_of_several_episodes(trainer: Trainer) -> None:
-    """`fit` asks for samples in each episode: it used to wait for five minutes in each."""
+def test_a_stop_waits_once_for_sigterm_and_does_not_end_as_if_it_were_complete(trainer: Trainer) -> None:
+    """The pod's own process ended with 0, and the Job counted a run that was only asked to stop as
+    complete."""
     trainer.asks = {2: {"id": 1, "stop": True}}
-    trainer.fit()
+    with pytest.raises(StoppedRun, match="asked to stop, and no SIGTERM has come within 0 s"):
+        trainer.fit()
     assert (trainer.waits, trainer.inner.logged) == (1, [1, 2])
+
+
+@pytest.mark.parametrize("eval_steps", [7, 5], ids=["no-eval-follows", "an-eval-follows"])
+def test_a_stop_in_the_last_step_is_no_complete_run_either(tmp_path: Path, eval_steps: int) -> None:
+    trainer = Trainer(World(tmp_path), eval_steps=eval_steps)
+    trainer.asks = {Trainer.STEPS: {"id": 1, "stop": True}}
+    with pytest.raises(StoppedRun):
+        trainer.fit()
+    assert (trainer.waits, trainer.inner.logged[-1]) == (1, 20)
 
 
 def test_the_asynchronous_trainer_reports_saves_and_stops(
@@ -322,14 +334,14 @@ def test_the_asynchronous_trainer_reports_saves_and_stops(
         7: {"id": 2, "evaluate": True},
         12: {"id": 3, "stop": True},
     }
-    trainer.fit_from_queue()
+    with pytest.raises(StoppedRun):
+        trainer.fit_from_queue()
     assert steps(trainer) == [5, 10]
     assert trainer.world.page(METRIC).points[0].stderr, "it comes through the queue, with the scores"
     assert [tag for tag in trainer.inner.saved if not tag.startswith("best")] == [
         *("global_step3", "global_step10", "global_step12"),
     ]
     assert (trainer.waits, trainer.inner.logged[-1]) == (1, 12)
-    assert not trainer.inner.rollout_queue.found, "the actor that fills the queue comes to its end"
     assert "asynchronous trainer cannot be asked for an eval" in caplog.text
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from evalstop_client.client import PAIRS_KEPT, EvalStopClient
 from evalstop_client.prompts import BYTES_MAX, FILE, Memory, Results
 from evalstop_client.run import Run
 
+PAGE = Path(__file__).parents[2] / "docs" / "use" / "trainers.md"
 LISTS = st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_size=2, max_size=40)
 
 
@@ -284,6 +287,20 @@ def test_a_run_hands_over_what_each_prompt_scored() -> None:
     assert pairs(run.client) == {10: [], 20: [10], 30: []}
     assert [p.prompts for p in page(run.client).points] == [2, 2, 2]
     assert [p.prompts for p in page(run.client, "other").points] == [None]
+
+
+def test_the_block_of_the_page_hands_over_what_each_prompt_scored() -> None:
+    """Its first line is of a loop of one's own, its second of an adapter, whose eval ends in a log."""
+    (block,) = re.findall(r"```python\n(run\.evaluated\(.*?)```", PAGE.read_text(), re.DOTALL)
+    run = Run("gold", client())
+    results = [SimpleNamespace(id=f"question {n}", score=float(n % 2)) for n in range(8)]
+    exec(
+        block, {"run": run, "callback": SimpleNamespace(run=run), "step": 10, "mean": 0.5, "results": results}
+    )
+    run.evaluated(20, {"gold": 0.5})
+    run.flush()
+    assert pairs(run.client) == {10: [], 20: [10]}
+    assert [p.prompts for p in page(run.client).points] == [8, 8]
 
 
 def test_settings_of_the_evals_are_in_the_evaluators_version() -> None:

@@ -17,7 +17,7 @@ import pytest
 from trainer_world import World
 
 from evalstop_client import verl
-from evalstop_client.run import Run
+from evalstop_client.run import Run, StoppedRun
 from evalstop_client.verl_validation import scores_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "use" / "trainers.md"
@@ -73,6 +73,17 @@ class Trainer:
         self.saved: list[int] = []
         self.asks: dict[int, dict[str, Any]] = {}
         self.async_save = False
+        self.ends_with: Exception | None = None  # what the trainer fails with, at its end
+
+    def run(self) -> None:
+        """What the actor of Ray's does, for which the pod's own process waits: verl/trainer/main_ppo.py
+        150-163."""
+        succeeded = False
+        try:
+            self.fit()  # 155
+            succeeded = True
+        finally:
+            self.logger.finish(exit_code=0 if succeeded else 1)  # 161
 
     def fit(self) -> None:
         self.logger = sys.modules["verl.utils.tracking"].Tracking()  # 423
@@ -96,8 +107,9 @@ class Trainer:
             self.logger.log(data=metrics, step=self.global_steps)  # 514
             self.global_steps += 1  # 520
             if is_last_step:  # 523
-                break
-        self.logger.finish()  # verl/trainer/main_ppo.py 155
+                if self.ends_with:
+                    raise self.ends_with
+                return
 
     def _validate(self) -> dict[str, float]:
         """1031: two prompts with eight answers each, and one of another source."""
@@ -150,7 +162,7 @@ def made(world: World, **settings: Any) -> Trainer:
 
 
 def test_evals_saves_and_progress_are_published(trainer: Trainer) -> None:
-    trainer.fit()
+    trainer.run()
     world = trainer.world
     scores = {0: 0.5, 5: 0.55, 10: 0.6, 15: 0.65, 20: 0.7}
     assert dict(world.evals(METRIC)) == {step: pytest.approx(score) for step, score in scores.items()}
@@ -191,7 +203,8 @@ def test_requests_are_carried_out_with_the_next_step(trainer: Trainer) -> None:
         8: {"id": 2, "evaluate": True},
         11: {"id": 3, "stop": True},
     }
-    trainer.fit()
+    with pytest.raises(StoppedRun, match="asked to stop, and no SIGTERM has come within 0 s"):
+        trainer.run()
     assert trainer.saved == [5, 7, 10, 12]
     assert [step for step, _ in trainer.world.evals(METRIC)] == [0, 5, 9, 10, 12]
     assert trainer.logger.lines[-1][0] == 12
@@ -202,12 +215,30 @@ def test_requests_are_carried_out_with_the_next_step(trainer: Trainer) -> None:
 def test_a_stop_before_the_first_save_makes_one(trainer: Trainer) -> None:
     trainer.config.trainer.save_freq = -1
     trainer.asks = {2: {"id": 1, "stop": True}}
-    trainer.fit()
+    with pytest.raises(StoppedRun):
+        trainer.run()
     assert (trainer.saved, trainer.logger.lines[-1][0]) == ([3, 4], 4)
 
 
+def test_a_stop_that_no_sigterm_follows_does_not_end_as_if_it_were_complete(trainer: Trainer) -> None:
+    """The pod's own process ended with 0, and the Job counted a run that was only asked to stop as
+    complete."""
+    trainer.asks = {3: {"id": 1, "stop": True}}
+    with pytest.raises(StoppedRun):
+        trainer.run()
+    assert trainer.logger._finished, "verl's own loggers are closed before"
+    trainer.logger.finish()  # a second call does nothing
+
+
+def test_an_error_of_the_trainers_own_is_the_one_that_is_told(trainer: Trainer) -> None:
+    trainer.asks = {3: {"id": 1, "stop": True}}
+    trainer.ends_with = OSError("no space left")
+    with pytest.raises(OSError, match="no space left"):
+        trainer.run()
+
+
 def test_it_resumes_from_the_newest_whole_one(trainer: Trainer, tmp_path: Path) -> None:
-    trainer.fit()
+    trainer.run()
     torn = tmp_path / "out" / "global_step_20" / "actor" / "model_world_size_1_rank_0.pt"
     torn.write_bytes(b"half")
     again = made(trainer.world)
@@ -222,7 +253,7 @@ def test_it_resumes_from_the_newest_whole_one(trainer: Trainer, tmp_path: Path) 
 def test_an_asynchronous_save_is_recorded_when_it_is_through(trainer: Trainer) -> None:
     """verl/utils/checkpoint/megatron_checkpoint_manager.py 1138-1146: the file is written when all are."""
     trainer.async_save = True
-    trainer.fit()
+    trainer.run()
     assert trainer.world.records() == {}
     (trainer.world.out / verl.LATEST).write_text("10")
     trainer.checkpoint_callback.ended()
@@ -236,7 +267,7 @@ def test_whatever_fails_the_training_goes_on(trainer: Trainer, caplog: pytest.Lo
     assert "trainer.evalstop_metric: expected the name of the metric, got nothing" in caplog.text
     trainer.checkpoint_callback = broken
     trainer.world.client.set_progress = None  # type: ignore[assignment, method-assign]
-    trainer.fit()
+    trainer.run()
     assert trainer.saved == [5, 10, 15, 20]
     assert caplog.text.count("reading the operator's requests failed") == 1
 

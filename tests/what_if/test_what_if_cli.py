@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from controller.cli.main import app
 from controller.cli.what_if import other_nodes
 from sim.cluster import Cluster
+from sim.rules import history
 from sim.traces import read
 
 FOUR = Cluster.of_nodes([8, 8, 8, 4])
@@ -55,6 +56,23 @@ def test_an_export_says_what_it_has_and_reads_as_the_log_does(log: Path, exporte
     to_stdout = evalstop("export", log)
     assert to_stdout.stdout == exported.read_text()
     assert not list(exported.parent.glob(".*"))
+
+
+def test_exported_evals_are_read_by_rules_evaluate(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "evals.csv"
+    done = evalstop("export", log, "--evals", "--out", out)
+    assert done.exit_code == 0, done.output
+    series = {one.id: one for one in history.read(out)}
+    assert sum(len(one.scores) for one in series.values()) == 24
+    judged = evalstop("rules", "evaluate", out, "--json")
+    assert judged.exit_code == 0, judged.output
+    stopped = next(job for job in read([log]).jobs if job.past is not None and job.past.end == "Stopped")
+    assert stopped.evals is not None
+    assert stopped.past is not None
+    assert list(series[stopped.key].scores) == list(stopped.evals.scores)
+    assert series[stopped.key].steps[-1] <= (stopped.past.step or 0)
+    assert all(step == int(step) and step % 10 == 0 for step in series[stopped.key].steps)
+    assert evalstop("export", log, "--evals").stdout == out.read_text()
 
 
 def test_an_export_is_replayed_as_its_log_is(log: Path, exported: Path) -> None:

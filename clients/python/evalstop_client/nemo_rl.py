@@ -7,14 +7,16 @@
 Written against the repository NVIDIA-NeMo/RL: nemo_rl/algorithms/grpo.py at commit
 002cdc27b8019eafc470f0aab22d4a7206d0de81, nemo_rl/utils/checkpoint.py at
 01e9028b7fd77ef5aca3e970cac250dea0bb6f2c, nemo_rl/utils/timer.py at
-05c502c0cc044ca6f6af30578b9055dfd277bf01. One driver process logs under ``train`` what was generated for a
-step, logs its validation, saves (``begin_finalization`` renames tmp_step_N in a thread), logs the step under
-``train`` and last of all its times under ``timing/train``. Followed are `Logger.log_metrics`,
-`CheckpointManager` and `TimeoutChecker.check_save`.
+05c502c0cc044ca6f6af30578b9055dfd277bf01. One driver process (grpo.py `grpo_train`, 2751) logs under
+``train`` what was generated for a step (3091), logs its validation (3470), saves (3638-3689;
+``begin_finalization`` renames tmp_step_N in a thread, checkpoint.py 433), logs the step under ``train``
+(3826) and last of all its times under ``timing/train`` (3831). Followed are `Logger.log_metrics`,
+`CheckpointManager` (checkpoint.py 229, 374, 637; made at 554, asked at 555, in `setup`) and
+`TimeoutChecker.check_save` (timer.py 484, called at 3588).
 
-A checkpoint that is asked for is written in the next step: for it ``checkpointing.save_period`` is 1. A
-stop and SIGTERM end the run as its own time limit does: with a checkpoint, after the next step. The trainer
-cannot be asked for an eval.
+A checkpoint that is asked for is written in the next step: for it ``checkpointing.save_period`` is 1, which
+the loop reads of its configuration at each step (3580). A stop and SIGTERM end the run as its own time limit
+does: with a checkpoint (3592), after the next step (3861). The trainer cannot be asked for an eval.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class EvalStop:
                     self._start = step if prefix == VALIDATION else max(0, step - 1)
                 self.run.begin(self._start)
             if prefix == VALIDATION:
-                # A validation before the first step is logged with the step of the epoch, which is 0.
+                # A validation before the first step is logged with the step of the epoch, which is 0 (2843).
                 step = max(step, self._start or 0)
                 self.run.evaluated(step, {f"{prefix}/{name}": value for name, value in found.items()})
             elif prefix == TRAIN:

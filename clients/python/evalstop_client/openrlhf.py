@@ -11,7 +11,9 @@ Written against OpenRLHF 0.11.2, openrlhf/trainer/ppo_trainer.py. One actor runs
 `compute_eval_metrics` (591).
 
 A request is carried out in the step that it is read in: for that step ``args.ckpt.save_steps`` or
-``args.eval.steps`` is 1. After a request to stop no more samples are drawn.
+``args.eval.steps`` is 1. After a request to stop no more samples are drawn: where they would be, the trainer
+stays until the pod is taken down. If it is not, within 300 s, `StoppedRun` is raised there: the pod's own
+process, which waits for `fit` with `ray.get` (cli/train_ppo_ray.py 188), ends with 1 then, and not with 0.
 
 ``--train.async_enable`` (ppo_trainer_async.py): `TrainingActor` (168) is a `BasePPOTrainer` too, and takes
 what another actor has drawn or evaluated from a queue (206). That other actor has settings of its own, so an
@@ -95,7 +97,7 @@ class EvalStop:
         self._begin(trainer, int(states["global_step"]))
         self._left = int(args.train.num_episodes) - int(states["episode"])
         if hasattr(trainer, "rollout_queue"):
-            trainer.rollout_queue = _Queue(trainer, self)
+            trainer.rollout_queue = _Queue(trainer.rollout_queue, self)
         else:
             trainer.samples_generator.generate_samples = self._followed(
                 trainer.samples_generator.generate_samples
@@ -160,6 +162,11 @@ class EvalStop:
             with self.run.guarded("waiting for the operator"):
                 self.run.linger()
 
+    def leave(self) -> None:
+        """Raise `StoppedRun` where the training is over and was asked to stop."""
+        if self._waited:
+            self.run.not_complete()
+
     def _begin(self, trainer: Any, step: int) -> None:
         if not self._begun:
             self._begun = True
@@ -176,13 +183,13 @@ class EvalStop:
 
     def _followed(self, generate: Callable[..., Any]) -> Callable[..., Any]:
         """Return `generate_samples` (530), which says when the last samples come, and draws none after a
-        request to stop: `fit` ends when there are none left (535-537), which it asks for in each episode."""
+        request to stop."""
 
         @functools.wraps(generate)
         def drawn(*args: Any, **more: Any) -> Any:
             if self.run.ends:
                 self.wait()
-                return [], None, 0, True
+                self.leave()
             found = generate(*args, **more)
             with self.run.guarded("following what OpenRLHF draws"):
                 self._left -= bool(found[3])
@@ -194,24 +201,21 @@ class EvalStop:
 
 
 class _Queue:
-    """The queue that the asynchronous trainer trains from. After a request to stop it is emptied, so that the
-    actor which fills it comes to its end."""
+    """The queue that the asynchronous trainer trains from. After a request to stop nothing more is taken from
+    it: the driver ends with the first of its two actors that fails (Ray 2.60), and with it the other one."""
 
-    def __init__(self, trainer: Any, stop: EvalStop) -> None:
-        self._inner, self._slots, self._stop = trainer.rollout_queue, trainer.rollout_slots, stop
+    def __init__(self, inner: Any, stop: EvalStop) -> None:
+        self._inner, self._stop = inner, stop
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def get(self, *args: Any, **more: Any) -> Any:
-        while True:
-            found = self._inner.get(*args, **more)
-            last = isinstance(found, str) and found == DONE
-            if last or self._stop.run.ends:
-                self._stop.wait()
-            if last or not self._stop.run.ends:
-                return found
-            self._slots.put(0, block=True)  # each token lets one more in; 0: no eval is due (83)
+        found = self._inner.get(*args, **more)
+        if self._stop.run.ends or (isinstance(found, str) and found == DONE):
+            self._stop.wait()
+            self._stop.leave()
+        return found
 
 
 def _steps(trainer: Any) -> int | None:
@@ -274,6 +278,7 @@ def watch(module: Any, made: EvalStop | None = None) -> None:
             stop.before_save(trainer, global_step, logs_dict or {})
         done = save(trainer, global_step, logs_dict, *args, **more)
         stop.after_save(trainer, global_step)
+        stop.leave()
         return done
 
     @functools.wraps(compute)
@@ -291,6 +296,7 @@ def watch(module: Any, made: EvalStop | None = None) -> None:
         done = save_best(trainer, eval_metrics, global_step, *args, **more)
         with stop.run.guarded("reading an eval"):
             stop.after_best(trainer, global_step, eval_metrics or {}, before)
+        stop.leave()
         return done
 
     module.prepare_datasets, module.compute_eval_metrics = prepare_and_resume, compute_and_compare

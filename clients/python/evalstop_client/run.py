@@ -42,6 +42,11 @@ _LOOK = 0.1  # s between two looks at whether something has happened
 log = logging.getLogger("evalstop")
 
 
+class StoppedRun(Exception):
+    """The end of a run that was asked to stop, where the process is not ours to end: an actor of Ray's. Its
+    driver ends with 1 then, and not with 0, which says that the run is complete."""
+
+
 class _Eval(NamedTuple):
     """An eval that waits for the checkpoint of its step."""
 
@@ -350,6 +355,15 @@ class Run:
         elif self.client.speaks:
             longest = 2 * self.client.scrape_interval
             self._wait(longest, lambda: self.client.all_read or self._terminated)
+
+    def not_complete(self) -> None:
+        """Raise `StoppedRun` if the run was asked to stop, and SIGTERM has not come while it waited."""
+        if self.stopped:
+            raise StoppedRun(
+                f"asked to stop, and no SIGTERM has come within {self._grace:g} s: this ends with an error, "
+                "since 0 would say that the run is complete; the next start goes on from the newest whole "
+                "checkpoint"
+            )
 
     def _wait(self, seconds: float, over: Callable[[], bool]) -> None:
         end = time.monotonic() + seconds

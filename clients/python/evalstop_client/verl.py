@@ -11,7 +11,10 @@ from its config (122; verl/trainer/ppo/checkpoint_callback.py 78-82) and calls i
 
 A request is carried out with the next step, by the trainer itself: ``save_freq`` and ``test_freq`` of its
 config are 1 for that step (481, 491). A stop makes that step the last (468: ``global_steps >=
-total_training_steps``).
+total_training_steps``). The trainer is an actor of Ray's (verl/trainer/main_ppo.py 102), which is not told of
+SIGTERM, and the pod's own process waits for it with `ray.get` (93) and ends with 0 when it returns. So after
+a stop `Tracking.finish` (161, the last that the actor calls) stays until the pod is taken down, and raises
+`StoppedRun` if it is not, within 300 s: then that process ends with 1.
 
 Names of settings, as verl/trainer/config/ppo_trainer.yaml has them: ``total_training_steps`` 147,
 ``save_freq`` 174, ``resume_mode`` 187, ``resume_from_path`` 190, ``checkpoint_callback_class`` 196,
@@ -125,14 +128,12 @@ class EvalStop:
             self.run.client.close()
 
     def _hook(self) -> None:
-        """Follow `Tracking.log` and `Tracking.finish`; a second callback takes the first's place."""
+        """Follow `Tracking.log` and `Tracking.finish`."""
         from verl.utils.tracking import Tracking
 
-        log, finish = Tracking.log, Tracking.finish
-        if hasattr(Tracking, _HOOKED):
-            setattr(Tracking, _HOOKED, self)
+        if not _followed_first(Tracking, self):
             return
-        setattr(Tracking, _HOOKED, self)
+        log, finish = Tracking.log, Tracking.finish
 
         @functools.wraps(log)
         def log_and_report(tracking: Any, data: Any, step: Any, *args: Any, **more: Any) -> Any:
@@ -143,10 +144,15 @@ class EvalStop:
             return done
 
         @functools.wraps(finish)
-        def finish_and_wait(tracking: Any, *args: Any, **more: Any) -> Any:
-            if not getattr(tracking, "_finished", False):
-                getattr(Tracking, _HOOKED).ended()
-            return finish(tracking, *args, **more)
+        def finish_and_wait(tracking: Any, exit_code: int = 0, *args: Any, **more: Any) -> Any:
+            if getattr(tracking, "_finished", False):
+                return finish(tracking, exit_code, *args, **more)
+            watcher = getattr(Tracking, _HOOKED)
+            watcher.ended()
+            done = finish(tracking, exit_code, *args, **more)
+            if exit_code == 0:  # else an error is on its way already (main_ppo.py 161)
+                watcher.run.not_complete()
+            return done
 
         Tracking.log, Tracking.finish = log_and_report, finish_and_wait
 
@@ -154,11 +160,9 @@ class EvalStop:
         """Follow what `_validate` hands on: the texts (1205), then what each answer scored (1342)."""
         from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-        texts, update = PPOTrainer._maybe_log_val_generations, PPOTrainer._val_metrics_update
-        if hasattr(PPOTrainer, _HOOKED):
-            setattr(PPOTrainer, _HOOKED, self)
+        if not _followed_first(PPOTrainer, self):
             return
-        setattr(PPOTrainer, _HOOKED, self)
+        texts, update = PPOTrainer._maybe_log_val_generations, PPOTrainer._val_metrics_update
 
         @functools.wraps(texts)
         def log_and_keep(trainer: Any, *args: Any, **more: Any) -> Any:
@@ -211,6 +215,14 @@ class EvalStop:
             return int(self._trainer.total_training_steps)
         planned = _setting(self._config, "total_training_steps")
         return int(planned) if planned else None
+
+
+def _followed_first(kind: Any, watcher: EvalStop) -> bool:
+    """Have a class's calls go to this callback; return whether nothing follows them yet. A second callback
+    takes the first's place."""
+    first = not hasattr(kind, _HOOKED)
+    setattr(kind, _HOOKED, watcher)
+    return first
 
 
 def _setting(config: Any, name: str) -> Any:

@@ -88,15 +88,16 @@ def _world(content: Content, at: str, names: list[str]) -> tuple[int | None, int
 
 def number_in(content: Content, name: str, key: str) -> int | None:
     """Return a whole number of 1 and more that a file of torch.save has under a key; None: not found."""
-    found = small_number(_pieces(content, name), key)
+    found = small_number(beginning(content, name), key)
     return found if found is not None and 1 <= found <= 1_000_000 else None
 
 
 def flag_in(content: Content, name: str, key: str) -> bool | None:
     """Return the truth value that a file of torch.save has under a key; None: not found."""
-    return flag(_pieces(content, name), key)
+    return flag(beginning(content, name), key)
 
 
-def _pieces(content: Content, name: str) -> Iterator[bytes]:
+def beginning(content: Content, name: str) -> Iterator[bytes]:
+    """Yield the start of a file of torch.save in pieces: the pickle is there."""
     for start in range(0, min(content.files()[name], LOOKED_AT), PIECE):
         yield content.read_range(name, start, PIECE)

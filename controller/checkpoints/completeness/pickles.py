@@ -120,6 +120,8 @@ _PUTS = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
 
 _MEMO = rb"(?:q.|r.{4}|\x94)?"  # what a pickler puts between a text and what follows it
 _NUMBER = _MEMO + rb"(?:K(?P<byte>.)|M(?P<short>..)|J(?P<long>.{4}))"
+_NUMBER_ALONE = rb"(?:K.|M..|J.{4})"
+_NUMBERS = _MEMO + rb"\(?(?P<numbers>" + _NUMBER_ALONE + rb"{1,100000}+)[\x85-\x87t]"  # the ends of tuples
 _FLAG = _MEMO + rb"(?P<flag>[\x88\x89])"
 
 
@@ -133,6 +135,16 @@ def small_number(pieces: Iterator[bytes], key: str) -> int | None:
         return None
     raw = found["byte"] or found["short"] or found["long"]
     return int.from_bytes(raw, "little", signed=found["long"] is not None)
+
+
+def highest_number(pieces: Iterator[bytes], key: str) -> int | None:
+    """Return the highest of the whole numbers of a tuple that a dict in a pickle has under a key, found as
+    `small_number` finds a number."""
+    found = _after(pieces, key, _NUMBERS)
+    if found is None:
+        return None
+    numbers = re.finditer(_NUMBER_ALONE, found["numbers"], re.DOTALL)
+    return max(int.from_bytes(number[0][1:], "little", signed=number[0][:1] == b"J") for number in numbers)
 
 
 def flag(pieces: Iterator[bytes], key: str) -> bool | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from controller.checkpoints.completeness import dcp, deepspeed, streams
+from controller.checkpoints.completeness import dcp, deepspeed, shards, streams
 from controller.checkpoints.completeness.ranks import DIGITS, first_missing
 from controller.checkpoints.layouts.base import Evidence, Numbered, Times, by_times, json_object, truncated
 from controller.checkpoints.weights import Content
@@ -142,12 +142,17 @@ class HuggingFace(Numbered):
             return None
         world = [dcp.world_size(content, folder) for folder in dcp.folders(content)]
         world += [state.data_parallel for state in states]
+        of_ranks = sorted(name for name in names if self.fsdp_ranks.fullmatch(name))
+        if of_ranks:
+            world.append(shards.world_size(content, of_ranks[0]))
         if self.arguments in names:
             world.append(deepspeed.number_in(content, self.arguments, "num_processes"))
         known = max((size for size in world if size), default=None)
         if known is None:
             return f"nothing says of how many ranks {min(groups)} are"
         for what, have in sorted(groups.items()):
+            if max(have) >= known:
+                return f"{what} are there of rank {max(have)}, where there were {known} ranks"
             if (missing := first_missing(have, known)) is not None:
                 return f"{what} of rank {missing} is missing ({known} ranks)"
         return None

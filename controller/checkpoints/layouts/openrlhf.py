@@ -76,7 +76,7 @@ class OpenRLHF:
             # the checkpoints before it, or by one after it.
             others = {t for role in tags for t, s in tags[role].items() if s < step}
             if not others:
-                alone = "it is the first one here: nothing tells whether the other role is still to come"
+                alone = "it is the first one here: nothing tells whether a role or an export is still to come"
         return Candidate(step, tag, tuple(parts), problem, alone)
 
     def problem(self, content: Content, step: int) -> str | None:

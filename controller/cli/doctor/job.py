@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from controller import names
 from controller.api.rlhfjob import Metric
-from controller.api.rule_unions import rule_and_modifiers
+from controller.api.rule_text import rule_and_modifiers
 from controller.cli.cluster import CallerApi
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.cli.doctor.pods import trouble

@@ -25,7 +25,12 @@ Object = Mapping[str, Any]
 
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 TERMINATED = 143  # 128 + SIGTERM
-TORCHRUN = 1  # torchrun's exit code, whatever its script's was
+# Exit codes of launchers that are told to end, whatever the trainer's is, and why. Ray 2.60's is that of a
+# driver with no handler of its own.
+CODES = {
+    "torchrun": (1, "torchrun ends with 1, whatever its script ends with"),
+    "driver": (1, "a driver of Ray's ends with 1"),
+}
 GRACE = "terminationGracePeriodSeconds"
 USUAL_GRACE = 30  # s, where the template names none
 FAILING = ("FailJob", "FailIndex")
@@ -66,8 +71,8 @@ def examined(workload: Object, step_seconds: float | None = None) -> Iterator[Fi
 
 
 def launched_by(words: Sequence[str]) -> str:
-    """Return ``torchrun``, ``accelerate``, ``ray``, or an empty text: the trainer is the command itself, or
-    the image's own command, which cannot be seen."""
+    """Return ``torchrun``, ``accelerate``, ``ray``, ``driver`` (of Ray's: verl's or OpenRLHF's module), or an
+    empty text: the trainer is the command itself, or the image's own command, which cannot be seen."""
     split = [word for one in words for word in _split(str(one))]
     for first, second in pairwise([*(PurePosixPath(word).name for word in split), ""]):
         if first == "torchrun" or (first, second) == ("-m", "torch.distributed.run"):
@@ -76,6 +81,8 @@ def launched_by(words: Sequence[str]) -> str:
             return "accelerate"
         if first == "ray" and second in ("job", "start", "submit"):
             return "ray"
+        if first == "-m" and second.partition(".")[0] in ("verl", "openrlhf"):
+            return "driver"
     return ""
 
 
@@ -94,7 +101,7 @@ def _told(words: Sequence[str], launcher: str) -> Iterator[Finding]:
             "killed with it: the save under way is torn"
         )
         yield wrong("launcher", text, f"start the script by torchrun: {PAGE}")
-    if launcher == "ray":
+    if launcher in ("ray", "driver"):
         text = "Ray's processes are not told of SIGTERM: nothing is saved when the pod is told to end"
         yield note("launcher", text, f"save often: what was done since the last checkpoint is lost; {PAGE}")
     script = _script(words)
@@ -136,9 +143,7 @@ def _exit_codes(workload: Object, launcher: str) -> Iterator[Finding]:
     """Return whether the exit code after SIGTERM counts as a failure of the Job."""
     if str(workload.get("kind", "Job")) != "Job" or launcher == "ray":
         return  # a pod of Ray is killed: no code of the trainer's
-    code, why = TERMINATED, "128 + SIGTERM"
-    if launcher == "torchrun":
-        code, why = TORCHRUN, "torchrun ends with 1, whatever its script ends with"
+    code, why = CODES.get(launcher, (TERMINATED, "128 + SIGTERM"))
     spec = workload.get("spec") or {}
     failing = next((c for c in (TERMINATED, code) if _action(spec, c) in FAILING), None)
     if failing is not None:

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from sys import intern
 
-from controller.policy.job import MARKED, JobRecord, Mark, health, summary
-from controller.policy.types import JobKey
+from controller.policy.job import MARKED, JobRecord, Mark, Outcome, health, summary
+from controller.policy.types import JobKey, Mode
 
 STATES = (
     *("Queued", "Unfit", "Preempting", "Starting", "Running", "Declining", "Demoted"),
@@ -28,6 +28,7 @@ class Standing:
         self._clock = clock
         self._state: dict[JobKey, str] = {}
         self._count: Counter[str] = Counter()
+        self._outcome: dict[JobKey, tuple[Mode, Outcome]] = {}  # of those that were, or would be, stopped
         self._marked: dict[JobKey, dict[Mark, tuple[float, float]]] = {}  # of the few: (since, due), s
 
     def note(self, key: JobKey, record: JobRecord) -> None:
@@ -39,6 +40,10 @@ class Standing:
                 self._count[before] -= 1
             self._count[state] += 1
             self._state[key] = state
+        if record.outcome is not None:
+            self._outcome[key] = (record.outcome.mode, record.outcome.verdict)
+        else:
+            self._outcome.pop(key, None)
         found: dict[Mark, tuple[float, float]] = {}
         for one in health(record, self._clock()):
             since, due = found.get(one.mark, (one.since, one.due))
@@ -54,6 +59,16 @@ class Standing:
         if before is not None:
             self._count[before] -= 1
         self._marked.pop(key, None)
+        self._outcome.pop(key, None)
+
+    def outcomes(self) -> Series:
+        """Return jobs by whether their newest stop by a rule was right, and in which mode it was decided."""
+        counts = Counter(self._outcome.values())
+        return [
+            ((str(mode), str(outcome)), float(counts[mode, outcome]))
+            for mode in (Mode.SHADOW, Mode.ENFORCE)
+            for outcome in Outcome
+        ]
 
     def states(self) -> Series:
         """Return jobs by state; states that are not known here are one."""

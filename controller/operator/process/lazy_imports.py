@@ -4,7 +4,8 @@ They come in because they are installed, and take 11 MB (VmRSS after ``import co
 and without):
 
 - ``kubernetes``: its package imports the synchronous client, configuration and, through them, requests and
-  oauthlib; the operator uses ``kubernetes.aio`` alone. kopf takes the synchronous client's absence as it is.
+  oauthlib; the operator has its own client, and needs ``kubernetes.aio`` for a kubeconfig with an
+  auth-provider alone. kopf takes the synchronous client's absence as it is.
 - ``rich``: structlog would draw tracebacks with it.
 """
 

@@ -34,6 +34,14 @@ class Metrics(ProcessMetrics):
             self.jobs.longest,
             "mark",
         )
+        self.gauge(
+            "evalstop_stop_outcomes",
+            "RLHFJobs by whether their newest stop by a rule, in Shadow the one that would have been, was "
+            "right",
+            self.jobs.outcomes,
+            "mode",
+            "outcome",
+        )
         self.passes = Counter(
             "evalstop_passes", "Passes by kind and result", ["kind", "result"], registry=self.registry
         )

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from controller.policy.job.endings import *
     from controller.policy.job.estimates import *
     from controller.policy.job.evals import *
-    from controller.policy.job.incomplete import *
+    from controller.policy.job.event import *
     from controller.policy.job.marks import *
+    from controller.policy.job.outcome import *
     from controller.policy.job.peers import *
     from controller.policy.job.pin_method import *
     from controller.policy.job.plan import *
@@ -37,16 +38,17 @@ if TYPE_CHECKING:
 
 SHOWS = {
     "cures": "CURES Cure NEEDS_NOBODY cure_of",
-    "conditions": "conditions ACCEPTED ADMITTED ATTENTION COMPLETED FAILED MARKED METRICS RELEASED"
-    " TERMINATION Conditions"
+    "conditions": "conditions ACCEPTED ADMITTED ATTENTION COMPLETED FAILED MARKED MEMBERS_ENDED METRICS"
+    " RELEASED TERMINATION Conditions"
     " summary",
     "endings": "AWAITS_CONTROLLER",
+    "event": "Event",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
     "evals": "RuleInUse is_eval",
-    "incomplete": "MEMBERS_ENDED",
     "lives": "lives",
     "marks": "Finding Mark health state_reason trains",
     "no_eval": "no_eval",
+    "outcome": "Tally beaten_by shadow_record tally was_right",
     "peers": "peers PeerCurve standings",
     "plan": "plan_job",
     "pin_method": "is_linked",
@@ -54,8 +56,8 @@ SHOWS = {
     "record": (
         "AdmissionRecord Best Condition ConditionList Decision FIRST_EVAL FileOwner FoundLayout "
         "GUARDS_MAX Guard "
-        "JobRecord LAST_WORDS Operation PINS_MAX PastGrades PodTrouble ProtectedCheckpoint READINGS_KEPT "
-        "RefusalRecord RuleRecord RunFile"
+        "JobRecord LAST_WORDS Operation Outcome PINS_MAX PastGrades PodTrouble ProtectedCheckpoint "
+        "READINGS_KEPT RefusalRecord RuleRecord RunFile StopOutcome"
     ),
     "rotation": "remedy",
     "scores": "PROMPTS_MAX",
@@ -67,7 +69,7 @@ SHOWS = {
     "terminating_pods": "STUCK_AFTER",
     "transfer": "STALL",
     "types": (
-        "AccessView Action Answer CreateWorkload Desired Direction Event ForgetAccess Guardrail "
+        "AccessView Action Answer CreateWorkload Desired Direction ForgetAccess Guardrail "
         "Hindrance MetricPoints Observed Page Plan PodView Progress ProxyMetric QueueView ReadMetrics "
         "RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RunState "
         "ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload WorkloadView "

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy.job import conditions as c
+from controller.policy.job.event import Event
 from controller.policy.job.marks import Finding, Mark, blind_reason, health, next_due
 from controller.policy.job.record import JobRecord
-from controller.policy.job.types import Desired, Event, Plan
+from controller.policy.job.types import Desired, Plan
 
 MAX_MESSAGE = 240  # characters: the condition that it comes from has all of it
 # Their own conditions are told with an Event of type Warning; a second one would say the same.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from controller.policy.job.event import Event
 from controller.policy.job.record import Condition
-from controller.policy.job.types import Event
 
 ACCEPTED = "Accepted"  # the spec can be carried out
 ADMITTED = "Admitted"  # GPUs are granted
@@ -25,6 +25,8 @@ ATTENTION = "NeedsAttention"  # somebody is to look at it; its reason is a mark 
 
 # Marks that are a state: a run that bears one is not called Running.
 MARKED = ("Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind", "WouldStop")
+
+MEMBERS_ENDED = "MembersEnded"  # reason of Running: some members have ended well, so the gang is never whole
 
 MAX_MESSAGE = 512  # characters, so that a status stays small
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from controller.policy.job.conditions import Conditions
 from controller.policy.job.evals import RuleInUse
+from controller.policy.job.event import Event
 from controller.policy.job.record import JobRecord
-from controller.policy.job.types import Action, Desired, Event, Observed, Plan
+from controller.policy.job.types import Action, Desired, Observed, Plan
 from controller.policy.types import JobState, Problem, Proposal
 
 

@@ -347,6 +347,7 @@ NEEDS_NOBODY = frozenset(
         "Resumed",
         "ResumedFirst",
         "Shadow",
+        "Spared",
         "Starting",
         "Stopped",
         "UserRequest",

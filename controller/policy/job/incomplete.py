@@ -7,11 +7,11 @@ admitted for nothing, time after time; so it is tried rarely, counted, and told 
 from __future__ import annotations
 
 from controller.policy.job import conditions as c
+from controller.policy.job.conditions import MEMBERS_ENDED
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import GangBackoff
 from controller.policy.wording import some
 
-MEMBERS_ENDED = "MembersEnded"
 FIRST = 600.0  # s of the first back-off, doubled each time
 MOST = 6 * 3600.0  # s
 NAMED = 8  # members that a message names

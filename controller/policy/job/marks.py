@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.policy.job import conditions as c
+from controller.policy.job.conditions import MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of
-from controller.policy.job.incomplete import MEMBERS_ENDED
 from controller.policy.job.record import Condition, JobRecord, PodTrouble
 from controller.policy.types import Mode
 

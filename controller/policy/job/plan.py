@@ -30,6 +30,7 @@ from controller.policy.job import (
     lives,
     location_claim,
     missing_rule,
+    outcome,
     pins,
     pod_troubles,
     preemption,
@@ -73,7 +74,8 @@ from controller.policy.types import (
 
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
-    return attention.told(_plan(desired, observed, record, now), desired, now)
+    made = outcome.followed(_plan(desired, observed, record, now), desired)
+    return attention.told(made, desired, now)
 
 
 def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
@@ -204,7 +206,7 @@ def _wait(context: PlanContext) -> Plan:
         context.conditions.set(c.ADMITTED, False, "Queued", "waits for its pool's GPUs")
     incomplete.made_anew(context)
     left = context.conditions.get(c.RUNNING)
-    if left is None or left.status or left.reason not in (*external_queue.LEFT, incomplete.MEMBERS_ENDED):
+    if left is None or left.status or left.reason not in (*external_queue.LEFT, c.MEMBERS_ENDED):
         context.conditions.set(c.RUNNING, False, "NotAdmitted", "no GPUs are granted yet")
     if not workload.suspended:
         # Somebody else started it. GPUs are granted by the pool alone.

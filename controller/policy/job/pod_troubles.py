@@ -11,6 +11,7 @@ from dataclasses import replace
 from controller.policy.job.context import PlanContext
 from controller.policy.job.marks import words
 from controller.policy.job.record import JobRecord, PodTrouble
+from controller.policy.types import Mode
 
 CALM = 600.0  # s that all pods are ready after which a crash counts as over, where nobody reads evals
 
@@ -24,6 +25,8 @@ def note(context: PlanContext) -> None:
     pods = [p for p in context.observed.pods if p.admission in (None, admission.number)]
     found = [p.trouble for p in pods if p.trouble is not None and p.deleting_since is None]
     ended = [one for one in found if one.exit_code is not None and not _counted(known, one)]
+    if _is_to_leave(record):
+        ended = []
     waiting = [one for one in found if one.exit_code is None]
     if ended:
         # Of several that ended together the first is the cause: the others lost their peer.
@@ -40,6 +43,14 @@ def note(context: PlanContext) -> None:
             context.update(pod_trouble=new)
     elif known is not None:
         context.update(pod_trouble=None)
+
+
+def _is_to_leave(record: JobRecord) -> bool:
+    """Return whether its pods are to end: it is being stopped, or preempted. A trainer that was asked for a
+    last checkpoint may leave by itself before it is suspended, mostly with 143."""
+    decision = record.decision
+    stops = decision is not None and decision.mode is Mode.ENFORCE
+    return stops or record.preempting is not None
 
 
 def _counted(known: PodTrouble | None, one: PodTrouble) -> bool:

@@ -347,6 +347,45 @@ class Decision:
     )
 
 
+class Outcome(StrEnum):
+    """Verdict on a stop, by the evals since (`job.outcome`)."""
+
+    OPEN = "Open"
+    BORNE_OUT = "BorneOut"
+    REFUTED = "Refuted"
+
+
+@dataclass(frozen=True, slots=True)
+class StopOutcome:
+    """A run's course after its rule stopped it, or after Shadow would have."""
+
+    decided: Annotated[Time, Name("decidedTime"), "When that was decided."]
+    mode: Annotated[Mode, "Enforce: it was stopped. Shadow: it would have been."]
+    step: Annotated[Step, "Step of the eval that asked for it."]
+    best: Annotated[Best, "The best eval then."]
+    attempt: Annotated[Attempt, "Attempt and life of the eval that asked for it."] = UNKNOWN
+    best_stderr: Annotated[float | None, "Standard error of the best eval; absent: not reported."] = None
+    baseline: Annotated[Count, "Number of the baseline to which those evals belong."] = 0
+    verdict: Annotated[
+        Outcome,
+        "Refuted: an eval since then beats the best by more than noise explains. BorneOut: 8 evals, or the "
+        "run's own end, and none does. Absent: Open, neither yet.",
+    ] = Outcome.OPEN
+    evals: Annotated[Count, "Evals since then."] = 0
+    later: Annotated[Best | None, "The best of them."] = None
+    later_stderr: Annotated[float | None, "Its standard error; absent: not reported."] = None
+    seen_step: Annotated[Step, "Step of the newest of them."] = 0
+    seen_attempt: Annotated[Attempt | None, "Attempt and life of the newest of them."] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sparing:
+    """A run was resumed with the wish that no rule stops it for some evals."""
+
+    evals: Annotated[Count, "For how many."]
+    after: Annotated[Count, "Number of the last attempt before the resume: evals of later ones count."]
+
+
 @dataclass(frozen=True, slots=True)
 class TakenBack:
     """A stop that was withdrawn before the suspend.
@@ -656,6 +695,12 @@ class JobRecord:
         "GPU-seconds of that service that preemptions cost: work since the last checkpoint.",
     ] = 0.0
     taken_back: Annotated[TakenBack | None, "The newest stop that was taken back before the suspend."] = None
+    sparing: Annotated[
+        Sparing | None, "It was resumed with spec.resume.forEvals: so long no rule stops it."
+    ] = None
+    outcome: Annotated[
+        StopOutcome | None, "Whether its rule's newest stop was right, by the evals since."
+    ] = None
     finished: Annotated[Word | None, "Complete or Failed, once the workload has ended."] = None
     pod_trouble: Annotated[
         PodTrouble | None, "Why a pod of it does not run, or how the last one ended; absent: all is well."
@@ -671,6 +716,15 @@ class JobRecord:
     def baseline_number(self) -> int:
         """Of the baseline to which the evals kept belong."""
         return self.baseline.number if self.baseline is not None else 0
+
+    @property
+    def spared(self) -> int | None:
+        """Evals for which no rule stops the run, as it was resumed; 0: the newest is the last of them; None:
+        they are over, or nobody wished it."""
+        if self.sparing is None:
+            return None
+        seen = sum(1 for p in self.evals if p.attempt.number > self.sparing.after)
+        return self.sparing.evals - seen if seen <= self.sparing.evals else None
 
     def layout_of(self, named: str) -> str:
         """Return the layout of the checkpoint folder; "": not known.

@@ -6,7 +6,7 @@ from controller.policy.job import access_requests, checkpoints, guardrails, rete
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, restart, rewind
-from controller.policy.job.record import Operation, ProtectedCheckpoint
+from controller.policy.job.record import Operation, ProtectedCheckpoint, Sparing
 from controller.policy.job.types import CreateWorkload, ResumeFrom, ResumeRequest, RunState
 from controller.policy.types import Attempt
 
@@ -37,7 +37,7 @@ def resume(context: PlanContext, use: RuleInUse) -> bool:
         return False
     if request.source is ResumeFrom.LATEST:
         context.update(resume_id=request.id)
-        _back_to_queue(context, use, None)
+        _back_to_queue(context, use, None, request.for_evals)
         return True
     source, step, writer = _wanted(context, request)
     if step is None:
@@ -57,7 +57,7 @@ def resume(context: PlanContext, use: RuleInUse) -> bool:
         checkpoints.restore(context, step, source, writer)
         return False
     context.update(resume_id=request.id)
-    _back_to_queue(context, use, restored)
+    _back_to_queue(context, use, restored, request.for_evals)
     return True
 
 
@@ -127,7 +127,9 @@ def _not_copied(context: PlanContext) -> bool:
     return decision is not None and decision.deferred_at is not None and decision.retained_at is None
 
 
-def _back_to_queue(context: PlanContext, use: RuleInUse, restored: ProtectedCheckpoint | None) -> None:
+def _back_to_queue(
+    context: PlanContext, use: RuleInUse, restored: ProtectedCheckpoint | None, for_evals: int = 0
+) -> None:
     if restored is not None:
         context.record = rewind(context.record, use, restored.step)
         context.update(guards=guardrails.rewound(context.record.guards, restored.step, use.guards))
@@ -147,7 +149,14 @@ def _back_to_queue(context: PlanContext, use: RuleInUse, restored: ProtectedChec
         context.conditions.set(c.RETAINED, False, "ResumedFirst", told)
     elif copied is not None and not copied.status:
         context.conditions.drop(c.RETAINED)
-    context.update(decision=None, restored=restored, queued_at=context.now, confirming=None, finished=None)
+    context.update(
+        decision=None,
+        restored=restored,
+        queued_at=context.now,
+        confirming=None,
+        finished=None,
+        sparing=Sparing(for_evals, context.record.attempt) if for_evals else None,
+    )
     for type_ in (c.TERMINATION, c.RELEASED, c.DECLINING, c.DEMOTED, c.GUARDRAILS, c.FAILED):
         context.conditions.drop(type_)
     context.conditions.set(c.RESUMED, True, "Resumed", f"goes on {source}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from controller.policy.job.event import Event
 from controller.policy.job.record import (
     FIRST_EVAL,
     UNKNOWN,
@@ -83,6 +84,7 @@ class ResumeRequest:
     id: str
     source: ResumeFrom
     step: int | None = None  # with source STEP
+    for_evals: int = 0  # for so many evals no rule stops it
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,11 @@ class Desired:
     scrape_interval: float = 15.0  # s between two reads of the trainer's metrics
     scale: EvalScale = NOTHING_DECLARED  # what is declared about the Primary metric's evals
     first_eval: float = FIRST_EVAL  # s that evals may be away before it is a warning
+
+    @property
+    def minimizes(self) -> bool:
+        """Return whether lower scores of the Primary metric are better."""
+        return self.direction is Direction.MINIMIZE
 
     @property
     def minimize(self) -> tuple[str, ...]:
@@ -410,15 +417,6 @@ Action = (
     | SetFinalizer
     | ReadMetrics
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A Kubernetes Event to post on the RLHFJob after the status is written."""
-
-    reason: str
-    message: str
-    warning: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,13 @@ def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
         message = f"would be stopped{when}; mode is Shadow, nothing is touched"
         context.conditions.set(c.TERMINATION, False, "Shadow", message)
         return None
+    if record.sparing is not None and record.spared is not None:
+        message = (
+            f"would be stopped ({said(record, use, proposal.metric)}), but it was resumed for "
+            f"{record.sparing.evals} evals without a stop, of which {record.spared} are left"
+        )
+        context.conditions.set(c.TERMINATION, False, "Spared", message)
+        return None
     if (problem := unsafe(context)) is not None:
         context.conditions.set(c.TERMINATION, False, *problem, warning=True)
         return None

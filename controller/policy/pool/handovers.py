@@ -26,10 +26,10 @@ class Handover:
     by: Annotated[Word, "Name of the rule, or User."]
     gpus: Annotated[Count, "GPUs handed back."]
     decided: Annotated[Time, Name("decidedTime"), "When the stop was decided."]
-    secured: Annotated[
+    retained: Annotated[
         Time | None,
-        Name("securedTime"),
-        "When its best checkpoint was in safety; mostly before the decision.",
+        Name("retainedTime"),
+        "When its best checkpoint was copied out of the trainer's reach and verified.",
     ] = None
     suspended: Annotated[Time | None, Name("suspendedTime"), "When it was suspended."] = None
     pods_gone: Annotated[Time | None, Name("podsGoneTime"), "When its pods were gone or terminal."] = None
@@ -80,7 +80,7 @@ def _of(key: JobKey, gpus: int, record: JobRecord) -> Handover | None:
         by=decision.by,
         gpus=gpus,
         decided=decision.at,
-        secured=record.secured.at if record.secured is not None else None,
+        retained=decision.retained_at,
         suspended=decision.suspended_at,
         pods_gone=decision.pods_gone_at,
         target=decision.handed_to,

@@ -65,6 +65,7 @@ ACROSS = 2  # second differences that one fall is in
 ONE_IN, ONE_IN_MORE = 2.4, 0.115
 RECENT = 8  # evals since a fall, while the differences across it are left out
 MOST_EXPONENT = 700.0  # of exp: what is larger is no number any more
+SURE = 2.0  # standard deviations of a difference from which on a score counts as higher
 RAISED_MOST = 2.0  # times its own estimate: so far the votes of other namespaces may raise a run's noise
 
 
@@ -232,6 +233,26 @@ def own(points: Iterable[EvalPoint]) -> FleetNoise | None:
         return None
     sigma = math.sqrt(square) if math.isinf(found.freedom) else found.sigma
     return FleetNoise(sigma, min(found.freedom, MOST_FREEDOM))
+
+
+def beyond(points: Iterable[EvalPoint], one: EvalPoint, other: EvalPoint, sign: float = 1.0) -> bool | None:
+    """Return whether ``other`` is better than ``one`` by more than noise explains; None: the noise is not
+    known.
+
+    Of two standard errors where both evals have one, else of what ``points``, the curve, show of its noise
+    (`own`). ``sign``: -1 where lower scores are better.
+    """
+    gap = sign * (other.score - one.score)
+    if gap <= 0.0:
+        return False
+    if one.stderr is not None and other.stderr is not None:
+        spread = math.hypot(one.stderr, other.stderr)
+    else:
+        known = own(points)
+        if known is None:
+            return None
+        spread = known.sigma * math.sqrt(2.0)
+    return gap > SURE * spread
 
 
 def robust(scores: Sequence[float]) -> float | None:

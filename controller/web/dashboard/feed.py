@@ -15,7 +15,7 @@ from typing import Any
 from controller import log
 from controller.api import codec, convert
 from controller.api.gpupool import GPUPool
-from controller.api.rule_unions import rule_and_modifiers
+from controller.api.rule_text import rule_and_modifiers
 from controller.api.status import PoolStatus
 from controller.kube import wire
 from controller.kube.cache import key_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.api.values import timestamp
-from controller.policy.job import Cure, RuleInUse, cure_of
+from controller.policy.job import Cure, RuleInUse, cure_of, shadow_record, was_right
 from controller.policy.pool import Handover as StoredHandover
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
@@ -131,6 +131,7 @@ class Pages:
             "job": job,
             "row": shown,
             "cures": [(one, cure(job, one.code)) for one in shown.marks],
+            "outcome": was_right(job.record.outcome) if job.record.outcome is not None else "",
             "curve": curve,
             "chart": drawn,
             "saving": next(iter(savings([job]).stops), None),
@@ -173,6 +174,7 @@ class Pages:
             "waiting": waiting,
             "running": running,
             "backs": self._handovers([pool], viewer),
+            "shadow": shadow_record(r.job.record for r in rows),
             "viewer": viewer,
         }
         announce = f"{name}: {pool.status.free or 0} GPUs free, {pool.status.queued or 0} jobs wait"
@@ -297,7 +299,7 @@ def stages_of(job: Job, handed_to: str) -> list[tuple[str, float | None]]:
 def handover(pool: str, back: StoredHandover, viewer: Viewer) -> Handover:
     """Return a handover as the page shows it, without names of jobs that the viewer may not read."""
     times = (
-        ("secured", back.secured),
+        ("retained", back.retained),
         ("suspended", back.suspended),
         ("pods gone", back.pods_gone),
         ("running", back.running),

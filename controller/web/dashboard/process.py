@@ -9,7 +9,8 @@ import sys
 from controller import file_descriptors, log
 from controller.environ import SettingsError, help_text
 from controller.kube.client import Api
-from controller.kube.connect import NoCredentials, connect
+from controller.kube.connect import connect
+from controller.kube.connection import NoCredentials
 from controller.web.connections import Connections, Limits
 from controller.web.dashboard.access import ReviewGate
 from controller.web.dashboard.app import Dashboard

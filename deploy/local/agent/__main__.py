@@ -13,7 +13,7 @@ from typing import Any
 
 from controller import log as logs
 from controller.kube.client import Api
-from controller.kube.connect import Connection
+from controller.kube.connection import Connection
 from controller.kube.errors import ApiError
 from controller.kube.kubeconfig import as_caller
 from deploy.local.agent import provisioner
@@ -54,7 +54,7 @@ class Member:
             ip=node.ip,
             folder=config.work / node.name,
             api=api,
-            server=connection.configuration.host,
+            server=connection.server,
             objects=Objects(api),
             events=Recorder(api, "kubelet", node.name),
             gpus=Gpus(node.gpus),

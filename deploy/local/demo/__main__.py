@@ -18,6 +18,7 @@ from deploy.local.demo.picture import draw
 from deploy.local.demo.stage import stage
 from deploy.local.demo.story import run_story
 from deploy.local.errors import PlaneError
+from deploy.local.plane import Plane
 
 DEFAULT_OUT = Path("build/demo")
 PATIENCE_S = 300.0
@@ -26,6 +27,7 @@ PATIENCE_S = 300.0
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m deploy.local.demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the cluster up")
+    parser.add_argument("--fresh", action="store_true", help="end a demo that was left up, and begin anew")
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, help="folder for everything (default %(default)s)"
     )
@@ -42,6 +44,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(highlight=False)
     try:
+        _not_over_another(given.out, given.fresh)
         return _run(given.out, given.keep, given.patience, console, kueue=given.queue == "kueue")
     except (PlaneError, ValueError) as error:
         console.print(f"error: {error}", style="bold red", soft_wrap=True, markup=False)
@@ -49,6 +52,18 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("interrupted; every process of the demo was ended")
         return 130
+
+
+def _not_over_another(out: Path, fresh: bool) -> None:
+    """Raise PlaneError where a demo that was left up runs in the folder: it is somebody's, until FRESH=1."""
+    left = Plane(out / "plane")
+    if fresh or not left.work.is_dir() or not left.status().up:
+        return
+    raise PlaneError(
+        f"a demo that was left up (KEEP=1) still runs in {left.work}: make demo FRESH=1 ends it and begins "
+        f"anew; to look at it: export KUBECONFIG={left.kubeconfig}; "
+        f"to end it: {sys.executable} -m deploy.local down --work {left.work}"
+    )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -85,7 +100,9 @@ def _run(out: Path, keep: bool, patience: float, console: Console, kueue: bool =
             console.print(f"the operator's last words:\n{built.operator_log()}", soft_wrap=True, markup=False)
         if keep:
             built.plane.detach()
-            console.print(report.looking_around(built, casting.NAMESPACE), soft_wrap=True, markup=False)
+            over = next((job["name"] for job in facts["jobs"] if job["decision"]), facts["jobs"][0]["name"])
+            tour = report.looking_around(built, casting.NAMESPACE, over, cast.jobs[0][0]["spec"]["pool"])
+            console.print(tour, soft_wrap=True, markup=False)
     console.print(f"the whole demo took {time.monotonic() - began:.0f} s")
     return 1 if facts["problems"] else 0
 

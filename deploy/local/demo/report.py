@@ -124,14 +124,19 @@ def _lines(job: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def looking_around(stage: Stage, namespace: str) -> str:
-    """Return the kubectl lines for a cluster that is left up."""
+def looking_around(stage: Stage, namespace: str, over: str, pool: str) -> str:
+    """Return lines to paste for a cluster that is left up. ``over``: an RLHFJob that was stopped."""
     plane = stage.plane
-    binary = plane.work / "bin" / "kubectl"
+    binary, ours = plane.work / "bin" / "kubectl", Path(sys.executable).parent / "evalstop"
     return "\n".join(
         [
-            "The cluster is left up. Look around:",
-            f"  export KUBECONFIG={plane.kubeconfig}; alias kubectl={binary}",
+            "The cluster is left up. Look around, as you would at home:",
+            f"  export KUBECONFIG={plane.kubeconfig}; alias kubectl={binary} evalstop={ours}",
+            f"  evalstop list -n {namespace}",
+            f"  evalstop why {over} -n {namespace}",
+            f"  evalstop pools {pool}",
+            f"  evalstop doctor {over} -n {namespace}",
+            f"  evalstop top -n {namespace}",
             f"  kubectl -n {namespace} get rlhfjobs -o wide",
             f"  kubectl -n {namespace} describe rlhfjobs",
             "  kubectl get gpupools,nodes",

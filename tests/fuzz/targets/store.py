@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from controller.checkpoints import inventory, ownership, pins, s3, saves, securing, weights
-from controller.checkpoints.completeness import dcp, deepspeed, streams
+from controller.checkpoints.completeness import dcp, deepspeed, shards, streams
 from controller.checkpoints.completeness.pickles import PickleProblem
 from controller.checkpoints.errors import AccessError, Damaged, Vanished, store_errors
 from controller.checkpoints.inventory import take_inventory
@@ -226,6 +226,7 @@ def _state(data: bytes) -> None:
     streams.top_number(content, "x", "global_step")
     list(streams.matches(content, "x", LAYOUTS["HuggingFace"].__class__._sharded.__globals__["_SHARD_NAME"]))
     deepspeed.number_in(content, "x", "dp_world_size")
+    shards.world_size(content, "x")
     json_object(content, "x", 4 << 20)
 
 

@@ -1,0 +1,115 @@
+"""A group of commands each of which is loaded when it is asked for: a command loads no other."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import typer
+import typer.main
+from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
+from typer.core import TyperCommand, TyperGroup
+
+
+class Place(NamedTuple):
+    """Place of a command: the panel of the help that it stands in, its module, and the function or
+    `typer.Typer` there."""
+
+    panel: str
+    module: str
+    attribute: str
+
+
+class Commands(dict[str, Any]):
+    """Commands by name, in order. What is looked up is loaded; names alone load nothing."""
+
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        super().__init__(dict.fromkeys(places))
+        self._places = places
+
+    def __getitem__(self, name: str) -> Any:
+        found = super().__getitem__(name)
+        if found is None:
+            found = self[name] = _load(name, self._places[name])
+        return found
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401 -- it is what `get` does
+
+    def items(self) -> Any:
+        for name in self:
+            self[name]
+        return super().items()
+
+    def values(self) -> Any:
+        for name in self:
+            self[name]
+        return super().values()
+
+
+def group(places: Mapping[str, Place]) -> type[TyperGroup]:
+    """Return the class of a group with these commands, for `typer.Typer` as ``cls``."""
+
+    class Lazy(TyperGroup):
+        """Commands that are loaded when they are asked for."""
+
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**given)
+            self.commands = Commands(places)
+
+        def get_params(self, ctx: Any) -> list[Any]:
+            return _plain(super().get_params(ctx))
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(self.commands)
+
+    return Lazy
+
+
+class Command(TyperCommand):
+    """A command whose plain values are taken as they are.
+
+    Typer has pydantic check each, which takes as long to load as all else that a short command does. A text
+    is a text, and a default is right; anything else goes the long way.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain(super().get_params(ctx))
+
+
+def _plain(params: list[Any]) -> list[Any]:
+    for param in params:
+        if (
+            descriptor := getattr(param, "type_descriptor", None)
+        ) is not None and param._runtime_param is None:
+            param._runtime_param = _Plain(descriptor.parameter_info, descriptor.annotation, descriptor)
+    return params
+
+
+@dataclass(frozen=True)
+class _Plain(RuntimeParam):
+    """Checks what is no plain text and no default."""
+
+    descriptor: TypeDescriptor
+
+    def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
+        if self.annotation is str and type(value) is str:
+            return value
+        if self.annotation == list[str] and all(type(text) is str for text in value):
+            return list(value)
+        if value is param.default and type(value) is not str:
+            return value
+        return build_runtime_param(self.descriptor)._coerce_value(value, param, ctx)
+
+
+def _load(name: str, place: Place) -> Any:
+    found = getattr(importlib.import_module(place.module), place.attribute)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone.command(name, cls=Command, rich_help_panel=place.panel)(found)
+        return typer.main.get_command(alone)
+    loaded: Any = typer.main.get_group(found)
+    loaded.name, loaded.rich_help_panel = name, place.panel
+    return loaded

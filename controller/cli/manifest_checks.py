@@ -1,0 +1,273 @@
+"""Checks of one manifest: its fields, the API server's dry run, and what it needs of the cluster."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+from controller import names, workloads
+from controller.api import convert
+from controller.api.crd import RESOURCES, root_schema
+from controller.api.gpupool import GPUPool
+from controller.checkpoints.access_jobs import access_problem
+from controller.checkpoints.pod_security import refusal
+from controller.checkpoints.run_as import run_as
+from controller.cli.cluster import CallerApi
+from controller.cli.doctor.findings import Finding, as_cure, gather, note, ok, unknown, wrong
+from controller.cli.doctor.template import examined
+from controller.cli.failure import of_api
+from controller.kube.errors import AlreadyExists, ApiError, NotFound, Refused
+from controller.kube.resources import GPUPOOLS, JOBS, PRIORITY_CLASSES, RLHFJOBS, Resource
+from controller.operator.reconcile.validation import scheduling_of
+from controller.operator.state.claims import claims_of
+from controller.operator.state.namespaces import enforced_level
+from controller.policy.job import cure_of
+from controller.policy.types import Problem
+
+Object = dict[str, Any]
+
+KINDS = {resource.kind: resource for resource in (RLHFJOBS, GPUPOOLS)}
+OPEN = "x-kubernetes-preserve-unknown-fields"
+CLOSE = 0.6  # likeness from which on a field is thought to be meant
+
+
+async def examine(
+    api: CallerApi, manifest: Object, pools: Mapping[str, Object], *, all_: bool = False
+) -> list[Finding]:
+    """Return what is right and wrong with one manifest.
+
+    Args:
+        api: of the cluster that it is meant for.
+        manifest: an RLHFJob or a GPUPool.
+        pools: those that are applied with it, by name.
+        all_: there are several, so each finding names its own.
+
+    Raises:
+        Failure: the caller may not ask, or the API server does not answer.
+    """
+    kind, name = str(manifest["kind"]), str(manifest["metadata"]["name"])
+    about = f"{kind} {name}: " if all_ else ""
+    resource = KINDS.get(kind)
+    if resource is None:
+        close = difflib.get_close_matches(kind, KINDS, 1, CLOSE)
+        meant = f"did you mean {close[0]}?" if close else f"expected {' or '.join(KINDS)}"
+        return [wrong(f"{about}kind", f"{kind} is no kind of {names.GROUP}; {meant}")]
+    if resource.namespaced:
+        manifest = {**manifest, "metadata": {"namespace": api.namespace, **manifest["metadata"]}}
+    found = [wrong("field", text) for text in unknown_fields(manifest, _schema(kind))]
+    found += [await _server(api, resource, manifest, bool(found))]
+    if resource is RLHFJOBS:
+        found += await _job(api, manifest, pools)
+    elif isinstance(problem := convert.parse_pool(manifest), Problem):
+        found.append(wrong("spec", problem.message))
+    return [Finding(f.level, f"{about}{f.about}", f.text, f.cure) for f in _once(found)]
+
+
+def _once(found: list[Finding]) -> list[Finding]:
+    """Return the findings, what two checks say in the same words but once."""
+    said: set[str] = set()
+    return [f for f in found if not (f.text in said or said.add(f.text))]  # type: ignore[func-returns-value]
+
+
+def _schema(kind: str) -> Mapping[str, Any]:
+    return root_schema(next(r.model for r in RESOURCES if r.kind == kind))
+
+
+def unknown_fields(value: Any, schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Yield what is to be said of each field that the schema does not have, with the one that may be meant.
+
+    Args:
+        value: of an object, or a part of it.
+        schema: OpenAPI, as a CRD has it; what it leaves open (a template, labels) is not looked at.
+        path: of ``value``.
+    """
+    if isinstance(value, list):
+        items = schema.get("items") or {}
+        for place, one in enumerate(value):
+            yield from unknown_fields(one, items, f"{path}[{place}]")
+        return
+    fields = schema.get("properties")
+    if not isinstance(value, dict) or not fields or schema.get(OPEN):
+        return
+    for name, inside in value.items():
+        where = f"{path}.{name}" if path else str(name)
+        if name in fields:
+            yield from unknown_fields(inside, fields[name], where)
+        elif where not in ("apiVersion", "kind", "metadata", "status"):
+            close = difflib.get_close_matches(str(name), fields, 1, CLOSE)
+            there = f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(fields))}"
+            yield f"{where} is not known; {there}"
+
+
+async def _server(api: CallerApi, resource: Resource, manifest: Object, misspelt: bool) -> Finding:
+    """Return what the API server says to it: schema, rules, admission policies and webhooks."""
+    about = "API server"
+    try:
+        try:
+            await api.create(resource, manifest, dry_run=True, strict=not misspelt)
+        except AlreadyExists:
+            await api.apply(resource, manifest, dry_run=True, strict=not misspelt)
+            return ok(about, "it would be taken, as a change of the one that is there (dry run)")
+    except NotFound as error:
+        if "namespaces" not in error.message:
+            raise of_api(error, f"check the {resource.kind}") from error
+        return wrong(about, error.message, f"kubectl create namespace {manifest['metadata']['namespace']}")
+    except Refused as error:
+        if error.status == 403 and "cannot create" in error.message:
+            raise of_api(error, f"check the {resource.kind}") from error
+        return wrong(about, error.message)
+    except ApiError as error:
+        raise of_api(error, f"check the {resource.kind}") from error
+    return ok(about, "it would be taken (dry run)")
+
+
+async def _job(api: CallerApi, manifest: Object, pools: Mapping[str, Object]) -> list[Finding]:
+    found, pool = await _pool_of(api, manifest, pools)
+    parsed = convert.parse_pool(pool) if pool is not None else None
+    asked = convert.desired(manifest, parsed)
+    if asked.problem is not None:
+        cure = cure_of(asked.problem.reason).filled(
+            str(manifest["metadata"]["name"]),
+            str(manifest["metadata"]["namespace"]),
+            str((manifest.get("spec") or {}).get("pool", "")),
+            "",
+        )
+        found.append(wrong("spec", asked.problem.message, cure))
+    elif pool is not None:
+        found += list(_fits(pool, asked.replicas, asked.gpus_per_replica))
+    workload = (manifest.get("spec") or {}).get("workload") or {}
+    if isinstance(workload.get("template"), dict):
+        model = parsed if isinstance(parsed, GPUPool) else None
+        found += await gather("workload", _template(api, manifest, workload["template"], model))
+    elif isinstance(workload.get("ref"), dict):
+        found += await gather("workload", _ref(api, manifest))
+    return found
+
+
+async def _pool_of(
+    api: CallerApi, manifest: Object, pools: Mapping[str, Object]
+) -> tuple[list[Finding], Object | None]:
+    name = str((manifest.get("spec") or {}).get("pool") or "")
+    if name in pools:
+        return [], pools[name]
+    try:
+        pool = await api.get(GPUPOOLS, name) if name else None
+    except NotFound:
+        try:
+            there = [str(one["metadata"]["name"]) for one in (await api.list(GPUPOOLS))[0]]
+        except ApiError:
+            there = []
+        close = difflib.get_close_matches(name, there, 1, CLOSE)
+        meant = f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(there)) or 'none'}"
+        return [wrong("spec", f"spec.pool: there is no GPUPool {name!r}; {meant}", "evalstop pools")], None
+    except ApiError as error:
+        if error.status == 403:
+            return [unknown("pool", f"may not be looked at: {error.message}")], None
+        raise of_api(error, f"read GPUPool {name!r}") from error
+    return [], pool
+
+
+def _fits(pool: Object, replicas: int, gpus: int) -> Iterator[Finding]:
+    """Yield whether the pool could ever hold the gang, if its nodes are known."""
+    sizes = (pool.get("status") or {}).get("nodeSizes") or []
+    if not sizes or gpus == 0:
+        return
+    room = sum(int(size["nodes"]) * (int(size["gpus"]) // gpus) for size in sizes)
+    told = ", ".join(f"{size['nodes']} x {size['gpus']} GPUs" for size in sizes)
+    if room < replicas:
+        text = f"{replicas} x {gpus} GPUs never fit: the pool has {told}"
+        yield wrong("gang", text, as_cure("lower gang.replicas or gang.gpusPerReplica, or take another pool"))
+    else:
+        yield ok("gang", f"{replicas} x {gpus} GPUs fit into the pool when it is free ({told})")
+
+
+async def _template(
+    api: CallerApi, manifest: Object, template: Object, pool: GPUPool | None
+) -> AsyncIterator[Finding]:
+    scheduling = scheduling_of(pool)
+    problem = workloads.template_problem(manifest, scheduling)
+    if problem is not None:
+        yield wrong("workload", problem.message)
+    else:
+        owned = {**manifest, "metadata": {"uid": "of-a-check", **manifest["metadata"]}}
+        child = workloads.build_child(owned, scheduling)
+        child["metadata"].pop("ownerReferences", None)  # its owner is not there yet
+        for found in [one async for one in _dry_run(api, child)]:
+            yield found
+        for found in [one async for one in _class(api, child)]:
+            yield found
+    pod = (template.get("spec") or {}).get("template") or {}
+    for found in [one async for one in _store(api, manifest, pod)]:
+        yield found
+    for found in examined(template):
+        yield found
+
+
+async def _dry_run(api: CallerApi, child: Object) -> AsyncIterator[Finding]:
+    try:
+        await api.create(JOBS, child, dry_run=True)
+    except AlreadyExists:
+        yield note("workload", f"there is a Job {child['metadata']['name']} of this name already")
+        return
+    except Refused as error:
+        if error.status == 403 and "cannot create" in error.message:
+            raise
+        yield wrong("workload", f"spec.workload.template: {error.message}")
+        return
+    # A Job may be without an image, and none of its pods can be made.
+    containers = child["spec"]["template"]["spec"].get("containers") or []
+    for place, container in enumerate(containers):
+        if not container.get("image"):
+            where = f"spec.workload.template.spec.template.spec.containers[{place}].image"
+            yield wrong("workload", f"{where}: a pod needs one")
+            return
+    yield ok("workload", "its Job would be taken (dry run)")
+
+
+async def _class(api: CallerApi, child: Object) -> AsyncIterator[Finding]:
+    name = workloads.priority_class_of(child)
+    if not name:
+        return
+    try:
+        await api.get(PRIORITY_CLASSES, name)
+    except NotFound:
+        cure = "kubectl apply -f deploy/manifests" if name == names.PRIORITY_CLASS else ""
+        yield wrong("workload", f"priorityClassName: there is no PriorityClass {name!r}", cure)
+    except Refused:
+        return  # not everybody may read them; the operator looks again
+
+
+async def _store(api: CallerApi, manifest: Object, pod: Object) -> AsyncIterator[Finding]:
+    """Yield whether the checkpoints could be reached at all, and as whom."""
+    problem = access_problem(manifest, pod, await claims_of(api, manifest))
+    if problem is not None:
+        cure = cure_of(problem.reason).filled(
+            str(manifest["metadata"]["name"]), str(manifest["metadata"]["namespace"]), "", ""
+        )
+        yield wrong("checkpoints", problem.message, cure)
+        return
+    trainer = pod.get("spec") or {}
+    user = run_as(manifest, trainer, None)
+    namespace = str(manifest["metadata"]["namespace"])
+    message = user.problem(trainer) or refusal(namespace, await enforced_level(api, namespace), user, trainer)
+    if message is not None:
+        yield wrong("checkpoints", message)
+    else:
+        yield ok("checkpoints", "their claims are there, and may be reached as the pod's user")
+
+
+async def _ref(api: CallerApi, manifest: Object) -> AsyncIterator[Finding]:
+    ref = manifest["spec"]["workload"]["ref"]
+    name, namespace = str(ref.get("name", "")), str(manifest["metadata"]["namespace"])
+    try:
+        child = await api.get(JOBS, name, namespace)
+    except NotFound:
+        yield wrong("workload", f"spec.workload.ref: there is no Job {name!r} in namespace {namespace}")
+        return
+    problem = workloads.ref_problem(manifest, child, workloads.Scheduling())
+    if problem is not None:
+        yield wrong("workload", problem.message)
+        return
+    for found in examined(child):
+        yield found

@@ -1,0 +1,119 @@
+"""`evalstop check`: what is wrong with a manifest, found before it is applied."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cli_shell import Shell
+from typer.testing import CliRunner
+
+from controller.api.crd import RESOURCES, root_schema
+from controller.cli.main import app
+from controller.cli.manifest_checks import unknown_fields
+from tests.support import cli_world as w
+
+SCHEMA = root_schema(next(r.model for r in RESOURCES if r.kind == "RLHFJob"))
+
+
+def put(manifest: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A manifest with a field set; None: without it."""
+    changed = copy.deepcopy(manifest)
+    *folders, last = path.split(".")
+    inside = changed
+    for name in folders:
+        inside = inside[int(name)] if isinstance(inside, list) else inside.setdefault(name, {})
+    if value is None:
+        inside.pop(last)
+    else:
+        inside[last] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("spec.stopRul", "spec.stopRul is not known; did you mean stopRule?"),
+        ("spec.metrics.0.directon", "spec.metrics[0].directon is not known; did you mean direction?"),
+        ("spec.gang.gpusPerReplicas", "did you mean gpusPerReplica?"),
+        ("spec.checkpoints.location.volumClaim", "did you mean volumeClaim?"),
+        ("spec.gang.zzz", "spec.gang.zzz is not known; there are: gpusPerReplica, replicas"),
+        ("speck", "speck is not known; did you mean spec?"),
+    ],
+)
+def test_a_misspelt_field_is_named_with_the_one_that_is_meant(path: str, said: str) -> None:
+    (told,) = unknown_fields(put(w.job("a", "ns", "p"), path, {}), SCHEMA)
+    assert told.endswith(said)
+
+
+def test_what_nobody_s_schema_knows_is_left_alone() -> None:
+    job = put(w.job("a", "ns", "p"), "spec.workload.template.spec.template.spec.anything", 1)
+    assert list(unknown_fields(put(job, "metadata.annotations", {"x": "y"}), SCHEMA)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot read"),
+        ("a: [", "is no YAML"),
+        ("kind: RLHFJob\n", "document 1 has no apiVersion and kind"),
+        ("apiVersion: evalstop.dev/v1alpha1\nkind: RLHFJob\n", "document 1, a RLHFJob, has no metadata.name"),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "there is no RLHFJob or GPUPool"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_exit_code_2(tmp_path: Path, text: str | None, said: str) -> None:
+    path = tmp_path / "file.yaml"
+    if text is not None:
+        path.write_text(text)
+    result = CliRunner().invoke(app, ["check", "-f", str(path)])
+    assert (result.exit_code, said in result.stderr) == (2, True), result.output
+
+
+@pytest.mark.cluster
+def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
+    """Each mistake is WRONG, exit code 1, and nothing is there afterwards."""
+    limits = "spec.workload.template.spec.template.spec.containers.0.resources.limits"
+    good = put(w.job("checked", shell.namespace, shell.pool), limits, {"nvidia.com/gpu": 2})
+    good = put(good, "spec.scrape", {"port": 9400})
+    client = shell.plane.client()
+    path = f"{w.GROUP}/namespaces/{shell.namespace}/rlhfjobs"
+    before = {job["metadata"]["name"] for job in client.get(path)["items"]}
+
+    def told(*manifests: dict[str, Any], code: int = 1) -> str:
+        file = tmp_path / "job.yaml"
+        file.write_text(yaml.safe_dump_all(manifests))
+        return str(shell("check", "-f", str(file), code=code).stdout)
+
+    mistakes = (
+        ("spec.stopRul", {"glr": {}}, "spec.stopRul is not known; did you mean stopRule?"),
+        ("spec.mode", "Shaddow", "Shaddow"),
+        ("spec.pool", f"{shell.pool}x", f"did you mean {shell.pool}?"),
+        ("spec.gang.replicas", 0, "replicas"),
+        ("spec.stopRule", {"kDeclines": {"k": 0}}, "kDeclines.k"),
+        ("spec.checkpoints.location.volumeClaim.claimName", "nowhere", "nowhere"),
+        ("spec.workload.template.spec.template.spec.containers.0.image", None, "image"),
+        ("metadata.namespace", "no-such-namespace", "no-such-namespace"),
+    )
+    for field, value, said in mistakes:
+        out = told(put(good, field, value))
+        assert any(said in line for line in out.splitlines()), f"{field}: {out}"
+        assert "WRONG" in out, (field, out)
+    pool = client.get(f"{w.GROUP}/gpupools/{shell.pool}")
+    fresh = {
+        "apiVersion": "evalstop.dev/v1alpha1",
+        "kind": "GPUPool",
+        "metadata": {"name": "checked"},
+        "spec": pool["spec"],
+    }
+    out = told(fresh, put(good, "spec.pool", "checked"))
+    assert "there is no GPUPool" not in out, "it is in the same file"
+    assert "RLHFJob checked: API server: it would be taken (dry run)" in out
+    assert "GPUPool checked: API server: it would be taken (dry run)" in out
+    after = {job["metadata"]["name"] for job in client.get(path)["items"]}
+    assert before == after, "nothing is changed"
+    nobody = str(shell.plane.kubeconfig_for("check-nobody"))
+    refused = shell("check", "-f", str(tmp_path / "job.yaml"), "--kubeconfig", nobody, code=4)
+    assert "check-nobody" in refused.stderr

@@ -1,0 +1,41 @@
+"""Each target of the Makefile does something, and what `make` calls takes the arguments it is given."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deploy.kind.__main__ import arguments
+
+ROOT = Path(__file__).parents[2]
+PHONY = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+assert PHONY is not None
+TARGETS = PHONY[1].split()
+
+
+def made(*words: str) -> str:
+    """What make would run."""
+    given = ["make", "-n", "--no-print-directory", "STAMP=Makefile", "BIN=bin", *words]
+    return subprocess.run(given, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("target", [t for t in TARGETS if t != "setup"])
+def test_a_target_does_something(target: str) -> None:
+    """`make lint` and `make status` had no recipe: they did nothing and said that all was well."""
+    assert "Nothing to be done" not in made(target)
+
+
+@pytest.mark.parametrize("target", ["kind", "test-kind", "kind-parity"])
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_arguments_of_kind_are_taken(target: str, keep: bool) -> None:
+    more = ["PARITY=--jobs 3 --seed 1"] if target == "kind-parity" else []
+    (line,) = made(target, *more, *(["KEEP_IMAGES=1"] if keep else [])).splitlines()
+    words = shlex.split(line)
+    given = arguments().parse_args(words[words.index("deploy.kind") + 1 :])
+    assert given.keep_images is keep
+    assert given.what == {"kind": "demo", "test-kind": "test", "kind-parity": "parity"}[target]
+    assert given.more == (["--jobs", "3", "--seed", "1"] if more else [])
