@@ -177,3 +177,14 @@ def test_what_a_status_says_of_a_checkpoint_must_be_so(tmp_path: Path) -> None:
     assert untrue(20, 0.0) == 1
     assert untrue(10, 0.5) == 1
     assert untrue(20, 0.9, tmp_path / "nowhere") == 1
+
+
+def test_a_step_that_a_life_evaluates_again_counts_once(tmp_path: Path) -> None:
+    book = Book(tmp_path)
+    book.life(0)
+    book.evals(0, {20: 0.9, 30: 0.8, 40: 0.7})
+    book.life(1, resumed=40, of=0)
+    book.evals(1, {40: 0.65})
+    assert len(stop(book, 4.0)) == 1, "two declines, and the step that it went on from once more"
+    book.evals(1, {50: 0.6})
+    assert stop(book, 5.0) == []

@@ -95,6 +95,8 @@ MUTANTS: tuple[Mutant, ...] = (
         LIVES,
         " or (after == least and after > 0)):",
         "):",
+        "tests/policy/test_policy_identity.py"
+        "::test_the_life_that_all_restarts_went_on_from_is_kept_however_many_there_are",
     ),
     # 2: a newer best while a secure Job runs
     Mutant(

@@ -25,7 +25,7 @@ from tests.faults.rows import ROWS, focus_of
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 600.0  # s
 HELD = ("controller/policy/", "controller/checkpoints/")  # what the world runs of the product
-COPIED = ("controller", "tests", "examples", "deploy", "sim")
+COPIED = ("controller", "tests", "examples", "deploy", "sim", "clients")
 LEFT_OUT = (".git", ".venv", "build")
 FOUND, LOST, OLD = "found", "NOT found", "no longer applies"
 
@@ -136,4 +136,8 @@ def copy_of_all() -> Iterator[Path]:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{folder}{os.pathsep}{folder / 'clients' / 'python'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }

@@ -105,6 +105,10 @@ def test_the_runner_of_mutants_is_not_blind(old: str, new: str, test: str, how: 
     assert mutants.try_out(Mutant("of a test", "", RECORD, old, new, test), 1, limit=1.0).startswith(how)
 
 
+def test_no_mutant_is_written_through_a_link_into_the_repository() -> None:
+    assert {mutant.file.partition("/")[0] for mutant in MUTANTS} <= {*mutants.COPIED}
+
+
 def test_the_page_shows_the_ledger_and_each_failure_is_accounted_for(tmp_path: Path) -> None:
     entries = ledger.read()
     page = (mutants.ROOT / "docs" / "reports" / "fault-runs.md").read_text()
@@ -116,6 +120,12 @@ def test_the_page_shows_the_ledger_and_each_failure_is_accounted_for(tmp_path: P
     *before, added = ledger.read(copy)
     assert before == entries
     assert (added.first, added.last, added.runs, added.failures, added.became) == (7, 16, 10, 1, ledger.OPEN)
+
+
+def test_the_page_shows_what_finds_each_mutant() -> None:
+    page, known = (mutants.ROOT / "docs" / "reports" / "fault-mutants.md").read_text(), found.read()
+    assert "\n".join(found.table(MUTANTS, known)).strip() in page, "python -m tests.faults --found"
+    assert known.keys() <= {mutant.name for mutant in MUTANTS}
 
 
 def test_what_finds_a_mutant_is_written_down_and_shown(tmp_path: Path) -> None:

@@ -209,4 +209,14 @@ def _seen(
         surely = sum(1 for e in part if e.at <= ends - lag)
         choices.append([part[:n] for n in range(len(part), surely - 1, -1)])
     for chosen in itertools.islice(itertools.product(*choices), 5000):
-        yield [e for part in chosen for e in part]
+        yield last_of_steps(e for part in chosen for e in part)
+
+
+def last_of_steps(evals: Iterable[Eval]) -> list[Eval]:
+    """Evals of a branch; of a step that a life has evaluated again, which went on from it, the last."""
+    found: list[Eval] = []
+    for e in evals:
+        if found and found[-1].step >= e.step:
+            found.pop()
+        found.append(e)
+    return found
