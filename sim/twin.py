@@ -74,6 +74,7 @@ class Run:
         peak: index of the last eval before the fall; -1: it does not fall.
         best: differences to the best eval so far (its first), for each eval but the first; None: fresh
             prompts.
+        last: the same to the eval before.
         again: scores of further evals of the same policies, on the same prompts, shape (evals, `AGAIN`).
     """
 
@@ -84,6 +85,7 @@ class Run:
     prompts: int
     peak: int
     best: tuple[PairSeen | None, ...]
+    last: tuple[PairSeen | None, ...]
     again: Matrix
 
 
@@ -195,11 +197,12 @@ def observed(
     (aside,) = random.spawn(1)
     again = np.column_stack([(aside.random(chance.shape) < chance).mean(axis=1) for _ in range(AGAIN)])
     scores = results.mean(axis=1)
-    best: list[PairSeen | None] = [None]
-    for t in range(1, evals):
+    best: list[PairSeen | None] = [None] * evals
+    last: list[PairSeen | None] = [None] * evals
+    for t in range(1, evals if how is not Prompts.FRESH else 0):
         at = int(scores[:t].argmax())
-        best.append(None if how is Prompts.FRESH else pair(results[t], results[at], at))
-    return Run(kind, shape, means, scores, prompts, peak, tuple(best), again)
+        best[t], last[t] = pair(results[t], results[at], at), pair(results[t], results[t - 1], t - 1)
+    return Run(kind, shape, means, scores, prompts, peak, tuple(best), tuple(last), again)
 
 
 def draw(runs: int, seed: int, *, how: Prompts = Prompts.WANDERING) -> Iterator[Run]:

@@ -29,7 +29,7 @@ from controller.actor.engines import Engine, EngineError, requests_of
 from controller.actor.frames import MOST_LIVE, Frames, Gone
 from controller.bounded import quoted, shown
 from controller.web import tickets
-from controller.web.server import bare_app
+from controller.web.bare_app import bare_app
 
 MOST_BODY = 4 << 20  # bytes of a call, weights apart
 STREAM_SECONDS = 30.0  # after which the client opens the next stream

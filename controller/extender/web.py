@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
 from pydantic_core import to_json
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from controller.extender.metrics import VERBS, Metrics
 from controller.extender.service import Service
 from controller.extender.wire import BadRequest, parse
-from controller.web.server import bare_app
 
 MOST_BYTES = 10_000_000  # of a body: 5,000 node names are 170 kB, 5,000 whole nodes some 40 MB too many
 MOST_DROPPED = 10 * MOST_BYTES  # of a body that is too large, read only to be dropped
@@ -25,12 +27,11 @@ class _Refused(Exception):
         self.status = status
 
 
-def verbs_app(service: Service, metrics: Metrics) -> FastAPI:
+def verbs_app(service: Service, metrics: Metrics) -> Starlette:
     """``POST /filter``, ``/prioritize`` and ``/preempt``.
 
     Handlers take the request as it is: validating 5,000 names by a model would cost more than judging them.
     """
-    app = bare_app()
     answers: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
         "filter": service.filter,
         "prioritize": service.prioritize,
@@ -56,10 +57,10 @@ def verbs_app(service: Service, metrics: Metrics) -> FastAPI:
 
         return handle
 
-    for verb in VERBS:
-        app.add_api_route(f"/{verb}", endpoint(verb), methods=["POST"], response_model=None)
-    _explain_errors(app)
-    return app
+    return Starlette(
+        routes=[Route(f"/{verb}", endpoint(verb), methods=["POST"]) for verb in VERBS],
+        exception_handlers={404: _no_such_path, 405: _wrong_method},
+    )
 
 
 async def _read(request: Request) -> bytes:
@@ -91,16 +92,11 @@ def _error(status: int, message: str) -> Response:
     return Response(to_json({"Error": message}), status, media_type=_JSON, headers=headers)
 
 
-def _explain_errors(app: FastAPI) -> None:
-    """Answer an unknown path or method with an error that names what would be right."""
+async def _no_such_path(request: Request, error: Exception) -> Response:
+    return _error(404, f"path {request.url.path}: expected one of {', '.join('/' + v for v in VERBS)}")
 
-    async def no_such_path(request: Request, error: Exception) -> Response:
-        return _error(404, f"path {request.url.path}: expected one of {', '.join('/' + v for v in VERBS)}")
 
-    async def wrong_method(request: Request, error: Exception) -> Response:
-        response = _error(405, f"method {request.method}: expected POST")
-        response.headers["Allow"] = "POST"
-        return response
-
-    app.add_exception_handler(404, no_such_path)
-    app.add_exception_handler(405, wrong_method)
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    response = _error(405, f"method {request.method}: expected POST")
+    response.headers["Allow"] = "POST"
+    return response

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from controller import log
 from controller.bounded import shown, whole
@@ -60,15 +60,19 @@ from controller.operator.state.external_queues import ExternalQueues
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import ForeignPods
 from controller.steps.directory import Directory
-from controller.steps.service import AUDIENCE, IN_ALL, PER_PEER, StepService
-from controller.web import app as web
 from controller.web.connections import Connections
+from controller.web.deferred import Deferred
 from controller.web.health import Health
 from controller.web.hosts import Hosts
 from controller.web.reviews import Reviews
 from controller.web.server import WebServer
 from controller.web.status import health_server, metrics_server
 from controller.web.tls import Tls
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from controller.steps.service import StepService
 
 _logger = log.get("evalstop.engine")
 
@@ -144,7 +148,7 @@ class Engine:
         self._decisions = self._open_decision_log()
         self.plans = PlanCache(self.cluster, self.metrics, clock, self._decisions)
         self.web = WebServer(
-            web.create(self.plans, clock, Hosts(settings.queue_hosts.split(","))),
+            Deferred(lambda: _queue_app(self.plans, clock, Hosts(settings.queue_hosts.split(",")))),
             settings.queue_host,
             settings.queue_port,
             connections=self.connections,
@@ -195,6 +199,9 @@ class Engine:
         if not Path(certificate).exists():
             _logger.warning("the step API is not served", missing=certificate)
             return None
+        # What it needs takes 20 MB, and without a certificate nobody needs it.
+        from controller.steps.service import AUDIENCE, IN_ALL, PER_PEER, StepService
+
         reviews = Reviews(self._reviews, AUDIENCE, per_peer=PER_PEER, in_all=IN_ALL)
         tls = Tls(certificate, settings.steps_key)
         return StepService(
@@ -602,6 +609,12 @@ class Engine:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 _logger.error("a part of the engine ended", part=task.get_name(), exc_info=error)
                 raise error
+
+
+def _queue_app(plans: PlanCache, clock: Callable[[], float], hosts: Hosts) -> ASGIApp:
+    from controller.web.app import create
+
+    return create(plans, clock, hosts)
 
 
 def _scheduler(pool: Mapping[str, Any]) -> bool:

@@ -19,8 +19,8 @@ from controller.kube.errors import ApiError
 from controller.steps import wire
 from controller.steps.directory import Directory, RolloutJob
 from controller.steps.sessions import Conflict, Session, Sessions
+from controller.web.bare_app import bare_app
 from controller.web.reviews import Reviews, TooMany, Unauthenticated, bearer
-from controller.web.server import bare_app
 
 AUDIENCE = "evalstop.dev/steps"
 WATCH_SECONDS = 25.0

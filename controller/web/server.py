@@ -18,7 +18,6 @@ from typing import Any
 
 import h11
 import uvicorn
-from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
@@ -34,11 +33,6 @@ _ACCEPTS = 32  # at a time: the loop has other work
 _PAUSE = 0.5  # s in which nobody is accepted where the machine has no descriptor left
 _GRACE = 3.0  # s for answers under way when the server ends
 _LISTEN = 128  # connections that wait to be accepted
-
-
-def bare_app() -> FastAPI:
-    """Return an app that answers its own routes and no other: no pages about itself."""
-    return FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
 
 class WebServer:

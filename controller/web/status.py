@@ -12,8 +12,10 @@ import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fastapi import FastAPI, Request
-from fastapi.responses import PlainTextResponse, Response
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
 from controller import log
 from controller.kube.errors import ApiError
@@ -21,7 +23,7 @@ from controller.web.connections import Connections
 from controller.web.health import Health
 from controller.web.metrics_settings import REVIEW, MetricsSettings
 from controller.web.reviews import Reviews, TooMany, Unauthenticated, bearer
-from controller.web.server import WebServer, bare_app
+from controller.web.server import WebServer
 from controller.web.tls import Tls, self_signed
 
 _logger = log.get("evalstop.web")
@@ -29,31 +31,26 @@ _logger = log.get("evalstop.web")
 PATH = "/metrics"
 
 
-def health_app(health: Health) -> FastAPI:
+def health_app(health: Health) -> Starlette:
     """``GET /healthz`` and ``/readyz``."""
-    app = bare_app()
 
-    async def healthz() -> Response:
+    async def healthz(_: Request) -> Response:
         return _answer(health.stalled())
 
-    async def readyz() -> Response:
+    async def readyz(_: Request) -> Response:
         return _answer(health.unready(), health.notes())
 
-    app.add_api_route("/healthz", healthz, methods=["GET"], response_model=None)
-    app.add_api_route("/readyz", readyz, methods=["GET"], response_model=None)
-    return app
+    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
 
 
-def metrics_app(text: Callable[[], bytes], reviews: Reviews | None) -> FastAPI:
+def metrics_app(text: Callable[[], bytes], reviews: Reviews | None) -> Starlette:
     """``GET /metrics``; with ``reviews`` for those who may."""
-    app = bare_app()
 
     async def metrics(request: Request) -> Response:
         refusal = await _refusal(request, reviews) if reviews is not None else None
         return refusal or Response(text(), media_type="text/plain; version=0.0.4")
 
-    app.add_api_route(PATH, metrics, methods=["GET"], response_model=None)
-    return app
+    return Starlette(routes=[Route(PATH, metrics)])
 
 
 async def _refusal(request: Request, reviews: Reviews) -> Response | None:

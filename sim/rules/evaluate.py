@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.stats import beta  # type: ignore[import-untyped, unused-ignore]
 
 from controller.policy.stopping import noise
-from controller.policy.types import FleetNoise, Verb
+from controller.policy.types import FleetNoise, PromptPair, Verb
 from sim.foresight import RuleSpec
 from sim.rules import vector
 from sim.rules.history import Series
@@ -112,14 +112,18 @@ def _matrices(series: Sequence[Series], evals: int) -> vector.Evals:
     stderrs = matrix([noise.error(point) for point in s.points()] for s in series)
     progress = matrix(s.progress() for s in series) if any(s.total for s in series) else None
     steps = matrix([int(step) for step in s.steps] for s in series)
-    shared = None
-    if any(s.prompt_pairs for s in series):
-        shared = PromptPairs(
-            matrix([[p and p.step for p in s.prompt_pairs] for s in series]),
-            matrix([[p and p.prompts for p in s.prompt_pairs] for s in series]),
-            matrix([[p and p.variance for p in s.prompt_pairs] for s in series]),
-            matrix([[s.range and s.range[1] - s.range[0]] * len(s.steps) for s in series]),
+    ranges = [[s.range and s.range[1] - s.range[0]] * len(s.steps) for s in series]
+
+    def shared(known: Sequence[Sequence[PromptPair | None]]) -> PromptPairs | None:
+        if not any(known):
+            return None
+        return PromptPairs(
+            matrix([[p and p.step for p in row] for row in known]),
+            matrix([[p and p.prompts for p in row] for row in known]),
+            matrix([[p and p.variance for p in row] for row in known]),
+            matrix(ranges),
         )
+
     scores = matrix(s.scores for s in series)
     prompts = None
     if any(s.prompts for s in series):
@@ -128,7 +132,8 @@ def _matrices(series: Sequence[Series], evals: int) -> vector.Evals:
     if any(s.usual for s in series):
         known = [s.usual or FleetNoise(0.0, 0.0) for s in series]
         usual = (np.array([n.sigma for n in known]), np.array([n.freedom for n in known]))
-    return vector.Evals(scores, stderrs, proxies, pairs, steps, progress, None, shared, prompts, usual)
+    best, last = shared([s.prompt_pairs for s in series]), shared([s.last_pairs for s in series])
+    return vector.Evals(scores, stderrs, proxies, pairs, steps, progress, None, best, prompts, usual, last)
 
 
 def first_stops(spec: RuleSpec, judged: Sequence[Judged]) -> npt.NDArray[np.int64]:

@@ -60,13 +60,14 @@ class Series:
     prompts: tuple[int | None, ...] = ()
     range: tuple[float, float] | None = None  # lowest and highest score of a prompt
     total: float | None = None  # steps of the whole run, where it states them
-    prompt_pairs: tuple[PromptPair | None, ...] = ()  # with the best before; no history file has them
+    prompt_pairs: tuple[PromptPair | None, ...] = ()  # with the best before; no history file has these
+    last_pairs: tuple[PromptPair | None, ...] = ()  # with the eval before
     usual: FleetNoise | None = None  # what its pool knows of its noise; no history file has it
 
     def points(self) -> Iterator[EvalPoint]:
         """Yield the evals as a stop rule is shown them."""
         nothing = (None,) * len(self.steps)
-        for step, score, stderr, samples, proxy, paired, prompts, pair in zip(
+        for step, score, stderr, samples, proxy, paired, prompts, *pairs in zip(
             self.steps,
             self.scores,
             self.stderrs,
@@ -75,6 +76,7 @@ class Series:
             self.paired or nothing,
             self.prompts or nothing,
             self.prompt_pairs or nothing,
+            self.last_pairs or nothing,
             strict=True,
         ):
             plain = EvalPoint(
@@ -85,7 +87,7 @@ class Series:
                 proxy=proxy,
                 paired=paired,
                 prompts=prompts,
-                prompt_pairs=() if pair is None else (pair,),
+                prompt_pairs=tuple({pair.step: pair for pair in pairs if pair is not None}.values()),
             )
             if self.range is None and self.total is None and self.usual is None:
                 yield plain

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.policy.types import EvalPoint
+from controller.policy.types import EvalInContext, EvalPoint
 from sim import twin
 from sim.foresight import RuleSpec
-from sim.rules import evaluate, twin_series, vector
+from sim.rules import evaluate, families, twin_series, vector
 from sim.rules.evaluate import Judged
 from sim.rules.history import Series
 from sim.rules.vector_spending import PromptPairs
@@ -33,6 +33,9 @@ SLOPE = 0.5  # of their fall, own errors an eval
 CORRELATIONS = (0.65, 0.4)  # of two evals on the same prompts
 DIPS = (1, 2)  # evals
 LEAST_PLATEAU = 8  # evals of a plateau that is shuffled
+PAGE_DIGITS = 5  # of a pair's numbers, on a page
+STRAIGHT = 50  # evals of the runs that fall straight
+BATCH = 4000  # orders judged at a time
 
 
 class Figure(NamedTuple):
@@ -46,18 +49,22 @@ class Figure(NamedTuple):
 
 
 def rows(named: Mapping[str, RuleSpec], runs: int, seed: int) -> Iterator[Figure]:
-    """Yield shape (f), delay, dips and cost of every rule, over ``runs`` runs of each kind."""
+    """Yield what every rule does, over ``runs`` runs of each kind."""
     for name, spec in named.items():
         yield from _shallow(name, spec, runs, seed)
     for name, spec in named.items():
         yield from _delay(name, spec, runs, seed)
-    drawn = {length: _dipping(runs, length, seed) for length in DIPS}
+    dips = {length: _dipping(runs, length, seed) for length in DIPS}
     for name, spec in named.items():
-        for length, dipped in drawn.items():
+        for length, dipped in dips.items():
             what = f"dip of {length} eval{'s' if length > 1 else ''}"
             for told, shown in twin_series.told(dipped):
                 stops = evaluate.first_stops(spec, shown)
                 yield Figure(what, name, told, "stopped", float((stops >= 0).mean()))
+    drawn = families.draw("linear", evals=STRAIGHT, noise=0.05, runs=runs, seed=seed, reported=True)
+    straight = [one for one in drawn.series if one.label == "declining"]
+    for name, spec in named.items():
+        yield from _straight(name, spec, straight)
     for name, spec in named.items():
         yield from _cost(name, spec, seed)
 
@@ -121,6 +128,8 @@ def _delay(name: str, spec: RuleSpec, runs: int, seed: int) -> Iterator[Figure]:
             stops = vector.first_stops(spec, evals)
             delays.append(float(np.mean(np.where(stops > LATE_PEAK, stops, LONG) - LATE_PEAK)))
         what = f"delay, correlation {correlation:g}"
+        yield Figure(what, name, "pairs", "evals", delays[0])
+        yield Figure(what, name, "prompts", "evals", delays[1])
         yield Figure(what, name, "pairs", "of that without", delays[0] / delays[1])
 
 
@@ -138,6 +147,17 @@ def _dipping(runs: int, length: int, seed: int) -> list[twin.Run]:
         wander = float(random.choice(twin.WANDER))
         found.append(twin.observed(kind, "", means, -1, prompts, twin.Prompts.WANDERING, wander, random))
     return found
+
+
+def _straight(name: str, spec: RuleSpec, series: Sequence[Series]) -> Iterator[Figure]:
+    """Yield what is saved of long Gaussian runs that fall straight, with their length known and without."""
+    for total, shown in (
+        ("known", [replace(one, total=one.steps[-1]) for one in series]),
+        ("unknown", series),
+    ):
+        judged = evaluate.judge(shown)
+        (row,) = evaluate.rows(name, judged, evaluate.first_stops(spec, judged))
+        yield Figure(f"linear, {STRAIGHT} evals", name, f"standard errors, total {total}", "saved", row.saved)
 
 
 def _cost(name: str, spec: RuleSpec, seed: int) -> Iterator[Figure]:
@@ -163,8 +183,15 @@ def _cost(name: str, spec: RuleSpec, seed: int) -> Iterator[Figure]:
 
 
 def _third(point: EvalPoint) -> EvalPoint:
-    """Return the eval with a score of as many digits as there are."""
-    return point._replace(score=point.score / 3.0)
+    """Return the eval with a score of as many digits as there are, and pairs of as many as a page has."""
+    pairs = tuple(
+        p._replace(
+            mean=float(f"{p.mean / 3.0:.{PAGE_DIGITS}g}"), variance=float(f"{p.variance:.{PAGE_DIGITS}g}")
+        )
+        for p in point.prompt_pairs
+    )
+    plain = point._replace(score=point.score / 3.0, prompt_pairs=pairs)
+    return EvalInContext.of(plain, progress=point.progress, range=point.range)
 
 
 def shuffled(
@@ -174,21 +201,40 @@ def shuffled(
 
     A plateau is the second half of a healthy series, of `LEAST_PLATEAU` evals or more, whose own line
     does not rise or fall by two standard errors.
+
+    Raises:
+        ValueError: there is none, or a rule has no vectorised form.
     """
+    for name, spec in named.items():
+        if not vector.covers(spec):
+            raise ValueError(
+                f"--rule: {name!r} has no vectorised form, expected one of {', '.join(vector.FORMS)}"
+            )
     plateaus = [p for one in judged if one.truth.label != "declining" and (p := _plateau(one.series))]
     if not plateaus:
         raise ValueError(f"history: no plateau of {LEAST_PLATEAU} evals or more in it")
-    random = np.random.default_rng(seed)
-    orders = [
-        replace(one, scores=tuple(random.permutation(one.scores).tolist()))
-        for one in plateaus
-        for _ in range(times)
-    ]
-    shown = evaluate.judge(orders)
-    for name, spec in named.items():
-        stops = evaluate.first_stops(spec, shown)
-        what = f"{len(plateaus)} plateaus, {times} orders"
-        yield Figure(what, name, twin_series.SCORES_ONLY, "stopped", float((stops >= 0).mean()))
+    counts = dict.fromkeys(named, 0)
+    for shown in _orders(plateaus, times, np.random.default_rng(seed)):
+        for name, spec in named.items():
+            counts[name] += int((vector.first_stops(spec, shown) >= 0).sum())
+    what = f"{len(plateaus)} plateaus, {times} orders"
+    for name, stopped in counts.items():
+        share = stopped / (times * len(plateaus))
+        yield Figure(what, name, twin_series.SCORES_ONLY, "stopped", share)
+
+
+def _orders(plateaus: Sequence[Series], times: int, random: np.random.Generator) -> Iterator[vector.Evals]:
+    """Yield every plateau in so many orders, those of about one length together."""
+    ready = sorted(plateaus, key=lambda one: len(one.scores))
+    rows = max(1, BATCH // times)
+    for start in range(0, len(ready), rows):
+        some = ready[start : start + rows]
+        longest = len(some[-1].scores)
+        scores = np.full((len(some) * times, longest), np.nan)
+        for number, one in enumerate(some):
+            drawn = random.permuted(np.tile(one.scores, (times, 1)), axis=1)
+            scores[number * times : (number + 1) * times, : len(one.scores)] = drawn
+        yield vector.Evals(scores, np.full(scores.shape, np.nan))
 
 
 def _plateau(series: Series) -> Series | None:

@@ -73,12 +73,15 @@ def series(runs: Iterable[twin.Run]) -> list[Series]:
                 prompts=(run.prompts,) * len(steps),
                 range=(0.0, 1.0),
                 total=steps[-1],
-                prompt_pairs=tuple(
-                    p and PromptPair(p.earlier + 1, run.prompts, p.mean, p.variance) for p in run.best
-                ),
+                prompt_pairs=_pairs(run.best, run.prompts),
+                last_pairs=_pairs(run.last, run.prompts),
             )
         )
     return found
+
+
+def _pairs(found: Sequence[twin.PairSeen | None], prompts: int) -> tuple[PromptPair | None, ...]:
+    return tuple(p and PromptPair(p.earlier + 1, prompts, p.mean, p.variance) for p in found)
 
 
 def rows(named: dict[str, RuleSpec], runs: Sequence[twin.Run], seed: int = 0) -> Iterator[TwinRow]:
@@ -97,7 +100,7 @@ def rows(named: dict[str, RuleSpec], runs: Sequence[twin.Run], seed: int = 0) ->
 def told(runs: Iterable[twin.Run]) -> Iterator[tuple[str, list[evaluate.Judged]]]:
     """Yield the runs as a rule sees them that is told pairs and prompts, prompts only, scores only."""
     known = series(runs)
-    unpaired = [replace(one, prompt_pairs=()) for one in known]
+    unpaired = [replace(one, prompt_pairs=(), last_pairs=()) for one in known]
     bare = [replace(one, prompts=(), range=None) for one in unpaired]
     for name, shown in (("pairs", known), ("prompts", unpaired), (SCORES_ONLY, bare)):
         yield name, evaluate.judge(shown)
@@ -112,13 +115,13 @@ def with_pool(runs: Sequence[twin.Run], seed: int) -> list[evaluate.Judged]:
         level = float(run.means[run.peak] if run.peak >= 0 else np.median(run.means))
         wrong = math.exp(random.uniform(-1.0, 1.0) * math.log1p(POOL_WITHIN))
         usual = FleetNoise(wrong * math.sqrt(level * (1.0 - level) / run.prompts), POOL_FREEDOM)
-        known.append(replace(one, prompts=(), range=None, prompt_pairs=(), usual=usual))
+        known.append(replace(one, prompts=(), range=None, prompt_pairs=(), last_pairs=(), usual=usual))
     return evaluate.judge(known)
 
 
 def asked_stops(spec: RuleSpec, runs: Sequence[twin.Run], judged: Sequence[evaluate.Judged]) -> list[int]:
     """Return the first STOP of each run (-1: none) where the trainer makes an eval for each that the gate
-    holds back below.
+    holds back.
 
     What is asked for is an eval of the same policy on the same prompts, and takes no time; what the client
     would compare prompt by prompt is not told. At most `twin.AGAIN` for each regular eval.
@@ -130,7 +133,7 @@ def asked_stops(spec: RuleSpec, runs: Sequence[twin.Run], judged: Sequence[evalu
         for number, point in enumerate(one.series.points()):
             state, verdict = rule.observe(state, point)
             for score in run.again[number].tolist():
-                if not gate.fell(state):
+                if not gate.could_bear_out(state):
                     break
                 state, verdict = rule.observe(state, _again(point, score))
             if verdict.verb is Verb.STOP:

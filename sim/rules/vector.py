@@ -47,6 +47,7 @@ class Evals(NamedTuple):
     prompt_pairs: PromptPairs | None = None
     prompts: Flags | None = None  # which evals name their prompts; None: none does
     usual: tuple[Matrix, Matrix] | None = None  # what each run's pool knows: noise, degrees of freedom
+    last_pairs: PromptPairs | None = None  # with the eval before, for a gate
 
     def numbered(self) -> Matrix:
         """Return the step of each eval."""
@@ -134,38 +135,45 @@ def _scan(evals: Evals, p: Any) -> Matrix:
 
 
 def _spent(evals: Evals, p: Any) -> Matrix:
-    known = noise_levels(evals, p.usual_noise, p.usual_noise_weight, before_fall=True)
-    shape = evals.scores.shape
-    steps = evals.numbered()
+    """Return minus the log of the smallest alpha that would have stopped here; infinite at a tie."""
+    shape, steps = evals.scores.shape, evals.numbered()
     told = np.full(shape, p.usual_noise > 0.0)
     if evals.usual is not None:
         told |= np.column_stack([evals.usual[0] > 0.0] * shape[1])
-    known, excess = vector_spending.raised(evals.scores, known, told)
-    alone = vector_spending.against_best(evals.scores, steps, *known, told, evals.prompt_pairs)
+    estimates = [
+        noise_levels(evals, p.usual_noise, p.usual_noise_weight, before_fall=left_out)
+        for left_out in (True, False)
+    ]
+    known = np.any([~np.isnan(one.sigma) for one in estimates], axis=0)
+    guessed = ~told & np.any([np.isfinite(one.freedom) & ~np.isnan(one.sigma) for one in estimates], axis=0)
+    excess = vector_spending.excess(evals.scores, guessed)
     wide_falls = falls(evals.scores, p.window, p.share, excess=excess, shared=evals.prompts)
-    grown = vector_spending.Singles(wide_falls, *known)
-    single, wide = (
-        np.where(
-            fall > p.min_drop, unwiden(np.where(np.isfinite(fall), fall / sigma, np.nan), freedom), np.nan
+    levels: list[Matrix] = []
+    look = None
+    for one in estimates:
+        doubted = vector_spending.doubted(one, excess, guessed)
+        alone = vector_spending.against_best(evals.scores, steps, *doubted, ~guessed, evals.prompt_pairs)
+        if look is None:
+            progress = np.full(shape, np.nan) if evals.progress is None else evals.progress
+            looked = known if alone.paired is None else known | alone.paired
+            look = vector_spending.looks(looked, steps, progress, p.horizon)
+            unknown = ~known | guessed
+            unknown &= True if alone.paired is None else ~alone.paired
+        grown = vector_spending.Singles(wide_falls, *doubted)
+        single, wide = (
+            np.where(
+                fall > p.min_drop, unwiden(np.where(np.isfinite(fall), fall / sigma, np.nan), freedom), np.nan
+            )
+            for fall, sigma, freedom in (alone[:3], grown[:3])
         )
-        for fall, sigma, freedom in (alone[:3], grown[:3])
-    )
-    progress = np.full(shape, np.nan) if evals.progress is None else evals.progress
-    look = vector_spending.looks(~np.isnan(alone.sigma), steps, progress, p.horizon)
-    level = vector_spending.levels(
-        single,
-        wide,
-        look,
-        ~np.isnan(known.sigma),
-        alone.paired,
-        told | np.isinf(known.freedom),
-        p.window,
-        p.share,
-    )
-    unknown = ~told & ~np.isinf(known.freedom)
-    if alone.paired is not None:
-        unknown &= ~alone.paired
-    return np.where(unknown & (vector_spending.ties(evals.scores) > p.min_drop), np.inf, level)
+        levels.append(
+            vector_spending.levels(single, wide, look, known, alone.paired, ~guessed, p.window, p.share)
+        )
+    one, other = estimates
+    two = guessed & ~np.isnan(one.sigma + other.sigma)
+    two &= (one.sigma != other.sigma) | (one.freedom != other.freedom)
+    level: Matrix = np.fmax(*levels) - math.log(2.0) * two
+    return np.where(unknown & (vector_spending.ties(evals.scores) > p.min_drop) & ~told, np.inf, level)
 
 
 def _glr(evals: Evals, p: Any) -> Matrix:
@@ -282,8 +290,9 @@ def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
     inner = tuple(m for m in spec.modifiers if m.name != Gate.name)
     if not gates:
         return _first(_stops(spec.rule, inner, evals))
+    known = [(p.against, vector_spending.errors(p)) for p in (evals.prompt_pairs, evals.last_pairs) if p]
     through = vector_gate.passed(
-        evals.scores, evals.stderrs, gates[0], evals.numbered(), evals.progress, _learned(evals)
+        evals.scores, evals.stderrs, gates[0], evals.numbered(), evals.progress, _learned(evals), known
     )
     return _first(through.seen(_stops(spec.rule, inner, _gated(evals, through, gates[0]))))
 

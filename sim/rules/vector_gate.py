@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,8 +47,17 @@ class Passed(NamedTuple):
 class _Walk:
     """All runs, eval by eval: the fields of `gate.Memory` as columns."""
 
-    def __init__(self, scores: Matrix, stderrs: Matrix, p: GateParams, usual: Matrix | None) -> None:
+    def __init__(
+        self,
+        scores: Matrix,
+        stderrs: Matrix,
+        p: GateParams,
+        usual: Matrix | None,
+        steps: Matrix,
+        pairs: Sequence[tuple[Matrix, Matrix]],
+    ) -> None:
         runs, count = scores.shape
+        self.steps, self.pairs = steps, pairs
         self.usual = np.zeros(runs) if usual is None else usual  # noise as the pool knows it
         self.x, self.p, self.rows = scores, p, np.arange(runs)
         self.errors = np.where(stderrs > 0.0, stderrs, 0.0)  # NaN is not
@@ -63,14 +74,30 @@ class _Walk:
         found: Matrix = self.x[self.rows, at]
         return found
 
+    def error(self, one: Whole, other: Whole) -> Matrix:
+        """Return the larger standard error of two evals; 0: neither is known."""
+        found: Matrix = np.maximum(self.errors[self.rows, one], self.errors[self.rows, other])
+        return found
+
     def scale(self, one: Whole, other: Whole) -> Matrix:
         """Return the distance beyond which an eval waits; infinite where nobody knows."""
-        error = np.maximum(self.errors[self.rows, one], self.errors[self.rows, other])
+        error = self.error(one, other)
         estimated = _robust(self.recent)
         learned = np.where(self.usual > 0.0, self.usual, np.nan)
         estimated = np.where(np.isnan(estimated), learned, estimated)
         limit = np.where(np.isnan(estimated), np.inf, self.p.sigmas_estimated * estimated)
         return np.where(error > 0.0, self.p.sigmas_reported * error, limit)
+
+    def below(self, last: Whole, now: Whole) -> Matrix:
+        """Return the distance beyond which an eval waits that lies below the last one."""
+        limit, larger = self.scale(last, now), self.error(last, now)
+        limit = np.where(larger > 0.0, self.p.sigmas_below * larger, limit)
+        for against, error in self.pairs:
+            known = error[self.rows, now]
+            same = (against[self.rows, now] == self.steps[self.rows, last]) & np.isfinite(known + limit)
+            of_both = self.p.sigmas_below / math.sqrt(2.0) * known
+            limit = np.where(same, np.fmin(limit, of_both), limit)
+        return limit
 
     def count(self, which: Flags, at: Whole) -> None:
         """Count the evals in columns ``at`` from now on, in the runs of ``which``."""
@@ -132,7 +159,8 @@ class _Walk:
         self.held[more, number[more]] = now[more]
         judged = which & ~waits & ~falls & ~waiting
         last = np.maximum(self.last, 0)
-        near = np.abs(self.score(now) - self.score(last)) <= self.scale(last, now)
+        rise = self.score(now) - self.score(last)
+        near = np.abs(rise) <= np.where(rise < 0.0, self.below(last, now), self.scale(last, now))
         passes = near | (self.drops >= self.p.most)
         self.count(judged & passes, now)
         far = waits | (judged & ~passes)
@@ -151,12 +179,15 @@ def longest(steps: Matrix, progress: Matrix | None) -> Matrix:
     found, most = np.zeros(steps.shape), np.zeros(len(steps))
     if progress is None:
         return found
+    first, last, regular = steps[:, 0], steps[:, 0], np.ones(len(steps))
     for t in range(1, steps.shape[1]):
-        gone = steps[:, t] - steps[:, 0]
+        step = steps[:, t]
+        far = 2.0 * (step - last) * (regular - 1.0) >= last - first
+        last, regular = np.where(far, step, last), regular + far
         with np.errstate(divide="ignore", invalid="ignore"):
-            left = steps[:, t] / progress[:, t] - steps[:, t]
-            evals = np.clip(t + 1 + np.floor(left * t / gone + 1e-6), spending.FEWEST, spending.MOST)
-        told = (progress[:, t] > 0.0) & (progress[:, t] <= 1.0) & (gone > 0.0)
+            left = (step / progress[:, t] - step) * (regular - 1.0) / (last - first)
+            evals = np.clip(t + 1 + np.floor(left + 1e-6), spending.FEWEST, spending.MOST)
+        told = (progress[:, t] > 0.0) & (progress[:, t] <= 1.0) & (last > first)
         most = np.where(told, np.maximum(most, evals), most)
         found[:, t] = most
     return found
@@ -169,14 +200,21 @@ def passed(
     steps: Matrix,
     progress: Matrix | None,
     usual: Matrix | None = None,
+    pairs: Sequence[tuple[Matrix, Matrix]] = (),
 ) -> Passed:
-    """Return what the gate lets through of each run."""
+    """Return what the gate lets through of each run.
+
+    ``pairs``: of each eval the step of an earlier one that it is paired with, and the error of their
+    difference (NaN: none).
+    """
     runs, count = scores.shape
     most = longest(steps, progress)
-    walk = _Walk(scores, stderrs, p, usual)
+    walk = _Walk(scores, stderrs, p, usual, steps, pairs)
     known, silent = np.zeros((runs, count), dtype=np.int64), np.zeros((runs, count), dtype=bool)
     for t in range(count):
-        walk.needed = np.where((most[:, t] > 0.0) & (most[:, t] <= p.short_run), 1, p.evals)
+        few = (most[:, t] > 0.0) & (most[:, t] <= p.short_run)
+        last = (most[:, t] == t + 1.0) & (t + 1 < spending.MOST)
+        walk.needed = np.where(few | last, 1, p.evals)
         walk.take(t)
         known[:, t] = walk.number
         held = walk.held[:, 0]

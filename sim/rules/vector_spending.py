@@ -51,31 +51,41 @@ def against_best(
     fall, root = np.where(np.isinf(freedom) | told, best, second), np.sqrt(2.0)
     if pairs is None:
         return Singles(fall / root, sigma, freedom, np.zeros(scores.shape, dtype=bool))
-    n = np.where((pairs.prompts >= 2) & (pairs.prompts <= noise.MOST_PROMPTS), pairs.prompts, np.nan)
-    variance = np.where(pairs.variance >= 0.0, pairs.variance, np.nan)
-    wide = pairs.ranges > 0.0
-    variance = np.where(wide, (n * variance + np.square(pairs.ranges)) / (n + 1.0), variance)
-    own = np.take_along_axis(steps, at, axis=1) == pairs.against
-    own &= np.isfinite(variance) & (variance > 0.0)
+    error = errors(pairs)
+    own = (np.take_along_axis(steps, at, axis=1) == pairs.against) & np.isfinite(error)
     return Singles(
         np.where(own, best, fall / root),
-        np.where(own, np.sqrt(np.where(own, variance, 1.0) / n), sigma),
-        np.where(own, n - 1.0, freedom),
+        np.where(own, error, sigma),
+        np.where(own, pairs.prompts - 1.0, freedom),
         own,
     )
 
 
-def raised(scores: Matrix, known: NoiseLevels, told: Flags) -> tuple[NoiseLevels, Matrix]:
-    """Return the noise with what the best before an eval lies above the second highest, and that: 0 where
-    more than the scores say how noisy they are."""
+def errors(pairs: PromptPairs) -> Matrix:
+    """`noise.of_difference` of every eval: the standard deviation; NaN: it is not known."""
+    n = np.where((pairs.prompts >= 2) & (pairs.prompts <= noise.MOST_PROMPTS), pairs.prompts, np.nan)
+    variance = np.where(pairs.variance >= 0.0, pairs.variance, np.nan)
+    wide = pairs.ranges > 0.0
+    variance = np.where(wide, (n * variance + np.square(pairs.ranges)) / (n + 1.0), variance)
+    known = np.isfinite(variance) & (variance > 0.0)
+    found: Matrix = np.where(known, np.sqrt(np.where(known, variance, 1.0) / n), np.nan)
+    return found
+
+
+def excess(scores: Matrix, guessed: Flags) -> Matrix:
+    """Return what the best before an eval lies above the second highest: 0 where more than the scores say
+    how noisy they are."""
     best, second, _ = _highest_before(scores)
     with np.errstate(invalid="ignore"):
-        excess = np.where(np.isfinite(second), best - second, 0.0)
-    guessed = ~told & np.isfinite(known.freedom)
-    excess = np.where(guessed, excess, 0.0)
+        found = np.where(np.isfinite(second), best - second, 0.0)
+    return np.where(guessed, found, 0.0)
+
+
+def doubted(known: NoiseLevels, excess: Matrix, guessed: Flags) -> NoiseLevels:
+    """`scan._doubted` of every eval."""
     differences = np.maximum(1.0, known.freedom / noise.FREEDOM_PER_DIFFERENCE)
     sigma = np.where(excess > 0.0, np.hypot(known.sigma, excess / np.sqrt(differences)), known.sigma)
-    return NoiseLevels(sigma, known.freedom + np.where(guessed, noise.FAR_OUT, 0.0)), excess
+    return NoiseLevels(sigma, known.freedom + np.where(guessed, noise.FAR_OUT, 0.0))
 
 
 def ties(scores: Matrix) -> Matrix:
@@ -127,7 +137,10 @@ def looks(known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon
     for t in range(1, count):
         most = longest[:, t]
         evals = np.where(most > 0.0, most, horizon)
-        within = np.maximum(0.0, spending.WITHIN - spent) / np.maximum(1.0, evals - t)
+        weighed = np.where(
+            most > 0.0, spending.part(t + 1, np.maximum(evals, t + 1.0)), 1.0 / np.maximum(1.0, evals - t)
+        )
+        within = np.maximum(0.0, spending.WITHIN - spent) * weighed
         beyond = (1.0 - spent) / np.maximum(1.0, t + 3 - evals)
         found[:, t] = np.where(known[:, t], np.where(t + 1 <= evals, within, beyond), 0.0)
         spent = spent + found[:, t]
@@ -161,14 +174,12 @@ def levels(
             if pairs:
                 z = wide[:, t]
                 chance = log_ndtr(-z) + np.log(pairs)
-                rate = (
-                    np.log(
-                        spending.RATE * np.where(told[:, t] & (t + 1 <= spending.EARLY), spending.FEWER, 1.0)
-                    )
-                    + 4.0 * np.log(np.maximum(z, 1.0))
-                    - z * z / 2.0
+                fewer = np.where(told[:, t], spending.stretches(t + 1), 1.0)
+                rate = np.log(spending.RATE * fewer) + 4.0 * np.log(np.maximum(z, 1.0)) - z * z / 2.0
+                rate = np.fmax(
+                    rate - np.log(t + 1 + spending.LATER), np.log((t + 1) / spending.ALIKE) + log_ndtr(-z)
                 )
-                rate = np.where(z >= spending.LEAST_Z, rate - np.log(t + 1 + spending.LATER), np.inf)
+                rate = np.where(z >= spending.LEAST_Z, rate, np.inf)
                 spent = np.fmax(spent, np.log(look[:, t] * (1.0 - part)) - np.fmin(chance, rate))
             level[:, t] = np.where(np.isnan(spent), -np.inf, spent)
     return level

@@ -15,8 +15,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
 from pydantic_core import from_json, to_json
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from controller.extender.metrics import Metrics
 from controller.extender.process import KEEP_ALIVE
@@ -69,9 +72,8 @@ def admitted(nodes: int, gangs: int) -> GpuLedger:
     return ledger
 
 
-def idle_app() -> FastAPI:
+def idle_app() -> Starlette:
     """An extender with nothing to say: every node passes, all score the same."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     async def filter_(request: Request) -> Response:
         names = from_json(await request.body())["NodeNames"]
@@ -85,9 +87,8 @@ def idle_app() -> FastAPI:
         await request.body()
         return Response(b'{"NodeNameToMetaVictims":{}}', media_type="application/json")
 
-    for path, handler in (("/filter", filter_), ("/prioritize", prioritize), ("/preempt", preempt)):
-        app.add_api_route(path, handler, methods=["POST"], response_model=None)
-    return app
+    handlers = (("/filter", filter_), ("/prioritize", prioritize), ("/preempt", preempt))
+    return Starlette(routes=[Route(path, handler, methods=["POST"]) for path, handler in handlers])
 
 
 async def echo(
@@ -103,7 +104,7 @@ async def echo(
     await send({"type": "http.response.body", "body": body})
 
 
-def _extender(ledger: GpuLedger) -> FastAPI:
+def _extender(ledger: GpuLedger) -> Starlette:
     metrics = Metrics()
     service = Service(ledger, RefusedPods(), metrics, lambda: 0.0)
     service.ready = True

@@ -199,9 +199,9 @@ def rlhfjob(name: str, stub: int, *, members: int, gpus: int, mode: str, interva
             "metrics": [{"name": METRIC}],
             "scrape": {"port": stub, "intervalSeconds": interval},
             "checkpoints": {
-                "location": {"volumeClaim": {"claimName": "checkpoints", "path": f"/{name}"}},
+                "location": {"objectStore": {"uri": f"s3://work/{name}"}},
                 "layout": "Plain",
-                "retention": {"volumeClaim": {"claimName": "retained", "path": "/"}},
+                "retention": {"objectStore": {"uri": "s3://kept"}},
             },
             "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": child}},
         },

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from deploy.local.plane import Plane
 from tests.bench.tenants.command import Line, Run, bench, compare, idle
-from tests.bench.tenants.plan import SMALL, Outcome
+from tests.bench.tenants.plan import SMALL, Outcome, Scale, honest
 
 # Kinds of attack: with objects, with connections, with a colleague's rights, and what the runs do.
 ATTACKS = 15
@@ -28,6 +29,12 @@ def test_honest_jobs_beside_hostile_ones_stop_as_they_do_alone(plane: Plane, tmp
     assert all(outcome.waited < 180.0 for outcome in beside.outcomes.values())
 
 
+def test_a_stop_that_may_come_later_has_evals_to_come() -> None:
+    alone, pool = (honest(replace(SMALL, scope=scope), "a") for scope in ("Namespace", "Pool"))
+    assert {len(job.scores) for job in pool} == {SMALL.evals}
+    assert all(len(one.scores) < SMALL.evals for one in alone if one.stops)
+
+
 def test_what_differs_is_told() -> None:
     """Otherwise the test above could not fail."""
 
@@ -40,8 +47,8 @@ def test_what_differs_is_told() -> None:
         fine["run-1"] = Outcome("run-1", **(known | times | changed))  # type: ignore[arg-type]
         return Run({**fine, "run-2": flat})
 
-    def missed(beside: Run) -> list[str]:
-        lines: list[Line] = compare(run(), beside, SMALL)
+    def missed(beside: Run, scale: Scale = SMALL) -> list[str]:
+        lines: list[Line] = compare(run(), beside, scale)
         return [line.name.partition(",")[0] for line in lines if line.met is False]
 
     assert missed(run()) == []
@@ -58,6 +65,12 @@ def test_what_differs_is_told() -> None:
     assert missed(run(lags=[0.1, 2.0])) == ["scrapes late by (median"]
     late = missed(run(decided=4.5, freed=5.2))
     assert late == ["latest of all to the stop"]
+    pool = replace(SMALL, scope="Pool")  # others of it may make a stop later, once, and change nothing else
+    assert missed(run(verdict=("scan", "Dropped"), decided=60.0, freed=62.0), pool) == []
+    assert missed(run(decided=70.0, digest="sha256:c"), pool) == [
+        "digest of the checkpoint that is kept",
+        "latest of all to the stop",
+    ]
     ended = run()
     ended.ends, ended.told = [1], {"9": {"through": 1, "refused": 0, "failed": 0, "breaches": {"a pod": 1}}}
     assert missed(ended) == ["attacks that went through and must not", "ends of the operator's process"]

@@ -67,8 +67,8 @@ def fold(scores: list[float], floor: float = -math.inf, error: float | None = SI
         (2, [*LEVEL, 0.0], LEVEL),
         (2, [*LEVEL, 0.0, 0.0], LEVEL),
         # One that waited behind an outlier is judged by itself once that is dropped.
-        (2, [*LEVEL, 0.98, 0.76, 0.52], [*LEVEL, 0.76, 0.52]),
-        (3, [*LEVEL, 0.98, 0.76, 0.77, 0.53], [*LEVEL, 0.76, 0.77, 0.53]),
+        (2, [*LEVEL, 0.98, 0.76, 0.56], [*LEVEL, 0.76, 0.56]),
+        (3, [*LEVEL, 0.98, 0.76, 0.77, 0.57], [*LEVEL, 0.76, 0.77, 0.57]),
         # A collapse that stays counts as a whole, and ties for ever after it.
         (2, [*LEVEL, 0.0, 0.0, 0.0], [*LEVEL, 0, 0, 0]),
         (2, [*LEVEL, *[0.0] * 9], [*LEVEL, *[0.0] * 9]),

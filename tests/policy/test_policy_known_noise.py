@@ -109,20 +109,34 @@ def test_a_known_total_leaves_a_tenth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "first", "step", "progress", "expected"),
+    ("steps", "total", "expected"),
     [
-        (2, 10, 20, 0.2, 10),
-        (5, 0, 40, 0.4, 11),  # an eval before training
-        (2, 10, 20, 1.0, 5),
-        (2, 10, 20, 0.001, 200),
-        (1, 10, 10, 0.1, None),
-        (2, 10, 20, None, None),
+        ((10, 20), 100, 10),
+        ((0, 10, 20, 30, 40), 100, 11),  # an eval before training
+        ((10, 20), 20, 5),
+        ((10, 20), 20_000, 200),
+        ((10,), 100, 0),
+        ((10, 20), None, 0),
+        ((10, 20, 21, 22, 30, 31, 40), 100, 13),  # three were asked for: what is to come is no more
+        ((10, 20, 22, 40, 60), 100, 10),  # of totals that change, and of paces, the largest counts
     ],
 )
-def test_the_evals_that_a_run_will_have(
-    seen: int, first: int, step: int, progress: float | None, expected: int | None
-) -> None:
-    assert spending.expected(seen, first, step, progress) == expected
+def test_the_evals_that_a_run_will_have(steps: tuple[int, ...], total: int | None, expected: int) -> None:
+    pace = spending.Pace()
+    for seen, step in enumerate(steps, 1):
+        pace = pace.after(seen, step, None if total is None else step / total)
+    assert pace.evals == expected
+
+
+def test_the_last_looks_of_a_known_total_spend_the_most() -> None:
+    spent, looks = 0.0, []
+    for seen in range(1, 11):
+        looks.append(spending.share(seen, 10, spent))
+        spent += looks[-1]
+    assert looks[1:] == sorted(looks[1:])
+    assert looks[9] / looks[1] == pytest.approx((0.5 + 1.0) / (0.5 + 0.2))
+    even = [spending.share(2, 10, 0.0, known=False), spending.share(10, 10, 0.8, known=False)]
+    assert even == pytest.approx([0.1, 0.1])
 
 
 @pytest.mark.parametrize("seen", [8, 30, 200])

@@ -196,6 +196,57 @@ def test_a_pair_that_can_be_is_kept_and_one_of_an_unknown_step_is_not() -> None:
     assert [p.prompt_pairs for p in record(w).evals] == [(), (good,)]
 
 
+def test_a_best_that_an_eval_is_not_paired_with_is_bounded_through_one_that_both_are() -> None:
+    """The trainer's own best was wrong, and dropped: until it reads the name of ours, it pairs with that."""
+    best, wrong, last = 0.60, 0.99, 0.59
+    rows = [
+        (10, 0.58, {}),
+        (20, best, {10: 0.1}),
+        (30, wrong, {20: 0.2}),
+        (40, last, {30: 0.2, 20: 0.1}),
+        (50, 0.55, {30: 0.2, 40: 0.04}),
+    ]
+    scores = {step: score for step, score, _ in rows}
+    points = []
+    w = world(scale=UNIT)
+    for step, score, against in rows:
+        pairs = tuple(PromptPair(s, 1000, score - scores[s], v) for s, v in against.items())
+        points.append(point(step, score, prompts=1000, prompt_pairs=pairs))
+        page(w, *points)
+    newest = {p.step: p for p in record(w).evals[-1].prompt_pairs}
+    assert set(newest) == {20, 30, 40}
+    assert newest[20].mean == pytest.approx(0.55 - best)
+    assert newest[20].variance == pytest.approx((0.04**0.5 + 0.1**0.5) ** 2)
+    assert [len(p.prompt_pairs) for p in record(w).evals] == [0, 1, 1, 2, 3]
+
+
+def test_a_bound_that_says_no_more_than_other_prompts_would_is_left_out() -> None:
+    w = world(scale=UNIT)
+    points = [
+        point(10, 0.50, prompts=1000),
+        point(20, 0.60, prompts=1000, prompt_pairs=(PromptPair(10, 1000, 0.1, 0.2),)),
+        point(30, 0.55, prompts=1000, prompt_pairs=(PromptPair(10, 1000, 0.05, 0.2),)),
+    ]
+    page(w, *points)
+    assert [p.step for p in record(w).evals[-1].prompt_pairs] == [10], "(2 x .45) squared is above 2 x .25"
+
+
+def test_a_rule_that_does_not_know_the_noise_says_which_number_would_tell() -> None:
+    """On QualityDeclining, and so in `why` and doctor, which show its message."""
+    for scale, more, said in (
+        (EvalScale(), {}, "it would see with prompts and range (or preset) of the metric, or"),
+        (UNIT, {}, "it would see with prompts of the metric, or"),
+        (UNIT, {"prompts": None}, "it would see with prompts of the metric, or"),
+        (EvalScale(), {"prompts": 100}, "it would see with range (or preset) of the metric, or"),
+    ):
+        w = world(scale=scale)
+        page(w, *(point(10 * n, 0.5, **more) for n in range(1, 8)))
+        found = record(w).condition("QualityDeclining")
+        assert found is not None
+        assert said in found.message
+        assert "standard error" in found.message
+
+
 HOSTILE = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([1e300, -1e300, 5e-324, 0.0])
 
 

@@ -406,11 +406,21 @@ def test_one_that_is_not_borne_out_is_dropped_and_nobody_is_asked_again() -> Non
     assert asked(world) == 1
 
 
-@pytest.mark.parametrize("why", ["Shadow", "cannot be asked", "lies above"])
+def test_one_that_lies_above_is_asked_about_before_a_collapse_makes_it_an_outlier() -> None:
+    world = gated()
+    evals(world, *CALM, 0.9)
+    assert asked(world) == 1
+    evals(world, *CALM, 0.9, 0.88, served=1)
+    evals(world, *CALM, 0.9, 0.88, 0.91, served=2)
+    assert record(world).best.score == 0.91
+    assert asked(world) == 2
+
+
+@pytest.mark.parametrize("why", ["Shadow", "cannot be asked"])
 def test_nobody_is_asked_where_it_would_tell_nothing(why: str) -> None:
     world = gated(Mode.SHADOW if why == "Shadow" else Mode.ENFORCE)
     served = None if why == "cannot be asked" else 0
-    evals(world, *CALM, 0.9 if why == "lies above" else 0.1, served=served)
+    evals(world, *CALM, 0.1, served=served)
     assert (asked(world), record(world).confirming) == (0, None)
     assert "not counted until borne out: step 50" in record(world).condition(c.DECLINING).message
 

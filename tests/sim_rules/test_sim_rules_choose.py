@@ -15,7 +15,9 @@ from sim.rules import choose
 
 def a_run(kind: str, means: list[float], prompts: int = 100, peak: int = -1) -> twin.Run:
     curve = np.array(means)
-    return twin.Run(kind, "", curve, curve, prompts, peak, (None,) * len(means), curve[:, None])
+    return twin.Run(
+        kind, "", curve, curve, prompts, peak, (None,) * len(means), (None,) * len(means), curve[:, None]
+    )
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_pairs_are_judged_alike_eval_by_eval_and_at_once(spec: str, runs: list[t
 
 
 def test_a_history_of_the_twin_is_read_as_it_was_written(runs: list[twin.Run], tmp_path: Path) -> None:
-    series = [replace(s, prompt_pairs=()) for s in twin_series.series(runs[:5])]
+    series = [replace(s, prompt_pairs=(), last_pairs=()) for s in twin_series.series(runs[:5])]
     history.write(tmp_path / "twin.csv", series)
     again = history.read(tmp_path / "twin.csv")
     assert [list(s.points()) for s in again] == [list(s.points()) for s in series]
@@ -286,7 +286,7 @@ def test_who_is_asked_at_once_stops_a_collapse_in_the_same_eval(runs: list[twin.
 
 
 def test_nobody_is_asked_where_the_gate_holds_nothing_back(runs: list[twin.Run]) -> None:
-    spec = specs.rule("scan:alpha=0.04+gate:sigmas_reported=1000,sigmas_estimated=1000")
+    spec = specs.rule("scan:alpha=0.04+gate:sigmas_reported=1000,sigmas_below=1000,sigmas_estimated=1000")
     for _, judged in twin_series.told(runs[:100]):
         asked = twin_series.asked_stops(spec, runs[:100], judged)
         assert asked == evaluate.first_stops(spec, judged).tolist()

@@ -32,7 +32,7 @@ IDLE = 300
 CHILD = """
 import asyncio, os, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 256))
-from fastapi import FastAPI
+from starlette.responses import PlainTextResponse
 from controller import file_descriptors
 from controller.web.connections import Connections
 from controller.web.server import WebServer
@@ -42,12 +42,12 @@ from controller.web.status import health_app
 async def main():
     assert file_descriptors.raise_limit() == 256
     app = health_app(Health())
-    async def work():
+    async def work(_):
         opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]
         for one in opened:
             os.close(one)
-        return len(opened)
-    app.add_api_route("/work", work)
+        return PlainTextResponse(str(len(opened)))
+    app.add_route("/work", work)
     server = WebServer(app, "127.0.0.1", 0, connections=Connections.of_process(128))
     await server.start()
     print(server.port, flush=True)

@@ -177,9 +177,9 @@ class RuleInUse:
         """Step of the highest eval that counts, but was judged by no scale so far; None: none is."""
         return gate.doubtful(state) if self.gated and state else None
 
-    def fell(self, state: tuple[Any, ...]) -> bool:
-        """Return whether an eval waits that lies below the last one that counted."""
-        return gate.fell(state) if self.gated and state else False
+    def could_bear_out(self, state: tuple[Any, ...]) -> bool:
+        """Return whether an eval waits that another one of the same policy would bear out."""
+        return gate.could_bear_out(state) if self.gated and state else False
 
     def agreeing(self, state: tuple[Any, ...]) -> tuple[int, ...]:
         """Return steps of two or more evals that wait, and so far bear one another out."""
@@ -288,6 +288,8 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
             loss = scrape.loss if point is points[-1] and "loss" in use.needs else None
             known = {p.step: p.score for p in (*((record.best,) if record.best else ()), *record.evals)}
             seen = scores.believed(point, use.scale, record.evals, known)
+            best = record.best.step if record.best is not None else None
+            seen = scores.paired_with(best, seen, record.evals, use.scale)
             record = _append(record, use, _with_proxy(seen, use.proxy, scrape), scrape.at, loss)
     return record
 

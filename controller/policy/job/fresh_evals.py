@@ -21,14 +21,14 @@ from controller.policy.types import Mode, Verb, Verdict
 
 
 def bear_out(context: PlanContext, use: RuleInUse, verdict: Verdict) -> str:
-    """Ask for an eval where the gate holds back one that lies below; return what is to be told of it.
+    """Ask for an eval where the gate holds one back; return what is to be told of it.
 
     Nobody is asked in Shadow, once a stop is under way, or while `confirm` asks (``verdict``) by itself.
     Where the trainer cannot be asked, the next eval that it makes decides.
     """
     if verdict.verb is Verb.CONFIRM:
         return ""
-    waits = context.record.decision is None and _fell(context, use)
+    waits = context.record.decision is None and _waits(context, use)
     if not waits or not trainer_requests.can_be_asked(context):
         context.update(confirming=None)
         return ""
@@ -79,13 +79,16 @@ def _confirm_params(desired: Desired) -> ConfirmParams:
     return params
 
 
-def _fell(context: PlanContext, use: RuleInUse) -> bool:
-    """Return whether an eval of the Primary metric or of a guardrail waits that lies below those before."""
+def _waits(context: PlanContext, use: RuleInUse) -> bool:
+    """Return whether an eval of the Primary metric or of a guardrail waits to be borne out."""
     record = context.record
-    if record.rule is not None and made_under(record, use) and use.fell(record.rule.state):
+    if record.rule is not None and made_under(record, use) and use.could_bear_out(record.rule.state):
         return True
     known = ((guard, use.guards.get(guard.metric)) for guard in record.guards)
-    return any(own is not None and g.params_hash == own.params_hash and own.fell(g.state) for g, own in known)
+    return any(
+        own is not None and g.params_hash == own.params_hash and own.could_bear_out(g.state)
+        for g, own in known
+    )
 
 
 def _waiting(context: PlanContext) -> Confirming:

@@ -14,10 +14,11 @@ from itertools import pairwise
 from controller.policy.job import no_eval
 from controller.policy.job.record import JobRecord, OutOfRange
 from controller.policy.job.types import Desired, ScrapeView
-from controller.policy.stopping import noise
+from controller.policy.stopping import noise, prompt_pairs
 from controller.policy.types import Attempt, EvalPoint, EvalScale, PromptPair
 
 PROMPTS_MAX = noise.MOST_PROMPTS  # in one eval; more is a mistake, or meant to make noise look small
+MOST_PAIRS = 3  # of an eval that are kept: a status has room for so many
 
 
 def noted(record: JobRecord, desired: Desired, scrape: ScrapeView) -> JobRecord:
@@ -58,6 +59,32 @@ def believed(
     if any(not _holds(pair, point, scale, known) for pair in pairs):
         pairs = ()
     return point._replace(prompts=prompts, prompt_pairs=pairs)
+
+
+def paired_with(
+    best: int | None, point: EvalPoint, before: Sequence[EvalPoint], scale: EvalScale
+) -> EvalPoint:
+    """Return an eval with a pair with the best one too, where both are paired with a third.
+
+    Of such a pair the variance is an upper bound (`prompt_pairs.between`); one that says no more than that
+    the prompts were others is left out. The trainer pairs with its own best, which is another one where the
+    gate dropped that, until it has read the name of ours.
+
+    Args:
+        best: step of the best eval that counts; None: none does yet.
+        point: as it is believed.
+        before: evals before it that are kept.
+        scale: what is declared, as far as it holds.
+    """
+    pairs = point.prompt_pairs
+    if best is None or not pairs or len(pairs) >= MOST_PAIRS or any(p.step == best for p in pairs):
+        return point
+    known = {p.step: p.prompt_pairs for p in (*before, point)}
+    found = prompt_pairs.between(known, point.step, best)
+    error = noise.error(scale.known_of(point))
+    if found is None or (error and found.variance >= 2.0 * found.prompts * error * error):
+        return point
+    return point._replace(prompt_pairs=(*pairs, found))
 
 
 def complaints(desired: Desired, record: JobRecord, scrape: ScrapeView, life: Attempt) -> list[str]:

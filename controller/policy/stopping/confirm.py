@@ -70,7 +70,7 @@ class Confirm:
     """
 
     name: ClassVar[str] = "confirm"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     inner_at: ClassVar[int] = 0  # of the state
 
     def __init__(self, params: ConfirmParams, rule: StopRule) -> None:

@@ -38,7 +38,7 @@ class Cusum:
     """
 
     name: ClassVar[str] = "cusum"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     def __init__(self, params: CusumParams) -> None:
         check(params, self.name)

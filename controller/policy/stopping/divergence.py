@@ -50,7 +50,7 @@ class Divergence:
     """
 
     name: ClassVar[str] = "divergence"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     inner_at: ClassVar[int] = 3  # of the state
     needs: ClassVar[tuple[str, ...]] = ("proxy",)
 

@@ -45,7 +45,7 @@ class Drawdown:
     """
 
     name: ClassVar[str] = "drawdown"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     def __init__(self, params: DrawdownParams) -> None:
         check(params, self.name)

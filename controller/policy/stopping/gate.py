@@ -4,19 +4,23 @@ One eval of 0 because the scorer was down, or one far too high, moves everything
 stretch, peak, noise. No rule can tell it from a collapse at that moment; the evals after it can. So an eval x
 that is further from the last one that counted, l, than
 
-    sigmas reported * the larger of their standard errors      where one is known (`noise.error`)
-    sigmas estimated * a robust estimate of the noise          where it does not (`noise.robust`)
+    sigmas reported * the larger of their standard errors      above l, where one is known (`noise.error`)
+    sigmas below * the same                                    below l
+    sigmas estimated * a robust estimate of the noise          where none is (`noise.robust`)
 
 waits. Once ``evals`` in a row after it have gone at least the share ``borne_out`` of the way from l to x, it
 counts; at the first one that has not, it is dropped, and the rule never sees it. Either way those after it
 are judged in their turn, from x or from l: one far above a jump bears it out, and is none the less far from
 it; one half way to an outlier may lie near enough to count. What counts is shown to the rule in its order.
 The limit is for the difference of two evals, whose standard deviation is sqrt(2) times that of one: 5 are
-3.5 of these.
+3.5 of these. Below it is less, and where that standard deviation is known of the prompts that both scored it
+counts if it is smaller (`EvalPoint.prompt_pairs`): a rule that sees more would be stopped by a dip that the
+gate lets pass.
 
 Two evals in a row that are bad are a matter of how many there are, and so is what a wait costs: a tenth of
 a run of ten. So one eval is enough where the run will have no more than ``short_run``, by the share of it
-that is done (`spending.expected`); of totals that change the largest counts.
+that is done (`spending.Pace`), of totals that change the largest; and at the last eval of any, after which
+nothing could bear it out.
 
 The first eval has nothing before it and waits for the second. Where that one is far below, the third decides
 which of the two counts: it bears the first out, or the first is dropped. Where it is far above, the first
@@ -28,9 +32,9 @@ of the fleet) every eval counts for the rule. The highest of these is judged aga
 the others, for an outlier among so few would hide in its own. Until then it is `doubtful`, and no best to
 rely on alone; then it passes, or is `refuted`: it can be no best any more, though the rule has seen it.
 
-Where the trainer can be asked, the evals that are to bear out one that lies below are asked for at once
-(`job.fresh_evals`): a wait then costs minutes, and not a tenth of a short run. One that lies above costs
-nothing while it waits, and is not asked about.
+Where the trainer can be asked, the evals that are to bear one out are asked for at once (`job.fresh_evals`):
+a wait then costs minutes, and not a tenth of a short run. One that lies above is asked about too: if the
+score collapses at the next eval, it would be dropped, and with it the best of the run.
 
 While an eval waits the rule's last verdict stands, but a STOP is not said over one that lies higher than the
 last that counted. At most ``most`` evals in a row are dropped: what comes more often is this run's noise.
@@ -59,7 +63,15 @@ class GateParams:
     sigmas_reported: float = param(
         5.0,
         unit="standard errors",
-        doc="distance from the last eval that counts, beyond which an eval waits for the next",
+        doc="distance above the last eval that counts, beyond which an eval waits for the next",
+        gt=0.0,
+        le=1000.0,
+    )
+    sigmas_below: float = param(
+        4.25,
+        unit="standard errors",
+        doc="the same for an eval below the last one, of both on the same prompts where their difference is "
+        "known: less, for it is such a one that stops a run",
         gt=0.0,
         le=1000.0,
     )
@@ -105,43 +117,49 @@ class Memory(NamedTuple):
     """The gate's own state, beside that of the rule it wraps.
 
     Attributes:
-        last: score and standard error (None: none reported) of the last eval that counted; (): none has.
+        last: score, standard error (None: none reported) and step of the last eval that counted; (): none
+            has.
+        seen: evals so far.
+        pace: `spending.Pace`.
+        held: evals that wait, oldest first (`_pack`).
         first: the first score that `noise.robust` looks at.
         recent: the newest scores less ``first``, packed (`windows.pack`).
-        held: evals that wait, oldest first (`_pack`).
         drops: evals dropped in a row.
         dropped: steps of those that the newest eval made drop.
         lost: score and standard error of those dropped since the rule was last shown one, for its noise.
         young: step and score of what counted since there was no scale, oldest first, until the highest of it
             is judged again; step -1: with a scale.
         refuted: steps of those of them that the newest eval showed to be no best.
-        seen: evals so far.
-        began: step of the first.
-        longest: most evals that the run was taken to have; 0: its length is not known.
     """
 
     last: tuple[Any, ...] = ()
+    seen: int = 0
+    pace: tuple[int, ...] = ()
+    held: tuple[tuple[Any, ...], ...] = ()
     first: float = 0.0
     recent: str = ""
-    held: tuple[tuple[Any, ...], ...] = ()
     drops: int = 0
     dropped: tuple[int, ...] = ()
     lost: tuple[tuple[float, float | None], ...] = ()
     young: tuple[tuple[int, float], ...] = ()
     refuted: tuple[int, ...] = ()
-    seen: int = 0
-    began: int = 0
-    longest: int = 0
+
+    def stored(self) -> tuple[Any, ...]:
+        """Return the fields without those at the end that are empty or 0, as all are at the beginning."""
+        fields = [*self]
+        while fields and not fields[-1]:
+            fields.pop()
+        return tuple(fields)
 
 
 class Gate:
     """Show the wrapped rule the evals that count.
 
-    State: (the fields of `Memory`, the wrapped rule's last verdict or (), its state).
+    State: (the fields of `Memory` (`Memory.stored`), the wrapped rule's last verdict or (), its state).
     """
 
     name: ClassVar[str] = "gate"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     uses: ClassVar[tuple[str, ...]] = ("progress",)
     inner_at: ClassVar[int] = 2  # of the state
 
@@ -156,7 +174,7 @@ class Gate:
         self._no_evidence = 1.0 if getattr(innermost, "yields_e_value", False) else None
 
     def initial(self) -> State:
-        return (tuple(Memory()), (), self._rule.initial())
+        return (Memory().stored(), (), self._rule.initial())
 
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         memory, told, inner = Memory(*state[0]), state[1], state[2]
@@ -165,7 +183,7 @@ class Gate:
         for one in counts:
             inner, verdict = self._rule.observe(inner, one)
         said = verdict or Verdict(Verb.CONTINUE, WAITS, 0.0, 0.0, self._no_evidence)
-        after = (tuple(memory), _told(verdict), inner)
+        after = (memory.stored(), _told(verdict), inner)
         if memory.held and said.verb is not Verb.CONFIRM:
             higher = not memory.last or memory.held[0][1] > memory.last[0]
             if said.verb is Verb.CONTINUE or higher:
@@ -174,9 +192,9 @@ class Gate:
 
     def decide(self, memory: Memory, point: EvalPoint) -> tuple[Memory, list[EvalPoint]]:
         """Return the memory after an eval, and the evals that count from now on, oldest first."""
-        began, seen = (memory.began, memory.seen + 1) if memory.seen else (point.step, 1)
-        longest = spending.expected(seen, began, point.step, point.progress) or 0
-        memory = memory._replace(seen=seen, began=began, longest=max(memory.longest, longest))
+        seen = memory.seen + 1
+        pace = spending.Pace(*memory.pace).after(seen, point.step, point.progress)
+        memory = memory._replace(seen=seen, pace=tuple(pace))
         before = memory
         memory, counts = self._decide(memory._replace(dropped=(), refuted=()), point)
         error = _larger(before.last[1] if before.last else None, noise.error(point))
@@ -221,6 +239,8 @@ class Gate:
             return memory, counts
         memory = memory._replace(held=())
         limit = self._scale(memory, _larger(memory.last[1], noise.error(point)), point)
+        if limit is not None and point.score < memory.last[0]:
+            limit = self._below(memory, limit, point)
         if limit is None or abs(point.score - memory.last[0]) <= limit or memory.drops >= self.params.most:
             memory, more = self._count(memory, [point])
             return memory, [*counts, *more]
@@ -228,7 +248,9 @@ class Gate:
 
     def _needed(self, memory: Memory) -> int:
         """Return how many evals have to bear out one that waits."""
-        return 1 if 0 < memory.longest <= self.params.short_run else self.params.evals
+        evals = spending.Pace(*memory.pace).evals
+        last = evals == memory.seen < spending.MOST  # nothing comes after it
+        return 1 if last or 0 < evals <= self.params.short_run else self.params.evals
 
     def _bears_out(self, start: float, jumped: float, now: float) -> bool:
         jump = jumped - start
@@ -239,6 +261,14 @@ class Gate:
         if stderr is not None and stderr > 0.0:
             return self.params.sigmas_reported * stderr
         return self._estimated(windows.unpack(memory.recent), point)
+
+    def _below(self, memory: Memory, limit: float, point: EvalPoint) -> float:
+        """Return the distance beyond which an eval waits that lies below the last one; ``limit``: above."""
+        below, error = self.params.sigmas_below, _larger(memory.last[1], noise.error(point))
+        if error is not None:
+            limit = below * error
+        paired = noise.of_difference(point, memory.last[2])
+        return limit if paired is None else min(limit, below / math.sqrt(2.0) * paired.sigma)
 
     def _estimated(self, scores: Sequence[float], point: EvalPoint) -> float | None:
         known = noise.robust(scores)
@@ -286,7 +316,7 @@ class Gate:
                 scores = [*windows.unpack(memory.recent), windows.single(point.score - first)]
                 recent = windows.pack(scores[-noise.ROBUST_MOST :])
                 memory = memory._replace(first=first, recent=recent)
-            memory = memory._replace(last=(point.score, error), drops=0)
+            memory = memory._replace(last=(point.score, error, point.step), drops=0)
         return memory._replace(lost=()), shown
 
 
@@ -313,10 +343,13 @@ def doubtful(state: State) -> int | None:
     return None if at is None else young[at][0]
 
 
-def fell(state: State) -> bool:
-    """Return whether an eval waits that lies below the last one that counted. ``state``: of a `Gate`."""
+def could_bear_out(state: State) -> bool:
+    """Return whether an eval waits that another of the same policy would bear out. ``state``: of a `Gate`.
+
+    Not so for the first two: of these the first would be dropped by it.
+    """
     memory = Memory(*state[0])
-    return bool(memory.last and memory.held and memory.held[0][1] < memory.last[0])
+    return bool(memory.last and memory.held)
 
 
 def agreeing(state: State) -> tuple[int, ...]:
@@ -377,10 +410,16 @@ def _told(verdict: Verdict | None) -> tuple[Any, ...]:
     if verdict is None:
         return ()
     grade = None if verdict.grade is None else str(verdict.grade)
-    fields: list[Any] = [str(verdict.verb), *verdict[1:6], grade]
+    numbers = (_short(verdict.statistic), _short(verdict.threshold), *verdict[4:6])
+    fields: list[Any] = [str(verdict.verb), verdict.reason, *numbers, grade]
     while fields[-1] is None or fields[-1] is False:
         fields.pop()
     return tuple(fields)
+
+
+def _short(number: float) -> float:
+    """Return a number that is told again in as many digits as anybody reads."""
+    return float(f"{number:.6g}")
 
 
 def _read(told: tuple[Any, ...]) -> Verdict | None:

@@ -47,7 +47,7 @@ class KDeclines:
     """
 
     name: ClassVar[str] = "kDeclines"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     def __init__(self, params: KDeclinesParams) -> None:
         check(params, self.name)

@@ -36,15 +36,21 @@ root of that quadratic form, `FAR_OUT` degrees more are enough (tests/policy/tes
 from __future__ import annotations
 
 import math
+import struct
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from controller.policy.params import param
 from controller.policy.types import EvalPoint, FleetNoise
 
-# (x_{i-1}, x_{i-2}, second differences seen, their mean square, evals without stderr, largest stderr, largest
-# fall from one eval to the next, differences not across it, their mean square, evals since it)
+# (numbers, packed (`_NUMBERS`); second differences seen, evals without stderr, differences not across the
+# largest fall, evals since it)
 NoiseState = tuple[Any, ...]
+# x_{i-1}, x_{i-2} (NaN: none yet), mean square of the second differences, largest stderr, largest fall from
+# one eval to the next, mean square of the differences not across it
+_NUMBERS = struct.Struct("<6d")
+_NONE_YET = (math.nan, math.nan, 0.0, 0.0, 0.0, 0.0)
 
 PER_VARIANCE = 6.0  # E d^2 / sigma^2
 LARGEST = 1e150  # that a difference counts for: its square is still a number
@@ -99,7 +105,16 @@ def weight_param() -> Any:
 
 
 def initial() -> NoiseState:
-    return (None, None, 0, 0.0, 0, 0.0, 0.0, 0, 0.0, RECENT + 1)
+    return ("", 0, 0, 0, RECENT + 1)
+
+
+def last(state: NoiseState) -> float | None:
+    """Return the newest score; None: there was none yet."""
+    return _numbers(state)[0] if state[0] else None
+
+
+def _numbers(state: NoiseState) -> tuple[float, ...]:
+    return _NUMBERS.unpack(b64decode(state[0])) if state[0] else _NONE_YET
 
 
 def bound(point: EvalPoint) -> float | None:
@@ -152,23 +167,25 @@ def observe(state: NoiseState, point: EvalPoint) -> NoiseState:
 
 
 def _take(state: NoiseState, score: float, stderr: float | None) -> NoiseState:
-    last, before, differences, mean, missing, largest, fall, kept, kept_mean, since = state
+    _, differences, missing, kept, since = state
+    last, before, mean, largest, fall, kept_mean = _numbers(state)
     if stderr is None:
         missing += 1
     else:
         largest = max(largest, stderr)
-    if last is not None:
+    if not math.isnan(last):
         fell, since = min(last - score, LARGEST), since + 1
         if fell > fall:
             fall, kept, kept_mean, since = fell, differences, mean, 0
-    if before is not None:
+    if not math.isnan(before):
         size = min(abs(score - 2.0 * last + before), LARGEST)
         differences += 1
         mean += (size * size - mean) / differences
         if since >= ACROSS:
             kept += 1
             kept_mean += (size * size - kept_mean) / kept
-    return (score, last, differences, mean, missing, largest, fall, kept, kept_mean, since)
+    packed = _NUMBERS.pack(score, last, mean, largest, fall, kept_mean)
+    return (b64encode(packed).decode("ascii"), differences, missing, kept, since)
 
 
 def estimate(
@@ -186,7 +203,8 @@ def estimate(
     other namespaces may raise the estimate (``learned.floor``), which makes it no better known.
     ``before_fall``: without the differences across the run's largest fall.
     """
-    _, _, differences, mean, missing, largest, _, kept, kept_mean, since = state
+    _, differences, missing, kept, since = state
+    _, _, mean, largest, _, kept_mean = _numbers(state)
     floor, least = 0.0, LEAST_FREEDOM
     if usual <= 0.0 and learned is not None:
         usual, weight, floor = learned
@@ -214,7 +232,7 @@ def share_left(kept: Any) -> Any:
 
 def is_without(state: NoiseState) -> bool:
     """Return whether evals enough to estimate the noise show none at all: a straight line."""
-    return bool(state[2] * FREEDOM_PER_DIFFERENCE >= LEAST_FREEDOM and state[3] == 0.0)
+    return bool(state[1] * FREEDOM_PER_DIFFERENCE >= LEAST_FREEDOM and _numbers(state)[2] == 0.0)
 
 
 def own(points: Iterable[EvalPoint]) -> FleetNoise | None:

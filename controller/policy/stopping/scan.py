@@ -23,7 +23,9 @@ share is `PAIRED`. Where
 nothing but the run's own scores says how noisy an eval is,
 
 - the estimate leaves out the run's own largest fall (`noise.estimate`): else a collapse hides in the noise
-  that it makes; thresholds are those for so few differences (`noise.FAR_OUT`);
+  that it makes; thresholds are those for so few differences (`noise.FAR_OUT`). A straight fall hides in none,
+  and where it is left out few are left: so the estimate of all differences counts as well, whichever shows
+  the fall, each at half the chance;
 - the best is taken for no better than the second highest, and their distance counts for the noise: a single
   eval that is far too high tells nothing of the noise while it is one of the first, and stays the best for
   ever after;
@@ -45,6 +47,7 @@ from controller.policy.types import EvalPoint, Verb, Verdict
 
 SINGLES = 0.2  # of what a look may spend; all of it while there are no longer windows
 PAIRED = 0.5  # the same where the prompts of both are known
+SPENT_DIGITS = 9  # of the share of the budget that was spent: a status is small
 BEFORE, BEYOND = 2.0, 4.0  # what one e-fold of the run's length adds to the squared threshold
 
 
@@ -97,12 +100,12 @@ class Scan:
     """Stop when the newest evals are clearly below the best stretch of the run.
 
     Silent until both can be formed and the noise is known. State: (windows, noise); with ``alpha`` also (best
-    and second highest score less the first, step of the best, step of the first eval, most evals that the run
-    was taken to have or 0, share of the budget that was spent) and what `ties` keeps.
+    and second highest score less the first, packed; step of the best, `spending.Pace`, share of the budget
+    that was spent) and what `ties` keeps.
     """
 
     name: ClassVar[str] = "scan"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
     uses: ClassVar[tuple[str, ...]] = ("progress",)
 
     def __init__(self, params: ScanParams) -> None:
@@ -110,7 +113,7 @@ class Scan:
         self.params = params
 
     def initial(self) -> State:
-        beside = ((0.0, 0.0, 0, 0, 0, 0.0), ties.initial()) if self.params.alpha else ()
+        beside = (("", 0, tuple(spending.Pace()), 0.0), ties.initial()) if self.params.alpha else ()
         return (windows.initial(), noise.initial(), *beside)
 
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
@@ -141,60 +144,66 @@ class Scan:
 
     def _spend(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         p = self.params
-        seen, spread, (best, second, best_step, first_step, most, spent), level = state
-        last = spread[0]
+        seen, spread, (packed, best_step, pace, spent), level = state
+        best, second = windows.unpack(packed) if packed else (0.0, 0.0)
+        last = noise.last(spread)
         spread = noise.observe(spread, point)
-        known = noise.estimate(
-            spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise, before_fall=True
-        )
+        usual = (p.usual_noise, p.usual_noise_weight, point.fleet_noise)
+        estimates = [noise.estimate(spread, *usual, before_fall=left_out) for left_out in (True, False)]
+        levels = list(dict.fromkeys(one for one in estimates if one is not None))
         told = p.usual_noise > 0.0 or point.fleet_noise is not None
-        guessed = known is not None and known.freedom < math.inf and not told
+        guessed = any(one.freedom < math.inf for one in levels) and not told
         excess = best - second if guessed and seen[0] > 1 else 0.0
-        if guessed and known is not None:
-            differences = max(1.0, known.freedom / noise.FREEDOM_PER_DIFFERENCE)
-            sigma = math.hypot(known.sigma, excess / math.sqrt(differences)) if excess > 0.0 else known.sigma
-            known = noise.Noise(sigma, known.freedom + noise.FAR_OUT)
+        if guessed:
+            levels = [_doubted(one, excess) for one in levels]
         seen, wide = windows.observe(
             seen, point.score, p.window, p.share, excess=excess, shared=point.prompts is not None
         )
         level = ties.observe(level, last, point.score)
         number, now = seen[0], windows.single(point.score - seen[1])
         if number == 1:
-            best, second, best_step, first_step = now, now, point.step, point.step
+            best, second, best_step = now, now, point.step
         # Of two single evals the prompts that both scored tell more than either's own error does.
         paired = noise.of_difference(point, best_step)
-        pairs = windows.comparisons(number, p.window, p.share, False) if known is not None else 0
-        silent = number == 1 or (known is None and paired is None)
-        most = max(most, spending.expected(number, first_step, point.step, point.progress) or 0)
-        look = 0.0 if silent else spending.share(number, most or p.horizon, spent)
+        pairs = windows.comparisons(number, p.window, p.share, False) if levels else 0
+        silent = number == 1 or (not levels and paired is None)
+        pace = spending.Pace(*pace).after(number, point.step, point.progress)
+        evals = pace.evals or p.horizon
+        look = 0.0 if silent else spending.share(number, evals, spent, known=pace.evals > 0)
         runner_up = now if number <= 2 else max(second, now)
-        highest = (now, best, point.step) if now > best else (best, runner_up, best_step)
-        state = (seen, spread, (*highest, first_step, most, spent + look), level)
-        tie = ties.fall(level, point.score) if paired is None and (known is None or guessed) else None
+        *highest, highest_step = (now, best, point.step) if now > best else (best, runner_up, best_step)
+        spent = round(spent + look, SPENT_DIGITS)
+        state = (seen, spread, (windows.pack(highest), highest_step, tuple(pace), spent), level)
+        tie = ties.fall(level, point.score) if paired is None and (not levels or guessed) else None
         if tie is not None and not told and tie > p.min_drop:
-            return state, Verdict(Verb.STOP, "Collapsed", tie, level[2])
+            return state, Verdict(Verb.STOP, "Collapsed", tie, ties.lowest(level))
         if silent:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
             return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
-        chance = p.alpha * look
+        chance = p.alpha * look / (len(levels) if guessed else 1)
         part = 1.0 if not pairs else SINGLES if paired is None else PAIRED
         limit = spending.single_limit(chance * part, number)
         if paired is not None:
             compared = [_against(best - now, paired, limit, p.min_drop)]
         else:
-            assert known is not None
-            against = second if guessed else best
-            compared = [_against((against - now) / math.sqrt(2.0), known, limit, p.min_drop)]
+            fall = ((second if guessed else best) - now) / math.sqrt(2.0)
+            compared = [_against(fall, known, limit, p.min_drop) for known in levels]
         if pairs:
-            assert known is not None
             limit = spending.windows_limit(chance * (1.0 - part), number, pairs, not guessed)
-            compared.append(_against(wide, known, limit, p.min_drop))
+            compared += [_against(wide, known, limit, p.min_drop) for known in levels]
         stop, _, z, limit = max(compared)
         if stop:
             before = math.inf if last is None else windows.single(last - seen[1])
             collapsed = best > 0.0 and max(now, before) <= best / 2.0
             return state, Verdict(Verb.STOP, "Collapsed" if collapsed else "FellBelowBestStretch", z, limit)
         return state, Verdict(Verb.CONTINUE, "NearBestStretch", z, limit)
+
+
+def _doubted(known: noise.Noise, excess: float) -> noise.Noise:
+    """Return noise that scores alone tell of, where the best lies by ``excess`` above the second best."""
+    differences = max(1.0, known.freedom / noise.FREEDOM_PER_DIFFERENCE)
+    sigma = math.hypot(known.sigma, excess / math.sqrt(differences)) if excess > 0.0 else known.sigma
+    return noise.Noise(sigma, known.freedom + noise.FAR_OUT)
 
 
 def _against(

@@ -1,12 +1,14 @@
 """A budget of false stops, spent look by look over the evals that a run will have.
 
 How many that are: the evals so far, and what is left of the run by its progress over the evals' usual
-distance (steps), at least `FEWEST` and at most `MOST`. Where no total is known, the rule's own horizon. Nine
-tenths of the budget are spent evenly on these: each look gets what is left of it, over the looks left. A
-tenth is kept for what comes beyond, of which the j-th look after takes 1 / (j + 2) of what is left, so that
-it is never used up. A total that is wrong makes a run harder or easier to stop, and never spends more than
-there is. Of totals that change the one counts that makes for most evals: what a look may spend must not rise
-suddenly, for then what longer windows passed before does not tell how seldom they pass now.
+distance (steps, `Pace`), at least `FEWEST` and at most `MOST`. Where no total is known, the rule's own
+horizon. Nine tenths of the budget are spent on these: each look gets what is left of it, by its weight among
+the looks left. Where the total is known, the last one weighs nearly three times as much as the first: it
+compares more evals, and a slow fall is deepest there. A tenth is kept for what comes beyond, of which the
+j-th look after takes 1 / (j + 2) of what is left, so that it is never used up. A total that is wrong makes a
+run harder or easier to stop, and never spends more than there is. Of totals that change the one counts that
+makes for most evals: what a look may spend must not rise suddenly, for then what longer windows passed before
+does not tell how seldom they pass now.
 
 What a look may spend is the share of it that a comparison of the newest evals with the best before may pass
 by chance, on a run whose true score never falls:
@@ -22,42 +24,74 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Any, NamedTuple
 
 FEWEST, MOST = 5, 200  # evals that a run is taken to have
 WITHIN = 0.9  # of the budget, for the evals that it will have
 RATE, LATER = 0.25, 40.0
-EARLY, FEWER = 20, 0.75  # evals up to which so much of that is enough: few stretches can be made of them
+# Of that so much is enough up to `EARLY` evals, and `MORE` with each eval after: few stretches can be made.
+EARLY, FEWER, MORE = 8, 0.6, 0.025
+ALIKE = 5.0  # looks whose stretches are worth one comparison: so many of these each look is worth at least
+AT_FIRST, WITH_TIME = 0.5, 1.0  # weight of a look: so much, and so much more at the end of the run
 LEAST_Z = 2.0  # below it the rate does not fall as z rises
 HIGHEST_Z = 12.0
 
 _NORMAL = NormalDist()
 
 
-def expected(seen: int, first_step: int, step: int, progress: float | None) -> int | None:
-    """Return how many evals the run will have; None: its length, or their distance, is not known.
+class Pace(NamedTuple):
+    """The pace of a run's evals, without those asked for between: these lie nearer than half as far.
 
-    Args:
-        seen: evals so far.
-        first_step: of the first of them.
-        step: of the newest.
-        progress: share of the run that is done at ``step``.
+    Attributes:
+        first: step of the first eval.
+        last: step of the newest regular one.
+        regular: how many of these there are.
+        evals: most that the run was taken to have; 0: its length is not known.
     """
-    if progress is None or not 0.0 < progress <= 1.0 or seen < 2 or step <= first_step:
-        return None
-    left = step / progress - step
-    return max(FEWEST, min(MOST, seen + math.floor(left * (seen - 1) / (step - first_step) + 1e-6)))
+
+    first: int = 0
+    last: int = 0
+    regular: int = 0
+    evals: int = 0
+
+    def after(self, seen: int, step: int, progress: float | None) -> Pace:
+        """Return the pace after the ``seen``-th eval.
+
+        Args:
+            seen: evals so far, with this one.
+            step: of this one.
+            progress: share of the run that is done at ``step``; None: its length is not known.
+        """
+        if not self.regular:
+            return Pace(step, step, 1, self.evals)
+        pace = self
+        if 2.0 * (step - self.last) * (self.regular - 1) >= self.last - self.first:
+            pace = self._replace(last=step, regular=self.regular + 1)
+        if progress is None or not 0.0 < progress <= 1.0 or pace.last <= pace.first:
+            return pace
+        left = (step / progress - step) * (pace.regular - 1) / (pace.last - pace.first)
+        evals = max(FEWEST, min(MOST, seen + math.floor(left + 1e-6)))
+        return pace._replace(evals=max(pace.evals, evals))
 
 
-def share(seen: int, evals: int, spent: float) -> float:
+def share(seen: int, evals: int, spent: float, *, known: bool = True) -> float:
     """Return which share of the budget the ``seen``-th look may spend, of a run of ``evals``.
 
-    ``spent``: share of the budget that the looks before it did. Nothing can be compared at the first.
+    ``spent``: share of the budget that the looks before it did. ``known``: whether that is the run's length;
+    else looks weigh alike, for it may end at any. Nothing can be compared at the first.
     """
     if seen < 2:
         return 0.0
     if seen <= evals:
-        return max(0.0, WITHIN - spent) / (evals - seen + 1)
+        return max(0.0, WITHIN - spent) * (part(seen, evals) if known else 1.0 / (evals - seen + 1))
     return (1.0 - spent) / (seen - evals + 2)
+
+
+def part(seen: Any, evals: Any) -> Any:
+    """Return the weight of this look over that of all that are left with it, of a run of ``evals``."""
+    rest = evals - seen + 1
+    left = AT_FIRST * rest + WITH_TIME * rest * (evals + seen) / (2.0 * evals)
+    return (AT_FIRST + WITH_TIME * seen / evals) / left
 
 
 def single_chance(z: float, seen: int) -> float:
@@ -88,8 +122,14 @@ def windows_limit(chance: float, seen: int, pairs: int, told: bool = True) -> fl
 
 def rate(z: float, seen: int, told: bool = True) -> float:
     """Return the measured bound on longer windows' first passing of z >= `LEAST_Z` at this look."""
-    rate = RATE * (FEWER if told and seen <= EARLY else 1.0)
-    return rate * z**4 * math.exp(-z * z / 2.0) / (seen + LATER)
+    rate = RATE * (stretches(seen) if told else 1.0)
+    least = seen / ALIKE * _NORMAL.cdf(-z)
+    return max(least, rate * z**4 * math.exp(-z * z / 2.0) / (seen + LATER))
+
+
+def stretches(seen: int) -> float:
+    """Return which share of `RATE` is enough at this look."""
+    return min(1.0, FEWER + MORE * max(0, seen - EARLY))
 
 
 def _quantile(chance: float, pairs: int) -> float:

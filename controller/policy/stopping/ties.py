@@ -10,34 +10,51 @@ all; then either they tied before, or the fall is one of theirs. Of flat runs on
 
 from __future__ import annotations
 
+import struct
+from base64 import b64decode, b64encode
 from typing import Any
 
 LEAST_BEFORE = 3  # evals before the tie
 LEAST_TIED = 3  # a scorer that is down for two evals scores 0 twice
 TIED = -1.0  # in place of the largest fall: some tied before
 
-# (evals before the present level, lowest of them, largest fall among them, fall to the level, evals on it)
+# (evals before the present level, evals on it; lowest of those before, largest fall among them and fall to
+# the level, packed)
 TieState = tuple[Any, ...]
+_NUMBERS = struct.Struct("<3d")
 
 
 def initial() -> TieState:
-    return (0, 0.0, 0.0, 0.0, 0)
+    return (0, 0, "")
+
+
+def lowest(state: TieState) -> float:
+    """Return the lowest score before the present level; 0 where there is none."""
+    return _numbers(state)[0]
+
+
+def _numbers(state: TieState) -> tuple[float, ...]:
+    return _NUMBERS.unpack(b64decode(state[2])) if state[2] else (0.0, 0.0, 0.0)
 
 
 def observe(state: TieState, last: float | None, score: float) -> TieState:
     """Take in one score; ``last`` is the one before it."""
-    before, lowest, largest, fell, level = state
+    before, level, packed = state
     if last is None:
-        return (0, 0.0, 0.0, 0.0, 1)
+        return (0, 1, "")
     if score == last:
-        return (before, lowest, largest, fell, level + 1)
+        return (before, level + 1, packed)
+    lowest, largest, fell = _numbers(state)
     largest = TIED if level > 1 or largest < 0.0 else max(largest, fell)
-    return (before + level, min(lowest, last) if before else last, largest, max(0.0, last - score), 1)
+    lowest = min(lowest, last) if before else last
+    numbers = _NUMBERS.pack(lowest, largest, max(0.0, last - score))
+    return (before + level, 1, b64encode(numbers).decode("ascii"))
 
 
 def fall(state: TieState, score: float) -> float | None:
     """Return how far a tie lies below everything before it, where that is evidence; else None."""
-    before, lowest, largest, _, level = state
-    if level < LEAST_TIED or before < LEAST_BEFORE or largest < 0.0 or lowest - score <= largest:
+    before, level, _ = state
+    if level < LEAST_TIED or before < LEAST_BEFORE:
         return None
-    return float(lowest - score)
+    lowest, largest, _ = _numbers(state)
+    return None if largest < 0.0 or lowest - score <= largest else float(lowest - score)

@@ -19,6 +19,7 @@ from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
 from controller import log
+from controller.web.bare_app import bare_app
 from controller.web.dashboard.access import CannotReview, Gate, Viewer
 from controller.web.dashboard.charts import narrow_for
 from controller.web.dashboard.feed import Feed
@@ -28,7 +29,6 @@ from controller.web.dashboard.render import render, static
 from controller.web.health import Health
 from controller.web.hosts import Hosts
 from controller.web.reviews import TooMany, Unauthenticated, bearer
-from controller.web.server import bare_app
 from controller.web.status import health_app
 
 _logger = log.get("evalstop.dashboard")

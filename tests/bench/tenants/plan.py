@@ -35,11 +35,18 @@ class Scale:
     grace: int = 5  # s, of the pool: for a borrower's next checkpoint
     patience: float = 600.0  # s for one run of all honest jobs
     scope: str = "Namespace"
+    shared_fall_wait: float = 60.0  # s, of the pool
 
     @property
     def interval(self) -> float:
         """s between two scrapes."""
         return SECONDS * self.hurry
+
+    @property
+    def alone(self) -> bool:
+        """Whether a run is judged by its own namespace's evidence. Where the whole pool is asked, other
+        namespaces may raise a run's noise and hold its stop back once: then stops may come later."""
+        return self.scope == "Namespace"
 
 
 # s that an admission may take besides: a pass or two, the pods' termination, the scheduler.
@@ -112,7 +119,8 @@ def honest(scale: Scale, prefix: str) -> list[Honest]:
             raise ValueError(f"run-{i}: {kind.rule} says stop at eval {end} of {scores}, which is not wanted")
         namespace = f"{prefix}-honest-{i // 2}"
         rule, early = kind.rule, i % 2 == 0
-        found.append(Honest(f"run-{i}", namespace, rule, tuple(scores[:end]), kind.stops, early))
+        shown = scores[:end] if scale.alone else scores  # a stop that may come later needs evals to come
+        found.append(Honest(f"run-{i}", namespace, rule, tuple(shown), kind.stops, early))
     return found
 
 

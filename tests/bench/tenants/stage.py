@@ -144,7 +144,7 @@ def _pool(name: str, jobs: list[Honest], scale: Scale) -> Object:
             "quotas": [{"namespaces": [space], "guaranteed": n} for space, n in guaranteed.items()],
             "preemption": {"graceSeconds": scale.grace},
             "fleet": {"scope": scale.scope},
-            "stopLimits": {"sharedFallWaitSeconds": 60},
+            "stopLimits": {"sharedFallWaitSeconds": int(scale.shared_fall_wait)},
         },
     }
 
