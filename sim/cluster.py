@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.policy.actor_types import Part
-from controller.policy.pool import NodeRoom, SlotRoom, fit_job
-from controller.policy.pool.best_fit import FreeGpus
+from controller.policy.pool import FreeGpus, NodeRoom, SlotRoom, fit_job
 
 
 @dataclass(frozen=True, slots=True)

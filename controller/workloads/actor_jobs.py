@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from controller import names
 from controller.objects import Object, controller_of, is_terminal
 from controller.policy.actor_types import Actor
-from controller.policy.job.actors import ActorSeen
+from controller.policy.job import ActorSeen
 from controller.policy.types import Problem
 from controller.workloads.kinds import get
 from controller.workloads.pods import gpus

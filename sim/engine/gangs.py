@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.policy.pool.placement import Shape
+from controller.policy.pool import Shape
 from sim.cluster import Cluster
 from sim.workload import Workload
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from controller.policy.doors import lazy
 
 if TYPE_CHECKING:
+    from controller.policy.job.actors import *
     from controller.policy.job.conditions import *
     from controller.policy.job.cures import *
     from controller.policy.job.endings import *
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from controller.policy.job.view import *
 
 SHOWS = {
+    "actors": "ActorSeen",
     "cures": "CURES Cure NEEDS_NOBODY cure_of",
     "conditions": "conditions ACCEPTED ADMITTED ATTENTION COMPLETED FAILED MARKED MEMBERS_ENDED METRICS"
     " RELEASED TERMINATION Conditions"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from controller.policy.doors import lazy
 
 if TYPE_CHECKING:
+    from controller.policy.pool.best_fit import *
     from controller.policy.pool.delegates import *
     from controller.policy.pool.demotion import *
     from controller.policy.pool.gpu_accounting import *
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
     from controller.policy.pool.reservations import *
 
 SHOWS = {
+    "best_fit": "FreeGpus",
     "delegates": "DELEGATIONS",
     "demotion": "LOWEST REASON give_way",
     "gpu_accounting": "free_gpus",
     "handovers": "HANDOVERS_KEPT Handover newest_handovers",
     "job_outcomes": "Verb Write after outcomes",
-    "placement": "NodeRoom SlotRoom fit_job",
+    "placement": "NodeRoom Shape SlotRoom fit_job",
     "plan": "plan_pool",
     "planner": "Planner",
     "reservations": "reservations RESERVATIONS_MAX",

@@ -18,7 +18,7 @@ from controller.policy.pool.best_fit import NO_RACKS, FreeGpus, fit
 from controller.policy.queueing.base import QueueJob
 from controller.policy.types import JobKey, JobState
 
-__all__ = ["AnyRoom", "NodeRoom", "Nodes", "SlotRoom", "fit", "fit_job", "held", "shape"]
+__all__ = ["AnyRoom", "NodeRoom", "Nodes", "Shape", "SlotRoom", "fit", "fit_job", "held", "shape"]
 
 Shape = tuple[int, int, Part | None]  # replicas, GPUs of each, base actors
 
