@@ -207,10 +207,11 @@ def stopped(at: float, by: str = "scan", **more) -> JobRecord:
 
 
 def test_a_handover_is_told_from_decision_to_the_next_jobs_run() -> None:
-    over = stopped(100.0, suspended_at=110.0, pods_gone_at=120.0, handed_to="ns/b", handed_at=121.0)
+    times = {"retained_at": 104.0, "suspended_at": 110.0, "pods_gone_at": 120.0, "handed_at": 121.0}
+    over = stopped(100.0, handed_to="ns/b", **times)
     starts = JobRecord(admission=AdmissionRecord(1, ("n1",), 121.0, "ns/a"))
     (first,) = newest_handovers((), [("ns/a", 8, over), ("ns/b", 8, starts)])
-    assert first == Handover("ns/a", "scan", 8, 100.0, 95.0, 110.0, 120.0, "ns/b", None)
+    assert first == Handover("ns/a", "scan", 8, 100.0, 104.0, 110.0, 120.0, "ns/b", None)
     runs = replace(starts, admission=AdmissionRecord(1, ("n1",), 121.0, "ns/a", 130.0))
     (second,) = newest_handovers((first,), [("ns/a", 8, over), ("ns/b", 8, runs)])
     assert second == replace(first, running=130.0)
