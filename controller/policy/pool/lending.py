@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
 from controller.policy.actor_types import (
@@ -35,8 +35,6 @@ from controller.policy.pool.rights import pack
 from controller.policy.queueing.base import QueueJob, stay_key
 from controller.policy.queueing.quota_ledger import QuotaLedger
 from controller.policy.types import JobState, JobView, PoolSnapshot, Waiting
-
-RECALLED = "WaitingForRecall"
 
 
 @dataclass
@@ -151,7 +149,7 @@ class Loans:
                     f"spare rollout actors have to go for it within {self.lending.recall_seconds:g} s; their "
                     "GPUs are kept for it"
                 )
-                why = replace(why, reason=RECALLED, message=message)
+                why = Waiting(why.key, why.position, "WaitingForRecall", message)
             found.append(why)
         return tuple(found)
 
