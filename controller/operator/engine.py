@@ -199,7 +199,7 @@ class Engine:
         if not Path(certificate).exists():
             _logger.warning("the step API is not served", missing=certificate)
             return None
-        # What it needs takes 20 MB, and without a certificate nobody needs it.
+        # What it needs takes 8 MB, and without a certificate nobody needs it.
         from controller.steps.service import AUDIENCE, IN_ALL, PER_PEER, StepService
 
         reviews = Reviews(self._reviews, AUDIENCE, per_peer=PER_PEER, in_all=IN_ALL)
