@@ -26,7 +26,16 @@ EXTENDER_OWN = {
     *("schedulerName", "schedulerConfig", "namespace"),
     *_METRICS,
 }
-DASHBOARD_OWN = {"host", "port", "statusHost", "statusPort", "tlsCert", "tlsKey", "allowedHosts"}
+DASHBOARD_OWN = {
+    "host",
+    "port",
+    "statusHost",
+    "statusPort",
+    "tlsCert",
+    "tlsKey",
+    "allowedHosts",
+    "operatorNamespace",
+}
 _RANGE = re.compile(r"\b(?:from|seconds, from) ([\d.e+-]+) to ([\d.e+]+)")
 # Keywords of OpenAPI v3 in a CRD that draft 7 understands in the same sense.
 _KEPT = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controller import workloads
@@ -33,7 +33,8 @@ Object = Mapping[str, Any]
 
 NAMED = 5  # nodes or pods that a message names
 # What is found out at each pass; of a pool that is not usable nothing is, and the rest stays as it was.
-_FOUND = ("nodeSizes", "capacity", "free", "held", "foreign", "running", "queued", "reservations", "quotas")
+_COUNTED = ("nodeSizes", "capacity", "free", "held", "foreign", "running", "queued")
+_FOUND = (*_COUNTED, "reservations", "quotas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +62,9 @@ def planned(
     now: float,
 ) -> dict[str, Any]:
     """Return the status of a pool that was planned at ``now`` (s); ``obj`` is the GPUPool as last read."""
-    capacity = sum(node.gpus for node in snapshot.nodes)
-    foreign = sum(node.foreign for node in snapshot.nodes)
-    here = {node.name for node in snapshot.nodes}
-    bound = sum(gpus for job in snapshot.jobs for node, gpus in job.bound if node in here)
-    free = sum(free_gpus(snapshot).values())
-    queued = sum(1 for job in snapshot.jobs if job.state is JobState.QUEUED)
-    sizes = sorted(Counter(node.gpus for node in snapshot.nodes).items(), reverse=True)
-    facts = PoolStatus(
-        node_sizes=tuple(NodeSize(gpus, count) for gpus, count in sizes[:NODE_SIZES_MAX]),
-        capacity=capacity,
-        free=free,
-        held=max(0, capacity - foreign - bound - free),
-        foreign=foreign,
-        running=len(snapshot.jobs) - queued,
-        queued=queued,
+    counts = _counts(snapshot)
+    facts = replace(
+        counts,
         reservations=plan.reservations,
         quotas=_quotas(snapshot, plan),
         last_handovers=tuple(stops),
@@ -89,7 +78,7 @@ def planned(
         _gpus_exclusive(around.guests, now),
     ]
     if snapshot.quotas:
-        told.append(_guarantees_fit(snapshot, capacity))
+        told.append(_guarantees_fit(snapshot, counts.capacity or 0))
         told.append(_quotas_allowed(snapshot, around.shut_out))
     if around.queue is not None:
         told.append(around.queue)
@@ -98,10 +87,38 @@ def planned(
     return _status(obj, codec.encode(facts), told, now)
 
 
-def unusable(obj: Object, problem: Problem, now: float) -> dict[str, Any]:
-    """Return the status of a pool whose spec cannot be carried out. What it remembers of its jobs stays."""
+def unusable(
+    obj: Object, problem: Problem, now: float, snapshot: PoolSnapshot | None = None
+) -> dict[str, Any]:
+    """Return the status of a pool whose spec cannot be carried out. What it remembers of its jobs stays.
+
+    ``snapshot``: of its nodes and jobs, which are counted all the same; None: its nodes are not known either.
+    """
     facts = {key: value for key, value in (obj.get("status") or {}).items() if key not in _FOUND}
+    if snapshot is not None:
+        counted = codec.encode(_counts(snapshot))
+        facts |= {key: counted[key] for key in _COUNTED if key in counted}
     return _status(obj, facts, [PoolCondition("Ready", False, *problem)], now)
+
+
+def _counts(snapshot: PoolSnapshot) -> PoolStatus:
+    """Return a pool's nodes, GPUs and jobs, counted."""
+    capacity = sum(node.gpus for node in snapshot.nodes)
+    foreign = sum(node.foreign for node in snapshot.nodes)
+    here = {node.name for node in snapshot.nodes}
+    bound = sum(gpus for job in snapshot.jobs for node, gpus in job.bound if node in here)
+    free = sum(free_gpus(snapshot).values())
+    queued = sum(1 for job in snapshot.jobs if job.state is JobState.QUEUED)
+    sizes = sorted(Counter(node.gpus for node in snapshot.nodes).items(), reverse=True)
+    return PoolStatus(
+        node_sizes=tuple(NodeSize(gpus, count) for gpus, count in sizes[:NODE_SIZES_MAX]),
+        capacity=capacity,
+        free=free,
+        held=max(0, capacity - foreign - bound - free),
+        foreign=foreign,
+        running=len(snapshot.jobs) - queued,
+        queued=queued,
+    )
 
 
 def stuck_at(guests: Iterable[Object], now: float) -> float | None:

@@ -521,15 +521,24 @@ class ClusterState:
             obj["metadata"].get("deletionTimestamp"),
             (pool.metadata.uid, pool.metadata.generation) if isinstance(pool, GPUPool) else pool,
             cap := self._caps.get(pool_of(obj)),
+            there := self._pool_names() if pool is None else (),
         )
         known = self._desired.get(key)
         if known is None or known[0] != stamp:
             template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
-            read = replace(convert.desired(obj, pool, cap), note=workloads.expiry_note(template))
+            read = replace(
+                convert.desired(obj, pool, cap, there),
+                note=workloads.expiry_note(template),
+                address_hint=workloads.address_hint(obj),
+                folder_hint=workloads.folder_hint(obj),
+            )
             if read.problem is None:
                 read = replace(read, problem=workloads.template_shape_problem(obj))
             known = self._desired[key] = (stamp, read)
         return known[1]
+
+    def _pool_names(self) -> tuple[str, ...]:
+        return tuple(sorted(str(pool["metadata"]["name"]) for pool in self.cache.values(GPUPOOLS)))
 
     def _problem(self, desired: Desired, obj: Object) -> Problem | None:
         if desired.problem is not None:

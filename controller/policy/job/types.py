@@ -138,6 +138,9 @@ class Desired:
     scrape_interval: float = 15.0  # s between two reads of the trainer's metrics
     scale: EvalScale = NOTHING_DECLARED  # what is declared about the Primary metric's evals
     first_eval: float = FIRST_EVAL  # s that evals may be away before it is a warning
+    metric_index: int = 0  # of the Primary metric in spec.metrics
+    address_hint: str = ""  # what the template says against the address that is read, a clause; "": nothing
+    folder_hint: str = ""  # the checkpoint folder that the template names instead; "": none
 
     @property
     def minimizes(self) -> bool:

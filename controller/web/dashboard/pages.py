@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.api.values import timestamp
-from controller.policy.job import Cure, RuleInUse, cure_of, shadow_record, was_right
+from controller.policy.job import Cure, Finding, RuleInUse, shadow_record, was_right
 from controller.policy.pool import Handover as StoredHandover
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
-from controller.policy.wording import ELSEWHERE, UID
+from controller.policy.wording import ELSEWHERE, UID, count
 from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
 from controller.web.dashboard.jobs import Listing, ListQuery, Row, listing, row
 from controller.web.dashboard.lineup import line_up
 from controller.web.dashboard.queues import Found, Queues
+from controller.web.dashboard.render import about
 from controller.web.dashboard.savings import savings
 from controller.web.dashboard.states import GROUPS, STATES
 from controller.web.dashboard.whatif import what_if
@@ -103,7 +104,7 @@ class Pages:
             "namespaces": sorted({r.job.namespace for r in rows}),
             "viewer": viewer,
         }
-        announce = f"{found.total} jobs: " + ", ".join(
+        announce = f"{count(found.total, 'job')}: " + ", ".join(
             f"{found.counts[g]} {g}" for g in GROUPS if found.counts.get(g)
         )
         return Page("jobs.html", "Jobs", announce, values)
@@ -130,7 +131,7 @@ class Pages:
         values = {
             "job": job,
             "row": shown,
-            "cures": [(one, cure(job, one.code)) for one in shown.marks],
+            "cures": [(one, cure(job, one)) for one in shown.marks],
             "outcome": was_right(job.record.outcome) if job.record.outcome is not None else "",
             "curve": curve,
             "chart": drawn,
@@ -177,7 +178,7 @@ class Pages:
             "shadow": shadow_record(r.job.record for r in rows),
             "viewer": viewer,
         }
-        announce = f"{name}: {pool.status.free or 0} GPUs free, {pool.status.queued or 0} jobs wait"
+        announce = f"{name}: {count(pool.status.free or 0, 'GPU')} free, {pool.status.queued or 0} waiting"
         return Page("pool.html", f"Pool {name}", announce, values)
 
     async def saved(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
@@ -186,7 +187,7 @@ class Pages:
         known = saved_over_time(found.stops)
         if known and known[-1][0] - known[0][0] >= 60.0:  # of one moment there is no course to draw
             drawn = await asyncio.to_thread(charts.saved_svg, known, "s", narrow)
-        announce = f"{found.hours:.4g} GPU-hours saved by {len(found.stops)} stops"
+        announce = f"{about(found.hours)} GPU-hours saved by {count(len(found.stops), 'stop')}"
         values = {"savings": found, "chart": drawn, "viewer": viewer}
         return Page("savings.html", "Savings", announce, values)
 
@@ -232,10 +233,10 @@ class Pages:
         return sorted(found, key=lambda b: b.decided, reverse=True)
 
 
-def cure(job: Job, reason: str) -> Cure:
+def cure(job: Job, one: Finding) -> Cure:
     """Return what to do about a mark of a job."""
     layout = job.record.layout_of(job.desired.layout)
-    return cure_of(reason).filled(job.name, job.namespace, job.pool, layout)
+    return one.cure().filled(job.name, job.namespace, job.pool, layout, one.message)
 
 
 def curve_of(job: Job, other_stop: int | None = None) -> charts.RunChart:

@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from controller import names
 from controller.objects import parse_time
-from controller.policy.wording import whole_by
+from controller.policy.wording import count, whole_by
 from controller.web.dashboard import states
 from controller.web.dashboard.access import Viewer
 
@@ -32,6 +32,17 @@ def number(value: Any) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return UNKNOWN
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def about(value: float | None) -> str:
+    """Return an estimate with two digits: ``0.07421`` -> ``about 0.074``, ``1234`` -> ``about 1,200``."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if value == 0.0:
+        return "0"
+    places = 1 - math.floor(math.log10(abs(value)))
+    rounded = round(value, places)
+    return f"about {rounded:,.{max(0, places)}f}"
 
 
 def share(value: float | None) -> str:
@@ -61,6 +72,12 @@ def size(count: int | None) -> str:
             break
         value /= 1000
     return UNKNOWN if not count else f"{value:.3g} {unit}"
+
+
+def short_digest(text: str) -> str:
+    """Return as much of a digest as tells two apart: ``sha256:`` and twelve digits."""
+    kind, colon, digits = text.rpartition(":")
+    return f"{kind}{colon}{digits[:12]}…" if len(digits) > 12 else text
 
 
 def moment(at: float | str | None) -> Markup:
@@ -133,6 +150,9 @@ def _environment() -> Environment:
         "share": share,
         "span": span,
         "size": size,
+        "about": about,
+        "short_digest": short_digest,
+        "count": count,
         "moment": moment,
         "badge": badge,
         "whole_by": whole_by,
