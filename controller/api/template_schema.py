@@ -44,6 +44,7 @@ _AT = "self.workload.template.spec"
 _POD_AT = f"{_AT}.template.spec"
 _HAS_SPEC = f"has(self.workload.template) && has({_AT})"
 _HAS_POD = f"{_HAS_SPEC} && has({_AT}.template) && has({_POD_AT}) && has({_POD_AT}.containers)"
+# A pod without any limit of GPUs, too, is left to the operator.
 # Of a pod with sidecars or resource claims the operator counts: that takes more than a sum.
 _PLAIN = f"!has({_POD_AT}.initContainers) && !has({_POD_AT}.resourceClaims)"
 _GPU = "c.resources.limits." + names.GPU_RESOURCE.replace(".", "__dot__").replace("/", "__slash__")
@@ -66,7 +67,7 @@ GANG_RULES = (
     _count("completions"),
     _count("parallelism"),
     markers.rule(
-        f"!({_HAS_POD} && {_PLAIN}) || {_SUM} == self.gang.gpusPerReplica",
+        f"!({_HAS_POD} && {_PLAIN}) || {_SUM} in [0, self.gang.gpusPerReplica]",
         f"the containers of workload.template have %d {names.GPU_RESOURCE} in their limits, expected %d "
         "as in gang.gpusPerReplica",
         _SUM,

@@ -105,7 +105,7 @@ def _fill(text: str, told: Mapping[str, str]) -> str:
 def key_of(reason: str, message: str) -> str:
     """Return the key of a reason's cure: another one where its message shows what the reason alone does
     not."""
-    for of, part, key in _BY_MESSAGE:
+    for of, part, key in BY_MESSAGE:
         if reason in of and part in message:
             return key
     return reason
@@ -114,7 +114,7 @@ def key_of(reason: str, message: str) -> str:
 _GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete", "BestCheckpointLost"})
 _UNANSWERED = frozenset({"Unreachable", "Timeout"})
 # (reasons, what the message holds, key): the first one counts.
-_BY_MESSAGE = (
+BY_MESSAGE = (
     (_GONE, "what lies there is", "OtherLayout"),
     (_GONE, NO_CHECKPOINT, "OtherFolder"),
     (frozenset({"StoreUnreachable"}), "the template names", "OtherFolder"),
