@@ -16,29 +16,52 @@ Json = dict[str, Any]
 CONTAINERS_MAX = 24  # of a pod; more, and the API server does not let CEL look at all of them
 
 
-def _some(**properties: Json) -> Json:
+def _some(meaning: str, /, **properties: Json) -> Json:
     """Return the schema of an object of which these are known, and all others are kept."""
-    return {"type": "object", "properties": properties, **markers.PRESERVE_UNKNOWN}
+    return {
+        "description": meaning,
+        "type": "object",
+        "properties": properties,
+        **markers.PRESERVE_UNKNOWN,
+    }
 
 
-_COUNT: Json = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, **markers.INT32}
-_LIMITS = {
-    "type": "object",
-    "properties": {names.GPU_RESOURCE: dict(markers.INT_OR_STRING)},
-    **markers.PRESERVE_UNKNOWN,
-}
+def _count_of(meaning: str) -> Json:
+    return {
+        "description": meaning,
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 2**31 - 1,
+        **markers.INT32,
+    }
+
+
+_GPUS: Json = {"description": "GPUs of the container.", **markers.INT_OR_STRING}
+_LIMITS = _some("What it may use at most.", **{names.GPU_RESOURCE: _GPUS})
 _CONTAINERS: Json = {
+    "description": "Its containers.",
     "type": "array",
     "maxItems": CONTAINERS_MAX,
-    "items": _some(resources=_some(limits=_LIMITS)),
+    "items": _some("A container.", resources=_some("What it uses.", limits=_LIMITS)),
 }
-_LIST: Json = {"type": "array", "maxItems": CONTAINERS_MAX, "items": _some()}
-_POD = _some(containers=_CONTAINERS, initContainers=_LIST, resourceClaims=_LIST)
-SPEC: Json = {
-    "description": "Its spec; completions and parallelism equal gang.replicas, the GPUs of a pod "
-    "gang.gpusPerReplica.",
-    **_some(completions=_COUNT, parallelism=_COUNT, template=_some(spec=_POD)),
-}
+
+
+def _list(meaning: str) -> Json:
+    return {"description": meaning, "type": "array", "maxItems": CONTAINERS_MAX, "items": _some(meaning)}
+
+
+_POD = _some(
+    "The pod's spec.",
+    containers=_CONTAINERS,
+    initContainers=_list("What runs before them, or beside them."),
+    resourceClaims=_list("Devices that are claimed."),
+)
+SPEC = _some(
+    "Its spec; completions and parallelism equal gang.replicas, the GPUs of a pod gang.gpusPerReplica.",
+    completions=_count_of("Pods that are to end well."),
+    parallelism=_count_of("Pods at once."),
+    template=_some("What its pods are.", spec=_POD),
+)
 
 _AT = "self.workload.template.spec"
 _POD_AT = f"{_AT}.template.spec"

@@ -349,7 +349,7 @@ def accepted(**more: Any) -> Json:
 ADMISSION = {"number": 1, "nodes": ["n1"], "time": "2026-11-21T09:00:00Z"}
 FIXED: list[tuple[str, Any, Json, str]] = [
     (
-        "spec.workload.template.spec.completions",
+        "spec.workload.template.spec.backoffLimit",
         2,
         accepted(),
         "spec.workload cannot change once the job is accepted",
