@@ -36,7 +36,7 @@ from controller.policy.pool.job_outcomes import Verb, after, outcomes
 from controller.policy.types import Admission, JobState, Mode, PolicySpec, PoolPlan, Proposal
 
 NOW = 1000.0
-TERMS = RolloutTerms(base=1, gpus=2, recall_seconds=10.0, start_seconds=60.0)
+TERMS = RolloutTerms(base=1, gpus=2, recall_seconds=10.0, start_seconds=600.0)
 DESIRED = Desired("ns/a", "uid", 1, "gold", 2, 4, PolicySpec("kDeclines"), mode=Mode.OFF, rollout=TERMS)
 RUNS = WorkloadView("child", suspended=False)
 RESTS = WorkloadView("child", suspended=True, settled=True)

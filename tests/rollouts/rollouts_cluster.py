@@ -271,7 +271,7 @@ def rollout(least: int = 1, most: int = 3, static: int = 2, **more: Any) -> Json
     engine = {
         "name": "engine",
         "image": names.TRAINER_IMAGE,
-        "command": [*ENGINE, "--iteration", "0.05"],
+        "command": [*ENGINE, "--iteration", "0.02"],
         "resources": {"limits": {names.GPU_RESOURCE: "1"}},
     }
     return {

@@ -18,8 +18,19 @@ __all__ = ["installed"]
 
 pytestmark = pytest.mark.timeout(300)
 
-GIVEN = ["--steps", "4", "--seed", "11", "--eval-every", "100", "--rollout-most", "48"]
-TRAIN = ["python", "-m", "examples.trainer", *GIVEN, "--port", "0", "--rollouts", "pods"]
+GIVEN = ["--steps", "6", "--seed", "11", "--eval-every", "100", "--rollout-most", "48"]
+TRAIN = [
+    "python",
+    "-m",
+    "examples.trainer",
+    *GIVEN,
+    "--port",
+    "0",
+    "--rollouts",
+    "pods",
+    "--step-seconds",
+    "5",
+]
 WAITS = ["sleep", "600"]
 RECALL = 3  # s
 
@@ -61,7 +72,7 @@ def _tainted(plane: Plane) -> bool:
 def test_actors_come_and_one_is_recalled_for_a_gang(jobs: Jobs, alone: tuple[str, int]) -> None:
     watch = Observer(jobs)
     watch.start()
-    jobs.make("run", TRAIN, rollout())
+    jobs.make("run", TRAIN, rollout(whenIdle="Keep"))
     jobs.until(lambda: jobs.condition("run", "Running")[0] == "True", "the gang and its base actor run")
     assert len(jobs.status("run")["actors"]) >= 1
     jobs.until(lambda: len(jobs.actors("run", ready=True)) == 3, "spare actors come")
@@ -81,7 +92,7 @@ def test_actors_come_and_one_is_recalled_for_a_gang(jobs: Jobs, alone: tuple[str
     assert max(watch.most.values()) <= 2, "no GPU was requested twice"
     assert jobs.digest("run") == alone
     account = jobs.status("run")["rollout"]
-    assert account["plan"]["step"] == 4
+    assert account["plan"]["step"] >= 6, "one plan for each step"
     assert float(account["heldGPUSeconds"]) > 0
 
 

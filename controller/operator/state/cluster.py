@@ -108,6 +108,7 @@ class StepWants:
     planned: StepPlan | None = None
     generating: bool = False
     released: tuple[int, ...] = ()
+    going: tuple[int, ...] = ()
     ended: StepMeasured | None = None
     gain: float | None = None
 
@@ -488,7 +489,15 @@ class ClusterState:
         pods = [pod for pod in self.cache.of_job(PODS, key_of(obj)) if is_actor(pod.open())]
         actors = actors_seen(obj["metadata"]["name"], jobs, [pod.open() for pod in pods])
         wants, seen = self.wants(desired.uid), tuple(actor.seen for actor in actors)
-        view = RolloutView(seen, wants.planned, wants.generating, wants.released, wants.ended, wants.gain)
+        view = RolloutView(
+            seen,
+            wants.planned,
+            wants.generating,
+            wants.released,
+            wants.going,
+            wants.ended,
+            wants.gain,
+        )
         entries = {actor.number for actor in record.actors}
         mine = {p["metadata"]["uid"] for actor in actors if actor.seen.number in entries for p in actor.pods}
         return view, tuple(pod for pod in pods if pod.open()["metadata"]["uid"] in mine)

@@ -15,7 +15,7 @@ from controller.api.rlhfjob import RLHFJob, Rollout
 from controller.kube.resources import GPUPOOLS
 from controller.objects import Object, completion_index, is_terminal, parse_time
 from controller.operator.state.cluster import NO_WANTS, ClusterState, JobSnapshot, StepWants
-from controller.policy.job import JobRecord, StepMeasured, StepPlan
+from controller.policy.job import DeleteActor, JobRecord, Plan, StepMeasured, StepPlan
 from controller.policy.rollout import ActorLaw, StepTime, measured_gain
 from controller.policy.stored import MESSAGE_MAX
 from controller.policy.types import JobKey
@@ -33,11 +33,14 @@ class RolloutSteps:
         self._keys: dict[str, JobKey] = {}  # by uid
         self._starts: dict[str, float] = {}  # by uid: s that a start takes
         self._specs: dict[str, tuple[int, Rollout]] = {}  # by uid: as of a generation
+        self._going: dict[str, frozenset[int]] = {}  # by uid: actors whose deletion was asked for
         directory.wanted = self._wanted
         cluster.wants = self.wants
 
-    def put(self, loaded: JobSnapshot, record: JobRecord) -> None:
-        """Take in a job as a pass has planned it. ``record``: as planned."""
+    def put(self, loaded: JobSnapshot, plan: Plan) -> None:
+        """Take in a job as a pass has planned it, before anything of that is carried out: no step is to begin
+        with an actor that is about to be deleted."""
+        record = plan.record
         terms, admission = loaded.desired.rollout, record.admission
         if terms is None or admission is None or loaded.pool is None or loaded.desired.deleting:
             self.drop(loaded.uid)
@@ -65,10 +68,15 @@ class RolloutSteps:
             )
         )
         stays = {actor.number: actor.stays for actor in record.actors}
+        deleted = {action.number for action in plan.actions if isinstance(action, DeleteActor)}
+        view = loaded.observed.rollout
+        seen = {one.number for one in view.actors if one.deleting} if view is not None else set()
+        going = (self._going.get(loaded.uid, frozenset()) | deleted | seen) & stays.keys()
+        self._going[loaded.uid] = going
         self._directory.put_actors(
             loaded.uid,
             [
-                ActorPod(pod["metadata"]["uid"], number, _ip(pod), not stays[number])
+                ActorPod(pod["metadata"]["uid"], number, _ip(pod), not stays[number] or number in going)
                 for pod in pods
                 if (number := actor_number(pod)) in stays
             ],
@@ -79,6 +87,7 @@ class RolloutSteps:
         self._keys.pop(uid, None)
         self._starts.pop(uid, None)
         self._specs.pop(uid, None)
+        self._going.pop(uid, None)
         self._directory.drop_job(uid)
 
     def forget(self, key: JobKey) -> None:
@@ -108,6 +117,7 @@ class RolloutSteps:
             planned,
             demand.generating,
             tuple(sorted(demand.released)),
+            tuple(sorted(self._going.get(uid, ()))),
             _measured(steps[-1], gpus) if steps else None,
             measured_gain([_time(step) for step in steps if step["wholeSeconds"] is not None], gpus),
         )

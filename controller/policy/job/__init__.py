@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from controller.policy.job.pin_method import *
     from controller.policy.job.plan import *
     from controller.policy.job.record import *
-    from controller.policy.job.rollout_actors import *
     from controller.policy.job.rollout_record import *
     from controller.policy.job.rotation import *
     from controller.policy.job.scores import *

@@ -42,7 +42,7 @@ def carry_out(context: PlanContext) -> None:
         leaves=leaves,
         grace=grace.recall_seconds,
         start_timeout=grace.start_seconds,
-        released=() if terms is None or leaves else let_go(terms, view, record.actors),
+        released=() if terms is None or leaves else {*let_go(terms, view, record.actors), *view.going},
     )
     if tuple(map(_told, made.actors)) != tuple(map(_told, record.actors)):
         context.record = with_entries(record, made.actors, terms, now, failed=len(made.failed))
@@ -103,6 +103,18 @@ def let_go(terms: RolloutTerms, view: RolloutView, actors: Sequence[Actor]) -> t
         # Base actors are those that were there first: of them none is let go before its work is done.
         found.update(staying[max(terms.base, view.planned.actors) :])
     return tuple(sorted(found))
+
+
+def as_known(actors: Sequence[Actor], view: RolloutView | None) -> tuple[Actor, ...]:
+    """Return the entries as the pool is to see them: those that were let go are on their way out, though no
+    write says so."""
+    if view is None:
+        return tuple(actors)
+    deleted = {one.number for one in view.actors if one.deleting} | {*view.going}
+    return tuple(
+        replace(actor, state=ActorState.RECALLED) if actor.stays and actor.number in deleted else actor
+        for actor in actors
+    )
 
 
 def with_entries(

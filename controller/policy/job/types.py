@@ -317,6 +317,7 @@ class RolloutView:
             planned it leads no more.
         generating: that step is between its begin and its end.
         released: numbers of actors that have nothing more to do in it and are to end.
+        going: numbers of actors whose deletion this process has asked for.
         ended: the newest step that has ended.
         gain: as `rollout.measured_gain` has it.
     """
@@ -325,6 +326,7 @@ class RolloutView:
     planned: StepPlan | None = None
     generating: bool = False
     released: tuple[int, ...] = ()
+    going: tuple[int, ...] = ()
     ended: StepMeasured | None = None
     gain: float | None = None
 

@@ -102,7 +102,8 @@ def _rollout(desired: Desired, observed: Observed, record: JobRecord) -> Rollout
         return None
     wants = rollout_actors.wanted(terms, view) if record.admission is not None else 0
     gain = view.gain if view is not None else None
-    return Rollout(terms.base, terms.gpus, record.actors, wants, gain, record.actor_starts)
+    actors = rollout_actors.as_known(record.actors, view)
+    return Rollout(terms.base, terms.gpus, actors, wants, gain, record.actor_starts)
 
 
 def queued_at(record: JobRecord, submitted: float) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from controller.policy.actor_types import Actor, ActorStart, Recall
+from controller.policy.actor_types import Actor, ActorStart, Recall, RolloutTerms
 from controller.policy.fleet import ASKS_POOL
 from controller.policy.job import (
     AdmissionRecord,
@@ -158,7 +158,7 @@ def after(write: Write, record: JobRecord, desired: Desired, now: float) -> JobR
         case Recalls() as recalls:
             record = recalled(record, desired, recalls, now)
         case Admission() as admission:
-            record = admitted(record, desired, admission, now)
+            record = admitted(record, admission, now, desired.rollout)
         case Starts() as starts:
             record = started(record, desired, starts, now)
         case Refusal() as refusal:
@@ -216,14 +216,16 @@ def granted(record: JobRecord, desired: Desired, grant: Grant, now: float) -> Jo
     return replace(record, decision=decision, preempting=None, delayed_at=None, conditions=left)
 
 
-def admitted(record: JobRecord, desired: Desired, admission: Admission, now: float) -> JobRecord:
+def admitted(
+    record: JobRecord, admission: Admission, now: float, terms: RolloutTerms | None = None
+) -> JobRecord:
     """Return the record once the pool has granted GPUs: the next attempt, with the entries of its base
-    actors, to be written before the start."""
+    actors, to be written before the start. ``terms``: of its actors; None: it has none."""
     number = record.attempt + 1
-    if admission.actors is not None and desired.rollout is not None:
-        first, gpus = record.actor_starts, desired.rollout.gpus
+    if admission.actors is not None and terms is not None:
+        first, gpus = record.actor_starts, terms.gpus
         entries = (Actor(first + i, node, gpus, since=now) for i, node in enumerate(admission.actors))
-        record = rollout_actors.with_entries(record, (*record.actors, *entries), desired.rollout, now)
+        record = rollout_actors.with_entries(record, (*record.actors, *entries), terms, now)
     return replace(
         record,
         attempt=number,
