@@ -171,16 +171,16 @@ async def _begin(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
 
 
 async def _watch(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
-    _, session = api.session(pod, wire.whole(given, "attempt"))
-    found = await session.watch(wire.whole(given, "step"), wire.whole(given, "after"), WATCH_SECONDS)
+    job, session = api.session(pod, wire.whole(given, "attempt"))
+    found = await session.watch(job, wire.whole(given, "step"), wire.whole(given, "after"), WATCH_SECONDS)
     if found is None:
         raise Refused(409, "OldAttempt", "attempt: the job is in another one now, or has ended")
     return found
 
 
 async def _done(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
-    _, session = api.session(pod, wire.whole(given, "attempt"))
-    session.done(wire.done(given))
+    job, session = api.session(pod, wire.whole(given, "attempt"))
+    session.done(job, wire.done(given))
     return {}
 
 

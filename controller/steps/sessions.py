@@ -146,9 +146,15 @@ class Session:
         )
         return plan_rollout(None, self._law, job.settings, supply)
 
-    async def watch(self, step: int, after: int, seconds: float) -> dict[str, Any] | None:
+    def _go_on(self, job: RolloutJob, step: int) -> None:
+        """Take over a step that began before this process led: nobody else knows of it any more."""
+        if step > self.step:
+            self.begin(job, step)
+
+    async def watch(self, job: RolloutJob, step: int, after: int, seconds: float) -> dict[str, Any] | None:
         """Return what changed since a revision, at the latest after so many seconds; None: the job is
         gone."""
+        self._go_on(job, step)
         if step != self.step:
             raise Conflict("OldStep", f"step: {step} is watched, {self.step} has begun")
         if self._watches >= MOST_WATCHES:
@@ -160,7 +166,7 @@ class Session:
                     async with asyncio.timeout(seconds):
                         await self._changed.wait_for(
                             lambda: (
-                                self.revision > after
+                                self.revision != after  # it may be of the leader before
                                 or self.step != step
                                 or not self._generating
                                 or self._closing
@@ -170,11 +176,12 @@ class Session:
                     pass
         finally:
             self._watches -= 1
-        job = self._directory.job(self.uid)
-        return None if job is None or job.attempt != self.attempt else self._answer(job)
+        now = self._directory.job(self.uid)
+        return None if now is None or now.attempt != self.attempt else self._answer(now)
 
-    def done(self, given: Done) -> None:
+    def done(self, job: RolloutJob, given: Done) -> None:
         """Take an actor's report; if it is released, it is wanted no more."""
+        self._go_on(job, given.step)
         if given.step != self.step:
             raise Conflict("OldStep", f"step: {given.step} is meant, {self.step} has begun")
         if given.actor not in self._directory.actors(self.uid):
@@ -187,6 +194,7 @@ class Session:
 
     def end(self, job: RolloutJob, given: Ended) -> None:
         """Learn from a step: the law, whether predictions are worth planning by."""
+        self._go_on(job, given.step)
         if given.step != self.step or not self._generating:
             raise Conflict(
                 "OldStep",
