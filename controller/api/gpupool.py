@@ -143,7 +143,7 @@ class Preemption(Spec):
 
 
 class Lending(Spec):
-    """How GPUs that nobody with a right needs now go to rollout actors (docs/use/rollouts.md)."""
+    """Loans of GPUs that nobody with a right needs now to rollout actors (docs/use/rollouts.md)."""
 
     enabled: bool = Field(
         default=True,

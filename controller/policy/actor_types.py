@@ -119,7 +119,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class RolloutTerms:
-    """What of ``spec.rollout`` decides about a job's actors, within its pool's limits.
+    """The terms of a job's actors, by ``spec.rollout`` and its pool.
 
     Attributes:
         base: how many it is admitted with: ``min``; with mode Shadow ``static``.

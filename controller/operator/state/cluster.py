@@ -103,7 +103,7 @@ NO_DETAILS = _NoDetails()
 
 @dataclass(frozen=True, slots=True)
 class StepWants:
-    """What a job's steps want of its actors (fields as in `RolloutView`)."""
+    """Wishes of a job's steps about its actors (fields as in `RolloutView`)."""
 
     planned: StepPlan | None = None
     generating: bool = False
@@ -161,7 +161,7 @@ class JobSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StepAddress:
-    """What trainers and actors are told of the step API.
+    """The step API as trainers and actors are told of it.
 
     Attributes:
         urls: https:// addresses of all replicas.

@@ -12,7 +12,7 @@ from controller.workloads import owner_reference, run_configmap
 
 
 class Steps(Protocol):
-    """What trainers and actors are told of the step API."""
+    """The step API as trainers and actors are told of it."""
 
     @property
     def urls(self) -> Sequence[str]: ...

@@ -1,4 +1,4 @@
-"""What a job remembers of its rollout steps: the newest plan, what the last step took, and the account."""
+"""A job's memory of its rollout steps: the newest plan, what the last step took, and the account."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Tokens = Annotated[int, Within(0, None, "int64")]
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What was planned for a step's generation (`policy.rollout`)."""
+    """A plan of a step's generation (`policy.rollout`)."""
 
     step: Annotated[Step, "Number of the step."]
     actors: Annotated[Count, "Actors that it is to have."]
@@ -27,7 +27,7 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepMeasured:
-    """What a step took."""
+    """A step that has ended, as measured."""
 
     step: Annotated[Step, "Number of the step."]
     seconds: Annotated[float, "Seconds of its generation."]

@@ -309,7 +309,7 @@ class AccessView:
 
 @dataclass(frozen=True, slots=True)
 class RolloutView:
-    """What the cluster shows of a job's rollout actors, and what its steps want of them.
+    """A job's rollout actors as the cluster shows them, and what its steps want of them.
 
     Attributes:
         actors: their Jobs that are there.
