@@ -1,4 +1,4 @@
-"""Which RLHFJobs of a namespace would write checkpoints into each other's folders.
+"""Checkpoint folders of the RLHFJobs of a namespace, and which of them would write into each other's.
 
 Two trainers in one folder, or in one inside the other, rotate each other's checkpoints away, and nobody can
 tell whose a checkpoint is. The older RLHFJob has the folder; the younger is refused, and both are named.
@@ -19,7 +19,7 @@ Object = Mapping[str, Any]
 
 
 class _Place(NamedTuple):
-    """Where a job writes."""
+    """The folder that a job writes into."""
 
     store: str  # its namespace, a space, and the store there
     path: str  # with '/' at its end
