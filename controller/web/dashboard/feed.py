@@ -54,7 +54,7 @@ class Job:
 
     @property
     def gpus(self) -> int:
-        return self.desired.replicas * self.desired.gpus_per_replica
+        return self.desired.gpus
 
 
 OPERATOR_AWAY = "no operator renews its Lease, so nothing is decided until one is back"
