@@ -1,4 +1,4 @@
-"""What the CRD knows of a workload's template: as much as the API server compares with the gang.
+"""Schema of a workload's template: as much of it as the API server compares with the gang.
 
 So `kubectl apply --dry-run=server` tells of a template that is not the gang's. Whatever else it says is
 checked by the API server when the operator has it make the Job, without making it.

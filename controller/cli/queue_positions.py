@@ -227,9 +227,16 @@ def _positions(found: Iterable[Object], pool: Object) -> dict[str, int]:
     from controller.web.dashboard.lineup import line_up
 
     name = str(pool["metadata"]["name"])
-    mine = [read_job(obj, {name: pool}) for obj in found if (obj.get("spec") or {}).get("pool") == name]
-    line = line_up(read_pool(pool), mine, time.time())
+    pool = _versioned(pool)
+    mine = [o for o in found if (o.get("spec") or {}).get("pool") == name]
+    jobs = [read_job(_versioned(obj), {name: pool}) for obj in mine]
+    line = line_up(read_pool(pool), jobs, time.time())
     return {} if line is None else {place.job: place.position for place in line.items if place.position}
+
+
+def _versioned(obj: Object) -> Object:
+    """Return an object that names a version, as those of lists do."""
+    return {**obj, "metadata": {"resourceVersion": "", **obj["metadata"]}}
 
 
 def _answer(found: Iterable[Object], wanted: Wanted, pool: Object | None, whole: Object | None) -> Any:

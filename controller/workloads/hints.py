@@ -1,4 +1,4 @@
-"""What a template itself says against the rest of its spec: another port, folder or address than is read.
+"""Hints: where a template names another port, folder or address than the rest of its spec.
 
 A run that nobody reads looks like one that loads. Where the template names the very value that is wanted, the
 message of the condition says so, and the cure that is printed needs nobody to fill it in.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rendering import NAMESPACE, render, values
 
 from controller.extender.settings import Settings as ExtenderSettings
@@ -193,3 +194,11 @@ def test_every_setting_is_a_value_or_the_charts_own() -> None:
         assert own <= fields, "a setting that the chart sets is gone"
         assert set(known) == fields - own
         assert all({"type", "enum"} & set(one) for one in known.values())
+
+
+def test_the_charts_readme_names_every_part_of_its_values(repository: Path) -> None:
+    chart = repository / "deploy" / "helm" / "evalstop"
+    told = (chart / "README.md").read_text()
+    assert [
+        name for name in yaml.safe_load((chart / "values.yaml").read_text()) if f"`{name}`" not in told
+    ] == []

@@ -1,4 +1,4 @@
-"""Which jobs the list shows, and in which order. Nothing here draws."""
+"""The rows of the list: which jobs, and in which order. Nothing here draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a key asks of a job: what follows from it, the command that does the same, the change of its spec."""
+"""Changes that a key asks for: what follows from each, the command that does the same, the spec's fields."""
 
 from __future__ import annotations
 

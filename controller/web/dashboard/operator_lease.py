@@ -1,4 +1,4 @@
-"""Whether an operator lives, by its Lease: nothing is decided while nobody renews it."""
+"""The operator's Lease, by which it is told to live: nothing is decided while nobody renews it."""
 
 from __future__ import annotations
 
