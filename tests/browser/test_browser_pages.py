@@ -307,7 +307,7 @@ def test_long_names_hide_no_column_and_fifty_jobs_are_no_long_way(tabs: Tabs, wi
         )
         assert shown == 10
         per_job = page.evaluate("document.querySelector('table.jobs').getBoundingClientRect().height") / 50
-        assert per_job <= (150 if width == 390 else 110), per_job
+        assert per_job <= (190 if width == 390 else 110), per_job
         left = page.evaluate(
             "['header .brand', 'main h1'].map((s) => document.querySelector(s).getBoundingClientRect().left)"
         )

@@ -199,6 +199,5 @@ def test_every_setting_is_a_value_or_the_charts_own() -> None:
 def test_the_charts_readme_names_every_part_of_its_values(repository: Path) -> None:
     chart = repository / "deploy" / "helm" / "evalstop"
     told = (chart / "README.md").read_text()
-    assert [
-        name for name in yaml.safe_load((chart / "values.yaml").read_text()) if f"`{name}`" not in told
-    ] == []
+    parts = yaml.safe_load((chart / "values.yaml").read_text())
+    assert [name for name in parts if f"`{name}`" not in told] == []

@@ -112,6 +112,14 @@ def link(key: str, viewer: Viewer | None = None) -> Markup:
     return Markup('<a href="/jobs/{}/{}">{}</a>').format(quote(namespace, safe=""), quote(name, safe=""), key)
 
 
+def short_link(key: str) -> Markup:
+    """Return the link to a job of a list: a long namespace is cut with an ellipsis, the name is whole."""
+    namespace, _, name = key.partition("/")
+    return Markup('<a href="/jobs/{}/{}" title="{}"><span class="cut">{}</span>/<wbr>{}</a>').format(
+        quote(namespace, safe=""), quote(name, safe=""), key, namespace, name
+    )
+
+
 def address(path: str, **query: Any) -> str:
     """Return a path with its query, without parameters that are empty."""
     kept = {key: value for key, value in query.items() if value not in ("", None)}
@@ -161,6 +169,7 @@ def _environment() -> Environment:
         "address": address,
         "asset": _asset,
         "link": link,
+        "short_link": short_link,
         "states": states.STATES,
         "version": names.VERSION,
     }
