@@ -48,7 +48,7 @@ HELP = (
 
 
 class Followed(Protocol):
-    """What is followed: all jobs and pools as they are now."""
+    """The cluster as it is followed: all jobs and pools as they are now."""
 
     jobs: dict[str, Object]
     pools: dict[str, Object]
