@@ -1,4 +1,4 @@
-"""Why a job is where it is, in sentences: pure, from the RLHFJob alone."""
+"""Explanation of where a job stands, in sentences: pure, from the RLHFJob alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controller.policy.wording import ELSEWHERE, UID, whole_by
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `evalstop explain` says about a job.
+    """The answer of `evalstop explain` about a job.
 
     Attributes:
         headline: one sentence.

@@ -220,7 +220,7 @@ def parity(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is to be played. ``policies``: as written, and read."""
+    """A request to replay. ``policies``: as written, and read."""
 
     trial: TraceOnCluster
     policies: list[tuple[str, PolicySpec]]

@@ -94,14 +94,14 @@ os.register_at_fork(after_in_child=_Process.renew)
 
 
 class Resume(NamedTuple):
-    """Where the operator wants this run to go on: a checkpoint's path and, if it is known, its step."""
+    """The checkpoint that the operator wants this run to go on from: its path and, if known, its step."""
 
     path: str
     step: int | None
 
 
 class Requests(NamedTuple):
-    """What the operator asks for now. A flag is True until `EvalStopClient.served` names this id."""
+    """The operator's requests now. A flag is True until `EvalStopClient.served` names this id."""
 
     id: int
     evaluate: bool = False

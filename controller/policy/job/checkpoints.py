@@ -1,4 +1,4 @@
-"""Which access Job is to run now, and what its result changes: secure, retain, check, restore.
+"""The access Job that is to run now, and what its result changes: secure, retain, check, restore.
 
 What users pin is in `pinning`, the checkpoints that are given up in `lost_bests`.
 

@@ -1,4 +1,4 @@
-"""What a running job's verdicts lead to: an Event, a demotion, a confirming eval, or a proposal to stop.
+"""Consequences of a running job's verdicts: an Event, a demotion, a confirming eval, a proposal to stop.
 
 The verdicts are those of the Primary metric's rule and of the guardrails', put together (`guarding`). Each
 grade is a condition with its evidence: QualityDeclining, Demoted, TerminationTarget. In Shadow nothing is
