@@ -328,7 +328,7 @@ class EvalStopClient:
         self._warned = ""
         self._evals: dict[str, deque[_Eval]] = {}
         self._totals: dict[tuple[str, str], int] = {}
-        self._full_told = False
+        self._full_reported = False
         self._spoken = False  # an eval or a save record carries this attempt
         self._gauges: dict[str, float] = {}
         self._evaluator = _word(evaluator, "evaluator", 128)
@@ -512,8 +512,8 @@ class EvalStopClient:
                 self._news += 1
                 return True
         if full:
-            if not self._full_told:
-                self._full_told = True
+            if not self._full_reported:
+                self._full_reported = True
                 log.warning(
                     "evals of %s ignored: %d other metrics are reported already", metric, METRICS_KEPT
                 )
