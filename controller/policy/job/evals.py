@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from controller.names import EVALS_KEPT
-from controller.policy.job import lives, scores
+from controller.policy.job import curve, lives, scores
 from controller.policy.job.record import READINGS_KEPT, Best, JobRecord, ProtectedCheckpoint, RuleRecord
 from controller.policy.job.types import Desired, Direction, Guardrail, ProxyMetric, ScrapeView
 from controller.policy.stopping import (
@@ -574,6 +574,7 @@ def _append(
         evals=evals,
         eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
         evals_seen=record.evals_seen + 1,
+        curve=curve.with_eval(record, point, verdict if RULES[use.name].rises else None),
         earlier_sum=earlier,
         rule=replace(rule, base=base, state=state, verdict=verdict, unjudged=unjudged),
         best=best,
