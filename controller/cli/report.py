@@ -22,10 +22,11 @@ Object = dict[str, Any]
 
 Subject = Annotated[str, typer.Argument(metavar="JOB|POOL", help="A job by its name, or a pool with --pool.")]
 IsPool = Annotated[bool, typer.Option("--pool", help="The argument is a GPUPool.")]
-Html = Annotated[
+Html = Annotated[bool, typer.Option("--html", help="As one HTML file: the form there is.")]
+Out = Annotated[
     Path | None,
     typer.Option(
-        "--html", help="File to write; - is stdout. Default: evalstop-NAME-TIME.html.", dir_okay=False
+        "--out", help="File to write; - is stdout. Default: evalstop-NAME-TIME.html.", dir_okay=False
     ),
 ]
 Log = Annotated[
@@ -44,7 +45,8 @@ Log = Annotated[
 @flags.connects
 def report(
     subject: Subject,
-    html: Html = None,
+    html: Html = True,
+    out: Out = None,
     pool: IsPool = False,
     log: Log = None,
     namespace: flags.Namespace = "",
@@ -56,21 +58,22 @@ def report(
     """
     from controller.web.dashboard import report as reports
 
+    del html
     now = time.time()
     if log is not None:
         source = _of_log(log, subject, namespace, pool)
         text = _logged(source, subject, now, pool)
     else:
         text = _of_cluster(subject, namespace, pool, connection, now)
-    if str(html) == "-":
+    if str(out) == "-":
         sys.stdout.write(text)
         return
-    into = html or Path(f"evalstop-{subject.replace('/', '-')}-{reports.stamp(now)}.html")
+    into = out or Path(f"evalstop-{subject.replace('/', '-')}-{reports.stamp(now)}.html")
     try:
         into.write_text(text, encoding="utf-8")
     except OSError as error:
         raise Failure(
-            Exit.USAGE, f"--html: cannot write {into}: {error.strerror}", "name another file"
+            Exit.USAGE, f"--out: cannot write {into}: {error.strerror}", "name another file"
         ) from None
     typer.echo(f"{into}: {len(text.encode()) / 1000:.0f} kB", err=True)
 
