@@ -36,7 +36,7 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_a_job_becomes_a_file(kubeconfig: Path, tmp_path: Path) -> None:
     into = tmp_path / "over.html"
     done = CliRunner().invoke(
-        app, ["report", "over", "--html", str(into)], env={"KUBECONFIG": str(kubeconfig)}
+        app, ["report", "over", "--html", "--out", str(into)], env={"KUBECONFIG": str(kubeconfig)}
     )
     assert done.exit_code == 0, done.output
     assert f"{into}: " in done.stderr
@@ -66,7 +66,7 @@ def test_a_log_is_read_without_a_cluster(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_named(kubeconfig: Path, tmp_path: Path) -> None:
     into = tmp_path / "none" / "over.html"
     done = CliRunner().invoke(
-        app, ["report", "over", "--html", str(into)], env={"KUBECONFIG": str(kubeconfig)}
+        app, ["report", "over", "--html", "--out", str(into)], env={"KUBECONFIG": str(kubeconfig)}
     )
     assert done.exit_code == 2
-    assert f"--html: cannot write {into}" in done.stderr
+    assert f"--out: cannot write {into}" in done.stderr
