@@ -44,6 +44,7 @@ EXEMPT = {
     "controller/kube/kubeconfig.py": "kubeconfigs",
     "controller/metrics/address.py:AddressPolicy.parse": "the operator's settings",
     "controller/metrics/address.py:_networks": "addresses in the source",
+    "controller/notify": "addresses that an administrator gives",
     "controller/operator/state/compressed.py:Compressed.open": "what this process has packed",
     "controller/operator/state/nodes.py": "Nodes and GPUPools",
     "controller/operator/state/ownership.py:child_key": "asked of RLHFJobs that their schema has passed",

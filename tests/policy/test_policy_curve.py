@@ -22,6 +22,7 @@ from controller.policy.job import (
     Bucket,
     EvalCurve,
     JobRecord,
+    course,
     curve_branches,
     curve_marks,
 )
@@ -196,6 +197,21 @@ def test_scores_that_cannot_be_compared_begin_a_branch() -> None:
     record = replace(record, curve=with_eval(record, EvalPoint(20, 70.0), None))
     assert len(curve_branches(record.curve)) == 2
     assert [m[:2] for m in curve_marks(record.curve)] == [(NEW_BASELINE, 20)]
+
+
+@given(
+    st.lists(st.text("0123456789.-e anewif", max_size=30), max_size=64),
+    st.lists(st.text(max_size=20), max_size=12),
+)
+def test_lines_that_none_of_ours_wrote_are_passed_over(lines: list[str], marks: list[str]) -> None:
+    good = told([(EvalPoint(10, 0.5), Verdict(Verb.CONTINUE, "R", 1.0, 2.0))])
+    wild = replace(good, width=7, buckets=(*good.buckets, *lines), marks=tuple(marks))
+    record = JobRecord(curve=wild, evals=(EvalPoint(10, 0.5),))
+    found = course(record)
+    assert all(math.isfinite(v) for p in found.points for v in (p.score, p.low, p.high))
+    assert all(mark.step >= 0 for mark in curve_marks(wild))
+    after = with_eval(record, EvalPoint(STEP_MAX, 0.7), None)
+    assert curve_branches(after)[-1][-1].last == 0.7
 
 
 # -- in a run --------------------

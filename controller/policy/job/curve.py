@@ -14,10 +14,11 @@ Nothing is judged by this: rules and what-if take the evals that are kept one by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from controller.names import STEP_MAX
 from controller.policy.job.record import CURVE_BUCKETS, CURVE_MARKS, EvalCurve, JobRecord
 from controller.policy.job.types import Plan
 from controller.policy.types import Attempt, EvalPoint, Mode, Verdict
@@ -28,6 +29,7 @@ ANEW = "anew"  # ends the line of a bucket with which a branch begins
 DIGITS = 5
 SHARE_MAX = 999  # percent
 STOPPED, WOULD_STOP, RESUMED, NEW_BASELINE = "Stopped", "WouldStop", "Resumed", "NewBaseline"
+KINDS = (STOPPED, WOULD_STOP, RESUMED, NEW_BASELINE)
 _NONE = "-"
 
 
@@ -75,14 +77,15 @@ def with_eval(record: JobRecord, point: EvalPoint, verdict: Verdict | None) -> E
         first = (_line(bucket._replace(anew=True)),)
         return EvalCurve(1, point.step, point.attempt, record.baseline_number, first)
     marks, anew = _began(known, record, point)
-    bucket = bucket._replace(place=point.step // known.width, anew=anew)
-    newest = _bucket(known.buckets[-1]) if known.buckets else None
+    width = max(1, known.width)
+    bucket = bucket._replace(place=point.step // width, anew=anew)
+    newest = next(iter(_buckets(known.buckets[-1:])), None)
     lines: tuple[str, ...]
     if newest is not None and not anew and newest.place == bucket.place:
         lines = (*known.buckets[:-1], _line(_joined(newest, bucket)))
     else:
         lines = (*known.buckets, _line(bucket))
-    width, lines = _fitted(known.width, lines)
+    width, lines = _fitted(width, lines)
     return EvalCurve(width, point.step, point.attempt, record.baseline_number, lines, marks[-CURVE_MARKS:])
 
 
@@ -131,21 +134,26 @@ def share_of(verdict: Verdict | None) -> float | None:
 
 def curve_branches(curve: EvalCurve | None) -> tuple[tuple[Bucket, ...], ...]:
     """Return the curve's branches, oldest first, each by rising steps; the newest is the present run's."""
-    return tuple(map(tuple, _split(list(map(_bucket, curve.buckets))))) if curve is not None else ()
+    return tuple(map(tuple, _split(_buckets(curve.buckets)))) if curve is not None else ()
 
 
 def curve_marks(curve: EvalCurve | None) -> tuple[CurveMark, ...]:
     """Return what happened on the way, oldest first."""
     found = []
     for line in curve.marks if curve is not None else ():
-        kind, step, *attempt = line.split(" ")
-        found.append(CurveMark(kind, int(step), int(attempt[0]) if attempt else None))
+        try:
+            kind, step, *attempt = line.split(" ")
+            mark = CurveMark(kind, int(step), int(attempt[0]) if attempt else None)
+        except ValueError:
+            continue  # none of ours wrote it
+        if kind in KINDS and mark.step >= 0:
+            found.append(mark)
     return tuple(found)
 
 
 def coarser(curve: EvalCurve) -> EvalCurve:
     """Return the curve in buckets of twice the width."""
-    return replace(curve, width=2 * curve.width, buckets=_lines(_halved(map(_bucket, curve.buckets))))
+    return replace(curve, width=2 * curve.width, buckets=_lines(_halved(_buckets(curve.buckets))))
 
 
 # -- in little room --------------------
@@ -155,11 +163,11 @@ def _fitted(width: int, lines: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
     """Return width and lines, within all bounds."""
     if _fits(lines) and sum(line.endswith(ANEW) for line in lines) <= BRANCHES:
         return width, lines
-    buckets = list(map(_bucket, lines))
+    buckets = _buckets(lines)
     while len(parts := _split(buckets)) > BRANCHES:
         buckets = _without_oldest(parts)
     while not _fits(_lines(buckets)):  # it ends: one bucket for each of eight branches fits
-        width, buckets = 2 * width, _halved(buckets)
+        width, buckets = min(2 * width, STEP_MAX), _halved(buckets)
     return width, _lines(buckets)
 
 
@@ -176,7 +184,7 @@ def _without_oldest(parts: Sequence[Sequence[Bucket]]) -> list[Bucket]:
     return [*ends, *(b for part in rest for b in part)]
 
 
-def _halved(buckets: Sequence[Bucket] | Iterator[Bucket]) -> list[Bucket]:
+def _halved(buckets: Sequence[Bucket]) -> list[Bucket]:
     found: list[Bucket] = []
     for one in buckets:
         half = one._replace(place=one.place // 2)
@@ -231,16 +239,29 @@ def _line(one: Bucket) -> str:
     return " ".join([*words, ANEW] if one.anew else words)
 
 
-def _bucket(line: str) -> Bucket:
-    """Return the inverse of `_line`.
+def _buckets(lines: Iterable[str]) -> list[Bucket]:
+    """Return the inverse of `_lines`. A line that none of ours wrote is passed over: it is there to be looked
+    at, and no reason to leave a job alone."""
+    found = []
+    for line in lines:
+        try:
+            one = _bucket(line)
+        except ValueError:
+            continue
+        if (
+            0 <= one.place <= STEP_MAX
+            and all(map(math.isfinite, one[1:4]))
+            and one.low <= one.last <= one.high
+        ):
+            found.append(one)
+    return found
 
-    Raises:
-        ValueError: the line is not of that form; the message quotes it.
-    """
+
+def _bucket(line: str) -> Bucket:
     anew = line.endswith(f" {ANEW}")
     words = line.removesuffix(f" {ANEW}").split(" ")
     if not 2 <= len(words) <= 6:
-        raise ValueError(f"{line!r}: expected bucket, last, lowest, highest, share, proxy")
+        raise ValueError(line)
     place, last = int(words[0]), float(words[1])
     low, high, share, proxy = (*map(_number, words[2:]), None, None, None, None)[:4]
     return Bucket(
@@ -248,8 +269,8 @@ def _bucket(line: str) -> Bucket:
         last,
         last if low is None else low,
         last if high is None else high,
-        None if share is None else share / 100,
-        proxy,
+        None if share is None else _finite(share / 100),
+        _finite(proxy),
         anew,
     )
 

@@ -80,6 +80,11 @@ class RuleInUse:
     gated: bool = False  # a `Gate` decides which evals count
     scale: EvalScale = NOTHING_DECLARED  # as declared, in the trainer's own orientation
 
+    @property
+    def rises(self) -> bool:
+        """Return whether its statistic rises towards its threshold: else it is no share of that."""
+        return self.name in RULES and RULES[self.name].rises
+
     @staticmethod
     def of(desired: Desired, fleet: FleetView = NOTHING_TOLD, total_steps: int | None = None) -> RuleInUse:
         """Return the rules of a spec, shown with each eval of the Primary metric what they look at besides.
@@ -574,7 +579,7 @@ def _append(
         evals=evals,
         eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
         evals_seen=record.evals_seen + 1,
-        curve=curve.with_eval(record, point, verdict if RULES[use.name].rises else None),
+        curve=curve.with_eval(record, point, verdict if use.rises else None),
         earlier_sum=earlier,
         rule=replace(rule, base=base, state=state, verdict=verdict, unjudged=unjudged),
         best=best,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from controller.names import AUTO_LAYOUT, EVALS_KEPT, UID_MAX
+from controller.names import AUTO_LAYOUT, EVALS_KEPT, STEP_MAX, UID_MAX
 from controller.policy.job.pin_method import is_linked
 from controller.policy.stored import (
     AtMost,
@@ -515,7 +515,9 @@ class EvalsDue:
 class EvalCurve:
     """The whole curve in buckets of equal step width, for people (`job.curve`). Nothing is judged by it."""
 
-    width: Annotated[Step, "Steps of a bucket: bucket n begins at step n * width."]
+    width: Annotated[
+        int, Within(1, STEP_MAX, "int64"), "Steps of a bucket: bucket n begins at step n * width."
+    ]
     step: Annotated[Step, "Step of the newest eval in it."]
     attempt: Annotated[Attempt, "Attempt and life of that eval."]
     baseline: Annotated[Count, "Number of the baseline it belongs to; absent: the first."] = 0
