@@ -58,6 +58,7 @@ EXEMPT = {
     "controller/web/dashboard/queues.py:Queues._ask": "answers of the operator's queue API",
     "controller/web/dashboard/settings.py:_loopback": "the dashboard's settings",
     "controller/web/dashboard/svg.py:page_svg": "pictures that matplotlib has just drawn",
+    "controller/web/dashboard/report.py:from_log": "a decision log that the user names",
     "controller/web/hosts.py:_is_address": "the Host header: asked whether it is an address",
 }
 
