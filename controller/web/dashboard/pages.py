@@ -27,7 +27,7 @@ from controller.policy.job import (
 from controller.policy.pool import Handover as StoredHandover
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
-from controller.policy.wording import ELSEWHERE, UID, counted
+from controller.policy.wording import ELSEWHERE, UID, about, counted
 from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
@@ -35,7 +35,7 @@ from controller.web.dashboard.jobs import Listing, ListQuery, Row, listing, row
 from controller.web.dashboard.lineup import line_up
 from controller.web.dashboard.queues import Found, Queues
 from controller.web.dashboard.run_chart import RunChart, View, curve_svg
-from controller.web.dashboard.savings import savings
+from controller.web.dashboard.savings import expected, savings, shares_run
 from controller.web.dashboard.small_charts import RUNS_MAX, compare_svg, sparkline
 from controller.web.dashboard.states import GROUPS, STATES
 from controller.web.dashboard.whatif import what_if
@@ -247,13 +247,19 @@ class Pages:
         return Page("pool.html", f"Pool {name}", announce, values)
 
     async def saved(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
-        found = savings(r.job for r in self.rows(viewer))
+        rows = self.rows(viewer)
+        found = savings(r.job for r in rows)
         drawn = ""
         known = saved_over_time(found.stops)
         if known and known[-1][0] - known[0][0] >= 60.0:  # of one moment there is no course to draw
             drawn = await asyncio.to_thread(charts.saved_svg, known, "s", narrow)
-        announce = f"{found.hours:.4g} GPU-hours saved by {len(found.stops)} stops"
-        values = {"savings": found, "chart": drawn, "viewer": viewer}
+        announce = f"{about(found.hours, 'GPU-hours')} saved by {counted(len(found.stops), 'stop')}"
+        values = {
+            "savings": found,
+            "range": expected(found.stops, shares_run(r.job for r in rows)),
+            "chart": drawn,
+            "viewer": viewer,
+        }
         return Page("savings.html", "Savings", announce, values)
 
     def _handed_to(self, job: Job, viewer: Viewer) -> str:

@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from controller import names
 from controller.objects import parse_time
-from controller.policy.wording import counted, two_digits, whole_by
+from controller.policy.wording import about, counted, two_digits, whole_by
 from controller.web.dashboard import states
 from controller.web.dashboard.access import Viewer
 
@@ -149,6 +149,7 @@ def _environment() -> Environment:
         "counted": counted,
         "sentence": sentence,
         "two_digits": two_digits,
+        "about": about,
         "clock": clock,
     }
     made.globals |= {

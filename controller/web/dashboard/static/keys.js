@@ -102,3 +102,15 @@ document.addEventListener("pointerup", (event) => {
   getSelection().removeAllRanges();
   go(`${location.pathname}?${query}`);
 });
+
+// -- times: the text is UTC, the tooltip has the viewer's own too ------------------------------------------------
+
+const local = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+
+for (const kind of ["pointerover", "focusin"]) {
+  document.addEventListener(kind, (event) => {
+    const time = event.target.closest?.("time");
+    if (!time || time.title.includes("here")) return;
+    time.title = `${time.title} (${local.format(new Date(time.dateTime))} here)`;
+  });
+}
