@@ -78,7 +78,7 @@ def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     made = outcome.followed(_plan(desired, observed, record, now), desired)
     told = attention.told(curve.marked(made), desired, now)
-    return rollout_actors.noted(told, observed, record)
+    return rollout_actors.noted(told, observed, record, desired.rollout)
 
 
 def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:

@@ -28,7 +28,7 @@ def gpus_svg(used: int, reserved: int, unmanaged: int, free: int, prefix: str, n
         ("others", unmanaged, svg.MUTED, ".."),
         ("free", free, svg.GRID, ""),
     ]
-    with _drawing() as make:
+    with drawing() as make:
         figure = make(narrow, 22 if narrow else 30)
         figure.set_layout_engine("none")
         axis = figure.add_axes((0, 0, 1, 1))
@@ -46,7 +46,7 @@ def gpus_svg(used: int, reserved: int, unmanaged: int, free: int, prefix: str, n
 @lru_cache(maxsize=8)
 def saved_svg(known: tuple[tuple[float, float], ...], prefix: str, narrow: bool) -> str:
     """Return a chart of the GPU-hours saved; ``known``: (time in s, GPU-hours) of each stop, oldest first."""
-    with _drawing() as make:
+    with drawing() as make:
         from matplotlib import dates
 
         figure = make(narrow, 260)
@@ -68,7 +68,7 @@ def saved_svg(known: tuple[tuple[float, float], ...], prefix: str, narrow: bool)
         return svg.page_svg(figure, prefix, "GPU-hours saved, added up", text)
 
 
-class _drawing:
+class drawing:
     """Holds matplotlib's settings for one drawing; gives a maker of figures of a size in px."""
 
     def __enter__(self) -> Any:
@@ -95,4 +95,4 @@ def narrow_for(width: str) -> bool:
     return width.isascii() and width.isdigit() and 0 < int(width[:6]) < 560
 
 
-__all__: Sequence[str] = ["gpus_svg", "narrow_for", "saved_svg"]
+__all__: Sequence[str] = ["drawing", "gpus_svg", "narrow_for", "saved_svg"]

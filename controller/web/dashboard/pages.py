@@ -32,8 +32,10 @@ from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
 from controller.web.dashboard.jobs import Listing, ListQuery, Row, listing, row
+from controller.web.dashboard.lanes import lanes_svg
 from controller.web.dashboard.lineup import line_up
 from controller.web.dashboard.queues import Found, Queues
+from controller.web.dashboard.rollouts import loans, rollouts
 from controller.web.dashboard.run_chart import RunChart, View, curve_svg
 from controller.web.dashboard.savings import expected, savings, shares_run
 from controller.web.dashboard.small_charts import RUNS_MAX, compare_svg, sparkline
@@ -143,6 +145,10 @@ class Pages:
         record, desired = job.record, job.desired
         shown = row(job, time.time())
         place = await self._place(job) if shown.state.group == "waiting" else None
+        actors = rollouts(job, lambda who: _named(who, viewer))
+        lanes = ""
+        if actors is not None and actors.lanes is not None:
+            lanes = await asyncio.to_thread(lanes_svg, actors.lanes, "l", narrow)
         newest = job.record.evals[-1] if job.record.evals else None
         announce = f"{key} is {shown.state.word}"
         if newest is not None:
@@ -163,6 +169,8 @@ class Pages:
             "curve": curve,
             "views": views(curve),
             "chart": drawn,
+            "rollouts": actors,
+            "lanes_chart": lanes,
             "saving": next(iter(savings([job]).stops), None),
             "place": place,
             "stages": stages_of(job, self._handed_to(job, viewer)),
@@ -240,6 +248,7 @@ class Pages:
             "waiting": waiting,
             "running": running,
             "backs": self._handovers([pool], viewer),
+            "loans": loans((j for j in self._feed.jobs() if j.pool == name), lambda who: _named(who, viewer)),
             "shadow": shadow_record(r.job.record for r in rows),
             "viewer": viewer,
         }
