@@ -18,7 +18,7 @@ from controller.cli.failure import command
 from controller.cli.jobs import ACTORS, at, fields, table
 from controller.cli.screen.rows import ORDER, key_of, rank, state_of
 from controller.cli.terminal import Terminal, terminal
-from controller.policy.wording import count
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -168,7 +168,7 @@ def _pool_line(pool: Mapping[str, Any], screen: Terminal) -> str:
     last = (status.get("lastHandovers") or [{}])[-1]
     handed = f", last handover {last['source']} to {last.get('target') or 'nobody'}" if last else ""
     return (
-        f"{pool['metadata']['name']}  {bar}{capacity - free} of {count(capacity, 'GPU')} used{lends}, "
+        f"{pool['metadata']['name']}  {bar}{capacity - free} of {counted(capacity, 'GPU')} used{lends}, "
         f"{status.get('running', 0)} running, {status.get('queued', 0)} waiting{handed}"
     )
 

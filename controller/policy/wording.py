@@ -18,11 +18,6 @@ def some(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
-def count(number: int, what: str) -> str:
-    """Return how many there are: ``1 GPU``, ``2 GPUs``."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def same_namespace(one: JobKey, other: JobKey) -> bool:
     return one.partition("/")[0] == other.partition("/")[0]
 
@@ -77,3 +72,32 @@ def nearest(word: str, known: Collection[str]) -> str:
     if len(known) == 1:
         return next(iter(known))
     return next(iter(difflib.get_close_matches(word, known, 1)), "")
+
+
+# -- numbers, everywhere the same --------------------
+
+
+def counted(count: int, word: str) -> str:
+    """Return a number of things: ``1 eval``, ``12 evals``."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def percent(share: float, digits: int = 3) -> str:
+    """Return a share as percent with at most so many digits: ``0.3876`` -> ``38.8 %``."""
+    value = 100.0 * share
+    return f"{value:.{digits}g} %" if abs(value) < 10.0**digits else f"{value:.0f} %"
+
+
+def two_digits(value: float) -> str:
+    """Return an estimate with two digits: ``1234`` -> ``1200``, ``0.0731`` -> ``0.073``."""
+    if abs(value) < 10.0:
+        return f"{value:.2g}"
+    places = len(f"{abs(value):.0f}") - 2
+    return f"{round(value, -places):.0f}"
+
+
+def about(value: float, unit: str) -> str:
+    """Return an estimate with its unit, in the plural but for 1: ``about 38 GPU-hours``; of none: ``no
+    GPU-hours``."""
+    text = two_digits(value)
+    return f"about {text} {unit.removesuffix('s') if text == '1' else unit}" if value else f"no {unit}"

@@ -22,6 +22,7 @@ from controller.policy.job import (
     access_requests,
     attention,
     checkpoints,
+    curve,
     endings,
     external_queue,
     gang_timeout,
@@ -81,7 +82,8 @@ _ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NO
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     made = outcome.followed(_plan(desired, observed, record, now), desired)
-    return rollout_actors.noted(attention.told(made, desired, now), observed, record, desired.rollout)
+    told = attention.told(curve.marked(made), desired, now)
+    return rollout_actors.noted(told, observed, record, desired.rollout)
 
 
 def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:

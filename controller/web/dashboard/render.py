@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from controller import names
 from controller.objects import parse_time
-from controller.policy.wording import count, whole_by
+from controller.policy.wording import about, counted, two_digits, whole_by
 from controller.web.dashboard import states
 from controller.web.dashboard.access import Viewer
 
@@ -32,17 +32,6 @@ def number(value: Any) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return UNKNOWN
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-def about(value: float | None) -> str:
-    """Return an estimate with two digits: ``0.07421`` -> ``about 0.074``, ``1234`` -> ``about 1,200``."""
-    if value is None or not math.isfinite(value):
-        return UNKNOWN
-    if value == 0.0:
-        return "0"
-    places = 1 - math.floor(math.log10(abs(value)))
-    rounded = round(value, places)
-    return f"about {rounded:,.{max(0, places)}f}"
 
 
 def share(value: float | None) -> str:
@@ -104,6 +93,16 @@ def badge(word: str) -> Markup:
     )
 
 
+def clock(at: float | None) -> str:
+    """Return a time in UTC as text, for what no script looks at: ``2026-11-26 03:12:45 UTC``."""
+    return UNKNOWN if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def sentence(text: str) -> str:
+    """Return a text as a sentence: with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
 def link(key: str, viewer: Viewer | None = None) -> Markup:
     """Return the name of the job ``namespace/name``: a link, if the viewer may see that namespace."""
     namespace, slash, name = key.partition("/")
@@ -160,10 +159,14 @@ def _environment() -> Environment:
         "size": size,
         "about": about,
         "short_digest": short_digest,
-        "count": count,
         "moment": moment,
         "badge": badge,
         "whole_by": whole_by,
+        "counted": counted,
+        "sentence": sentence,
+        "two_digits": two_digits,
+        "about": about,
+        "clock": clock,
     }
     made.globals |= {
         "address": address,
