@@ -157,7 +157,6 @@ def _environment() -> Environment:
         "share": share,
         "span": span,
         "size": size,
-        "about": about,
         "short_digest": short_digest,
         "moment": moment,
         "badge": badge,
