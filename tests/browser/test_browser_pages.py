@@ -305,7 +305,7 @@ def test_long_names_hide_no_column_and_fifty_jobs_are_no_long_way(tabs: Tabs, wi
         shown = rows.first.evaluate(
             "row => [...row.children].filter((c) => c.getBoundingClientRect().height > 0).length"
         )
-        assert shown == 10
+        assert shown == 11
         per_job = page.evaluate("document.querySelector('table.jobs').getBoundingClientRect().height") / 50
         assert per_job <= (190 if width == 390 else 110), per_job
         left = page.evaluate(

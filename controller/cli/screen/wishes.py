@@ -10,6 +10,7 @@ from typing import Any
 from controller.cli.change import Source, check_resumable
 from controller.cli.failure import Failure
 from controller.cli.job_view import Reading
+from controller.policy.job import stopped_soon
 
 MODES = {
     "Enforce": "its rule may stop it: the best checkpoint is retained, the GPUs go to who waits",
@@ -60,7 +61,11 @@ def resume(job: Reading) -> Wish | str:
         return failure.message
     kept = job.record.retained[-1] if job.record.retained else job.record.secured
     step = f", step {kept.step}" if kept is not None else ""
-    soon = " Its rule stopped it soon after an earlier resume, and may again." if job.stopped_soon else ""
+    soon = (
+        " Its rule stopped it soon after an earlier resume, and may again."
+        if stopped_soon(job.record)
+        else ""
+    )
     wish = {
         "id": f"top-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}",
         "from": "Best",
