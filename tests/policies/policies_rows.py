@@ -143,7 +143,10 @@ def actor(**fields: Any) -> Body:
 def placed(scene: Scene) -> Json:
     tolerations = [*POD["tolerations"], TOLERATION]
     return {
-        "metadata": {"annotations": {"evalstop.dev/placement": "{}", "evalstop.dev/attempt": "1"}},
+        "metadata": {
+            "annotations": {"evalstop.dev/placement": "{}", "evalstop.dev/attempt": "1"},
+            "managedFields": [{}],
+        },
         "spec": {
             "suspend": False,
             "template": {
