@@ -111,6 +111,7 @@ class StepWants:
     generating: bool = False
     released: tuple[int, ...] = ()
     going: tuple[int, ...] = ()
+    bound: tuple[tuple[int, float], ...] = ()
     ended: StepMeasured | None = None
     gain: float | None = None
 
@@ -497,6 +498,7 @@ class ClusterState:
             wants.generating,
             wants.released,
             wants.going,
+            wants.bound,
             wants.ended,
             wants.gain,
         )
