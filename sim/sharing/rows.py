@@ -1,4 +1,4 @@
-"""Parts that the comparisons' tables have in common: the paired saving, and goals with whether they were met."""
+"""Parts that the comparisons share: the paired saving, and goals with whether they were met."""
 
 from __future__ import annotations
 
