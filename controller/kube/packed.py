@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from functools import lru_cache
+from sys import intern
 from typing import Any, Protocol
 
 from controller import names
@@ -23,9 +24,10 @@ _LEVEL, _WINDOW, _MEMORY = 6, -14, 7  # of zlib: raw deflate, 16 kB, by measurem
 
 
 def key_of(obj: Mapping[str, Any]) -> Key:
+    """Return an object's key. Of each there is one text, however many tables it is a key of."""
     metadata = obj["metadata"]
     namespace = metadata.get("namespace")
-    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+    return intern(f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"]))
 
 
 def version_of(obj: Mapping[str, Any]) -> int:
@@ -36,7 +38,7 @@ def job_key(obj: Mapping[str, Any]) -> Key | None:
     """Return the RLHFJob an object claims by its label; whether the claim holds is for others to check."""
     metadata = obj["metadata"]
     name = (metadata.get("labels") or {}).get(names.LABEL_JOB)
-    return f"{metadata.get('namespace')}/{name}" if name else None
+    return intern(f"{metadata.get('namespace')}/{name}") if name else None
 
 
 class TooLarge(ValueError):
@@ -104,7 +106,10 @@ class Packed:
         """Return a copy of its own for the caller."""
         inflate = zlib.decompressobj(_WINDOW, zdict=self._dictionary)
         obj: Object = json.loads(inflate.decompress(self._bytes))
-        obj["metadata"]["resourceVersion"] = str(self.version)
+        metadata = obj["metadata"]
+        metadata["resourceVersion"] = str(self.version)
+        if isinstance(uid := metadata.get("uid"), str):  # it goes into many tables, from each copy anew
+            metadata["uid"] = intern(uid)
         return obj
 
 

@@ -35,6 +35,7 @@ from controller.metrics.loop import Scrape
 from controller.operator import handlers
 from controller.operator.process.clock import Advance, ServerClock
 from controller.operator.process.decision_log import DecisionLog
+from controller.operator.process.free_memory import give_back_memory
 from controller.operator.process.kopf_thread import KopfThread
 from controller.operator.process.leader_election import Term, Unopposed
 from controller.operator.process.loop_lag import measure_lag
@@ -267,6 +268,7 @@ class Engine:
             tasks = self._spawn(
                 self._main(self._scrape_loop()),
                 measure_lag(self.metrics, self.health),
+                give_back_memory(),
                 self.term.run(),
             )
             stopping = asyncio.create_task(stop.wait(), name="stop")

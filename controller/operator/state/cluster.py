@@ -6,9 +6,10 @@ cache can be lost at any time and is found out again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
 
 from controller import delegates, names, workloads
 from controller.api import convert, fleet, newer
@@ -49,6 +50,7 @@ from controller.policy.types import FleetScope, FleetView, JobKey, Mode, Problem
 Object = Mapping[str, Any]
 
 FORMER = 8  # earlier workloads of a job that are remembered: each is gone when its pods are
+T = TypeVar("T", bound=Hashable)
 State = tuple[int, int]  # of a job: its revision (grows with what else `load` reads), its resourceVersion
 
 
@@ -410,7 +412,9 @@ class ClusterState:
             finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
             announced=self._announced(obj, record),
         )
-        desired = replace(desired, problem=self._problem(desired, obj))
+        problem = self._problem(desired, obj)
+        if problem != desired.problem:  # nearly never: thousands of jobs' are kept, and by the plans too
+            desired = replace(desired, problem=problem)
         revision = self._revisions.get(key, 0)
         return JobSnapshot(key, stored, pool, desired, observed, record, child, pods, revision)
 
@@ -513,19 +517,31 @@ class ClusterState:
         return any((s.source, s.decided) == (key_of(obj), record.decision.at) for s in stops)
 
     def _read_desired(self, obj: Object, pool: GPUPool | Problem | None) -> Desired:
-        key = key_of(obj)
+        key, name = key_of(obj), pool_of(obj)
         # Validating a spec costs as much as all the rest of a load and its plan.
         stamp = (
             obj["metadata"]["uid"],
             generation(obj),
             obj["metadata"].get("deletionTimestamp"),
-            (pool.metadata.uid, pool.metadata.generation) if isinstance(pool, GPUPool) else pool,
-            cap := self._caps.get(pool_of(obj)),
+            self._pools[name][0] if isinstance(pool, GPUPool) else pool,
+            cap := self._caps.get(name),
         )
         known = self._desired.get(key)
         if known is None or known[0] != stamp:
             template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
-            read = replace(convert.desired(obj, pool, cap), note=workloads.expiry_note(template))
+            read = convert.desired(obj, pool, cap)
+            read = replace(
+                read,
+                key=key,
+                note=workloads.expiry_note(template),
+                # Thousands of these are kept, and most jobs' are equal.
+                metric=_shared(read.metric),
+                scale=_shared(read.scale),
+                gang_timeout=_shared(read.gang_timeout),
+                preempt_grace=_shared(read.preempt_grace),
+                scrape_interval=_shared(read.scrape_interval),
+                first_eval=_shared(read.first_eval),
+            )
             if read.problem is None:
                 read = replace(read, problem=workloads.template_shape_problem(obj))
             known = self._desired[key] = (stamp, read)
@@ -604,6 +620,12 @@ class ClusterState:
         key = f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"
         found = self.cache.get(CONFIGMAPS, key)
         return found if found is not None and controlled_by(found, obj["metadata"]["uid"]) else None
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _shared(value: T) -> T:
+    """Return an equal value that others have, too."""
+    return value
 
 
 def _sound(obj: Object) -> Object:

@@ -6,7 +6,7 @@ its fields mean, and their bounds, is declared here alone (`controller.policy.st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -686,7 +686,7 @@ class JobRecord:
         GangBackoff | None,
         "Why it is not admitted again at once; absent: the last admission was bound whole.",
     ] = None
-    run: Annotated[RunFile, "What the trainer is told."] = field(default_factory=RunFile)
+    run: Annotated[RunFile, "What the trainer is told."] = RunFile()
     resume_id: Annotated[Word, "Newest resume request carried out."] = ""
     attained: Annotated[float, Name("attainedGPUSeconds"), "GPU-seconds of finished service."] = 0.0
     lost: Annotated[
