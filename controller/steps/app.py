@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from fastapi import FastAPI, Request, Response
 from pydantic_core import to_json
 
+from controller import names
 from controller.bounded import shown, whole
 from controller.kube.errors import ApiError
 from controller.steps import wire
@@ -22,7 +23,7 @@ from controller.steps.sessions import Conflict, Session, Sessions
 from controller.web.bare_app import bare_app
 from controller.web.reviews import Reviews, TooMany, Unauthenticated, bearer
 
-AUDIENCE = "evalstop.dev/steps"
+AUDIENCE = names.STEPS_AUDIENCE
 WATCH_SECONDS = 25.0
 RATE, BURST = 10.0, 60.0  # calls of one pod: per second, and at once
 _MOST_PODS = 10_000
@@ -170,16 +171,16 @@ async def _begin(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
 
 
 async def _watch(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
-    _, session = api.session(pod, wire.whole(given, "attempt"))
-    found = await session.watch(wire.whole(given, "step"), wire.whole(given, "after"), WATCH_SECONDS)
+    job, session = api.session(pod, wire.whole(given, "attempt"))
+    found = await session.watch(job, wire.whole(given, "step"), wire.whole(given, "after"), WATCH_SECONDS)
     if found is None:
         raise Refused(409, "OldAttempt", "attempt: the job is in another one now, or has ended")
     return found
 
 
 async def _done(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
-    _, session = api.session(pod, wire.whole(given, "attempt"))
-    session.done(wire.done(given))
+    job, session = api.session(pod, wire.whole(given, "attempt"))
+    session.done(job, wire.done(given))
     return {}
 
 

@@ -86,12 +86,14 @@ TUNING = {
     *("relistSeconds", "foreignSeconds", "foreignListSeconds", "poolDelay", "apiTimeout", "drainSeconds"),
     *("stallSeconds", "accessStallSeconds", "workers", "scrapeConcurrency", "decisionLogBytes", "queuePort"),
     *("decisionLogFiles", "logLevel", "logFormat", "leaderElect", "leaseSeconds", "leaseRenewSeconds"),
-    *("leaseRetrySeconds", "rackLabel", "lookSeconds", "queueUrl", "scrapeTimeout"),
+    *("leaseRetrySeconds", "rackLabel", "lookSeconds", "queueUrl", "scrapeTimeout", "actorImage"),
+    *("stepsCa", "stepsUrls"),
 }
 # Fields of a GPUPool that only say how it queues, and what stops promise.
 POOL = {
     *("nodeSelector", "queuePolicy", "modeCap", "stopLimits", "maxWaitSeconds", "preemption", "delegate"),
     *("kueue", "schedulerName", "priorityClassName", "gangTimeoutSeconds", "reservationSeconds", "quotas"),
+    "lending",
 }
 
 

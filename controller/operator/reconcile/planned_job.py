@@ -69,8 +69,8 @@ class PlannedJob:
 
     @property
     def gpus(self) -> int:
-        """Of the whole gang."""
-        return self.desired.replicas * self.desired.gpus_per_replica
+        """Of the whole gang, and of its base actors."""
+        return self.desired.gpus
 
     def view_at(self, now: float) -> JobView | None:
         """Return how the job stands before its pool: since the plan its service has gone on.
@@ -118,7 +118,7 @@ def full_plan(loaded: JobSnapshot, plan: Plan, now: float) -> FullPlan:
         state=loaded.state,
         desired=loaded.desired,
         stored=loaded.stored,
-        pods=tuple(pod.key for pod in loaded.stored_pods),
+        pods=tuple(pod.key for pod in (*loaded.stored_pods, *loaded.stored_actor_pods)),
         child=loaded.stored_child,
         written=written,
         record=written if plan.record == loaded.record else extract(plan.record),

@@ -45,10 +45,11 @@ class Kind(NamedTuple):
     replicas: int
     gpus_per_replica: int
     labels: tuple[tuple[str, str], ...] = ()
+    actor_gpus: int = 0  # of its base actors together
 
     @property
     def gpus(self) -> int:
-        return self.replicas * self.gpus_per_replica
+        return self.replicas * self.gpus_per_replica + self.actor_gpus
 
     @property
     def broad(self) -> Kind:
@@ -182,7 +183,7 @@ def stated(known: Expected | None, desired: Desired) -> Expected | None:
 
 def paced(known: Expected | None, progress: RunProgress, desired: Desired) -> Expected | None:
     """Return what a run is held to by its pace as it is measured now."""
-    own = _own_pace(progress, desired.replicas * desired.gpus_per_replica)
+    own = _own_pace(progress, desired.gpus)
     if own is None or _seen(progress) < PACE_KNOWN:
         return known
     before = known or Expected()

@@ -32,7 +32,7 @@ def carry_out(context: PlanContext) -> Plan:
     workload, going = context.observed.workload, context.record.preempting
     assert workload is not None
     assert going is not None
-    if workload.suspended and workload.settled and context.pods_left == 0:
+    if workload.suspended and workload.settled and not (context.pods_left or context.actors_left):
         _back_in_line(context, going)
         return context.plan(JobState.QUEUED)
     if going.evicted:

@@ -11,7 +11,9 @@ from enum import StrEnum
 from typing import Annotated
 
 from controller.names import AUTO_LAYOUT, EVALS_KEPT, UID_MAX
+from controller.policy.actor_types import Actor
 from controller.policy.job.pin_method import is_linked
+from controller.policy.job.rollout_record import RolloutRecord
 from controller.policy.stored import (
     AtMost,
     Count,
@@ -34,6 +36,7 @@ PINS_MAX = 4  # each is a checkpoint on the trainer's volume, and a line in the 
 GUARDS_MAX = 3
 TO_RELEASE_MAX = 8  # what is beyond stays on the trainer's volume
 LIVES_KEPT = 8
+ACTORS_MAX = 128  # twice as many as a step may have: those that leave are there beside those that come
 LOST_MAX = EVALS_KEPT + 2  # the best, each eval that is kept, and one that waits
 RULE_STATE_MAX = 2400  # characters of JSON: a rule's memory twice, under all modifiers that there are
 GUARD_STATE_MAX = 1200
@@ -711,6 +714,15 @@ class JobRecord:
     first_eval: Annotated[
         float, Name("firstEvalSeconds"), "Seconds that evals may be away unwarned; absent: 1800."
     ] = FIRST_EVAL
+    actors: Annotated[
+        tuple[Actor, ...],
+        AtMost(ACTORS_MAX),
+        "Its rollout actors, oldest first, each from before its Job is made until its pod is gone.",
+    ] = ()
+    actor_starts: Annotated[Count, "How many actors were ever started: number of the next one."] = 0
+    rollout: Annotated[
+        RolloutRecord | None, "Its rollout steps; absent: it has no actors, or none has been yet."
+    ] = None
 
     @property
     def baseline_number(self) -> int:

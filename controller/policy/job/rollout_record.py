@@ -1,0 +1,73 @@
+"""A job's memory of its rollout steps: the newest plan, what the last step took, and the account."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from controller.policy.stored import Count, Message, Name, Step, Time, Within, Word
+
+Tokens = Annotated[int, Within(0, None, "int64")]
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """A plan of a step's generation (`policy.rollout`)."""
+
+    step: Annotated[Step, "Number of the step."]
+    actors: Annotated[Count, "Actors that it is to have."]
+    dispatch: Annotated[Word, "How responses reach them: LongestFirst, Ranked or Even."]
+    reason: Annotated[Word, "Why so many, as a CamelCase code."]
+    message: Annotated[Message, "Why, for people, with the numbers."] = ""
+    seconds: Annotated[float | None, "Seconds that its generation is to take; absent: not known."] = None
+    gpu_seconds: Annotated[
+        float | None, Name("gpuSeconds"), "GPU-seconds of its actors, as planned; absent: not known."
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepMeasured:
+    """A step that has ended, as measured."""
+
+    step: Annotated[Step, "Number of the step."]
+    seconds: Annotated[float, "Seconds of its generation."]
+    whole_seconds: Annotated[
+        float | None, "Seconds from the end of the step before to its own end; absent: it was the first."
+    ] = None
+    tokens: Annotated[Tokens, "Tokens that were generated in it."] = 0
+    actors: Annotated[Count, "Actors that it had, the most at a time."] = 0
+    gpu_seconds: Annotated[
+        float | None,
+        Name("gpuSeconds"),
+        "GPU-seconds that actors held from the end of the step before to its own end; absent: not known.",
+    ] = None
+    would_take: Annotated[
+        float | None,
+        Name("wouldTakeGPUSeconds"),
+        "With rollout mode Shadow: GPU-seconds that the plan which was not carried out would have taken.",
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRecord:
+    """A job's rollout steps, and the account of its actors."""
+
+    plan: Annotated[StepPlan | None, "The newest step's plan; absent: no step was announced yet."] = None
+    measured: Annotated[StepMeasured | None, "What the last step took; absent: none has ended yet."] = None
+    held: Annotated[
+        float,
+        Name("heldGPUSeconds"),
+        "GPU-seconds of actors that have ended, each from the binding of its pod to its end.",
+    ] = 0.0
+    lent: Annotated[
+        float,
+        Name("lentGPUSeconds"),
+        "GPU-seconds for which base actors were let go, so that others could have their GPUs.",
+    ] = 0.0
+    lent_until: Annotated[Time | None, "Up to when lentGPUSeconds is counted."] = None
+    saved: Annotated[
+        float,
+        Name("savedGPUSeconds"),
+        "With rollout mode Shadow: GPU-seconds that carrying the plans out would have saved.",
+    ] = 0.0
+    failed: Annotated[Count, "Actors that ended, or were put aside, without having been asked to leave."] = 0
