@@ -4,8 +4,9 @@ Decided here: when enough is known of a kind of job (`Profile`); whether a job f
 (`fit_into`); who gets a residency or a new group, and for what the first of the others waits
 (`plan_placements`); whose turn is next (`TurnQueue`, with its bound on waits); what residents are charged
 (`Charges`); and who has to leave when somebody stays too slow (`too_slow`). From measured turns and switch
-times, sizes of states, the pool's settings and the order of the queue. Times are whole microseconds. Nothing
-here knows pods, nodes or devices.
+times, sizes of states, the pool's settings and the order of the queue. Times are whole microseconds. And the
+protocol of a turn, as two pure state machines (`coordinator`, `member`) and their `messages`. Nothing here
+knows pods, nodes or devices.
 May import: no other room that decides (contract "Sharing is for operator, groups and simulator alike").
 Tests: tests/policy.
 """
@@ -17,6 +18,9 @@ from typing import TYPE_CHECKING
 from controller.policy.doors import lazy
 
 if TYPE_CHECKING:
+    from controller.policy.sharing import coordinator as coordinator
+    from controller.policy.sharing import member as member
+    from controller.policy.sharing import messages as messages
     from controller.policy.sharing.charging import *
     from controller.policy.sharing.fit import *
     from controller.policy.sharing.overlap import *
@@ -29,7 +33,10 @@ if TYPE_CHECKING:
 
 SHOWS = {
     "charging": "UNITS Charges gpu_seconds",
+    "coordinator": "coordinator",
     "fit": "Fit Misfit fit_into",
+    "member": "member",
+    "messages": "messages",
     "overlap": "Player player slowdowns",
     "place": "NO_GROUP_FITS Placed SharingPlan Wait plan_placements why_not",
     "profile": "LEAST_STEPS MOST_STEPS Profile RecordedTurn profile_from",
