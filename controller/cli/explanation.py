@@ -1,4 +1,4 @@
-"""Why a job is where it is, in sentences: pure, from the RLHFJob alone."""
+"""Explanation of where a job stands, in sentences: pure, from the RLHFJob alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controller.policy.wording import ELSEWHERE, UID, whole_by
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `evalstop explain` says about a job.
+    """The answer of `evalstop explain` about a job.
 
     Attributes:
         headline: one sentence.
@@ -66,11 +66,11 @@ def _headline(job: Reading, now: float) -> str:
         )
     if found := [one for one in marks(job, now) if one.warning or state in ("Running", "Starting")]:
         return f"{job.key}: {state} ({found[0].reason}: {found[0].message})"
-    said = _telling(job)
+    said = _message_of_state(job)
     return f"{job.key}: {state}" + (f" ({said})" if said else "")
 
 
-def _telling(job: Reading) -> str:
+def _message_of_state(job: Reading) -> str:
     """Return the message of the condition that its state rests on."""
     state = job.state
     type_ = {
@@ -87,11 +87,11 @@ def _telling(job: Reading) -> str:
     found = job.condition(type_) if type_ else None
     if found is None:
         verdict = job.record.rule.verdict if job.record.rule is not None else None
-        return _said(job, verdict) if verdict is not None and state == "Running" else ""
+        return _verdict_text(job, verdict) if verdict is not None and state == "Running" else ""
     return f"{found.reason}: {found.message}"
 
 
-def _said(job: Reading, verdict: Verdict) -> str:
+def _verdict_text(job: Reading, verdict: Verdict) -> str:
     below = below_best(job)
     where = f"{below:.0%} below its best; " if below is not None and below >= 0.005 else ""
     return f"{where}the rule says {verdict.verb}: {verdict.reason}"

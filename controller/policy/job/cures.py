@@ -1,4 +1,4 @@
-"""What to do about a reason: data, so that every surface says the same and a script can carry it out.
+"""Remedies by reason: data, so that every surface says the same and a script can carry it out.
 
 Decided here: whether people can do something about a reason at all (`CURES`), what, and by which command. A
 command holds ``<…>`` where only the owner knows the value.
@@ -14,7 +14,7 @@ from controller.policy.job.rotation import remedy
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """What to do, in words, and where there is one the command or the change of the manifest that does it.
+    """A remedy in words, and where there is one the command, or change of the manifest, that carries it out.
 
     Attributes:
         text: a sentence without a full stop; {rotation} stands for the trainer's own setting.

@@ -1,4 +1,4 @@
-"""What of a job needs a hand: the one reading of its record that every surface shows.
+"""Faults of a job that need a hand: the one reading of its record that every surface shows.
 
 Decided here: which marks a job bears, why, since when, from when on each is a warning, and what to do. A mark
 is at first a quiet note: a wrong port looks like a model that loads for twenty minutes. It is a warning at
@@ -21,7 +21,7 @@ from controller.policy.types import Mode
 
 
 class Mark(StrEnum):
-    """What is amiss with a job. The order is that in which they are told."""
+    """A fault of a job. The order is that in which they are shown."""
 
     REFUSED = "Refused"  # its spec cannot be carried out
     FAILED = "Failed"  # its workload failed

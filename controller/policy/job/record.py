@@ -51,7 +51,7 @@ Baseline = Annotated[Count, "Number of the eval baseline that score belongs to; 
 
 
 class Operation(StrEnum):
-    """What an access Job does in the checkpoint store (controller/checkpoints/access.py)."""
+    """Work of an access Job in the checkpoint store (controller/checkpoints/access.py)."""
 
     SECURE = "secure"  # clone or hard-link (object store: copy) the best checkpoint out of rotation's reach
     RETAIN = "retain"  # copy the secured one to where trainers cannot reach, verify its digest
@@ -79,7 +79,7 @@ ConditionList = Annotated[tuple[Condition, ...], AtMost(20), KeyedBy("type")]
 
 @dataclass(frozen=True, slots=True)
 class PodTrouble:
-    """Why a pod of the job's workload does not run: how its container ended, or what it waits for."""
+    """Reason for which a pod of the job's workload does not run: how it ended, or what it waits for."""
 
     pod: Annotated[str, AtMost(253), "Its name."]
     waits: Annotated[
@@ -471,7 +471,7 @@ class Preempting:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far the run had come when it was last noted; kept coarse, so that steps alone cause few writes.
+    """The run's progress when it was last noted; kept coarse, so that steps alone cause few writes.
 
     Steps are what the trainer says; how fast they go by is measured from the first ones noted, by the
     operator's clock.
