@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
 
 class Device(NamedTuple):
-    """A member's memory: whose state is on the device, how many calls are in it, and states in host memory."""
+    """A member's memory: whose state is on the device, the calls in it, and states in host memory."""
 
     owners: tuple[str, ...] = ()
     calls: int = 0
