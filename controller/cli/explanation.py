@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -133,6 +134,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     if record.progress is not None:
         far = record.progress
         yield "progress", f"step {far.step} of {far.total_steps} ({far.share:.0%})"
+    if told := rollout_sentence(job):
+        yield "actors", told
     if record.sparing is not None and record.spared is not None:
         yield "resumed", f"no rule stops it for {record.sparing.evals} evals; {record.spared} are left"
     if record.outcome is not None:
@@ -158,6 +161,24 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
                 )
     for one in found:
         yield "trouble" if one.warning else "note", sentence(one, now)
+
+
+def rollout_sentence(job: Reading) -> str:
+    """Return what a job's rollout actors and its last step say; "": it has none."""
+    record = job.record
+    account = record.rollout
+    if not record.actors and account is None:
+        return ""
+    states = Counter(str(actor.state) for actor in record.actors)
+    text = ", ".join(f"{count} {state}" for state, count in states.items()) or "none now"
+    if account is not None and account.recent:
+        last = account.recent[-1]
+        text += f"; step {last.step} took {last.seconds:.1f} s"
+        text += f" ({last.planned_seconds:.1f} planned)" if last.planned_seconds is not None else ""
+        text += f" with {last.actors} actors" + (f": {last.reason}" if last.reason else "")
+    if account is not None and account.failed:
+        text += f"; {account.failed} ended or were put aside unasked"
+    return text
 
 
 def _scores(job: Reading) -> Iterator[tuple[str, str]]:
@@ -228,6 +249,8 @@ def _next_steps(job: Reading, found: tuple[Finding, ...]) -> Iterator[tuple[str,
         yield "evalstop doctor", "is the operator there, and may it work?"
     if state in ("Queued", "Unfit", "Preempting"):
         yield f"evalstop queue {job.spec.get('pool', 'POOL')} --job {job.key}", "its place in the queue"
+    if job.record.rollout is not None and job.record.admission is not None:
+        yield f"evalstop rollouts {name}", "its actors and its last steps, planned and measured"
     if state == "Stopped":
         if job.record.retained:
             step = job.record.retained[-1].step

@@ -93,6 +93,10 @@ def test_actors_come_and_one_is_recalled_for_a_gang(jobs: Jobs, alone: tuple[str
     assert jobs.digest("run") == alone
     account = jobs.status("run")["rollout"]
     assert account["plan"]["step"] >= 6, "one plan for each step"
+    rows = account["recent"]
+    assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+    assert len(rows) >= 5, "the last step's end comes with the next write"
+    assert all(row["plannedActors"] and float(row["seconds"]) > 0 and row["reason"] for row in rows)
     assert float(account["heldGPUSeconds"]) > 0
 
 

@@ -192,6 +192,7 @@ def _time(step: dict[str, Any]) -> StepTime:
 
 
 def _measured(step: dict[str, Any], gpus: int) -> StepMeasured:
+    counts = step["counts"]
     return StepMeasured(
         step["step"],
         step["seconds"],
@@ -200,4 +201,7 @@ def _measured(step: dict[str, Any], gpus: int) -> StepMeasured:
         step["most"],
         step["actorSeconds"] * gpus,
         step["wouldTake"],
+        step["at"],
+        counts.get("moved", 0),
+        counts.get("lost", 0) + counts.get("faulty", 0),
     )

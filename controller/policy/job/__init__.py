@@ -63,7 +63,7 @@ SHOWS = {
         "READINGS_KEPT RefusalRecord RuleRecord RunFile StopOutcome"
     ),
     "rollout_actors": "rollout_actors",
-    "rollout_record": "RolloutRecord StepMeasured StepPlan",
+    "rollout_record": "RolloutRecord StepMeasured StepPlan StepRow",
     "rotation": "remedy",
     "scores": "PROMPTS_MAX",
     "service": "attained remaining_seconds seconds",

@@ -188,6 +188,19 @@ CURES: dict[str, Cure] = {
     "TooFewPeers": Cure("choose a rule that needs no peers, until more runs are alike", _EDIT),
     "RuleNotUsable": Cure("correct spec.stopRule or spec.modifiers as condition Accepted says", _EDIT),
     "GuardrailNotJudged": Cure("have the trainer export what the guardrail's rule looks at", _DOCTOR),
+    # -- rollout actors
+    "ActorNotReady": Cure(
+        "see what its pod waits for: the image, the weights, the sidecar's registration",
+        "kubectl describe pods{ns} -l evalstop.dev/job={name},evalstop.dev/component=actor",
+    ),
+    "ActorsFail": Cure(
+        "see what the engine of an actor says (docs/use/rollouts.md)",
+        "kubectl logs{ns} -l evalstop.dev/job={name},evalstop.dev/component=actor --all-containers --prefix",
+    ),
+    "StepsUnplanned": Cure(
+        "have the trainer announce each step with its lengths (docs/use/rollouts.md)",
+        "evalstop rollouts{job}",
+    ),
     # -- checkpoints
     "CheckpointMissing": Cure("{rotation}"),
     "BestCheckpointLost": Cure("{rotation}"),

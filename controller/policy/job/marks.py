@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.policy.job import conditions as c
+from controller.policy.job import rollout_health
 from controller.policy.job.conditions import MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of
 from controller.policy.job.record import Condition, JobRecord, PodTrouble
@@ -34,6 +35,7 @@ class Mark(StrEnum):
     WOULD_STOP = "WouldStop"  # in Shadow: its rule would have stopped it
     UNFIT = "Unfit"  # it asks for more GPUs than its pool has
     HELD_UP = "HeldUp"  # it waits, and somebody can help
+    STARVED = "Starved"  # its steps lack rollout actors, or are not planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,8 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
             yield _of(Mark.UNSAFE, told, UNSAFE_AFTER if told.reason in PASSING else 0.0)
     if trains(record):
         yield from _watching(record, conditions)
+        for one in rollout_health.troubles(record):
+            yield Finding(Mark.STARVED, *one)
     yield from _waiting(conditions)
 
 

@@ -17,7 +17,8 @@ from controller.policy.actor_types import Actor, ActorState, RolloutTerms
 from controller.policy.job.actors import ActorSeen, plan_actors
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord
-from controller.policy.job.rollout_record import RolloutRecord
+from controller.policy.job.rollout_history import with_step
+from controller.policy.job.rollout_record import RolloutRecord, StepMeasured
 from controller.policy.job.types import DeleteActor, MakeActor, Observed, Plan, RolloutView
 from controller.policy.types import Mode
 
@@ -62,7 +63,7 @@ def carry_out(context: PlanContext) -> None:
     _note_plan(context, terms, view)
 
 
-def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
+def noted(made: Plan, observed: Observed, before: JobRecord, terms: RolloutTerms | None) -> Plan:
     """Return the plan with what is seen of actors in its record; if that is all that is new: `Plan.minor`."""
     view = observed.rollout
     if view is None:
@@ -74,7 +75,7 @@ def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
         record = replace(record, actors=actors)
     known = record.rollout.measured if record.rollout is not None else None
     if view.ended is not None and view.ended != known:
-        record = replace(record, rollout=_with_step(record.rollout or RolloutRecord(), view))
+        record = replace(record, rollout=_with_step(record, before, terms, view.ended))
     if record is made.record:
         return made
     return replace(made, record=record, minor=True if made.record == before else None)
@@ -168,9 +169,17 @@ def _note_plan(context: PlanContext, terms: RolloutTerms | None, view: RolloutVi
     context.update(rollout=replace(account, plan=view.planned))
 
 
-def _with_step(account: RolloutRecord, view: RolloutView) -> RolloutRecord:
-    ended = view.ended
-    assert ended is not None
+def _with_step(
+    record: JobRecord, before: JobRecord, terms: RolloutTerms | None, ended: StepMeasured
+) -> RolloutRecord:
+    """Return the account with a step that has ended. Its plan may have been replaced in this very pass."""
+    account = record.rollout or RolloutRecord()
+    plans = [known.rollout.plan for known in (record, before) if known.rollout is not None]
+    plan = next((one for one in plans if one is not None and one.step == ended.step), None)
+    at = ended.at if ended.at is not None else account.lent_until or 0.0
+    lent = max(account.lent_seen, settled(record, terms, at).lent)
+    recent = with_step(account.recent, plan, ended, at, lent - account.lent_seen)
+    account = replace(account, recent=recent, lent_seen=lent)
     saved = account.saved
     if ended.would_take is not None and ended.gpu_seconds is not None:
         saved += ended.gpu_seconds - ended.would_take
