@@ -101,3 +101,22 @@ def replay(
         with progress("replay", "replay") as bar:
             findings = play(setting, seeds, Processes(workers), bar)
         _put_out(findings, json, table, plot)
+
+
+@app.command("advise")
+def advise(
+    file: Annotated[Path, typer.Argument(help="Measured steps: a JSON line for each job that runs alone.")],
+    max_slowdown: Annotated[
+        int, typer.Option(help="Percent by which a job's steps may take longer.", min=0, max=1000)
+    ] = 10,
+    max_duty: Annotated[int, typer.Option(help="Percent that duties may sum up to.", min=1, max=100)] = 80,
+    json: options.Json = False,
+    table: options.Table = None,
+    plot: Plot = None,
+) -> None:
+    """Say what sharing would bring to your own jobs, and whether fewer GPUs would do."""
+    with options.refusing():
+        _check_outputs(table, plot)
+        from sim.sharing.advise import advise as say
+
+        _put_out(say(file, max_slowdown, max_duty), json, table, plot)

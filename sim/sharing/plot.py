@@ -18,7 +18,7 @@ FIGURES = {
     "curve": ("hours", None),
     "arms": ("hours", None),
     "replay": ("makespan", None),
-    "advise": ("slowdown", None),
+    "advise": ("saving", None),
 }
 FORMATS = (".svg", ".png", ".pdf")
 
