@@ -28,6 +28,7 @@ WINDOW = 60.0  # s measured: four scrapes of every job
 _FIRST = "job-00000"
 _STEP, _QUIET = 15.0, 3  # s, and how often in a row it must have been quiet for so long
 _PATIENCE_S = 900.0
+_GROWS = 1 << 20  # bytes in a step
 
 
 def run(say: Callable[[str], None]) -> Iterator[Row]:
@@ -85,7 +86,8 @@ def _judged(job: Json) -> bool:
 
 
 def _settled(built: Scale, say: Callable[[str], None]) -> Usage:
-    """Until, for a while, nobody writes and it uses not much more CPU than ever; what it took until then."""
+    """Until, for a while, nobody writes, it uses not much more CPU than ever, and grows no more; what it took
+    until then. Beside much other work it uses little CPU also while it starts, but it grows."""
     deadline = time.monotonic() + _PATIENCE_S
     before, writes, least, quiet = built.usage(OPERATOR), built.writes(), float("inf"), 0
     while True:
@@ -93,7 +95,8 @@ def _settled(built: Scale, say: Callable[[str], None]) -> Usage:
         now, later = built.usage(OPERATOR), built.writes()
         used = now.cpu - before.cpu
         least = min(least, used)
-        quiet = quiet + 1 if later == writes and used <= 2.0 * least else 0
+        grew = now.memory - before.memory > _GROWS
+        quiet = quiet + 1 if later == writes and used <= 2.0 * least and not grew else 0
         told = "no writes" if later == writes else "writes"
         say(f"{used / _STEP:.2f} cores, {now.memory / 1e6:.0f} MB, {told}")
         if quiet == _QUIET or time.monotonic() > deadline:
