@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 
@@ -34,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.runs < 1 or not 3 <= given.steps <= 8:
         parser.error("--runs: expected at least 1; --steps: expected 3 to 8, as many as a status keeps")
+    signal.signal(signal.SIGTERM, _interrupt)
     console = Console(highlight=False)
     began = time.monotonic()
     try:
@@ -61,6 +64,10 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"not as it should be: {problem}", style="bold red", soft_wrap=True, markup=False)
     console.print(f"facts: {summary}; the whole story took {time.monotonic() - began:.0f} s")
     return 1 if result.problems else 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _play(given: argparse.Namespace) -> tuple[Result, Path]:
