@@ -118,6 +118,8 @@ WITHIN: dict[str, str] = {
     "python -m controller.notify": "tests/notify/test_notify_process.py",
     "python -m controller.steps.planner": "tests/rollouts/test_rollouts_steps.py",
     "make demo": SHOWN["make demo"],
+    "make demo STORY=elastic": MINUTES,
+    "python -m deploy.local.demo.elastic": MINUTES,
     "make test": SHOWN["make test"],
     "python -m deploy.images.build --twice": DOCKER,
     "python -m deploy.images.sizes": DOCKER,
