@@ -33,7 +33,7 @@ class Arm:
 
 @dataclass
 class Result:
-    """What the story brought. ``problems``: what must not be; goals that were missed are none."""
+    """Findings of the story. ``problems``: things that must not be; goals that were missed are none."""
 
     alone: dict[str, Arm] = field(default_factory=dict)
     shared: dict[str, Arm] = field(default_factory=dict)
