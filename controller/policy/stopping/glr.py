@@ -96,7 +96,7 @@ class Glr:
     """
 
     name: ClassVar[str] = "glr"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
 
     def __init__(self, params: GlrParams) -> None:
         check(params, self.name)
