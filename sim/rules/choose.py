@@ -142,7 +142,7 @@ class Limits:
         self._named, self._seed, self._gaussian = named, seed, gaussian
         self._flat, self._dips = flat, dips
         kinds = np.array([run.kind for run in runs])
-        dipped = _stops(named, list(twin.dipping(np.count_nonzero(kinds == twin.FLAT), 1, seed)))
+        dipped = _stops(named, list(twin.dipping(sum(run.kind == twin.FLAT for run in runs), 1, seed)))
         self._found: dict[str, list[tuple[float, int, int]]] = {}  # limit, stopped, runs
         for name in named:
             held = [np.array(by_rule[name])[kinds == twin.FLAT] for by_rule in stops.values()]

@@ -233,7 +233,10 @@ def _glr(evals: Evals, p: Any) -> Matrix:
         pairs = windows.comparisons(seen, p.window, p.share, True)
         if pairs:
             spent[seen - 1] = math.log(pairs / glr.share(seen, p))
-    level: Matrix = -(log_ndtr(-z) + spent)
+    guessed = np.isfinite(known.freedom) & (p.usual_noise <= 0.0)
+    if evals.usual is not None:
+        guessed &= ~(evals.usual[0] > 0.0)[:, None]
+    level: Matrix = -(log_ndtr(-z) + spent) + np.where(guessed, math.log(glr.GUESSED), 0.0)
     if evals.prompts is None:
         return level
     everywhere = np.ones(evals.scores.shape, dtype=bool)
@@ -244,7 +247,10 @@ def _glr(evals: Evals, p: Any) -> Matrix:
     single = np.full(count, np.nan)
     for seen in range(glr.SECOND, count + 1):
         single[seen - 1] = math.log((seen - 1) / glr.share(seen, p, glr.SECOND))
-    return np.where(evals.prompts, -(log_ndtr(-z) + single), level)
+    if alone.paired is not None:
+        guessed &= ~alone.paired
+    left = np.where(guessed, math.log(glr.GUESSED), 0.0)
+    return np.where(evals.prompts, -(log_ndtr(-z) + single) + left, level)
 
 
 def _cusum(evals: Evals, p: Any) -> Matrix:

@@ -194,7 +194,7 @@ def levels(
     with np.errstate(divide="ignore", invalid="ignore"):
         for t in range(1, count):
             pairs = windows.comparisons(t + 1, window, share, False)
-            least = scan.part_of_singles(t + 1, False)
+            least = np.full(len(level), scan.part_of_singles(t + 1, False))
             if paired is not None:
                 least = np.where(paired[:, t], scan.part_of_singles(t + 1, True), least)
             part = np.where(shared[:, t] & (pairs > 0), least, 1.0)

@@ -48,10 +48,7 @@ from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict
 
 SINGLES = 0.2  # of what a look may spend; all of it while there are no longer windows
-PAIRED, AROUND = (
-    0.2,
-    0.4,
-)  # the same of single evals, and of longer windows, where the prompts of both are known
+PAIRED, AROUND = 0.2, 0.4  # of single evals and of longer windows, where the prompts of both are known
 SHORT = 20  # evals so far up to which it is as much; then less, as evals become more
 SPENT_DIGITS = 9  # of the share of the budget that was spent: a status is small
 BEFORE, BEYOND = 2.0, 4.0  # what one e-fold of the run's length adds to the squared threshold

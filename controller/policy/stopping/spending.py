@@ -151,7 +151,7 @@ def rate(z: float, more: float, seen: int, told: bool = True) -> float:
     """Return the measured bound on longer windows' first passing of z >= `LEAST_Z` at this look."""
     rate = RATE * (stretches(seen) if told else 1.0)
     alone = max(1.0, min(worth(z), of_few(seen))) * _NORMAL.cdf(-z)
-    return min(alone, more * alone + rate * z**4 * math.exp(-z * z / 2.0) / (seen + LATER))
+    return float(min(alone, more * alone + rate * z**4 * math.exp(-z * z / 2.0) / (seen + LATER)))
 
 
 def worth(z: Any) -> Any:
