@@ -34,7 +34,7 @@ from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict
 
 WITHIN_HORIZON = 0.9  # share of alpha that is spent up to the horizon
-GUESSED = 0.5  # share of alpha that is spent where the scores alone tell of their noise
+GUESSED = 0.3  # share of alpha that is spent where the scores alone tell of their noise
 SECOND = 2  # eval at which single ones can be compared
 
 
