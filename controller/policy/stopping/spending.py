@@ -31,9 +31,9 @@ from typing import Any, NamedTuple
 
 FEWEST, MOST = 5, 200  # evals that a run is taken to have
 WITHIN = 0.9  # of the budget, for the evals that it will have
-RATE, LATER = 0.27, 40.0
+RATE, LATER = 0.29, 40.0
 # Of that so much is enough up to `EARLY` evals, and `MORE` with each eval after: few stretches can be made.
-EARLY, FEWER, MORE = 8, 0.5, 0.035
+EARLY, FEWER, MORE = 8, 0.47, 0.033
 SECOND = 2  # eval at which anything can be compared
 AT_FIRST = 0.05  # weight of a look, beside the square of the share of the run that is done
 AS_PLANNED = 1.02  # times what a look was to spend from the beginning on, that still counts as that
