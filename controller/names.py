@@ -50,6 +50,7 @@ FIELD_MANAGER = "evalstop"
 # The way back to the trainer: ConfigMap `<rlhfjob>-run`, mounted read-only in every container.
 RUN_CONFIGMAP_SUFFIX = "-run"
 RUN_KEY = "run.json"
+STEPS_CA_KEY = "steps-ca.crt"  # of jobs with rollout actors: the authority of the step API's certificate
 RUN_VOLUME = "evalstop-run"
 RUN_DIR = "/etc/evalstop/run"
 RUN_DIR_ENV = "EVALSTOP_RUN_DIR"
@@ -101,8 +102,15 @@ AUTO_LAYOUT = "Auto"  # of checkpoints: found by what lies in their location
 # The folder, inside a job's checkpoint location, in which the operator's hard links live.
 PINS_FOLDER = ".evalstop"
 
+# The step API of rollouts: whom its tokens are for, and where pods find theirs.
+STEPS_AUDIENCE = f"{GROUP}/steps"
+STEPS_TOKEN_DIR, STEPS_TOKEN_VOLUME = f"/var/run/secrets/{GROUP}", "evalstop-steps"
+STEPS_TOKEN_SECONDS = 3600
+ACTOR_PORT = 8700  # of the sidecar in an actor's pod
+
 # Image names of the shipped manifests; deploy/local maps them to local environments.
 OPERATOR_IMAGE = "evalstop/operator"
 ACCESS_IMAGE = "evalstop/access"
 DASHBOARD_IMAGE = "evalstop/dashboard"
+ACTOR_IMAGE = "evalstop/actor"  # the sidecar of rollout actors
 TRAINER_IMAGE = "evalstop/example-trainer"

@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from controller import file_descriptors, log
+from controller import log
 from controller.actor import certificate
 from controller.actor.app import Sidecar, Whose, create
 from controller.actor.engines import Engine
 from controller.actor.frames import Frames
 from controller.actor.registration import Registration
-from controller.actor.settings import Settings, SettingsError, describe
-from controller.environ import help_text, listed
+from controller.actor.settings import Settings, describe
+from controller.environ import listed
+from controller.program import Program, stop_signal
 from controller.web.connections import Limits
 from controller.web.server import WebServer
 
-USAGE = "usage: python -m controller.actor\n\nSettings are read from the environment:\n"
 LIMITS = Limits(connections=32, per_peer=16, request=600.0, keep_alive=60.0)  # weights take a while to come
-
-
-def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """Run the sidecar."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    if given:
-        print(USAGE + help_text(describe()))
-        return 0 if given in (["-h"], ["--help"]) else 2
-    try:
-        settings = Settings.from_environ(environ)
-    except SettingsError as error:
-        print(f"evalstop actor: {error}", file=sys.stderr)
-        return 2
-    log.configure(settings.log_level, settings.log_format)
-    try:
-        return asyncio.run(run(settings, environ))
-    except OSError as error:
-        print(f"evalstop actor: {error}", file=sys.stderr)
-        return 2
-    except Exception:
-        log.get("evalstop.actor").exception("the sidecar ends")
-        return 1
 
 
 def engine_of(kind: str, socket: str, model: str = "") -> Engine:
@@ -60,12 +36,9 @@ def engine_of(kind: str, socket: str, model: str = "") -> Engine:
 
 async def run(settings: Settings, environ: Mapping[str, str]) -> int:
     """Run the sidecar until SIGTERM or SIGINT and return its exit code."""
-    file_descriptors.raise_limit()
     host = settings.address or environ.get("POD_IP") or settings.host
     context, fingerprint = certificate.make([host])
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_signal()
     with tempfile.TemporaryDirectory(dir=settings.scratch or None) as scratch:
         engine = engine_of(settings.engine, settings.socket, settings.model)
         shared = Path(settings.weights) if settings.weights else None
@@ -95,6 +68,8 @@ async def run(settings: Settings, environ: Mapping[str, str]) -> int:
             part.result()
         return 1 if ended else 0
 
+
+main = Program("controller.actor", Settings.from_environ, describe, run, (OSError,)).main
 
 if __name__ == "__main__":
     sys.exit(main())

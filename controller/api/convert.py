@@ -17,32 +17,37 @@ from pydantic.alias_generators import to_camel
 from controller import names
 from controller.api.codec import StatusError, decode_field
 from controller.api.fleet import precision_problem, stop_limits
-from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, GPUPool
+from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, RECALL_SECONDS, GPUPool
 from controller.api.record import field, record, size, status
-from controller.api.rlhfjob import RLHFJob, RLHFJobSpec, Role
+from controller.api.rlhfjob import RLHFJob, RLHFJobSpec, Role, Rollout, RolloutMode
 from controller.api.status import PoolStatus
 from controller.api.storage import Layout
+from controller.policy.actor_types import Lending, Reserved, RolloutTerms
 from controller.policy.job import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState
 from controller.policy.params import ParamError
 from controller.policy.pool import Handover
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
+from controller.policy.rollout import Objective, RolloutSettings, WhenIdle
 from controller.policy.stopping import MODIFIERS, RULES, make_rule
 from controller.policy.stopping.guardrails import shared
-from controller.policy.types import Mode, PolicySpec, Problem, Quota, Reservation, cap_mode
+from controller.policy.types import Delegate, Mode, PolicySpec, Problem, Quota, Reservation, cap_mode
 
 __all__ = [
     "StatusError",
     "desired",
     "field",
     "handovers",
+    "lending",
     "mode_cap",
     "parse_job",
     "parse_pool",
     "policy",
     "queue_of",
     "quotas",
+    "recalled",
     "record",
     "reservations",
+    "rollout_settings",
     "size",
     "status",
     "stop_limits",
@@ -133,6 +138,7 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
         problem = Problem("InvalidStopRule", _explain_param(error))
     ref = spec.workload.ref
     problem = problem or _retention_problem(spec) or _pool_problem(job, found) or _policy_problem(spec, pool)
+    problem = problem or _rollout_problem(spec, pool)
     wanted = Desired(
         **identity,
         metric=spec.primary.name,
@@ -165,10 +171,54 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
             max(spec.scrape.interval_seconds, 0 if pool is None else pool.spec.min_scrape_interval_seconds)
         ),
         first_eval=float(spec.scrape.first_eval_seconds),
+        rollout=None if spec.rollout is None else _rollout_terms(spec.rollout, pool),
     )
     if problem is None and pool is not None and wanted.mode is not Mode.OFF:
         wanted = replace(wanted, problem=precision_problem(wanted, pool))
     return wanted
+
+
+def lending(pool: GPUPool) -> Lending:
+    """Return how a pool lends GPUs to rollout actors; what it keeps for whom is in its status
+    (`recalled`)."""
+    return Lending(pool.spec.lending.enabled, float(pool.spec.lending.recall_seconds))
+
+
+def rollout_settings(spec: Rollout, *, shadow: bool = False) -> RolloutSettings:
+    """Return what steps are planned by.
+
+    ``shadow``: with mode Shadow the plan that is carried out: the static count, of which nobody leaves.
+    """
+    chosen, actors = spec.objective, spec.actors
+    cheapest = chosen.cheapest_within
+    found = RolloutSettings(
+        min=actors.min,
+        max=actors.max,
+        static=actors.static,
+        gpus_per_actor=spec.gpus_per_actor,
+        dispatch=spec.dispatch.value,
+        objective=(Objective.WEIGHTED if cheapest is None else Objective.CHEAPEST_WITHIN).value,
+        when_idle=spec.when_idle.value,
+    )
+    if cheapest is not None:
+        found = replace(found, within=cheapest.percent / 100.0)
+    if chosen.weighted is not None:
+        found = replace(found, time_weight=chosen.weighted.time_percent / 100.0)
+    if shadow:
+        static = actors.static
+        found = replace(found, min=static, max=static, static=static, when_idle=WhenIdle.KEEP.value)
+    return found
+
+
+def _rollout_terms(spec: Rollout, pool: GPUPool | None) -> RolloutTerms:
+    shadow = spec.mode is RolloutMode.SHADOW
+    return RolloutTerms(
+        base=spec.actors.static if shadow else spec.actors.min,
+        gpus=spec.gpus_per_actor,
+        shadow=shadow,
+        keeps=spec.when_idle is WhenIdle.KEEP,
+        recall_seconds=float(RECALL_SECONDS if pool is None else pool.spec.lending.recall_seconds),
+    )
 
 
 def queue_of(obj: Mapping[str, Any], pool: GPUPool | None) -> str:
@@ -203,6 +253,12 @@ def reservations(status: Mapping[str, Any] | None) -> tuple[Reservation, ...]:
         StatusError: one does not read back.
     """
     found: tuple[Reservation, ...] = decode_field(PoolStatus, status, "reservations")
+    return found
+
+
+def recalled(status: Mapping[str, Any] | None) -> tuple[Reserved, ...]:
+    """Return what a GPUPool's status keeps of recalled GPUs, like `reservations`."""
+    found: tuple[Reserved, ...] = decode_field(PoolStatus, status, "recalled")
     return found
 
 
@@ -243,6 +299,17 @@ def _policy_problem(spec: RLHFJobSpec, pool: GPUPool | None) -> Problem | None:
         f"spec.expectedDurationSeconds: not set, and GPUPool {spec.pool!r} queues by {Srtf.name}, which goes "
         "by it: state how many seconds the run is expected to take, or use a pool with srtfEst, which "
         "estimates it",
+    )
+
+
+def _rollout_problem(spec: RLHFJobSpec, pool: GPUPool | None) -> Problem | None:
+    """Return why a pool gives no actors."""
+    if spec.rollout is None or pool is None or pool.spec.delegate is Delegate.BUILTIN:
+        return None
+    return Problem(
+        "RolloutNotDelegated",
+        f"spec.rollout: is not allowed in GPUPool {spec.pool!r}, whose delegate is {pool.spec.delegate}, "
+        "which knows no actors that come and go: use a pool with delegate Builtin, or leave rollout out",
     )
 
 

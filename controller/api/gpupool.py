@@ -27,6 +27,7 @@ PRECISION_JOBS = 100
 GANG_TIMEOUT_SECONDS = 300
 MAX_WAIT_SECONDS = 7 * 86400
 PREEMPT_GRACE_SECONDS = 300
+RECALL_SECONDS = 10
 _NAMESPACE = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _TWICE = "!self.exists_one(other, n in other.namespaces)"
 _LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -138,6 +139,23 @@ class Preemption(Spec):
             description="Seconds for which a preempted run may go on until its next checkpoint. The work "
             "since its last one is lost then, and charged to the RLHFJob as lostGPUSeconds.",
         )
+    )
+
+
+class Lending(Spec):
+    """Loans of GPUs that nobody with a right needs now to rollout actors (docs/use/rollouts.md)."""
+
+    enabled: bool = Field(
+        default=True,
+        strict=True,
+        description="Whether jobs with spec.rollout get spare actors, beyond those that they are admitted "
+        "with. false: those that there are have to go.",
+    )
+    recall_seconds: Annotated[int, Field(strict=True, ge=1, le=600, json_schema_extra=markers.INT32)] = Field(
+        default=RECALL_SECONDS,
+        alias="recallSeconds",
+        description="Seconds that a spare actor has to move its responses when somebody needs its GPUs; then "
+        "its pod is deleted, and may take as long to end at most.",
     )
 
 
@@ -258,6 +276,11 @@ class GPUPoolSpec(Spec):
     preemption: Preemption = Field(
         default_factory=Preemption,
         description="How runs give way.",
+        json_schema_extra={"default": {}},
+    )
+    lending: Lending = Field(
+        default_factory=Lending,
+        description="How GPUs are lent to rollout actors.",
         json_schema_extra={"default": {}},
     )
     delegate: Delegate = Field(

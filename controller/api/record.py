@@ -82,7 +82,7 @@ def _printed(record: JobRecord, desired: Desired) -> Printed:
     from controller.api.status import Printed
     from controller.policy.job import state_reason
 
-    wanted = desired.replicas * desired.gpus_per_replica
+    wanted = desired.gpus
     gone = record.decision is not None and record.decision.pods_gone_at is not None
     held = wanted if record.admission is not None and not gone and record.finished is None else 0
     newest = record.evals[-1] if record.evals else None

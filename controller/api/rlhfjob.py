@@ -40,6 +40,7 @@ from controller.policy.job import (
     RunState,
     Speaker,
 )
+from controller.policy.rollout import MOST_ACTORS, Dispatch, WhenIdle
 from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, MODIFIERS, RULES
 from controller.policy.types import EvalScale, Mode
 
@@ -308,6 +309,144 @@ class Scrape(Spec):
 SparedEvals = Annotated[int, Field(strict=True, ge=1, le=24, json_schema_extra=markers.INT32)]
 
 
+class PodTemplate(BaseModel):
+    """A complete pod template of actors. Its fields are checked by the API server in a dry run, not by this
+    schema."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, json_schema_extra=markers.PRESERVE_UNKNOWN)
+
+
+ActorCount = Annotated[int, Field(strict=True, ge=1, le=MOST_ACTORS, json_schema_extra=markers.INT32)]
+
+
+class Actors(Spec):
+    """Numbers of rollout actors."""
+
+    model_config = extra(
+        markers.cel(
+            markers.rule(
+                "self.min <= self.max",
+                "rollout.actors.min is %d, max %d: expected at most max",
+                "self.min",
+                "self.max",
+                path=".min",
+            ),
+            markers.rule(
+                "self.min > self.max || (self.min <= self.static && self.static <= self.max)",
+                "rollout.actors.static is %d, expected from min, %d, to max, %d",
+                "self.static",
+                "self.min",
+                "self.max",
+                path=".static",
+            ),
+        )
+    )
+
+    min: ActorCount = Field(description="Actors that the job is admitted with, together with its gang.")
+    max: ActorCount = Field(description="Actors that a step may have; what is above min is lent.")
+    static: ActorCount = Field(
+        description="Actors of a step that cannot be planned, and of each one with mode Shadow."
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Actors:
+        if self.min > self.max:
+            raise ValueError(f"min is {self.min}, max {self.max}: expected at most max")
+        if not self.min <= self.static <= self.max:
+            raise ValueError(f"static is {self.static}, expected from min, {self.min}, to max, {self.max}")
+        return self
+
+
+class CheapestWithin(Spec):
+    """The cheapest count of those that are fast enough."""
+
+    percent: Annotated[int, Field(strict=True, ge=0, le=1000, json_schema_extra=markers.INT32)] = Field(
+        default=10, description="By how much a step may take longer than the fastest."
+    )
+
+
+class Weighted(Spec):
+    """The smallest weighted sum of time and cost, each from its least to its most over all counts."""
+
+    time_percent: Annotated[int, Field(strict=True, ge=0, le=100, json_schema_extra=markers.INT32)] = Field(
+        default=70, alias="timePercent", description="Weight of time; the rest is that of GPU-seconds."
+    )
+
+
+class RolloutObjective(Spec):
+    """By what a step's count of actors is chosen."""
+
+    model_config = extra(
+        markers.cel(markers.exactly_one_of("rollout.objective", ("cheapestWithin", "weighted")))
+    )
+
+    cheapest_within: CheapestWithin | None = Field(
+        default=None, alias="cheapestWithin", description="The cheapest within a share of the fastest."
+    )
+    weighted: Weighted | None = Field(default=None, description="A weighted sum of time and GPU-seconds.")
+
+    @model_validator(mode="after")
+    def _one(self) -> RolloutObjective:
+        count = (self.cheapest_within is not None) + (self.weighted is not None)
+        if count != 1:
+            raise ValueError(f"{count} members, exactly one is needed of: cheapestWithin, weighted")
+        return self
+
+
+class RolloutMode(StrEnum):
+    """Enforce: actors come and go as steps are planned. Shadow: the static count stays, and what the plans
+    would have saved is counted."""
+
+    ENFORCE = "Enforce"
+    SHADOW = "Shadow"
+
+
+class ActorEngine(StrEnum):
+    """The inference engine in the template's container."""
+
+    PLAIN = "Plain"
+    VLLM = "vLLM"
+
+
+class Rollout(Spec):
+    """Rollout actors: inference engines in pods of their own, whose number each step plans anew
+    (docs/use/rollouts.md)."""
+
+    mode: RolloutMode = Field(
+        default=RolloutMode.ENFORCE,
+        description="Enforce: actors come and go as steps are planned. Shadow: static actors stay, and what "
+        "the plans would have saved is counted.",
+    )
+    template: PodTemplate = Field(
+        description="Pod template of one actor. Its container listens on the Unix socket "
+        "/run/engine/engine.sock; the operator puts the sidecar before it."
+    )
+    gpus_per_actor: Annotated[int, Field(strict=True, ge=1, le=1024, json_schema_extra=markers.INT32)] = (
+        Field(alias="gpusPerActor", description=f"{names.GPU_RESOURCE} that each actor requests.")
+    )
+    actors: Actors = Field(description="How many actors there are.")
+    slots: Annotated[int, Field(strict=True, ge=1, le=1_000_000, json_schema_extra=markers.INT32)] = Field(
+        default=64, description="Responses that an actor generates at a time, until it reports its own."
+    )
+    engine: ActorEngine = Field(default=ActorEngine.PLAIN, description="Which engine the container is.")
+    objective: RolloutObjective = Field(
+        default_factory=lambda: RolloutObjective(cheapestWithin=CheapestWithin()),
+        description="By what a step's count of actors is chosen.",
+        json_schema_extra={"default": {"cheapestWithin": {"percent": 10}}},
+    )
+    dispatch: Dispatch = Field(
+        default=Dispatch.AUTO,
+        description="How responses reach actors. LongestFirst: one queue. Ranked: groups by length. Even: "
+        "equal counts. Auto: the best of them.",
+    )
+    when_idle: WhenIdle = Field(
+        default=WhenIdle.AUTO,
+        alias="whenIdle",
+        description="What becomes of an actor with nothing more to do in a step. Auto: it is let go if it "
+        "would be idle for longer than a start and a recall take.",
+    )
+
+
 class Resume(Spec):
     """A wish to run on from a checkpoint; carried out once per id, with runState Run."""
 
@@ -363,6 +502,12 @@ class RLHFJobSpec(Spec):
                 "self.gang.replicas",
                 path=".scrape.speaker",
             ),
+            markers.rule(
+                "!has(self.rollout) || has(self.workload.template)",
+                "spec.rollout: is not allowed with workload.ref, whose pods get no token for the step API: "
+                "bring the workload as workload.template, or leave rollout out",
+                path=".rollout",
+            ),
         )
     )
 
@@ -379,6 +524,9 @@ class RLHFJobSpec(Spec):
     )
     gang: Gang = Field(description="Pods that run together, and their GPUs.")
     workload: Workload = Field(description="What trains.")
+    rollout: Rollout | None = Field(
+        default=None, description="Its rollout actors. Default: it has none, or starts them itself."
+    )
     metrics: Annotated[
         tuple[Metric, ...],
         Field(
@@ -452,6 +600,15 @@ class RLHFJobSpec(Spec):
             )
         return self
 
+    @model_validator(mode="after")
+    def _rollout_fits(self) -> RLHFJobSpec:
+        if self.rollout is not None and self.workload.template is None:
+            raise ValueError(
+                "rollout: is not allowed with workload.ref, whose pods get no token for the step API: bring "
+                "the workload as workload.template, or leave rollout out"
+            )
+        return self
+
     @property
     def primary(self) -> Metric:
         """The metric that is judged."""
@@ -509,6 +666,12 @@ ROOT_RULES = (
         "checkpoints.retention",
         _ACCEPTED,
         "cannot change once the job is accepted: what is retained lies there",
+    ),
+    markers.rule(
+        f"!({_HOLDS_GPUS}) || (has(self.spec.rollout) == has(oldSelf.spec.rollout) && "
+        "(!has(self.spec.rollout) || self.spec.rollout == oldSelf.spec.rollout))",
+        "spec.rollout cannot change while the job holds GPUs: set runState to Stopped first",
+        path=".spec.rollout",
     ),
     _fixed("pool", _HOLDS_GPUS, "cannot change while the job holds GPUs: set runState to Stopped first"),
     markers.rule(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from controller.policy.actor_types import Reserved
 from controller.policy.fleet import ALL_KEPT as FALLS_KEPT
 from controller.policy.fleet import NOISE_KEPT, STOPS_KEPT
 from controller.policy.job import ConditionList, JobRecord
@@ -110,6 +111,15 @@ class PoolStatus:
         "GPUs kept for admitted gangs whose pods have no node yet, or reserved for a job.",
     ] = None
     foreign: Annotated[Count | None, "GPUs that pods of no RLHFJob of the pool have requested."] = None
+    actors: Annotated[Count | None, "GPUs of rollout actors; absent: no job has any."] = None
+    lent: Annotated[
+        Count | None, "GPUs of base actors that were let go, for others to have; absent: no job has actors."
+    ] = None
+    recalled: Annotated[
+        tuple[Reserved, ...],
+        AtMost(RESERVATIONS_MAX),
+        "GPUs of rollout actors that were recalled, and for whom they are kept.",
+    ] = ()
     running: Annotated[Count | None, "Jobs that hold GPUs."] = None
     queued: Annotated[Count | None, "Jobs that wait."] = None
     reservations: Annotated[

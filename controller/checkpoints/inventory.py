@@ -195,7 +195,7 @@ def writer(
         _written_by(life, candidate, now, inventories, branch)
         for life in branch_lives(branch, candidate.step)
     ]
-    base = _base(candidate, now, inventories, branch)
+    base = base_writer(candidate, now, inventories, branch)
     if branch_life(branch, candidate.step) is None:
         found.append(base)
     return next((one for one in (*found, base) if not one.problem), found[-1])
@@ -229,7 +229,7 @@ def _written_by(
     return Writer(life.attempt)
 
 
-def _base(
+def base_writer(
     candidate: Candidate,
     now: Signatures,
     inventories: Sequence[Inventory],

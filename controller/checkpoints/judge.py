@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from controller.checkpoints.errors import Damaged, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import (
     CURE,
+    UNREADABLE,
     Inventory,
+    base_writer,
     branch_life,
     branch_lives,
     read_inventories,
@@ -193,19 +195,20 @@ class Survey:
                 return Verdict(None, SAVE_RECORD, whole[-1])
             return Verdict(next(iter(differences.values()))) if differences else None
         own = [one.attempt for one in branch_lives(self.branch, candidate.step)]
-        recorded = [attempt for attempt in own if attempt in differences]
-        for attempt in recorded:
-            over = _saved_over(attempt, [r for r in records if differences[r.attempt] is None])
-            found = Verdict(differences[attempt] or over, SAVE_RECORD, attempt)
-            if not found.problem or attempt == recorded[-1]:
-                return found
-        others = [attempt for attempt, difference in differences.items() if difference is None]
-        if not others:
-            return None
-        if any(one.base == candidate.step for one in self.branch):
-            wrote = writer(candidate, signatures_of(self.store, candidate), self._inventories(), self.branch)
-            if not wrote.problem and wrote.attempt == NOBODY:
+        found: Verdict | None = None
+        for attempt in own:
+            if attempt in differences:
+                over = _saved_over(attempt, [r for r in records if differences[r.attempt] is None])
+                found = Verdict(differences[attempt] or over, SAVE_RECORD, attempt)
+                if not found.problem:
+                    return found
+        others = [one for one, difference in differences.items() if difference is None and one not in own]
+        if others and any(one.base == candidate.step for one in self.branch):
+            now = signatures_of(self.store, candidate)
+            if not base_writer(candidate, now, self._inventories(), self.branch).problem:
                 return Verdict(None, SAVE_RECORD, NOBODY)
+        if found is not None or not others:
+            return found
         counts = f"that of process {life.attempt} counts" if life is not None else "it lay there before"
         return Verdict(f"process {others[-1]} wrote it, as its save record says, but {counts}")
 
@@ -233,6 +236,17 @@ class Survey:
             return bool(wrote.problem)
         newest = max(fitting, key=lambda record: record.written or 0)
         return all(newest.attempt != one.attempt for one in branch_lives(self.branch, candidate.step))
+
+    def went_on_from_others(self, step: int, pinned: Mapping[str, str]) -> bool:
+        """Return whether a process is known to have started from other files of a step than those that were
+        ``pinned`` as links (signatures by name): from a save over them of which no eval was read."""
+        for life in self.branch:
+            if life.base == step:
+                own = next((i for i in self._inventories() if i.life and i.attempt == life.attempt), None)
+                then = own.candidates.get(self.layout.own_name(step)) if own is not None else None
+                if then is not None and then != UNREADABLE:
+                    return dict(then) != dict(pinned)
+        return False
 
     def _unrecorded(self, candidate: Candidate) -> str | None:
         """Return why a candidate without a record does not count where its process writes records; None: it

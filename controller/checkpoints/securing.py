@@ -287,10 +287,23 @@ def _try(survey: Survey, request: Request, step: int, pins: list[str], problems:
     # Rotated away since: a pin of this step that is there already, by an earlier try, serves as well.
     for folder in pins:
         try:
-            return intact(survey.store, survey.layout, folder, step)
+            found = intact(survey.store, survey.layout, folder, step)
+            if not _of_left_branch(survey, request, step, found):
+                return found
+            problems.append(f"pin of step {step}: it is not the checkpoint that the run went on from")
         except (Damaged, Vanished) as damage:
             problems.append(f"pin of step {step}: {damage}")
     return None
+
+
+def _of_left_branch(survey: Survey, request: Request, step: int, pin: Pinned) -> bool:
+    """Return whether a pin is of files that were saved over before a process started from that step. Of a
+    copy nothing tells."""
+    own = any(life.after == step and life.attempt == pin.attempt for life in request.branch)
+    if own or not is_linked(pin.method):
+        return False
+    noted = _noted(survey.store, pin.kept.folder)
+    return noted is not None and survey.went_on_from_others(step, noted["files"])
 
 
 def _pin(survey: Survey, request: Request, candidate: Candidate, verdict: Verdict) -> Pinned:

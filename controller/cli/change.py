@@ -29,7 +29,7 @@ class Mode(StrEnum):
 
 
 class Source(StrEnum):
-    """Which checkpoint a resumed run starts from."""
+    """The checkpoint that a resumed run starts from."""
 
     BEST = "best"
     LATEST = "latest"

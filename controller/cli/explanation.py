@@ -1,8 +1,9 @@
-"""Why a job is where it is, in sentences: pure, from the RLHFJob alone."""
+"""Explanation of where a job stands, in sentences: pure, from the RLHFJob alone."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from controller.policy.wording import ELSEWHERE, UID, whole_by
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `evalstop explain` says about a job.
+    """The answer of `evalstop explain` about a job.
 
     Attributes:
         headline: one sentence.
@@ -66,11 +67,11 @@ def _headline(job: Reading, now: float) -> str:
         )
     if found := [one for one in marks(job, now) if one.warning or state in ("Running", "Starting")]:
         return f"{job.key}: {state} ({found[0].reason}: {found[0].message})"
-    said = _telling(job)
+    said = _message_of_state(job)
     return f"{job.key}: {state}" + (f" ({said})" if said else "")
 
 
-def _telling(job: Reading) -> str:
+def _message_of_state(job: Reading) -> str:
     """Return the message of the condition that its state rests on."""
     state = job.state
     type_ = {
@@ -87,11 +88,11 @@ def _telling(job: Reading) -> str:
     found = job.condition(type_) if type_ else None
     if found is None:
         verdict = job.record.rule.verdict if job.record.rule is not None else None
-        return _said(job, verdict) if verdict is not None and state == "Running" else ""
+        return _verdict_text(job, verdict) if verdict is not None and state == "Running" else ""
     return f"{found.reason}: {found.message}"
 
 
-def _said(job: Reading, verdict: Verdict) -> str:
+def _verdict_text(job: Reading, verdict: Verdict) -> str:
     below = below_best(job)
     where = f"{below:.0%} below its best; " if below is not None and below >= 0.005 else ""
     return f"{where}the rule says {verdict.verb}: {verdict.reason}"
@@ -133,6 +134,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     if record.progress is not None:
         far = record.progress
         yield "progress", f"step {far.step} of {far.total_steps} ({far.share:.0%})"
+    if told := rollout_sentence(job):
+        yield "actors", told
     if record.sparing is not None and record.spared is not None:
         yield "resumed", f"no rule stops it for {record.sparing.evals} evals; {record.spared} are left"
     if record.outcome is not None:
@@ -158,6 +161,24 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
                 )
     for one in found:
         yield "trouble" if one.warning else "note", sentence(one, now)
+
+
+def rollout_sentence(job: Reading) -> str:
+    """Return what a job's rollout actors and its last step say; "": it has none."""
+    record = job.record
+    account = record.rollout
+    if not record.actors and account is None:
+        return ""
+    states = Counter(str(actor.state) for actor in record.actors)
+    text = ", ".join(f"{count} {state}" for state, count in states.items()) or "none now"
+    if account is not None and account.recent:
+        last = account.recent[-1]
+        text += f"; step {last.step} took {last.seconds:.1f} s"
+        text += f" ({last.planned_seconds:.1f} planned)" if last.planned_seconds is not None else ""
+        text += f" with {last.actors} actors" + (f": {last.reason}" if last.reason else "")
+    if account is not None and account.failed:
+        text += f"; {account.failed} ended or were put aside unasked"
+    return text
 
 
 def _scores(job: Reading) -> Iterator[tuple[str, str]]:
@@ -228,6 +249,8 @@ def _next_steps(job: Reading, found: tuple[Finding, ...]) -> Iterator[tuple[str,
         yield "evalstop doctor", "is the operator there, and may it work?"
     if state in ("Queued", "Unfit", "Preempting"):
         yield f"evalstop queue {job.spec.get('pool', 'POOL')} --job {job.key}", "its place in the queue"
+    if job.record.rollout is not None and job.record.admission is not None:
+        yield f"evalstop rollouts {name}", "its actors and its last steps, planned and measured"
     if state == "Stopped":
         if job.record.retained:
             step = job.record.retained[-1].step

@@ -27,6 +27,7 @@ COMMANDS = {
     "why": Place(LOOK, "controller.cli.why", "why"),
     "history": Place(LOOK, "controller.cli.history", "history"),
     "pools": Place(LOOK, "controller.cli.pools", "pools"),
+    "rollouts": Place(LOOK, "controller.cli.rollouts", "rollouts"),
     "queue": Place(LOOK, "controller.cli.queue", "queue"),
     "top": Place(LOOK, "controller.cli.top", "top"),
     "dashboard": Place(LOOK, "controller.cli.dashboard", "dashboard"),

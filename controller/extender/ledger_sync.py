@@ -69,8 +69,10 @@ class LedgerSync:
         name = pool["metadata"]["name"]
         if new is None:
             self._ledger.drop_reservations(name)
+            self._ledger.put_recalled(name, ())
         else:
             self._ledger.put_reservations(name, convert.reservations(new.get("status")))
+            self._ledger.put_recalled(name, convert.recalled(new.get("status")))
         if old is None or new is None or views.gang_timeout(old) != views.gang_timeout(new):
             for job in self._cache.values(RLHFJOBS):
                 if (job.get("spec") or {}).get("pool") == name:
@@ -90,8 +92,12 @@ class LedgerSync:
         """Return whether anything that the ledger knows of it changed."""
         pool = self._cache.get(GPUPOOLS, str((job.get("spec") or {}).get("pool")))
         key, (size, gang) = key_of(job), views.job(job, views.gang_timeout(pool))
+        actors = () if size is None else views.actors(job)
+        moved = self._ledger.actors(key) != actors
+        if moved:
+            self._ledger.put_actors(key, actors)
         if self._ledger.gang(key) == gang and self._ledger.size(key) == size:
-            return False
+            return moved
         if size is None:
             self._ledger.drop_job(key)
         else:
@@ -102,4 +108,4 @@ class LedgerSync:
 def _judged(job: Object) -> tuple[Any, ...]:
     """Return the parts of an RLHFJob that the ledger goes by, as they are."""
     status = job.get("status") or {}
-    return job.get("spec"), status.get("admission"), status.get("finished")
+    return job.get("spec"), status.get("admission"), status.get("finished"), status.get("actors")

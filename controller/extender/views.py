@@ -11,8 +11,10 @@ from controller.api import convert
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS
 from controller.kube.cache import key_of
 from controller.objects import Object, completion_index, is_terminal, mapping
+from controller.policy.actor_types import Actor
 from controller.policy.job import AdmissionRecord
 from controller.policy.node import Bound, Gang, PodRequest
+from controller.workloads.actor_jobs import COMPONENT
 
 
 def pod_request(pod: Object) -> PodRequest:
@@ -25,7 +27,8 @@ def pod_request(pod: Object) -> PodRequest:
     gpus = _asked(mapping(pod.get("spec")))
     if not job or number is None:
         return PodRequest(name, gpus)
-    return PodRequest(name, gpus, f"{namespace}/{job}", number, completion_index(pod))
+    actor = _actor(mapping(metadata.get("labels")))
+    return PodRequest(name, gpus, f"{namespace}/{job}", number, completion_index(pod), actor)
 
 
 def uid(pod: Object) -> str:
@@ -40,7 +43,7 @@ def bound(pod: Object) -> Bound | None:
         return None
     number = bounded.whole((metadata.get("annotations") or {}).get(names.ANNOTATION_ADMISSION))
     key = f"{metadata['namespace']}/{metadata['labels'][names.LABEL_JOB]}"
-    return Bound(key, number or 0, node, workloads.gpus(pod["spec"]))
+    return Bound(key, number or 0, node, workloads.gpus(pod["spec"]), _actor(metadata["labels"]))
 
 
 def job(obj: Object, timeout: float) -> tuple[int | None, Gang | None]:
@@ -63,10 +66,27 @@ def job(obj: Object, timeout: float) -> tuple[int | None, Gang | None]:
     return gpus, Gang(key_of(obj), given.number, given.nodes, gpus, expires, given.ended)
 
 
+def actors(obj: Object) -> tuple[Actor, ...]:
+    """Return the entries of an RLHFJob's rollout actors.
+
+    Raises:
+        StatusError: they do not read back.
+    """
+    found: tuple[Actor, ...] = convert.field(obj.get("status"), "actors")
+    return found
+
+
 def gang_timeout(pool: Object | None) -> float:
     """Return seconds that a pool gives its gangs to get all their nodes; None: the pool is not known."""
     spec = (pool or {}).get("spec") or {}
     return float(spec.get("gangTimeoutSeconds", GANG_TIMEOUT_SECONDS))
+
+
+def _actor(labels: Object) -> int | None:
+    """Return the number of a rollout actor's pod; None: it is none."""
+    if labels.get(names.LABEL_COMPONENT) != COMPONENT:
+        return None
+    return bounded.whole(labels.get(names.LABEL_ACTOR))
 
 
 def _asked(spec: Object) -> int:

@@ -139,8 +139,10 @@ class Cache:
     def __init__(self, resources: Iterable[Resource] = WATCHED) -> None:
         self.stores = {resource: Store(resource) for resource in resources}
         self._packers = {resource: Packer() for resource in self.stores if resource not in _PLAIN}
-        # Keys of the objects that name a job. Nearly always one: a tuple is the smallest that holds it.
-        self._by_job: dict[Resource, dict[Key, tuple[Key, ...]]] = {resource: {} for resource in self.stores}
+        # Keys of the objects that name a job; nearly always it is one, and stands alone.
+        self._by_job: dict[Resource, dict[Key, Key | tuple[Key, ...]]] = {
+            resource: {} for resource in self.stores
+        }
         self._listeners: list[Listener] = []
         self._aside: dict[tuple[Resource, Key], str] = {}  # why
 
@@ -167,7 +169,7 @@ class Cache:
 
     def of_job(self, resource: Resource, job: Key) -> list[Stored]:
         """Objects of a kind that carry the job's label in its namespace, oldest name first."""
-        found = (self.find(resource, key) for key in sorted(self._by_job[resource].get(job, ())))
+        found = (self.find(resource, key) for key in sorted(_keys(self._by_job[resource].get(job, ()))))
         return [stored for stored in found if stored is not None]
 
     @property
@@ -247,15 +249,22 @@ class Cache:
                 key = stored.key if (stored := new or old) is not None else ""
                 _logger.exception("an object cannot be gone by", resource=str(resource), object=key)
 
-    def _index(self, by_job: dict[Key, tuple[Key, ...]], old: Stored | None, new: Stored | None) -> None:
+    def _index(
+        self, by_job: dict[Key, Key | tuple[Key, ...]], old: Stored | None, new: Stored | None
+    ) -> None:
         before, after = (stored.job if stored is not None else None for stored in (old, new))
         if before == after:
             return
         if old is not None and before is not None:
-            rest = tuple(key for key in by_job[before] if key != old.key)
+            rest = tuple(key for key in _keys(by_job[before]) if key != old.key)
             if rest:
                 by_job[before] = rest
             else:
                 del by_job[before]
         if new is not None and after is not None:
-            by_job[after] = (*by_job.get(after, ()), new.key)
+            others = _keys(by_job.get(after, ()))
+            by_job[after] = (*others, new.key) if others else new.key
+
+
+def _keys(found: Key | tuple[Key, ...]) -> tuple[Key, ...]:
+    return (found,) if isinstance(found, str) else found

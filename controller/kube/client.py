@@ -242,11 +242,13 @@ class Api:
         version: str | None = None,
         *,
         grace: int | None = None,
+        foreground: bool = False,
     ) -> None:
         """Delete exactly the object of that uid, its dependents in the background; with ``version``: only if
         it is still at that resourceVersion, else ``Conflict``. ``grace``: seconds instead of the object's
-        own; 0 removes a pod at once."""
-        body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        own; 0 removes a pod at once. ``foreground``: it stays until its dependents are gone."""
+        how = "Foreground" if foreground else "Background"
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": how}
         conditions = {"uid": uid} | ({"resourceVersion": version} if version is not None else {})
         options: Object = {**body, "preconditions": conditions}
         if grace is not None:

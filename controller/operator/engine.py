@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller import log
 from controller.bounded import shown, whole
+from controller.environ import listed
 from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
 from controller.kube.connection import Connection
@@ -35,6 +36,7 @@ from controller.metrics.loop import Scrape
 from controller.operator import handlers
 from controller.operator.process.clock import Advance, ServerClock
 from controller.operator.process.decision_log import DecisionLog
+from controller.operator.process.free_memory import give_back_memory
 from controller.operator.process.kopf_thread import KopfThread
 from controller.operator.process.leader_election import Term, Unopposed
 from controller.operator.process.loop_lag import measure_lag
@@ -54,9 +56,10 @@ from controller.operator.reconcile.triggers import Triggers
 from controller.operator.reconcile.validation import SpecChecks
 from controller.operator.state.access_progress import AccessProgress
 from controller.operator.state.access_refusals import AccessRefusals
-from controller.operator.state.cluster import ClusterState
+from controller.operator.state.cluster import ClusterState, StepAddress
 from controller.operator.state.devices import Devices
 from controller.operator.state.external_queues import ExternalQueues
+from controller.operator.state.rollout_steps import RolloutSteps
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import ForeignPods
 from controller.steps.directory import Directory
@@ -141,8 +144,10 @@ class Engine:
         )
         # What the passes observe of rollouts, and what steps want of them. A standby answers 421.
         self.rollouts = Directory()
+        self._rollout_steps = RolloutSteps(self.rollouts, self.cluster)
         self.rollouts.leads = lambda: self.term.leads and self._working
         self.steps = self._step_service()
+        self.cluster.steps = self._step_address()
         self.jobs = WorkQueue(monotonic)
         self.pools = WorkQueue(monotonic)
         self._decisions = self._open_decision_log()
@@ -208,6 +213,14 @@ class Engine:
             self.rollouts, reviews, settings.steps_host, settings.steps_port, tls, self.connections
         )
 
+    def _step_address(self) -> StepAddress | None:
+        """Return what trainers and actors are told of the step API; None: jobs with rollouts are refused."""
+        settings = self._settings
+        urls = tuple(listed(settings.steps_urls))
+        if self.steps is None or not urls:
+            return None
+        return StepAddress(urls, Path(settings.steps_ca or settings.steps_certificate).read_text())
+
     def _set_up_passes(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         api, cache, cluster, plans, locks = self.api, self.cache, self.cluster, self.plans, Locks()
         self._writer = writer = StatusWriter(api, cache, cluster, self.metrics, self.term)
@@ -224,6 +237,7 @@ class Engine:
             recorder,
             self.triggers,
             locks,
+            self._rollout_steps,
         )
         self.pool_reconciler = pools = PoolReconciler(
             cache,
@@ -267,6 +281,7 @@ class Engine:
             tasks = self._spawn(
                 self._main(self._scrape_loop()),
                 measure_lag(self.metrics, self.health),
+                give_back_memory(),
                 self.term.run(),
             )
             stopping = asyncio.create_task(stop.wait(), name="stop")

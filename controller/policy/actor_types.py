@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
-from controller.policy.stored import AtMost
+from controller.policy.stored import AtMost, Count, NodeName, Time
 
 JobKey = Annotated[str, AtMost(317)]  # "namespace/name"
 Place = tuple[str, int]  # node, GPUs
+START_SECONDS = 900.0  # s that an actor may take from its entry to being ready: models are large
 
 
 class Part(NamedTuple):
@@ -36,13 +37,16 @@ class ActorState(StrEnum):
 class Actor:
     """An actor's entry. It is written before its Job is made, and lasts until its pod is gone."""
 
-    number: int  # rises with every start of the job
-    node: str
-    gpus: int
-    state: ActorState = ActorState.STARTING
-    since: float = 0.0  # s, when the entry was written
-    for_whom: JobKey = ""  # whom it was recalled for; "": nobody
-    until: float | None = None  # s, by when a recalled one has to be gone
+    number: Annotated[Count, "It rises with every start of the job."]
+    node: Annotated[NodeName, "Its node."]
+    gpus: Annotated[Count, "GPUs that it holds."]
+    state: Annotated[
+        ActorState, "Running once it takes prompts; Recalled: it has to go; absent: Starting."
+    ] = ActorState.STARTING
+    since: Annotated[Time, "When its entry was written."] = 0.0
+    for_whom: Annotated[JobKey, "Whom it was recalled for (namespace/name); absent: nobody."] = ""
+    until: Annotated[Time | None, "By when a recalled one has to be gone."] = None
+    bound: Annotated[Time | None, "When its pod got its node; absent: that was not written yet."] = None
 
     @property
     def stays(self) -> bool:
@@ -96,17 +100,42 @@ class Rollout:
         return max(0, min(self.base, self.wants) - len(self.staying))
 
 
+class KeptPlace(NamedTuple):
+    """GPUs of a node that are kept."""
+
+    node: Annotated[NodeName, "Name of the node."]
+    gpus: Annotated[Count, "How many of its GPUs."]
+
+
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """GPUs that are kept free for the job for which actors were recalled.
+    """GPUs that are kept free for the job for which actors were recalled."""
 
-    ``returning``: for a base actor of it that returns; else for its admission.
+    target: Annotated[JobKey, "Whose they will be (namespace/name)."]
+    places: Annotated[tuple[KeptPlace, ...], AtMost(1024), "Where they are, one entry for each pod."]
+    expires: Annotated[Time, "Until when."]
+    returning: Annotated[bool, "For a base actor that returns; absent: for its admission."] = False
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutTerms:
+    """The terms of a job's actors, by ``spec.rollout`` and its pool.
+
+    Attributes:
+        base: how many it is admitted with: ``min``; with mode Shadow ``static``.
+        gpus: of each actor.
+        shadow: it keeps its base actors whatever steps plan.
+        keeps: between two steps it keeps actors beyond the next one's plan (whenIdle Keep).
+        recall_seconds: that its pods may take to end, as of a recall.
+        start_seconds: from an entry to its pod being ready.
     """
 
-    target: JobKey
-    places: tuple[Place, ...]
-    expires: float  # s
-    returning: bool = False
+    base: int
+    gpus: int
+    shadow: bool = False
+    keeps: bool = False
+    recall_seconds: float = 10.0
+    start_seconds: float = START_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from fastapi import FastAPI, Request, Response
 from pydantic_core import to_json
 
+from controller import names
 from controller.bounded import shown, whole
 from controller.kube.errors import ApiError
 from controller.steps import wire
@@ -22,7 +23,7 @@ from controller.steps.sessions import Conflict, Session, Sessions
 from controller.web.bare_app import bare_app
 from controller.web.reviews import Reviews, TooMany, Unauthenticated, bearer
 
-AUDIENCE = "evalstop.dev/steps"
+AUDIENCE = names.STEPS_AUDIENCE
 WATCH_SECONDS = 25.0
 RATE, BURST = 10.0, 60.0  # calls of one pod: per second, and at once
 _MOST_PODS = 10_000
@@ -170,16 +171,16 @@ async def _begin(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
 
 
 async def _watch(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
-    _, session = api.session(pod, wire.whole(given, "attempt"))
-    found = await session.watch(wire.whole(given, "step"), wire.whole(given, "after"), WATCH_SECONDS)
+    job, session = api.session(pod, wire.whole(given, "attempt"))
+    found = await session.watch(job, wire.whole(given, "step"), wire.whole(given, "after"), WATCH_SECONDS)
     if found is None:
         raise Refused(409, "OldAttempt", "attempt: the job is in another one now, or has ended")
     return found
 
 
 async def _done(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
-    _, session = api.session(pod, wire.whole(given, "attempt"))
-    session.done(wire.done(given))
+    job, session = api.session(pod, wire.whole(given, "attempt"))
+    session.done(job, wire.done(given))
     return {}
 
 
@@ -215,5 +216,6 @@ async def _given(request: Request) -> dict[str, Any]:
 
 
 def _json(document: object, status: int = 200) -> Response:
-    headers = {"Connection": "close"} if status == 413 else {}
+    # 421: the next connection to this address may reach the process that leads.
+    headers = {"Connection": "close"} if status in (413, 421) else {}
     return Response(to_json(document), status, media_type="application/json", headers=headers)

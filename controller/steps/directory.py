@@ -6,6 +6,7 @@ demands. In memory, of one event loop; everything here is observed again after a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,8 @@ class RolloutJob:
         start: s that a start takes, by those that were seen.
         recall: s of the pool's ``lending.recallSeconds``.
         most: actors that there are GPUs for; None: not known.
+        shadow: with mode Shadow what steps would be planned by, for the account of what that would save;
+            None: ``settings`` are carried out.
     """
 
     uid: str
@@ -40,6 +43,7 @@ class RolloutJob:
     start: float = 30.0
     recall: float = 10.0
     most: int | None = None
+    shadow: RolloutSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,9 @@ class _Entry:
     actors: dict[int, ActorPod] = field(default_factory=dict)
     demand: Demand = field(default_factory=Demand)
     steps: list[dict[str, Any]] = field(default_factory=list)
+    most: int = 0  # pods at a time, and seconds of pods, since `Directory.account` was last asked
+    held: float = 0.0
+    at: float = 0.0
 
 
 class Directory:
@@ -85,7 +92,8 @@ class Directory:
         changed: called with a job's uid when its actors or the job changed; the step API listens.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._now = monotonic
         self.leads: Callable[[], bool] = lambda: True
         self.wanted: Callable[[str], None] = lambda uid: None
         self.changed: Callable[[str], None] = lambda uid: None
@@ -100,7 +108,7 @@ class Directory:
         entry = self._entries.get(job.uid)
         if entry is None or entry.job.attempt != job.attempt:
             self.drop_job(job.uid)
-            entry = self._entries[job.uid] = _Entry(job, steps=entry.steps if entry else [])
+            entry = self._entries[job.uid] = _Entry(job, steps=entry.steps if entry else [], at=self._now())
         elif entry.job == job:
             return
         self._speakers.pop(entry.job.speaker, None)
@@ -119,10 +127,27 @@ class Directory:
             return
         for actor in entry.actors.values():
             self._pods.pop(actor.pod, None)
-        entry.actors = found
+        self._count(entry)
+        entry.actors, entry.most = found, max(entry.most, len(found))
         for actor in found.values():
             self._pods[actor.pod] = (uid, actor.number)
         self.changed(uid)
+
+    def account(self, uid: str) -> tuple[int, float]:
+        """Return how many actors a job had at most at a time since this was last asked, and seconds of all of
+        them together."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return 0, 0.0
+        self._count(entry)
+        found = entry.most, entry.held
+        entry.most, entry.held = len(entry.actors), 0.0
+        return found
+
+    def _count(self, entry: _Entry) -> None:
+        now = self._now()
+        entry.held += len(entry.actors) * (now - entry.at)
+        entry.at = now
 
     def drop_job(self, uid: str) -> None:
         """Forget a job."""

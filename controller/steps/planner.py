@@ -91,4 +91,5 @@ def _serve(read: BinaryIO, write: BinaryIO) -> None:
 if __name__ == "__main__":
     with contextlib.suppress(OSError):
         os.nice(5)  # answers come first
-    _serve(sys.stdin.buffer, sys.stdout.buffer)
+    with contextlib.suppress(BrokenPipeError):  # who asked is gone
+        _serve(sys.stdin.buffer, sys.stdout.buffer)

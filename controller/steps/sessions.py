@@ -68,11 +68,13 @@ class Session:
         self.step = -1  # newest that was begun
         self._announced = -1
         self._plans: dict[int, RolloutPlan] = {}
+        self._others: dict[int, RolloutPlan] = {}  # with mode Shadow: plans that are not carried out
         self._forecasts: dict[int, Forecast] = {}
         self._released: set[int] = set()
         self._reports: dict[int, WorkReport] = {}
         self._generating = False
         self._ended_at: float | None = None
+        self._ended_before: float | None = None
         self._between = 0.0
         self._ready: dict[int, _Ready] = {}
         self.revision = 1
@@ -111,7 +113,12 @@ class Session:
         if plan is not None and given.step == self._announced and given.step not in self._plans:
             self._plans = {step: p for step, p in self._plans.items() if step >= self.step}
             self._plans[given.step] = plan
-            self._want(given.step)
+            self._want()
+        if job.shadow is not None and given.step == self._announced:
+            other = await self._planner.plan(given.forecast, self._law, job.shadow, supply, trust=self._trust)
+            if other is not None:
+                self._others = {step: p for step, p in self._others.items() if step >= self.step}
+                self._others[given.step] = other
 
     def begin(self, job: RolloutJob, step: int) -> dict[str, Any]:
         """Return the plan and the actors that are ready. From memory alone."""
@@ -124,7 +131,7 @@ class Session:
             if self._ended_at is not None:
                 self._between = self._now() - self._ended_at
             self._plans.setdefault(step, self._static(job))
-            self._want(step)
+            self._want()
             self.news()  # who watches the step before hears that it is over
         return self._answer(job)
 
@@ -139,9 +146,15 @@ class Session:
         )
         return plan_rollout(None, self._law, job.settings, supply)
 
-    async def watch(self, step: int, after: int, seconds: float) -> dict[str, Any] | None:
+    def _go_on(self, job: RolloutJob, step: int) -> None:
+        """Take over a step that began before this process led: nobody else knows of it any more."""
+        if step > self.step:
+            self.begin(job, step)
+
+    async def watch(self, job: RolloutJob, step: int, after: int, seconds: float) -> dict[str, Any] | None:
         """Return what changed since a revision, at the latest after so many seconds; None: the job is
         gone."""
+        self._go_on(job, step)
         if step != self.step:
             raise Conflict("OldStep", f"step: {step} is watched, {self.step} has begun")
         if self._watches >= MOST_WATCHES:
@@ -153,7 +166,7 @@ class Session:
                     async with asyncio.timeout(seconds):
                         await self._changed.wait_for(
                             lambda: (
-                                self.revision > after
+                                self.revision != after  # it may be of the leader before
                                 or self.step != step
                                 or not self._generating
                                 or self._closing
@@ -163,11 +176,12 @@ class Session:
                     pass
         finally:
             self._watches -= 1
-        job = self._directory.job(self.uid)
-        return None if job is None or job.attempt != self.attempt else self._answer(job)
+        now = self._directory.job(self.uid)
+        return None if now is None or now.attempt != self.attempt else self._answer(now)
 
-    def done(self, given: Done) -> None:
+    def done(self, job: RolloutJob, given: Done) -> None:
         """Take an actor's report; if it is released, it is wanted no more."""
+        self._go_on(job, given.step)
         if given.step != self.step:
             raise Conflict("OldStep", f"step: {given.step} is meant, {self.step} has begun")
         if given.actor not in self._directory.actors(self.uid):
@@ -176,10 +190,11 @@ class Session:
             self._reports[given.actor] = given.report
         if given.release:
             self._released.add(given.actor)
-        self._want(self.step)
+        self._want()
 
     def end(self, job: RolloutJob, given: Ended) -> None:
         """Learn from a step: the law, whether predictions are worth planning by."""
+        self._go_on(job, given.step)
         if given.step != self.step or not self._generating:
             raise Conflict(
                 "OldStep",
@@ -189,6 +204,9 @@ class Session:
         self._generating, self._ended_at = False, self._now()
         self.news()
         plan = self._plans.get(given.step)
+        most, held = self._directory.account(self.uid)
+        whole = self._now() - self._ended_before if self._ended_before is not None else None
+        self._ended_before = self._ended_at
         self._law, used = refit_law(self._slotted(), self._reports.values())
         self._trust = self._trust.seen(given.rank, plan.seconds if plan is not None else None, given.seconds)
         if plan is not None:
@@ -197,7 +215,12 @@ class Session:
             self.uid,
             {
                 "step": given.step,
+                "at": self._clock(),
                 "seconds": given.seconds,
+                "wholeSeconds": whole,
+                "most": most,
+                "actorSeconds": held,
+                "wouldTake": other.gpu_seconds if (other := self._others.get(given.step)) else None,
                 "tokens": given.tokens,
                 "rank": given.rank,
                 "phases": dict(given.phases),
@@ -212,7 +235,7 @@ class Session:
                 "law": asdict(self._law),
             },
         )
-        self._want(given.step)
+        self._want()
 
     def register(self, job: RolloutJob, number: int, pod: str, told: Registered) -> dict[str, Any]:
         """Take in where an actor is; return whose it is and the key of tickets."""
@@ -223,7 +246,7 @@ class Session:
             told.fingerprint,
             told.address,
         ):
-            self._want(self.step)
+            self._want()
             self.news()
         return {"job": job.uid, "attempt": job.attempt, "actor": number, "key": self._signer.public}
 
@@ -281,10 +304,16 @@ class Session:
             "plan": None if plan is None else _plain(plan, job.settings.cut),
         }
 
-    def _want(self, step: int) -> None:
+    def _want(self) -> None:
+        """Tell what the step under way wants; between two, what the one that was announced does."""
         ready = frozenset(self._ready) & frozenset(self._directory.actors(self.uid))
-        plan = self._plans.get(step)
-        self._directory.want(self.uid, Demand(step, plan, self._generating, frozenset(self._released), ready))
+        comes = not self._generating and self._announced > self.step and self._announced in self._plans
+        if comes:  # of it nobody was let go: who was in the one before, may be wanted again
+            demand = Demand(self._announced, self._plans[self._announced], False, frozenset(), ready)
+        else:
+            plan, released = self._plans.get(self.step), frozenset(self._released)
+            demand = Demand(self.step, plan, self._generating, released, ready)
+        self._directory.want(self.uid, demand)
 
     def _slotted(self) -> ActorLaw:
         slots = [ready.told.slots for ready in self._ready.values() if ready.told.slots]

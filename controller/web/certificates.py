@@ -7,6 +7,7 @@ with a client certificate.
 from __future__ import annotations
 
 import datetime
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,13 @@ def issue_client(authority: Pem, name: str, now: datetime.datetime) -> Pem:
     return _issue(authority, name, signing.CLIENT, now, ())
 
 
+def self_signed(hosts: Sequence[str]) -> str:
+    """Return, in one PEM, a serving certificate that nobody can verify, made now, and its key."""
+    now = datetime.datetime.now(datetime.UTC)
+    made = issue_server(make_authority(now), hosts, now)
+    return made.key + made.certificate
+
+
 def _issue(
     authority: Pem,
     common_name: str,
@@ -101,3 +109,7 @@ def expiry(path: Path) -> float | None:
     except (OSError, ValueError):
         return None
     return min(certificate.not_valid_after_utc.timestamp() for certificate in found)
+
+
+if __name__ == "__main__":  # `controller.web.tls.self_signed`
+    print(self_signed(sys.argv[1:]))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import ssl
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -68,22 +69,32 @@ def names_of(shown: Mapping[str, Any] | None) -> list[str]:
     return common + [value for key, value in found.get("subjectAltName", ()) if key == "DNS"]
 
 
-def self_signed(hosts: Iterable[str]) -> ssl.SSLContext:
+def self_signed(hosts: Sequence[str]) -> ssl.SSLContext:
     """Serve with a certificate made now, which nobody can verify: what passes is hidden from whoever only
     listens. Its key is in this process's memory alone."""
-    from controller.web.certificates import issue_server, make_authority
-
-    now = datetime.now(UTC)
-    pair = issue_server(make_authority(now), list(hosts), now)
     # The ssl module reads files only.
     descriptor, path = tempfile.mkstemp()
     try:
         with os.fdopen(descriptor, "w") as file:
-            file.write(pair.key + pair.certificate)
+            file.write(_new_pair(hosts))
         context = Tls(path, path).context()
     finally:
         os.unlink(path)
     return context
+
+
+def _new_pair(hosts: Sequence[str]) -> str:
+    """Return a new certificate and its key as PEM.
+
+    What makes them takes 12 MB, for once in a process's life: unless it is here already, another process has
+    it, and ends.
+    """
+    if "cryptography" in sys.modules:
+        from controller.web.certificates import self_signed
+
+        return self_signed(hosts)
+    command = [sys.executable, "-m", "controller.web.certificates", *hosts]
+    return subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
 
 
 def _stamps(paths: Iterable[str]) -> _Stamp:

@@ -8,11 +8,11 @@ two share a folder for the engine's Unix socket, and only the sidecar gets the t
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from controller import names
-from controller.objects import Object, controller_of, is_terminal
+from controller import bounded, names
+from controller.objects import Object, controller_of, is_terminal, parse_time
 from controller.policy.actor_types import Actor
 from controller.policy.job import ActorSeen
 from controller.policy.types import Problem
@@ -21,14 +21,14 @@ from controller.workloads.pods import gpus
 from controller.workloads.problems import ProblemError
 from controller.workloads.running import pool_toleration
 from controller.workloads.scheduling import Scheduling, set_scheduling
+from controller.workloads.step_token import token_source
 
 TEMPLATE = "spec.rollout.template"
+COMPONENT = "actor"
 SIDECAR = "evalstop-actor"
 ENGINE_DIR, ENGINE_VOLUME = "/run/engine", "evalstop-engine"
-TOKEN_DIR, TOKEN_VOLUME = "/var/run/secrets/evalstop.dev", "evalstop-steps"
-AUDIENCE = "evalstop.dev/steps"
-TOKEN_SECONDS = 3600
-PORT = 8700
+TOKEN_DIR, TOKEN_VOLUME = names.STEPS_TOKEN_DIR, names.STEPS_TOKEN_VOLUME
+PORT = names.ACTOR_PORT
 
 
 class Sidecar(NamedTuple):
@@ -36,7 +36,7 @@ class Sidecar(NamedTuple):
 
     image: str
     steps: str  # https:// addresses of the step API, by commas
-    ca_configmap: str  # ConfigMap whose key ``ca.crt`` has the authority of the step API's certificate
+    ca_configmap: str  # ConfigMap whose key `names.STEPS_CA_KEY` has the authority of its certificate
     engine: str = "Plain"
 
 
@@ -73,6 +73,17 @@ def actor_template_problem(template: Object, gpus_per_actor: int) -> Problem | N
                     f"{TEMPLATE}.spec.{group}[{i}].name: {SIDECAR!r} is the operator's, choose another",
                 )
     return None
+
+
+def is_actor(obj: Object) -> bool:
+    """Return whether a Job or pod says that it is of a rollout actor."""
+    return (obj["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT) == COMPONENT
+
+
+def actor_number(obj: Object) -> int | None:
+    """Return the number that an actor's Job or pod bears; None: it bears none."""
+    number = (obj["metadata"].get("labels") or {}).get(names.LABEL_ACTOR, "")
+    return bounded.whole(number)
 
 
 def actor_job_name(name: str, attempt: int, number: int) -> str:
@@ -115,7 +126,7 @@ def build_actor(
     metadata, pod = dict(made.get("metadata") or {}), dict(made["spec"])
     labels = {
         names.LABEL_JOB: name,
-        names.LABEL_COMPONENT: "actor",
+        names.LABEL_COMPONENT: COMPONENT,
         names.LABEL_ACTOR: str(entry.number),
         names.LABEL_MANAGED_BY: names.MANAGED_BY,
     }
@@ -159,30 +170,87 @@ def build_actor(
     }
 
 
+class ActorPods(NamedTuple):
+    """An actor as the cluster shows it, and its pods that are there."""
+
+    seen: ActorSeen
+    pods: tuple[Object, ...]
+
+
+def actors_seen(name: str, jobs: Sequence[Object], pods: Iterable[Object]) -> tuple[ActorPods, ...]:
+    """Return a job's rollout actors as the cluster shows them, by number.
+
+    A pod whose Job is gone is still there: it holds its GPUs until it is gone, too. It is known by the name
+    of the Job that controls it, which nobody else's has.
+
+    Args:
+        name: of the RLHFJob.
+        jobs: those of its actors that its workload controls.
+        pods: any that say to be an actor's.
+    """
+    of_job: dict[str, list[Object]] = {}
+    orphans: dict[int, list[Object]] = {}
+    uids = {job["metadata"]["uid"] for job in jobs}
+    for pod in pods:
+        owner, number = controller_of(pod) or {}, actor_number(pod)
+        if owner.get("uid") in uids:
+            of_job.setdefault(str(owner["uid"]), []).append(pod)
+        elif number is not None and _is_of_gone_job(name, number, pod, owner) and not is_terminal(pod):
+            orphans.setdefault(number, []).append(pod)
+    found: dict[int, ActorPods] = {}
+    for job in jobs:
+        mine = of_job.get(job["metadata"]["uid"], [])
+        if (seen := actor_seen(job, mine)) is not None:
+            found[seen.number] = ActorPods(seen, tuple(mine))
+    for number, left in orphans.items():
+        if number not in found:
+            seen = ActorSeen(number, deleting=True, bound=_bound(left))
+            found[number] = ActorPods(seen, tuple(left))
+    return tuple(found[number] for number in sorted(found))
+
+
 def actor_seen(job: Object, pods: Iterable[Object]) -> ActorSeen | None:
     """Return an actor's Job as the cluster shows it; None: it bears no number.
 
     ``pods``: any; those that this Job does not control are left out.
     """
-    metadata = job["metadata"]
-    number = (metadata.get("labels") or {}).get(names.LABEL_ACTOR, "")
-    if not (number.isascii() and number.isdigit()):
+    metadata, number = job["metadata"], actor_number(job)
+    if number is None:
         return None
     mine = [pod for pod in pods if (controller_of(pod) or {}).get("uid") == metadata["uid"]]
     live = [pod for pod in mine if not is_terminal(pod)]
     conditions = get(job, ("status", "conditions")) or ()
     ended = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)
-    ready = any(
-        c.get("type") == "Ready" and c.get("status") == "True"
-        for pod in live
-        for c in get(pod, ("status", "conditions")) or ()
-    )
     return ActorSeen(
-        int(number),
-        ready=ready,
+        number,
+        ready=any(_condition(pod, "Ready") is not None for pod in live),
         over=not live and (ended or bool(mine)),
         deleting=metadata.get("deletionTimestamp") is not None,
+        bound=_bound(mine),
     )
+
+
+def _is_of_gone_job(name: str, number: int, pod: Object, owner: Object) -> bool:
+    attempt = bounded.whole((pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_ADMISSION))
+    return attempt is not None and (owner.get("kind"), owner.get("name")) == (
+        "Job",
+        actor_job_name(name, attempt, number),
+    )
+
+
+def _condition(pod: Object, kind: str) -> Object | None:
+    conditions = get(pod, ("status", "conditions")) or ()
+    return next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), None)
+
+
+def _bound(pods: Iterable[Object]) -> float | None:
+    """Return when the first of them got its node (s); None: none has one."""
+    times = [
+        parse_time(scheduled.get("lastTransitionTime"))
+        for pod in pods
+        if get(pod, ("spec", "nodeName")) and (scheduled := _condition(pod, "PodScheduled")) is not None
+    ]
+    return min((at for at in times if at is not None), default=None)
 
 
 def _on_node(affinity: Object, node: str) -> dict[str, Any]:
@@ -205,6 +273,7 @@ def _put_sidecar(pod: dict[str, Any], sidecar: Sidecar) -> None:
     for container in pod["containers"]:
         container["volumeMounts"] = [*(container.get("volumeMounts") or []), folder]
     variables = {
+        "EVALSTOP_ACTOR_HOST": "$(POD_IP)",  # where several pods share one loopback, each has its own address
         "EVALSTOP_ACTOR_ENGINE": sidecar.engine,
         "EVALSTOP_ACTOR_SOCKET": f"{ENGINE_DIR}/engine.sock",
         "EVALSTOP_ACTOR_PORT": str(PORT),
@@ -218,7 +287,7 @@ def _put_sidecar(pod: dict[str, Any], sidecar: Sidecar) -> None:
         "image": sidecar.image,
         "command": ["python", "-m", "controller.actor"],
         "restartPolicy": "Always",  # a native sidecar: it starts before the engine and ends after it
-        "env": [*({"name": key, "value": value} for key, value in variables.items()), address],
+        "env": [address, *({"name": key, "value": value} for key, value in variables.items())],
         "ports": [{"name": "actor", "containerPort": PORT}],
         "volumeMounts": [folder, {"name": TOKEN_VOLUME, "mountPath": TOKEN_DIR, "readOnly": True}],
         "securityContext": {
@@ -228,9 +297,10 @@ def _put_sidecar(pod: dict[str, Any], sidecar: Sidecar) -> None:
         },
     }
     pod["initContainers"] = [container, *(pod.get("initContainers") or [])]
+    authority = {"key": names.STEPS_CA_KEY, "path": "ca.crt"}
     sources = [
-        {"serviceAccountToken": {"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}},
-        {"configMap": {"name": sidecar.ca_configmap, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        token_source(),
+        {"configMap": {"name": sidecar.ca_configmap, "items": [authority]}},
     ]
     pod["volumes"] = [
         *(pod.get("volumes") or []),

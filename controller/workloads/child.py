@@ -19,6 +19,7 @@ from controller.workloads.scheduling import (
     template_scheduling_problem,
 )
 from controller.workloads.shape import shape_problem
+from controller.workloads.step_token import put_token
 
 TEMPLATE = "spec.workload.template"
 NO_SCHEDULING = Scheduling()
@@ -66,6 +67,8 @@ def build_child(
     pod_labels.update(_labels(metadata["name"]))
     pod = _dict_at(template, ("spec",))
     _inject(pod, configmap or run_configmap(metadata["name"]))
+    if get(rlhfjob, ("spec", "rollout")) is not None:
+        put_token(pod)
     for group in ("initContainers", "containers"):
         for container in pod.get(group) or ():  # a trainer that ends says why: `pod_trouble` reads it
             container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
@@ -232,10 +235,10 @@ def _reserved_problem(kind: Kind, workload: Object, where: str) -> Problem | Non
     pod = get(workload, (*kind.pod_template, "spec")) or {}
     pod_path = f"{where}.{dotted(kind.pod_template)}.spec"
     for i, volume in enumerate(pod.get("volumes") or ()):
-        if volume.get("name") == names.RUN_VOLUME:
+        if (name := volume.get("name")) in (names.RUN_VOLUME, names.STEPS_TOKEN_VOLUME):
             return Problem(
                 "ReservedName",
-                f"{pod_path}.volumes[{i}].name: {names.RUN_VOLUME!r} is the operator's, choose another",
+                f"{pod_path}.volumes[{i}].name: {name!r} is the operator's, choose another",
             )
     for group in ("initContainers", "containers"):
         for i, container in enumerate(pod.get(group) or ()):

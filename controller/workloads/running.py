@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller import bounded, names
+from controller.objects import controller_of
 from controller.policy.job import WorkloadView
 from controller.workloads.kinds import Object, get, kind_of, nested
 
@@ -90,7 +91,9 @@ def start_patch(
         tolerations: of the pool, by default that of its taint.
         labels: for the pods.
 
-    Applying it again changes nothing.
+    Of a workload that the operator made, the record of who wrote which field (managedFields) is dropped:
+    nobody applies to it, and each admission policy would convert that record, four fifths of the work, at
+    each write, the suspend among them. Applying the patch again changes nothing.
     """
     kind = kind_of(workload)
     metadata = workload["metadata"]
@@ -125,6 +128,8 @@ def start_patch(
         "uid": metadata["uid"],
         "annotations": {ANNOTATION_PLACEMENT: placement, names.ANNOTATION_ATTEMPT: str(attempt)},
     }
+    if (controller_of(workload) or {}).get("kind") == "RLHFJob":
+        change["metadata"]["managedFields"] = [{}]  # one empty entry: as Kubernetes wants it written
     return _merged(change, nested(kind.suspend, False))
 
 

@@ -21,6 +21,7 @@ Json = dict[str, Any]
 _METRICS = {"metricsHost", "metricsPort", "metricsAccess", "metricsCertificate", "metricsKey"}
 OPERATOR_OWN = {"host", "port", "accessImage", "decisionLog", "leaseName", "leaseNamespace", "instance"}
 OPERATOR_OWN |= {"watchNamespaces", *_METRICS, "stepsHost", "stepsPort", "stepsCertificate", "stepsKey"}
+OPERATOR_OWN |= {"stepsCa", "stepsUrls", "actorImage"}
 EXTENDER_OWN = {
     *("host", "port", "certificate", "key", "clientCa", "statusHost", "statusPort"),
     *("schedulerName", "schedulerConfig", "namespace"),
@@ -241,7 +242,7 @@ def schema() -> Json:
         "global": mapping({}),  # Helm's own: a parent chart hands its globals down
         "image": obj(
             {
-                **dict.fromkeys(("operator", "access", "dashboard"), image),
+                **dict.fromkeys(("operator", "access", "dashboard", "actor"), image),
                 "tag": {"type": "string", "pattern": r"^[\w.-]{0,128}$"},
                 "pullPolicy": PULL,
                 "pullSecrets": array(NAME),
@@ -269,6 +270,7 @@ def schema() -> Json:
                 "certificates": obj(certificates),
             }
         ),
+        "rollouts": obj({"enabled": BOOL, "url": {"type": "string", "pattern": r"^(https://\S+)?$"}}),
         "dashboard": component(
             {
                 "enabled": BOOL,
@@ -303,6 +305,7 @@ def schema() -> Json:
                 "metricsFrom": array(ref("peer")),
                 "extenderFrom": array(ref("peer")),
                 "dashboardFrom": array(ref("peer")),
+                "stepsFrom": array(ref("peer")),
                 "operatorTo": array(ref("egress")),
                 "operatorFrom": array(ref("ingress")),
                 "dashboardTo": array(ref("egress")),

@@ -18,6 +18,7 @@ from controller.api.convert import StatusError, record, status
 from controller.api.crd import root_schema
 from controller.api.record import STATUS_MAX, size
 from controller.api.rlhfjob import RLHFJob
+from controller.policy.actor_types import Actor
 from controller.policy.job.record import (
     GUARDS_MAX,
     Best,
@@ -44,6 +45,7 @@ from controller.policy.job.record import (
     StopOutcome,
     TakenBack,
 )
+from controller.policy.job.rollout_record import RolloutRecord
 from controller.policy.stopping import make_rule
 from controller.policy.types import (
     Attempt,
@@ -110,6 +112,9 @@ TIME_FIELDS = {
     "delayed_at",
     "queued_at",
     "blind_since",
+    "bound",
+    "lent_until",
+    "expires",
 }
 
 
@@ -203,6 +208,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, evals_due=EvalsDue(1e9, 600.0))
     full = dataclasses.replace(full, out_of_range=(OutOfRange("gold", 20, 1.5, 0.0, 1.0),))
     full = dataclasses.replace(full, expected=Expected(60.0, 50.0), delayed_at=1e9)
+    full = dataclasses.replace(full, actors=(Actor(3, "n1", 1),), actor_starts=4, rollout=RolloutRecord())
     stop = StopOutcome(1e9, Mode.SHADOW, 60, Best(20, 0.5), verdict=Outcome.REFUTED, later=Best(90, 0.7))
     full = dataclasses.replace(full, outcome=stop, sparing=Sparing(8, 1))
     before = status(full, DESIRED, 0.0)

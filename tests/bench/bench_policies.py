@@ -124,6 +124,7 @@ def _side(stack: contextlib.ExitStack, folder: Path, policies: bool) -> _Side:
         plane.kubectl("apply", "-f", str(_REPOSITORY / "deploy" / "manifests" / f"{file}.yaml"))
     admin = plane.client()
     made = admin.post(_JOBS, _child())
+    admin.patch(f"{_JOBS}/run", workloads.start_patch(made, 1, {"gpu": "h200"}))
     groups = ["system:serviceaccounts", "system:authenticated"]
     operator = Client(plane.url, plane.ca, plane.client_cert(_OPERATOR, groups))
     if policies:

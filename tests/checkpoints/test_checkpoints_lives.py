@@ -151,6 +151,37 @@ def test_what_a_process_started_from_is_on_its_way_whichever_branch_it_was_of(
     assert b"first life" in Path(pinned.path, "params.npz").read_bytes()
 
 
+@pytest.mark.parametrize("rotated", [False, True])
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_a_process_that_nobody_saw_saved_over_is_not_what_the_next_one_started_from(
+    recorded: bool, rotated: bool, tmp_path: Path
+) -> None:
+    """The first process saved 20 and was pinned; one that nobody saw saved 20 anew; the third started from
+    that one's (tests/faults/traces/s1-41006240.json, s1-41008480.json)."""
+    third = BranchLife("1-c3c3c3c3", after=20, base=20)
+    ask(tmp_path, "claim", attempt="1")
+    first = plain(20, b"first life")
+    save(tmp_path, "Plain", 20, first)
+    if recorded:
+        record(tmp_path, FIRST.attempt, 20, "step-20", first)
+    former = ask(tmp_path, "secure", 20, branch=(FIRST,))
+    shutil.rmtree(tmp_path / "step-20")
+    unseen = plain(20, b"nobody saw")
+    save(tmp_path, "Plain", 20, unseen)
+    if recorded:
+        age(tmp_path / ".evalstop" / "saves")
+        record(tmp_path, "1-ee55ee55", 20, "step-20", unseen)
+    ask(tmp_path, "claim", attempt=third.attempt, branch=(third, FIRST))
+    if rotated:
+        shutil.rmtree(tmp_path / "step-20")
+        gone = refusal(Reason.INCOMPLETE, tmp_path, "secure", 20, branch=(third, FIRST))
+        assert "went on from" in gone.message
+        assert Path(former.path).exists()
+        return
+    pinned = ask(tmp_path, "secure", 20, branch=(third, FIRST))
+    assert b"nobody saw" in Path(pinned.path, "params.npz").read_bytes()
+
+
 # row 11
 def test_what_lay_there_before_the_first_start_is_nobodys(tmp_path: Path) -> None:
     """Leftovers of an earlier run count for nothing, except the one that this run went on from."""

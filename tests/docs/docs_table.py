@@ -75,6 +75,7 @@ SHOWN = {
     "kubectl create token": "tests/browser/test_browser_cluster.py",
     "kubectl -n evalstop-system port-forward deployment/evalstop-operator 8444": BY_HAND
     + "tests/chart/test_chart_installed.py reads them so, by the pods' addresses",
+    "evalstop rollouts run": "tests/cli/test_cli_rollouts.py::test_the_page",
     "evalstop queue research": WEB_QUEUE + "test_the_command_prints_the_queue",
     "evalstop queue research --job": WEB_QUEUE + "test_one_job_and_json",
     "evalstop list -n team -w": "tests/cli/test_cli_watch.py::test_list_prints_the_rows_that_change",

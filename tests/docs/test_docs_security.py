@@ -75,7 +75,7 @@ OPEN = {
     *("image", "crds.install", "pools", "test", "monitoring", "workloads", "scheduler", "rbac.aggregate"),
     *(f"{part}.replicas" for part in ("operator", "extender", "dashboard")),
     *("operator.decisionLog", "extender.enabled", "extender.url", "extender.timeoutMilliseconds"),
-    *("extender.weight", "extender.certificates", "operator.watchNamespaces"),
+    *("extender.weight", "extender.certificates", "operator.watchNamespaces", "rollouts.url"),
 }
 EVERYWHERE = {
     *("resources", "priorityClassName", "nodeSelector", "tolerations", "affinity", "podLabels"),
@@ -86,12 +86,14 @@ TUNING = {
     *("relistSeconds", "foreignSeconds", "foreignListSeconds", "poolDelay", "apiTimeout", "drainSeconds"),
     *("stallSeconds", "accessStallSeconds", "workers", "scrapeConcurrency", "decisionLogBytes", "queuePort"),
     *("decisionLogFiles", "logLevel", "logFormat", "leaderElect", "leaseSeconds", "leaseRenewSeconds"),
-    *("leaseRetrySeconds", "rackLabel", "lookSeconds", "queueUrl", "scrapeTimeout"),
+    *("leaseRetrySeconds", "rackLabel", "lookSeconds", "queueUrl", "scrapeTimeout", "actorImage"),
+    *("stepsCa", "stepsUrls"),
 }
 # Fields of a GPUPool that only say how it queues, and what stops promise.
 POOL = {
     *("nodeSelector", "queuePolicy", "modeCap", "stopLimits", "maxWaitSeconds", "preemption", "delegate"),
     *("kueue", "schedulerName", "priorityClassName", "gangTimeoutSeconds", "reservationSeconds", "quotas"),
+    "lending",
 }
 
 

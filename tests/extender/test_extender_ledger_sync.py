@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from controller import names
 from controller.api import convert
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS
+from controller.extender import views
 from controller.extender.ledger_sync import WATCHED, LedgerSync
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
+from controller.policy.actor_types import Actor
 from controller.policy.node.ledger import Bound, Gang, GpuLedger
 from controller.policy.types import Reservation
 
@@ -153,3 +156,50 @@ def test_nodes_come_change_and_go(world: LedgerWorld) -> None:
     assert world.ledger.capacity == {"n": 0}
     world.drop(NODES, node())
     assert (world.ledger.capacity, world.ledger.rack("n")) == ({}, None)
+
+
+def actor_pod(number: str, node: str | None) -> dict[str, Any]:
+    found = pod(node, "Running", "a")
+    labels = {**found["metadata"]["labels"], names.LABEL_COMPONENT: "actor", names.LABEL_ACTOR: number}
+    containers = [{"name": "engine", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]
+    return {
+        **found,
+        "metadata": {**found["metadata"], "labels": labels},
+        "spec": {"nodeName": node, "containers": containers},
+    }
+
+
+ENTRY = {"number": 4, "node": "n", "gpus": 2, "since": T0}
+
+
+def test_actors_are_told_by_their_entries_and_are_no_members(world: LedgerWorld) -> None:
+    world.put(NODES, node())
+    world.put(RLHFJOBS, job({"number": 2, "nodes": ["m"], "time": T0}, actors=[ENTRY]))
+    assert world.ledger.actors("t/j") == (Actor(4, "n", 2, since=T0_SECONDS),)
+    assert world.ledger.kept("n", T0_SECONDS, "t")[0] == 2, "from the entry on"
+    assert views.pod_request(actor_pod("4", None)).actor == 4
+    world.put(PODS, actor_pod("4", "n"))
+    assert world.ledger.pod("a") == Bound("t/j", 2, "n", 2, 4)
+    assert world.ledger.kept("n", T0_SECONDS, "t")[0] == 0, "its pod has them"
+    assert world.ledger.kept("m", T0_SECONDS, "t")[0] == 8, "its gang's place is no actor's"
+    before = world.changes
+    world.put(RLHFJOBS, job({"number": 2, "nodes": ["m"], "time": T0}))
+    assert world.ledger.actors("t/j") == ()
+    assert world.changes > before
+    world.put(RLHFJOBS, job({"number": 2, "nodes": ["m"], "time": T0}, finished="Complete", actors=[ENTRY]))
+    assert world.ledger.actors("t/j") == ()
+
+
+def test_recalled_gpus_are_kept_for_whom_they_were_recalled(world: LedgerWorld) -> None:
+    world.put(NODES, node())
+    world.put(RLHFJOBS, job())
+    place = {"node": "n", "gpus": 4}
+    recalled = [{"target": "t/j", "places": [place], "expires": "2026-11-21T12:05:00Z"}]
+    world.put(GPUPOOLS, {**pool(60), "status": {"recalled": recalled}})
+    assert world.ledger.kept("n", T0_SECONDS, "t")[0] == 4
+    assert world.ledger.kept("n", T0_SECONDS + 301, "t")[0] == 0
+    world.put(GPUPOOLS, pool(60))
+    assert world.ledger.kept("n", T0_SECONDS, "t")[0] == 0
+    world.put(GPUPOOLS, {**pool(60), "status": {"recalled": recalled}})
+    world.drop(GPUPOOLS, pool(60))
+    assert world.ledger.kept("n", T0_SECONDS, "t")[0] == 0

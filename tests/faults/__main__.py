@@ -91,8 +91,7 @@ def _take(result, total, seen, kinds):  # type: ignore[no-untyped-def]
     for seed, kind, text in failed:
         known = kinds.get(kind, (0, seed, text))
         kinds[kind] = (known[0] + 1, *known[1:])
-        if known[0] == 0:
-            print(f"seed {seed}: {text}", flush=True)
+        print(f"seed {seed}: {text}", flush=True)
     return total + number
 
 

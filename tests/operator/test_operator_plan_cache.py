@@ -131,6 +131,10 @@ class Parts:
 
     def follow(self, *_: Any) -> None: ...
 
+    def put(self, *_: Any) -> None: ...
+
+    def forget(self, *_: Any) -> None: ...
+
     def job_planned(self, *_: Any) -> None: ...
 
     async def record(self, *_: Any) -> bool:
@@ -143,7 +147,7 @@ class Parts:
 
 def reconcile(plans: PlanCache, parts: Any) -> Result:
     world = plans._cluster
-    made = JobReconciler(world, plans, parts, parts, parts, parts, parts, parts, Locks())
+    made = JobReconciler(world, plans, parts, parts, parts, parts, parts, parts, Locks(), parts)
     return asyncio.run(made.reconcile(KEYS[0]))
 
 

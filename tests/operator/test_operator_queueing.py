@@ -222,3 +222,27 @@ def test_how_far_a_pool_may_go_is_heeded_by_preemption(cap: Mode, mode: Mode, re
     view = full_plan(loaded, Plan(record, queue=JobState.ADMITTED), 5.0).planned_job.view
     assert view is not None
     assert (view.preemptible, view.weight) == (may, 3.0)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_job_that_stands_as_before_keeps_the_view_that_its_pool_has(moved: bool) -> None:
+    """Of thousands that train, then, there is one view each; what they have worked is reckoned anew."""
+    desired = Desired("ns/a", "u", 1, "gold", 1, 2, PolicySpec("kDeclines"))
+    record = JobRecord(admission=AdmissionRecord(1, ("n",), 1.0, running_since=1.0))
+    stored = Plain({"metadata": {"name": "a", "namespace": "ns", "resourceVersion": "1"}, "spec": {}})
+    loaded = JobSnapshot("ns/a", stored, None, desired, Observed(), record, None, ())
+    before = full_plan(loaded, Plan(record, queue=JobState.ADMITTED), 5.0).planned_job
+    shown = before.view_at(7.0)
+    after = full_plan(
+        loaded, Plan(record, queue=JobState.STOPPING if moved else JobState.ADMITTED), 9.0
+    ).planned_job
+    made = after.view
+    after.share_view(before)
+    assert after.view is (made if moved else shown)
+    assert shown is not None
+    assert shown.attained == 2 * 6.0
+    asked = after.view_at(11.0)
+    assert asked is not None
+    assert asked.attained == 2 * 10.0
+    assert asked is after.view, "and the one before is let go of"
+    assert asked.state is (JobState.STOPPING if moved else JobState.ADMITTED)

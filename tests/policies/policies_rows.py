@@ -18,6 +18,7 @@ from policies_scene import (
     OPERATOR,
     POD,
     RLHFJOB,
+    ROLLOUT,
     SYSTEM,
     TEAM,
     TOLERATION,
@@ -33,7 +34,7 @@ from policies_scene import (
 from controller import names
 
 Body = Callable[[Scene], Any]
-BOB, ALICE, ADMIN = "bob", "alice", ""
+BOB, ALICE, CAROL, ADMIN = "bob", "alice", "carol", ""
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 
 
@@ -133,6 +134,10 @@ def access(**fields: Any) -> Body:
 
 def under(owner: Json) -> Body:
     return lambda scene: changed(scene.access(), metadata__ownerReferences=[owner])
+
+
+def actor(**fields: Any) -> Body:
+    return lambda scene: changed(scene.actor(), **fields)
 
 
 def placed(scene: Scene) -> Json:
@@ -311,6 +316,41 @@ ROWS_JOBS = [
         _template(spec={"tolerations": [{"operator": "Exists"}]}),
         "no tolerations of the pod template",
     ),
+    create(JOBS, "a rollout actor", "jobs", actor()),
+    create(
+        JOBS,
+        "an actor of nobody's",
+        "jobs",
+        actor(metadata__name="x-actor-1-1"),
+        "of rollout actors say whose they are",
+    ),
+    create(
+        JOBS,
+        "an actor under another's workload",
+        "jobs",
+        actor(metadata__ownerReferences__0__name="other"),
+        "of rollout actors are made under their workload",
+    ),
+    create(
+        JOBS, "actors again and again", "jobs", actor(spec__backoffLimit=9), "of rollout actors have one pod"
+    ),
+    create(
+        JOBS,
+        "an actor without our sidecar",
+        "jobs",
+        actor(**{f"{_SPEC}__initContainers__0__command": ["sh"]}),
+        "have the sidecar before all else",
+    ),
+    create(JOBS, "an actor anywhere", "jobs", actor(**{f"{_SPEC}__affinity": None}), "name their node"),
+    patch(
+        JOBS,
+        "an actor later",
+        "jobs",
+        "run-actor-1-7",
+        {"spec": {"suspend": False}},
+        "no Job of a rollout actor",
+    ),
+    Row(JOBS, "delete an actor", "DELETE", "jobs", "run-actor-1-7", fixed(None)),
     Row(JOBS, "delete a workload", "DELETE", "jobs", "run", fixed(None)),
     Row(JOBS, "delete an access Job", "DELETE", "jobs", "access", fixed(None)),
     Row(JOBS, "delete a stranger's", "DELETE", "jobs", "stranger", fixed(None), _NOT_OURS),
@@ -383,6 +423,7 @@ def take_over(scene: Scene) -> Json:
 
 ROWS_MAPS = [
     create(MAPS, "a run file", "configmaps", run_map()),
+    create(MAPS, "of a job with actors", "configmaps", run_map(**{"data__steps-ca.crt": "PEM"})),
     create(
         MAPS,
         "anybody's",
@@ -403,7 +444,13 @@ ROWS_MAPS = [
         "its own labels alone",
     ),
     create(MAPS, "under nobody", "configmaps", run_map(metadata__ownerReferences=[]), "RLHFJob controls"),
-    create(MAPS, "another key", "configmaps", run_map(data__more="x"), "with key run.json alone"),
+    create(
+        MAPS,
+        "another key",
+        "configmaps",
+        run_map(data__more="x"),
+        "with keys run.json and steps-ca.crt alone",
+    ),
     patch(MAPS, "the run file", "configmaps", "run-run", {"data": {"run.json": "{}"}}),
     patch(MAPS, "a user's", "configmaps", "settings-run", adopt, "takes over no ConfigMap"),
     patch(
@@ -412,7 +459,7 @@ ROWS_MAPS = [
         "configmaps",
         "run-run",
         {"data": {"more": "2"}},
-        "of a ConfigMap key run.json alone",
+        "of a ConfigMap keys run.json and steps-ca.crt alone",
     ),
     patch(MAPS, "bytes", "configmaps", "run-run", {"binaryData": {"x": "eA=="}}, "no binaryData of"),
     *metadata_rows(MAPS, "configmaps", "run-run", "ConfigMaps", owners=""),
@@ -594,6 +641,17 @@ def _authored() -> list[Row]:
             by=BOB,
         ),
     ]
+    jobset = {"template": {"apiVersion": "jobset.x-k8s.io/v1", "kind": "JobSet", "spec": {}}}
+    rows.append(
+        create(
+            AUTHOR,
+            "actors of one that may make no Jobs",
+            "rlhfjobs",
+            fixed(changed(RLHFJOB, metadata__name="another", spec__workload=jobset, spec__rollout=ROLLOUT)),
+            "spec.rollout: you may not create jobs.batch in namespace",
+            by=CAROL,
+        )
+    )
     for kind in KINDS:
         full, version = f"{kind.resource}.{kind.group}", f"{kind.group}/v1"
         template = {"template": {"apiVersion": version, "kind": kind.kind, "spec": {}}}
@@ -619,6 +677,14 @@ _QUEUE, _NODE, _START, _GROW = (
     "is not yours",
     "cannot grow",
 )
+
+
+_ACTOR = "are rollout actors, which the EvalStop operator makes"
+_ACTOR_LABEL = {"metadata__labels": {names.LABEL_COMPONENT: "actor"}}
+
+
+def job_of_actors() -> Json:
+    return changed(job("x"), spec__template__metadata={"labels": {names.LABEL_COMPONENT: "actor"}})
 
 
 def admitted_job(name: str, **spec: Any) -> Json:
@@ -679,6 +745,8 @@ ROWS_GPU = [
         "pods",
         pod("x", tolerations=[{"key": "dedicated", "operator": "Exists"}, _EVICTED]),
     ),
+    _mine("a pod that says to be an actor", "pods", changed(pod("x"), **_ACTOR_LABEL), _ACTOR),
+    _mine("a Job whose pods say so", "jobs", job_of_actors(), _ACTOR),
     _mine("a pod with our toleration", "pods", pod("x", tolerations=[_KEYED]), _QUEUE),
     _mine("a pod that tolerates everything", "pods", pod("x", tolerations=[_ANY]), _QUEUE),
     _mine("a pod with a claim", "pods", changed(pod("x"), spec=_CLAIM), _QUEUE),

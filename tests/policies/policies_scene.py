@@ -16,8 +16,10 @@ from controller import names, workloads
 from controller.api import admission
 from controller.checkpoints.access_jobs import AccessSettings, access_job
 from controller.operator.state import run_configmap
+from controller.policy.actor_types import Actor
 from controller.policy.job.record import Operation, ProtectedCheckpoint, RunFile
 from controller.policy.job.types import StartAccess
+from controller.workloads.actor_jobs import Sidecar, build_actor
 from deploy.local.plane import Plane
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,6 +75,14 @@ RLHFJOB: Json = {
             "retention": {"volumeClaim": {"claimName": "kept"}},
         },
     },
+}
+
+
+ENGINE: Json = {"name": "engine", "image": "engine:1", "resources": {"limits": {GPU: "1"}}}
+ROLLOUT: Json = {
+    "template": {"spec": {"containers": [ENGINE]}},
+    "gpusPerActor": 1,
+    "actors": {"min": 1, "max": 2, "static": 1},
 }
 
 
@@ -231,6 +241,22 @@ class Scene:
             anchor=anchor,
         )
 
+    def actor(self) -> Json:
+        """The Job of a rollout actor, as the operator makes it."""
+        child = {**self.workload(), "metadata": {"name": "run", "namespace": TEAM, "uid": "child"}}
+        sidecar = Sidecar(names.OPERATOR_IMAGE, "https://steps:8446", "run-run")
+        return build_actor(
+            child,
+            "run",
+            ROLLOUT["template"],
+            Actor(7, "gpu-1", 1),
+            sidecar,
+            attempt=2,
+            pool="research",
+            grace=10,
+            scheduling=workloads.Scheduling(),
+        )
+
     def run_map(self, name: str = "run") -> Json:
         """The run ConfigMap, as the operator makes it."""
         return run_configmap.manifest(
@@ -257,6 +283,11 @@ class Scene:
         forged = copy.deepcopy(standing)
         forged["metadata"]["name"] = "forged"
         del forged["metadata"]["labels"][names.LABEL_MANAGED_BY]
+        standing_actor = self.actor()
+        standing_actor["metadata"]["name"] = "run-actor-1-7"
+        standing_actor["metadata"]["ownerReferences"][0]["uid"] = anchor["metadata"]["uid"]
+        standing_actor["spec"]["suspend"] = True
+        self.apply(standing_actor)
         tolerant = {**POD, "tolerations": [TOLERATION]}
         placed = job("admitted", tolerant, completions=1, parallelism=1, completionMode="Indexed")
         self.apply(standing, forged, job("stranger"), placed, pod("waiting", nodeSelector={"no": "node"}))
@@ -306,6 +337,16 @@ class Scene:
                 "rules": [everything],
             },
             binding("bob", "Role", "rlhfjobs", f"{VARIANTS}-bob"),
+            {
+                "apiVersion": f"{rights}/v1",
+                "kind": "Role",
+                "metadata": {"name": "jobsets", "namespace": TEAM},
+                "rules": [
+                    everything,
+                    {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["create"]},
+                ],
+            },
+            binding("carol", "Role", "jobsets", f"{VARIANTS}-carol"),
             _operators(),
         )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from policies_rows import ALICE, BOB, ROWS, Row, asked
+from policies_rows import ALICE, BOB, CAROL, ROWS, Row, asked
 from policies_scene import INSTALL, OPERATOR, POLICIES, VARIANTS, Json, Scene
 
 from controller import names
@@ -102,7 +102,8 @@ def variants(guarded: Scene) -> Iterator[None]:
 
 def identity(row: Row, name: str, number: int) -> tuple[str, str]:
     """The variant's user, and the group that has the rights of who asks in the row."""
-    group = {OPERATOR: f"{VARIANTS}-operator", ALICE: VARIANTS, BOB: f"{VARIANTS}-bob"}[row.by]
+    mine = {OPERATOR: "-operator", ALICE: "", BOB: "-bob", CAROL: "-carol"}
+    group = f"{VARIANTS}{mine[row.by]}"
     return user_of(name, number), group
 
 

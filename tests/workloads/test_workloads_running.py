@@ -91,6 +91,25 @@ def test_start_places_and_unsuspends_in_one_patch() -> None:
     assert template["spec"]["tolerations"] == [user, POOL]
 
 
+@pytest.mark.parametrize(
+    ("owner", "dropped"),
+    [
+        ({"kind": "RLHFJob", "name": "run", "uid": "u", "controller": True}, True),
+        ({"kind": "RLHFJob", "name": "run", "uid": "u"}, False),
+        ({"kind": "JobSet", "name": "run", "uid": "u", "controller": True}, False),
+        (None, False),
+    ],
+)
+def test_who_wrote_which_field_is_dropped_of_workloads_that_the_operator_made(
+    owner: dict[str, Any] | None, dropped: bool
+) -> None:
+    found = job()
+    if owner is not None:
+        found["metadata"]["ownerReferences"] = [owner]
+    patch = workloads.start_patch(found, 1, {"pool": "a"})
+    assert patch["metadata"].get("managedFields") == ([{}] if dropped else None)
+
+
 SELECTORS = st.dictionaries(st.sampled_from(["pool", "zone", "gpu"]), st.sampled_from(["a", "b"]), max_size=3)
 MINE = st.dictionaries(st.sampled_from(["mine", "disk"]), st.sampled_from(["1", "2"]), max_size=2)
 

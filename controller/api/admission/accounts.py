@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from controller import names
 from controller.api.admission.access_jobs import access_checks
+from controller.api.admission.actor_jobs import IS_ACTOR, actor_checks
 from controller.api.admission.base import (
     UPDATED,
     Check,
@@ -68,6 +69,7 @@ def jobs(install: Install) -> Policy:
                 f"'{names.LABEL_COMPONENT}' in variables.marks && "
                 f"variables.marks['{names.LABEL_COMPONENT}'] == 'access'",
             ),
+            ("actor", IS_ACTOR),
             ("spec", "dyn(object.spec)"),
             ("specBefore", "dyn(oldObject.spec)"),
             ("template", "variables.spec.template"),
@@ -81,16 +83,18 @@ def jobs(install: Install) -> Policy:
         (
             *open_namespaces(install, "Jobs"),
             Check(
-                "request.operation == 'UPDATE' || variables.access || "
+                "request.operation == 'UPDATE' || variables.access || variables.actor || "
                 + controlled_by_rlhfjob("variables.owners", "variables.found.metadata.name"),
                 "the EvalStop operator makes and deletes no Job but workloads, which their RLHFJob controls, "
-                "and those that reach checkpoints",
+                "those that reach checkpoints, and rollout actors",
             ),
             Check(
-                "request.operation != 'CREATE' || (has(object.spec.suspend) && object.spec.suspend)",
-                "the EvalStop operator makes every Job suspended",
+                "request.operation != 'CREATE' || variables.actor || "
+                "(has(object.spec.suspend) && object.spec.suspend)",
+                "the EvalStop operator makes every Job suspended, but rollout actors",
             ),
             *access_checks(install),
+            *actor_checks(),
             Check(
                 f"{UPDATED}'{names.LABEL_JOB}' in variables.labelsBefore",
                 f"the EvalStop operator changes no Job without label {names.LABEL_JOB}",
@@ -187,7 +191,8 @@ def job_status(install: Install) -> Policy:
 def configmaps(install: Install) -> Policy:
     """``<RLHFJob>-run``, the way back to the trainer."""
     job = names.LABEL_JOB
-    key = names.RUN_KEY
+    keys = (names.RUN_KEY, names.STEPS_CA_KEY)
+    listed_keys = ", ".join(f"'{key}'" for key in keys)
     return Policy(
         f"operator-configmaps.{names.GROUP}",
         (("", "v1", _WRITES, ("configmaps",)),),
@@ -219,9 +224,9 @@ def configmaps(install: Install) -> Policy:
                 "the EvalStop operator writes ConfigMaps that their RLHFJob controls, and no others",
             ),
             Check(
-                f"request.operation != 'CREATE' || (variables.data.all(k, k == '{key}') && "
+                f"request.operation != 'CREATE' || (variables.data.all(k, k in [{listed_keys}]) && "
                 "variables.binary.size() == 0)",
-                f"the EvalStop operator makes ConfigMaps with key {key} alone",
+                f"the EvalStop operator makes ConfigMaps with keys {' and '.join(keys)} alone",
             ),
             Check(
                 f"{UPDATED}('{job}' in variables.labelsBefore && "
@@ -229,8 +234,8 @@ def configmaps(install: Install) -> Policy:
                 f"the EvalStop operator takes over no ConfigMap without label {job} of that RLHFJob",
             ),
             Check(
-                UPDATED + same("variables.data", "variables.dataBefore", (key,)),
-                f"the EvalStop operator changes of a ConfigMap key {key} alone",
+                UPDATED + same("variables.data", "variables.dataBefore", keys),
+                f"the EvalStop operator changes of a ConfigMap keys {' and '.join(keys)} alone",
             ),
             Check(
                 UPDATED + same("variables.binary", "variables.binaryBefore"),

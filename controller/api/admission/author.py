@@ -33,7 +33,7 @@ def policy() -> Policy:
             ),
             ("gk", "variables.child.kind + '.' + variables.group"),
         ),
-        (_known(), *(check for kind in KINDS for check in _checks(kind))),
+        (_known(), *(check for kind in KINDS for check in _checks(kind)), _actors()),
     )
 
 
@@ -45,6 +45,17 @@ def _known() -> Check:
         f"variables.child.kind + ', expected one of {', '.join(RUN)}'"
     )
     return Check(f"variables.gk in [{quoted}]", says, cel=True, reason="Invalid")
+
+
+def _actors() -> Check:
+    """Actors are Jobs of the author's own template."""
+    jobs = f"authorizer.group('batch').resource('jobs').namespace({_NAMESPACE})"
+    return Check(
+        f"!has(object.spec.rollout) || {jobs}.check('create').allowed()",
+        f"'spec.rollout: you may not create jobs.batch in namespace ' + {_NAMESPACE} + "
+        "', and so may not have the operator create actors'",
+        cel=True,
+    )
 
 
 def _checks(kind: Kind) -> tuple[Check, Check]:

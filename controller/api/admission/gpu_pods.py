@@ -42,6 +42,8 @@ def policy(install: Install) -> Policy:
             ("podBefore", _pod("oldObject")),
             ("gpus", _gpus("variables.pod")),
             ("gpusBefore", _gpus("variables.podBefore")),
+            ("actor", _actor("object")),
+            ("actorBefore", _actor("oldObject")),
             ("tolerations", _tolerations("variables.pod")),
             ("tolerationsBefore", _tolerations("variables.podBefore")),
             (
@@ -50,6 +52,11 @@ def policy(install: Install) -> Policy:
             ),
         ),
         (
+            Check(
+                f"!variables.actor || ({_UPDATED} && variables.actorBefore)",
+                f"pods with label {names.LABEL_COMPONENT}: actor are rollout actors, which the EvalStop "
+                "operator makes: leave the label out, and ask for actors by spec.rollout of an RLHFJob",
+            ),
             Check(
                 "!variables.gpus || variables.tolerations.size() == 0 || "
                 f"{had} && variables.tolerations == variables.tolerationsBefore) || variables.keeper",
@@ -83,6 +90,23 @@ def _pod(root: str) -> str:
     return (
         f"request.kind.kind == 'Pod' ? dyn({root}).spec : request.kind.kind == 'CronJob' ? "
         f"dyn({root}).spec.jobTemplate.spec.template.spec : dyn({root}).spec.template.spec"
+    )
+
+
+def _actor(root: str) -> str:
+    """Return whether an object, or what it makes, says to be a rollout actor."""
+    made = f"dyn({root}).spec"
+    places = (
+        ("true", f"dyn({root}).metadata"),
+        ("request.kind.kind != 'Pod' && request.kind.kind != 'CronJob'", f"{made}.template.metadata"),
+        ("request.kind.kind == 'CronJob'", f"{made}.jobTemplate.spec.template.metadata"),
+        ("request.kind.kind == 'CronJob'", f"{made}.jobTemplate.metadata"),
+    )
+    label = names.LABEL_COMPONENT
+    return " || ".join(
+        f"({kind} && has({metadata}) && has({metadata}.labels) && '{label}' in {metadata}.labels && "
+        f"{metadata}.labels['{label}'] == 'actor')"
+        for kind, metadata in places
     )
 
 

@@ -47,6 +47,13 @@ def _addresses(text: str) -> str:
     return text
 
 
+def _https(text: str) -> str:
+    """https:// addresses, separated by commas"""
+    if not all(url.startswith("https://") for url in listed(text)):
+        raise ValueError
+    return text
+
+
 def _endpoints(text: str) -> str:
     """some of Https, ClusterHttp, Http and Loopback, separated by commas"""  # noqa: D401, D403 -- part of an error
     endpoints.parse(text)
@@ -75,6 +82,18 @@ class Settings(MetricsSettings):
         "", text, "PEM file of its certificate; empty or not there: the step API is not served"
     )
     steps_key: str = setting("", text, "PEM file of that certificate's private key")
+    steps_ca: str = setting(
+        "", text, "PEM file of the authority that trainers and actors trust; empty: the certificate itself"
+    )
+    steps_urls: str = setting(
+        "",
+        _https,
+        "https:// addresses, by commas, at which trainers and actors reach the step API of each replica; "
+        "empty: RLHFJobs with spec.rollout are refused",
+    )
+    actor_image: str = setting(
+        names.ACTOR_IMAGE, _text, "image of the sidecar in actors' pods, with python and controller.actor"
+    )
     watch_namespaces: str = setting("", text, "namespaces that are served, separated by commas; empty: all")
     queue_hosts: str = setting(
         "", text, "names, by commas, by which it may be asked besides localhost and addresses"

@@ -30,17 +30,20 @@ from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, U
 from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, Resource
 from controller.kube.versioned import Stale, delete_as_read, patch_as_read
 from controller.operator.process.settings import Settings
-from controller.operator.reconcile.validation import NO_LASTS, child_of, user_problem
+from controller.operator.reconcile.validation import NO_LASTS, actor_manifest, child_of, user_problem
 from controller.operator.state import run_configmap
 from controller.operator.state.claims import claims_of
 from controller.operator.state.cluster import ClusterState, JobSnapshot
 from controller.operator.state.ownership import controlled_by, leftover
+from controller.policy.actor_types import Actor
 from controller.policy.job import (
     AccessView,
     Action,
     CreateWorkload,
+    DeleteActor,
     ForgetAccess,
     JobRecord,
+    MakeActor,
     RefuseOffer,
     RemakeWorkload,
     ResumeWorkload,
@@ -77,6 +80,7 @@ class Actions:
         self._api, self._cache, self._cluster, self._clock = api, cache, cluster, clock
         self._outside = outside or Cache(())
         self._access = AccessSettings(image=settings.access_image, endpoints=settings.store_endpoints)
+        self._sidecar_image = settings.actor_image
 
     async def do(self, loaded: JobSnapshot, action: Action) -> None:
         """Carry one action out.
@@ -90,7 +94,8 @@ class Actions:
             case CreateWorkload():
                 await self._create_workload(loaded)
             case WriteRun(run):
-                await self._write_run(loaded, run_configmap.manifest(loaded.obj, run))
+                steps = self._cluster.steps_of(loaded.desired)
+                await self._write_run(loaded, run_configmap.manifest(loaded.obj, run, steps))
             case StartWorkload(attempt, _):
                 await self._start_workload(loaded, attempt)
             case SuspendWorkload(reason, again):
@@ -107,6 +112,10 @@ class Actions:
                 await self._forget_access(loaded, request_id)
             case SetFinalizer(present):
                 await self._set_finalizer(loaded, present)
+            case MakeActor(actor, attempt):
+                await self._make_actor(loaded, actor, attempt)
+            case DeleteActor(number, _):
+                await self._delete_actor(loaded, number)
 
     # -- the workload ------------------------------------------------------------------------------------
 
@@ -184,6 +193,25 @@ class Actions:
             raise Stale(f"{loaded.key}: {error}") from error
         for write in writes:
             await self._patch(write.resource, write.obj, write.patch, subresource=write.subresource)
+
+    # -- rollout actors ------------------------------------------------------------------------------------
+
+    async def _make_actor(self, loaded: JobSnapshot, actor: Actor, attempt: int) -> None:
+        child = loaded.child
+        if child is None:
+            raise Stale(f"{loaded.key}: its workload is gone")
+        manifest = actor_manifest(loaded, child, actor, attempt, self._cluster.steps, self._sidecar_image)
+        found = await self._create(JOBS, manifest)
+        if not controlled_by(found, child["metadata"]["uid"]):
+            name = found["metadata"]["name"]
+            raise Refused(409, "NameTaken", f"Job {name} exists and is no actor of this RLHFJob: delete it")
+
+    async def _delete_actor(self, loaded: JobSnapshot, number: int) -> None:
+        """Delete an actor's Job. It stays until its pod is gone: its pod's grace period is no longer than a
+        recall."""
+        for job in self._cluster.actor_jobs(loaded.obj, number):
+            if not job["metadata"].get("deletionTimestamp"):
+                await delete_as_read(self._api, self._cache, JOBS, job, foreground=True)
 
     # -- the way back to the trainer -----------------------------------------------------------------------
 

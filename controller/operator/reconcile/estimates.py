@@ -26,8 +26,9 @@ TIMED = frozenset({Srtf.name, SrtfEst.name})  # queue policies that go by runnin
 ALMOST = 0.999  # share that is done at most of a run that goes on
 
 
-def kind_of(obj: Mapping[str, Any]) -> Kind:
-    """Return the kind of an RLHFJob: namespace, images of its template's containers, gang, labels.
+def kind_of(obj: Mapping[str, Any], actor_gpus: int = 0) -> Kind:
+    """Return the kind of an RLHFJob: namespace, images of its template's containers, gang, labels, GPUs of
+    its base actors.
 
     A job that refers to a workload has no images of its own: its labels tell it apart.
     """
@@ -42,7 +43,13 @@ def kind_of(obj: Mapping[str, Any]) -> Kind:
         replicas=int(gang.get("replicas") or 1),
         gpus_per_replica=int(gang.get("gpusPerReplica") or 0),
         labels=tuple(sorted((metadata.get("labels") or {}).items())),
+        actor_gpus=actor_gpus,
     )
+
+
+def _kind(planned_job: PlannedJob) -> Kind:
+    gang = planned_job.desired.replicas * planned_job.desired.gpus_per_replica
+    return kind_of(planned_job.obj, planned_job.gpus - gang)
 
 
 def history(planned_jobs: Iterable[PlannedJob], now: float) -> History:
@@ -51,7 +58,7 @@ def history(planned_jobs: Iterable[PlannedJob], now: float) -> History:
     for planned_job in planned_jobs:
         run = past_run(planned_job.record, planned_job.gpus)
         if run is not None:
-            runs.append((kind_of(planned_job.obj), run))
+            runs.append((_kind(planned_job), run))
         found = how_wrong(
             planned_job.record, planned_job.gpus, seconds(planned_job.desired, planned_job.record, now)
         )
@@ -76,7 +83,7 @@ def timed(
         trust = past.correction(namespace_of(planned_job.key))
         found = by_word(planned_job.record, stated, worked, planned_job.gpus, trust)
         return replace(view, remaining=None if found is None else found.left), _overdue(view, found, now)
-    found = by_pace(kind_of(planned_job.obj), planned_job.record, past, stated, worked)
+    found = by_pace(_kind(planned_job), planned_job.record, past, stated, worked)
     if found is None:
         return replace(view, estimate=None, progress=None), None
     # What is done is told by the time it ran, never by the share that it reports.

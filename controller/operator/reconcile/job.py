@@ -16,6 +16,7 @@ from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.reconcile.triggers import Triggers
 from controller.operator.reconcile.validation import SpecChecks
 from controller.operator.state.cluster import ClusterState, JobSnapshot
+from controller.operator.state.rollout_steps import RolloutSteps
 from controller.policy.job import ReadMetrics
 from controller.policy.types import JobKey
 
@@ -36,10 +37,12 @@ class JobReconciler:
         recorder: Recorder,
         triggers: Triggers,
         locks: Locks,
+        rollouts: RolloutSteps,
     ) -> None:
         self._cluster, self._plans, self._checks = cluster, plans, checks
         self._writer, self._actions, self._targets = writer, actions, targets
         self._recorder, self._triggers, self._locks = recorder, triggers, locks
+        self._rollouts = rollouts
 
     async def reconcile(self, key: JobKey) -> Result:
         """Make one pass.
@@ -54,9 +57,11 @@ class JobReconciler:
             if loaded is None:
                 self._targets.drop(key)
                 self._triggers.job_gone(key)
+                self._rollouts.forget(key)
                 return Result("gone")
             full = self._plans.plan(loaded)
             wrote = await self._write_status(full)
+            self._rollouts.put(full.loaded, full.plan)
             self._cluster.took_in(full.loaded)
             self._triggers.job_planned(full.planned_job)
             self._targets.follow(loaded)
@@ -91,7 +96,7 @@ class JobReconciler:
 
     async def _write_status(self, full: FullPlan) -> bool:
         plan = full.plan
-        wrote = await self._writer.record(full.loaded, plan.record, full.planned_job.now)
+        wrote = not plan.minor and await self._writer.record(full.loaded, plan.record, full.planned_job.now)
         if wrote or plan.actions:
             _logger.info(
                 "pass",

@@ -79,6 +79,7 @@ class PlanCache:
                 decision_log.job_line(loaded.desired, loaded.observed, loaded.record, now, plan)
             )
         made = full_plan(loaded, plan, now)
+        made.planned_job.share_view(self._kept.get(loaded.key))
         self._kept[loaded.key] = made.planned_job
         self._full[loaded.key] = made
         self._full.move_to_end(loaded.key)

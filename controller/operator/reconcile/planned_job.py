@@ -29,9 +29,11 @@ from controller.policy.types import JobKey, JobView, Mode
 _TOLD = (ADMITTED, COMPLETED, FAILED, TERMINATION)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PlannedJob:
     """What pools read of a job and of the plan made of it at ``now`` (s).
+
+    Nothing of it changes but the view, by `view_at`.
 
     Attributes:
         state: of what the plan was made (`ClusterState.state`).
@@ -40,7 +42,7 @@ class PlannedJob:
         child: its workload.
         written: extract of the record as loaded (`extract`).
         record: extract of the record as planned.
-        view: how the job stood before its pool when the plan was made.
+        view: how the job stood before its pool when the plan was made, or when it was last asked.
     """
 
     key: JobKey
@@ -53,6 +55,7 @@ class PlannedJob:
     written: JobRecord
     record: JobRecord
     view: JobView | None
+    viewed: float
 
     @property
     def obj(self) -> Object:
@@ -66,18 +69,35 @@ class PlannedJob:
 
     @property
     def gpus(self) -> int:
-        """Of the whole gang."""
-        return self.desired.replicas * self.desired.gpus_per_replica
+        """Of the whole gang, and of its base actors."""
+        return self.desired.gpus
 
     def view_at(self, now: float) -> JobView | None:
-        """Return how the job stands before its pool: since the plan its service has gone on."""
-        if self.view is None or now == self.now:
-            return self.view
-        return replace(
-            self.view,
-            attained=attained(self.desired, self.record, now),
-            remaining=remaining_seconds(self.desired, self.record, now),
-        )
+        """Return how the job stands before its pool: since the plan its service has gone on.
+
+        The view before it is let go of: whoever keeps a pool's newest views has these.
+        """
+        if self.view is not None and now != self.viewed:
+            self.viewed, self.view = (
+                now,
+                replace(
+                    self.view,
+                    attained=attained(self.desired, self.record, now),
+                    remaining=remaining_seconds(self.desired, self.record, now),
+                ),
+            )
+        return self.view
+
+    def share_view(self, before: PlannedJob | None) -> None:
+        """Have the view of the plan before, where the job stands as it did: then so has the pool's snapshot.
+
+        Of a job that trains, the service alone differs, which `view_at` works out anew.
+        """
+        former = before.view if before is not None else None
+        if before is not None and former is not None and self.view is not None:
+            at_rest = replace(former, attained=self.view.attained, remaining=self.view.remaining)
+            if at_rest == self.view:
+                self.view, self.viewed = former, before.viewed
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +118,12 @@ def full_plan(loaded: JobSnapshot, plan: Plan, now: float) -> FullPlan:
         state=loaded.state,
         desired=loaded.desired,
         stored=loaded.stored,
-        pods=tuple(pod.key for pod in loaded.stored_pods),
+        pods=tuple(pod.key for pod in (*loaded.stored_pods, *loaded.stored_actor_pods)),
         child=loaded.stored_child,
         written=written,
         record=written if plan.record == loaded.record else extract(plan.record),
         view=_view(loaded, plan, now),
+        viewed=now,
     )
     return FullPlan(loaded, plan, planned_job)
 

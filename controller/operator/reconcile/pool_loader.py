@@ -127,6 +127,8 @@ class PoolLoader:
             view = NodeView(name, gpus, used.get(name, 0), leaving.get(name, 0), nodes.rack(node))
             (usable if kube_nodes.usable(node, tolerated) else closed).append(view)
         stops = fleet_status.stops(status)
+        recalled = convert.recalled(status)
+        lends = recalled or any(view.rollout is not None for view in loaded.views.values())
         return PoolSnapshot(
             pool=pool.metadata.name,
             policy=convert.policy(pool),
@@ -148,6 +150,7 @@ class PoolLoader:
             noise=fleet_status.noise(status),
             falls=fleet_status.shared_falls(status),
             quotas=convert.quotas(pool),
+            lending=replace(convert.lending(pool), reserved=recalled) if lends else None,
         )
 
     def _queue_ready(self, pool: GPUPool) -> PoolCondition | None:

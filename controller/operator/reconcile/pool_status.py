@@ -23,7 +23,7 @@ from controller.operator.reconcile import fleet
 from controller.operator.reconcile.fleet import PoolCondition
 from controller.operator.state.nodes import node_of
 from controller.policy.job import STUCK_AFTER
-from controller.policy.pool import Handover, free_gpus
+from controller.policy.pool import RESERVATIONS_MAX, Handover, free_gpus
 from controller.policy.queueing.quota_ledger import usage
 from controller.policy.stored import MESSAGE_MAX
 from controller.policy.types import JobState, PoolPlan, PoolSnapshot, Problem
@@ -33,7 +33,10 @@ Object = Mapping[str, Any]
 
 NAMED = 5  # nodes or pods that a message names
 # What is found out at each pass; of a pool that is not usable nothing is, and the rest stays as it was.
-_FOUND = ("nodeSizes", "capacity", "free", "held", "foreign", "running", "queued", "reservations", "quotas")
+_FOUND = (
+    *("nodeSizes", "capacity", "free", "held", "foreign", "actors", "lent", "recalled", "running", "queued"),
+    *("reservations", "quotas"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,24 @@ def planned(
     here = {node.name for node in snapshot.nodes}
     bound = sum(gpus for job in snapshot.jobs for node, gpus in job.bound if node in here)
     free = sum(free_gpus(snapshot).values())
+    rollouts = [job.rollout for job in snapshot.jobs if job.rollout is not None]
+    actors = sum(a.gpus for rollout in rollouts for a in rollout.actors if a.node in here)
+    lent = sum(
+        job.rollout.rights * job.rollout.gpus
+        for job in snapshot.jobs
+        if job.rollout is not None and job.state is JobState.ADMITTED
+    )
     queued = sum(1 for job in snapshot.jobs if job.state is JobState.QUEUED)
     sizes = sorted(Counter(node.gpus for node in snapshot.nodes).items(), reverse=True)
     facts = PoolStatus(
         node_sizes=tuple(NodeSize(gpus, count) for gpus, count in sizes[:NODE_SIZES_MAX]),
         capacity=capacity,
         free=free,
-        held=max(0, capacity - foreign - bound - free),
+        held=max(0, capacity - foreign - bound - actors - free),
         foreign=foreign,
+        actors=actors if rollouts else None,
+        lent=lent if rollouts else None,
+        recalled=plan.lending.reserved[:RESERVATIONS_MAX] if plan.lending is not None else (),
         running=len(snapshot.jobs) - queued,
         queued=queued,
         reservations=plan.reservations,

@@ -128,5 +128,4 @@ def saved_gpu_hours(loaded: JobSnapshot) -> float:
     left = scrape.total_steps - scrape.step
     if made <= 0 or seconds <= 0 or left <= 0:
         return 0.0
-    gpus = loaded.desired.replicas * loaded.desired.gpus_per_replica
-    return left * seconds / made * gpus / 3600.0
+    return left * seconds / made * loaded.desired.gpus / 3600.0

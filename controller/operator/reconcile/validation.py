@@ -17,14 +17,17 @@ from controller.checkpoints.pod_security import RESTRICTED, refusal
 from controller.checkpoints.run_as import USER_REFUSED, run_as
 from controller.kube.cache import Cache
 from controller.kube.client import Api
-from controller.kube.errors import AlreadyExists, NotFound, Unavailable
+from controller.kube.errors import AlreadyExists, NotFound, Refused, Unavailable
 from controller.kube.resources import JOBS, PRIORITY_CLASSES
 from controller.kube.trim import Object
+from controller.kube.versioned import Stale
 from controller.operator.state.claims import claims_of
-from controller.operator.state.cluster import ClusterState, JobSnapshot
+from controller.operator.state.cluster import ClusterState, JobSnapshot, StepAddress
 from controller.operator.state.namespaces import enforced_level
 from controller.operator.state.ownership import child_key, controlled_by, generation, is_ref, leftover
+from controller.policy.actor_types import Actor
 from controller.policy.types import Mode, Problem
+from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor
 
 NO_LASTS = 60.0  # s
 
@@ -96,8 +99,28 @@ class SpecChecks:
         problem = await workloads.server_problem(dry_run, child)
         if taken:
             problem = await self._whose(loaded)
+        problem = problem or await self._check_actors(loaded, child)
         problem = problem or await self._check_class(child)
         return problem or await self._check_store(loaded, template)
+
+    async def _check_actors(self, loaded: JobSnapshot, child: Mapping[str, Any]) -> Problem | None:
+        """Return what is wrong with the template of rollout actors, by what the operator knows and by a dry
+        run of an actor's Job."""
+        spec, terms = loaded.obj["spec"].get("rollout"), loaded.desired.rollout
+        if spec is None or terms is None:
+            return None
+        if (problem := actor_template_problem(spec["template"], terms.gpus)) is not None:
+            return problem
+        known = {**child, "metadata": {**child["metadata"], "uid": loaded.uid}}  # it is not made yet
+        entry = Actor(0, "any", terms.gpus)
+        asked = actor_manifest(loaded, known, entry, 0, self._cluster.steps, names.OPERATOR_IMAGE)
+        try:
+            await self._api.create(JOBS, asked, dry_run=True)
+        except AlreadyExists:
+            return None
+        except Refused as error:
+            return Problem("ActorRefused", f"spec.rollout.template: the API server says: {error.message}")
+        return None
 
     async def _check_class(self, workload: Mapping[str, Any]) -> Problem | None:
         """Return whether the PriorityClass of the pods is there: the server asks only when pods are made."""
@@ -204,6 +227,43 @@ def child_of(loaded: JobSnapshot) -> dict[str, Any]:
     if (queue := delegates.queue_of_pool(loaded.pool)) is not None:
         queue.enqueue(child, loaded.desired.queue)
     return child
+
+
+def actor_manifest(
+    loaded: JobSnapshot,
+    child: Mapping[str, Any],
+    actor: Actor,
+    attempt: int,
+    steps: StepAddress | None,
+    image: str,
+) -> dict[str, Any]:
+    """Return the Job of a rollout actor as it is to be made in its job's pool.
+
+    Raises:
+        ProblemError: the template is wrong (`actor_template_problem`).
+        Stale: the pool is gone, or nobody serves steps.
+    """
+    spec, terms, name = (
+        loaded.obj["spec"].get("rollout"),
+        loaded.desired.rollout,
+        loaded.obj["metadata"]["name"],
+    )
+    if loaded.pool is None or steps is None or spec is None or terms is None:
+        raise Stale(f"{loaded.key}: there is nobody to make an actor for")
+    sidecar = Sidecar(
+        image, ",".join(steps.urls), workloads.run_configmap(name), str(spec.get("engine", "Plain"))
+    )
+    return build_actor(
+        child,
+        name,
+        spec["template"],
+        actor,
+        sidecar,
+        attempt=attempt,
+        pool=loaded.pool.metadata.name,
+        grace=int(terms.recall_seconds),
+        scheduling=scheduling_of(loaded.pool),
+    )
 
 
 def _runs(workload: Mapping[str, Any]) -> bool:

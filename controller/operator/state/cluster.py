@@ -6,9 +6,10 @@ cache can be lost at any time and is found out again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
 
 from controller import delegates, names, workloads
 from controller.api import convert, fleet, newer
@@ -17,6 +18,7 @@ from controller.checkpoints.access_jobs import COMPONENT, is_unsuspended, parse_
 from controller.checkpoints.access_jobs import request_id as access_request_id
 from controller.kube import wire
 from controller.kube.cache import Cache, job_key, key_of
+from controller.kube.deflated import Deflater
 from controller.kube.packed import Stored
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
 from controller.objects import controller_uid
@@ -40,15 +42,20 @@ from controller.policy.job import (
     Observed,
     PodView,
     QueueView,
+    RolloutView,
     ScrapeOutcome,
     ScrapeView,
+    StepMeasured,
+    StepPlan,
     peers,
 )
 from controller.policy.types import FleetScope, FleetView, JobKey, Mode, Problem, ScoredBy, namespace_of
+from controller.workloads.actor_jobs import actor_number, actors_seen, is_actor
 
 Object = Mapping[str, Any]
 
 FORMER = 8  # earlier workloads of a job that are remembered: each is gone when its pods are
+T = TypeVar("T", bound=Hashable)
 State = tuple[int, int]  # of a job: its revision (grows with what else `load` reads), its resourceVersion
 
 
@@ -98,6 +105,21 @@ NO_DETAILS = _NoDetails()
 
 
 @dataclass(frozen=True, slots=True)
+class StepWants:
+    """Wishes of a job's steps about its actors (fields as in `RolloutView`)."""
+
+    planned: StepPlan | None = None
+    generating: bool = False
+    released: tuple[int, ...] = ()
+    going: tuple[int, ...] = ()
+    ended: StepMeasured | None = None
+    gain: float | None = None
+
+
+NO_WANTS = StepWants()
+
+
+@dataclass(frozen=True, slots=True)
 class JobSnapshot:
     """One job as a pass sees it: the planner's three inputs, and the objects they were made of.
 
@@ -113,6 +135,7 @@ class JobSnapshot:
     stored_child: Stored | None
     stored_pods: tuple[Stored, ...]
     revision: int = 0  # (`State`)
+    stored_actor_pods: tuple[Stored, ...] = ()  # of its rollout actors that have an entry
 
     @property
     def obj(self) -> Object:
@@ -140,6 +163,19 @@ class JobSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class StepAddress:
+    """The step API as trainers and actors are told of it.
+
+    Attributes:
+        urls: https:// addresses of all replicas.
+        ca: PEM text of the authority of their certificates.
+    """
+
+    urls: tuple[str, ...]
+    ca: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Refusal:
     uid: str
     generation: int
@@ -157,6 +193,7 @@ class ClusterState:
         self.cache = cache
         self._now = monotonic
         self._scrapes: dict[JobKey, tuple[float, Compressed[ScrapeView]]] = {}  # when (s), what besides
+        self._deflater = Deflater()  # of scrapes
         self._unread: set[JobKey] = set()  # of whose page no pass has written yet what it brought
         self._refusals: dict[JobKey, _Refusal] = {}
         self._former: dict[JobKey, tuple[str, ...]] = {}  # uids of earlier workloads of this job's
@@ -178,6 +215,8 @@ class ClusterState:
         self.claimed: Callable[[str], int] = lambda uid: 0
         self.progress: AccessDetails = NO_DETAILS
         self.refusals: AccessDetails = NO_DETAILS
+        self.steps: StepAddress | None = None  # None: the step API is not served
+        self.wants: Callable[[str], StepWants] = lambda uid: NO_WANTS  # what steps want, by uid of the job
         self.changed: Callable[[JobKey], None] = lambda key: None
         self.pool_changed: Callable[[str], None] = lambda name: None
 
@@ -285,7 +324,7 @@ class ClusterState:
             self._unread.add(key)
         elif key in self._unread:
             return False
-        self._scrapes[key] = view.at, Compressed(content)
+        self._scrapes[key] = view.at, Compressed(content, self._deflater)
         self.touch(key)
         return True
 
@@ -397,22 +436,87 @@ class ClusterState:
         child = self._child(obj)
         pods = self._pods(obj)
         access, finished = self._access(obj, record)
+        rollout, actor_pods = self._rollout(obj, desired, record, child)
         observed = Observed(
             workload=workloads.view(child.open()) if child is not None else None,
             pods=tuple(self._pod_view(pod.open()) for pod in pods),
             scrape=self.last_scrape(key),
             access=(*access, *finished),
             made=self._made_of(obj, record),
-            run_written=run_configmap.read(self._run_configmap(obj)),
+            run_written=run_configmap.read(self._run_configmap(obj), self.steps_of(desired)),
             queue=self._queue(child.open()) if child is not None else None,
             queue_problem=self._queue_problem(desired, pool, child.open() if child is not None else None),
             fleet=self._fleet(desired, record, pool_of(obj)),
             finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
             announced=self._announced(obj, record),
+            rollout=rollout,
         )
-        desired = replace(desired, problem=self._problem(desired, obj))
+        problem = self._problem(desired, obj) or self._no_actors(desired, record, obj)
+        if problem != desired.problem:  # nearly never: thousands of jobs' are kept, and by the plans too
+            desired = replace(desired, problem=problem)
         revision = self._revisions.get(key, 0)
-        return JobSnapshot(key, stored, pool, desired, observed, record, child, pods, revision)
+        return JobSnapshot(key, stored, pool, desired, observed, record, child, pods, revision, actor_pods)
+
+    def steps_of(self, desired: Desired) -> StepAddress | None:
+        """Return what a job's trainer is told of the step API; None: it has no actors."""
+        return self.steps if desired.rollout is not None else None
+
+    def _no_actors(self, desired: Desired, record: JobRecord, obj: Object) -> Problem | None:
+        """Return why a job that waits could never have the actors that it asks for."""
+        if desired.rollout is None or record.admission is not None:
+            return None
+        if self.steps is None:
+            return Problem(
+                "StepsNotServed",
+                "spec.rollout: this operator serves no step API, without which there are no actors: set "
+                "EVALSTOP_STEPS_CERTIFICATE, EVALSTOP_STEPS_KEY and EVALSTOP_STEPS_URLS of the operator, or "
+                "leave rollout out",
+            )
+        sizes = (self._pool_status(pool_of(obj)) or {}).get("nodeSizes") or ()
+        largest = max((size["gpus"] for size in sizes), default=desired.rollout.gpus)
+        if desired.rollout.gpus > largest:
+            return Problem(
+                "ActorTooLarge",
+                f"spec.rollout.gpusPerActor: {desired.rollout.gpus} is more than the {largest} GPUs of the "
+                f"largest node of GPUPool {pool_of(obj)!r}; at most {largest} is right",
+            )
+        return None
+
+    def _rollout(
+        self, obj: Object, desired: Desired, record: JobRecord, child: Stored | None
+    ) -> tuple[RolloutView | None, tuple[Stored, ...]]:
+        """Return a job's rollout actors as the cluster shows them and its steps want them, and the pods of
+        those that have an entry."""
+        if desired.rollout is None and not record.actors:
+            return None, ()
+        jobs = self.actor_jobs(obj)
+        pods = [pod for pod in self.cache.of_job(PODS, key_of(obj)) if is_actor(pod.open())]
+        actors = actors_seen(obj["metadata"]["name"], jobs, [pod.open() for pod in pods])
+        wants, seen = self.wants(desired.uid), tuple(actor.seen for actor in actors)
+        view = RolloutView(
+            seen,
+            wants.planned,
+            wants.generating,
+            wants.released,
+            wants.going,
+            wants.ended,
+            wants.gain,
+        )
+        entries = {actor.number for actor in record.actors}
+        mine = {p["metadata"]["uid"] for actor in actors if actor.seen.number in entries for p in actor.pods}
+        return view, tuple(pod for pod in pods if pod.open()["metadata"]["uid"] in mine)
+
+    def actor_jobs(self, obj: Object, number: int | None = None) -> list[Object]:
+        """Return the Jobs of a job's rollout actors that are there; ``number``: of this one alone."""
+        owners = self._owners(obj)
+        found = (job.open() for job in self.cache.of_job(JOBS, key_of(obj)))
+        return [
+            job
+            for job in found
+            if is_actor(job)
+            and controller_uid(job) in owners
+            and (number is None or actor_number(job) == number)
+        ]
 
     def _pod_view(self, pod: Object) -> PodView:
         view, claimed = workloads.pod_view(pod), self.claimed(str(pod["metadata"]["uid"]))
@@ -513,19 +617,31 @@ class ClusterState:
         return any((s.source, s.decided) == (key_of(obj), record.decision.at) for s in stops)
 
     def _read_desired(self, obj: Object, pool: GPUPool | Problem | None) -> Desired:
-        key = key_of(obj)
+        key, name = key_of(obj), pool_of(obj)
         # Validating a spec costs as much as all the rest of a load and its plan.
         stamp = (
             obj["metadata"]["uid"],
             generation(obj),
             obj["metadata"].get("deletionTimestamp"),
-            (pool.metadata.uid, pool.metadata.generation) if isinstance(pool, GPUPool) else pool,
-            cap := self._caps.get(pool_of(obj)),
+            self._pools[name][0] if isinstance(pool, GPUPool) else pool,
+            cap := self._caps.get(name),
         )
         known = self._desired.get(key)
         if known is None or known[0] != stamp:
             template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
-            read = replace(convert.desired(obj, pool, cap), note=workloads.expiry_note(template))
+            read = convert.desired(obj, pool, cap)
+            read = replace(
+                read,
+                key=key,
+                note=workloads.expiry_note(template),
+                # Thousands of these are kept, and most jobs' are equal.
+                metric=_shared(read.metric),
+                scale=_shared(read.scale),
+                gang_timeout=_shared(read.gang_timeout),
+                preempt_grace=_shared(read.preempt_grace),
+                scrape_interval=_shared(read.scrape_interval),
+                first_eval=_shared(read.first_eval),
+            )
             if read.problem is None:
                 read = replace(read, problem=workloads.template_shape_problem(obj))
             known = self._desired[key] = (stamp, read)
@@ -545,11 +661,17 @@ class ClusterState:
     def _pods(self, obj: Object) -> tuple[Stored, ...]:
         """Return pods that hold GPUs in the job's name: of its workload, and of earlier ones, by their uids.
         Others that say they are hold their GPUs as anybody's do."""
-        key, child = key_of(obj), self.cache.find(JOBS, child_key(obj))
-        owners = set(self._former.get(key, ()))
+        owners = self._owners(obj)
+        pods = self.cache.of_job(PODS, key_of(obj))
+        return tuple(pod for pod in pods if controller_uid(pod.open()) in owners)
+
+    def _owners(self, obj: Object) -> set[str]:
+        """Return the uids of a job's workload and of earlier ones."""
+        child = self.cache.find(JOBS, child_key(obj))
+        owners = set(self._former.get(key_of(obj), ()))
         if child is not None:
             owners.add(child.open()["metadata"]["uid"])
-        return tuple(pod for pod in self.cache.of_job(PODS, key) if controller_uid(pod.open()) in owners)
+        return owners
 
     def _access_jobs(self, obj: Object) -> Iterable[Object]:
         uid = obj["metadata"]["uid"]
@@ -604,6 +726,12 @@ class ClusterState:
         key = f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"
         found = self.cache.get(CONFIGMAPS, key)
         return found if found is not None and controlled_by(found, obj["metadata"]["uid"]) else None
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _shared(value: T) -> T:
+    """Return an equal value that others have, too."""
+    return value
 
 
 def _sound(obj: Object) -> Object:

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from controller import bounded, names
 from controller.policy.job import RunFile
 from controller.workloads import owner_reference, run_configmap
 
 
-def render(run: RunFile) -> str:
-    """Return the text of ``run.json``; the same text for the same value."""
+class Steps(Protocol):
+    """The step API as trainers and actors are told of it."""
+
+    @property
+    def urls(self) -> Sequence[str]: ...
+    @property
+    def ca(self) -> str:
+        """PEM text of the authority of its certificate."""
+        ...
+
+
+def render(run: RunFile, steps: Steps | None = None) -> str:
+    """Return the text of ``run.json``; the same text for the same value.
+
+    ``steps``: of a job with rollout actors; None: it has none, or nobody serves them.
+    """
     resume = {"path": run.resume_path, "step": run.resume_step} if run.resume_path else None
     request = {
         "id": run.request_id,
@@ -20,7 +34,7 @@ def render(run: RunFile) -> str:
         "checkpoint": run.checkpoint,
         "stop": run.stop,
     }
-    document = {
+    document: dict[str, Any] = {
         "uid": run.uid,
         "attempt": run.attempt,
         "resume": resume,
@@ -30,12 +44,14 @@ def render(run: RunFile) -> str:
         "minimize": list(run.minimize),
         "best": None if run.best_step is None else {"metric": run.best_metric, "step": run.best_step},
     }
+    if steps is not None:
+        document["steps"] = {"urls": list(steps.urls), "ca": steps.ca}
     return json.dumps(document, sort_keys=True)
 
 
-def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
+def read(configmap: Mapping[str, Any] | None, steps: Steps | None = None) -> RunFile | None:
     """Return what the ConfigMap says now; None if it is not there or says nothing that could have been
-    rendered."""
+    rendered with these ``steps``."""
     text = ((configmap or {}).get("data") or {}).get(names.RUN_KEY)
     if text is None:
         return None
@@ -59,12 +75,14 @@ def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return run if render(run) == text else None  # edited by hand: to be written again
+    return run if render(run, steps) == text else None  # edited by hand: to be written again
 
 
-def manifest(obj: Mapping[str, Any], run: RunFile) -> dict[str, Any]:
-    """Return the ConfigMap of an RLHFJob; it goes with its owner."""
+def manifest(obj: Mapping[str, Any], run: RunFile, steps: Steps | None = None) -> dict[str, Any]:
+    """Return the ConfigMap of an RLHFJob; it goes with its owner. The sidecars of its actors have the
+    authority of the step API from it, too."""
     metadata = obj["metadata"]
+    ca = {} if steps is None else {names.STEPS_CA_KEY: steps.ca}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -78,5 +96,5 @@ def manifest(obj: Mapping[str, Any], run: RunFile) -> dict[str, Any]:
             },
             "ownerReferences": [owner_reference(metadata)],
         },
-        "data": {names.RUN_KEY: render(run)},
+        "data": {names.RUN_KEY: render(run, steps), **ca},
     }

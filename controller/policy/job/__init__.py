@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from controller.policy.job.pin_method import *
     from controller.policy.job.plan import *
     from controller.policy.job.record import *
+    from controller.policy.job.rollout_record import *
     from controller.policy.job.rotation import *
     from controller.policy.job.scores import *
     from controller.policy.job.service import *
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from controller.policy.job.view import *
 
 SHOWS = {
-    "actors": "ActorSeen",
+    "actors": "ActorSeen with_recalls with_starts",
     "cures": "CURES Cure NEEDS_NOBODY cure_of",
     "conditions": "conditions ACCEPTED ADMITTED ATTENTION COMPLETED FAILED MARKED MEMBERS_ENDED METRICS"
     " RELEASED TERMINATION Conditions"
@@ -61,6 +62,8 @@ SHOWS = {
         "JobRecord LAST_WORDS Operation Outcome PINS_MAX PastGrades PodTrouble ProtectedCheckpoint "
         "READINGS_KEPT RefusalRecord RuleRecord RunFile StopOutcome"
     ),
+    "rollout_actors": "rollout_actors",
+    "rollout_record": "RolloutRecord StepMeasured StepPlan StepRow",
     "rotation": "remedy",
     "scores": "PROMPTS_MAX",
     "service": "attained remaining_seconds seconds",
@@ -71,9 +74,10 @@ SHOWS = {
     "terminating_pods": "STUCK_AFTER",
     "transfer": "STALL",
     "types": (
-        "AccessView Action Answer CreateWorkload Desired Direction ForgetAccess Guardrail "
-        "Hindrance MetricPoints Observed Page Plan PodView Progress ProxyMetric QueueView ReadMetrics "
-        "RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RunState "
+        "AccessView Action Answer CreateWorkload DeleteActor Desired Direction ForgetAccess Guardrail "
+        "Hindrance MakeActor MetricPoints Observed Page Plan PodView Progress ProxyMetric QueueView "
+        "ReadMetrics "
+        "RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RolloutView RunState "
         "ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload WorkloadView "
         "WriteRun"
     ),

@@ -8,7 +8,7 @@ that was ready once and is gone is over, and so is one that is not ready in time
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.policy.actor_types import Actor, ActorStart, ActorState, Recall
@@ -22,12 +22,14 @@ class ActorSeen:
         ready: its pod takes prompts.
         over: its pod is terminal, or its Job has ended without one.
         deleting: its deletion was asked for.
+        bound: when its pod got its node (s); None: it has none yet.
     """
 
     number: int
     ready: bool = False
     over: bool = False
     deleting: bool = False
+    bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ def plan_actors(
     leaves: bool,
     grace: float,
     start_timeout: float,
+    released: Collection[int] = (),
 ) -> ActorsPlan:
     """Return what is to happen to a job's actors.
 
@@ -96,6 +99,8 @@ def plan_actors(
         leaves: the job is on its way off its GPUs, or has none: no actor stays.
         grace: s that a pod may take to end, at most the pool's ``recallSeconds``.
         start_timeout: s from an entry to its pod being ready.
+        released: numbers of those that have nothing more to do: they end at once, as nobody is to wait for
+            them.
     """
     kept: list[Actor] = []
     make: list[Actor] = []
@@ -104,10 +109,11 @@ def plan_actors(
     wakes: list[float] = []
     for actor in actors:
         job = seen.get(actor.number)
+        goes = leaves or actor.number in released
         if job is None:
-            if leaves or actor.state is not ActorState.STARTING:
+            if goes or actor.state is not ActorState.STARTING:
                 # Of one that was ready, or has to go, nothing more comes.
-                if not leaves and actor.state is ActorState.RUNNING:
+                if not goes and actor.state is ActorState.RUNNING:
                     failed.append(actor.number)
                 continue
             if now >= actor.since + start_timeout:  # it cannot be made
@@ -118,18 +124,20 @@ def plan_actors(
             wakes.append(actor.since + start_timeout)
             continue
         if job.over:
-            if not leaves and actor.stays:
+            if not goes and actor.stays:
                 failed.append(actor.number)
             if not job.deleting:
                 delete.append(ActorDeletion(actor.number, grace))
             continue
+        if actor.bound is None and job.bound is not None:
+            actor = replace(actor, bound=job.bound)
         late = actor.state is ActorState.STARTING and not job.ready and now >= actor.since + start_timeout
         if late:
             failed.append(actor.number)
             actor = replace(actor, state=ActorState.RECALLED, until=now)
         elif actor.state is ActorState.STARTING and job.ready:
             actor = replace(actor, state=ActorState.RUNNING)
-        due = leaves or (actor.until is not None and actor.until <= now)
+        due = goes or (actor.until is not None and actor.until <= now)
         if due and not job.deleting:
             delete.append(ActorDeletion(actor.number, grace))
         elif not due and actor.until is not None:

@@ -9,7 +9,7 @@ from controller.policy.job.conditions import Conditions
 from controller.policy.job.evals import RuleInUse
 from controller.policy.job.event import Event
 from controller.policy.job.record import JobRecord
-from controller.policy.job.types import Action, Desired, Observed, Plan
+from controller.policy.job.types import Action, Desired, MakeActor, Observed, Plan
 from controller.policy.types import JobState, Problem, Proposal
 
 
@@ -27,6 +27,7 @@ class PlanContext:
         self.wake: float | None = None
         # Why the spec cannot be carried out: then nobody is admitted, nor stopped by a rule.
         self.problem: Problem | None = None
+        self.actors_left = 0  # rollout actors that hold GPUs, or will (`rollout_actors`)
         self.use: RuleInUse | None = None  # by which its evals are taken in; None: the spec names no metric
 
     def update(self, **changes: Any) -> None:
@@ -59,4 +60,6 @@ class PlanContext:
         if conditions != self.record.conditions:
             self.update(conditions=conditions)
         events = (*self.conditions.events, *self.events)
-        return Plan(self.record, tuple(self.actions), events, queue, proposal, self.wake)
+        # An actor that the cluster refuses keeps nothing else from being done.
+        actions = sorted(self.actions, key=lambda action: isinstance(action, MakeActor))
+        return Plan(self.record, tuple(actions), events, queue, proposal, self.wake)

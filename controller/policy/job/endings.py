@@ -1,4 +1,4 @@
-"""How the operator learns that a run has ended, and what follows if it cannot, or if the run is restarted.
+"""The end of a run: how the operator learns of it, and what follows if it cannot, or if it is restarted.
 
 A run ends with its workload: complete or failed, its status says so. A workload that had been started and is
 gone has told nobody how it ended: it may have trained to its end and been cleaned up while nobody looked.
@@ -40,7 +40,7 @@ def is_lost(context: PlanContext) -> bool:
 
 
 class Ending(NamedTuple):
-    """How a run ended."""
+    """The end of a run."""
 
     counts_as: str  # Complete or Failed
     reason: str
@@ -93,7 +93,7 @@ def is_quiet(workload: WorkloadView | None) -> bool:
 
 def wait_for_pods(context: PlanContext) -> bool:
     """Return whether GPUs are still held, by pods or by those that may come in their place; says so."""
-    if context.pods_left:
+    if context.pods_left or context.actors_left:
         terminating_pods.report(context)
         return True
     if is_quiet(context.observed.workload):
@@ -116,7 +116,7 @@ def stays_off(context: PlanContext, reason: str) -> Plan | None:
     if runs_again(context):
         _started_again(context, reason)
         return context.plan(JobState.STOPPING)
-    if (told is None or told.status) and not context.pods_left:
+    if (told is None or told.status) and not (context.pods_left or context.actors_left):
         return None
     if wait_for_pods(context):
         return context.plan(JobState.STOPPING)

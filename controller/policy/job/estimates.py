@@ -1,4 +1,4 @@
-"""How long a run takes as a whole: from its own pace, from finished runs like it, or as its user states.
+"""A run's whole duration: from its own pace, from finished runs like it, or as its user states.
 
 Runs of one kind (`Kind`) of the same namespace and pool take about the same time per step: the same images,
 gang and labels. Where none has ended, those of the same images and gang count. Of several the median is
@@ -38,17 +38,18 @@ OVERDUE = 1.5  # times as long as it was to take: then nobody knows how long it 
 
 
 class Kind(NamedTuple):
-    """What makes runs alike. ``labels``: the RLHFJob's own, sorted."""
+    """A kind of runs that are alike. ``labels``: the RLHFJob's own, sorted."""
 
     namespace: str
     images: tuple[str, ...]
     replicas: int
     gpus_per_replica: int
     labels: tuple[tuple[str, str], ...] = ()
+    actor_gpus: int = 0  # of its base actors together
 
     @property
     def gpus(self) -> int:
-        return self.replicas * self.gpus_per_replica
+        return self.replicas * self.gpus_per_replica + self.actor_gpus
 
     @property
     def broad(self) -> Kind:
@@ -64,7 +65,7 @@ class PastRun(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """How much longer a namespace's runs took than was expected of them, as factors of 1 or more.
+    """Factors of 1 or more by which a namespace's runs took longer than was expected of them.
 
     Attributes:
         stated: than their users said.
@@ -182,7 +183,7 @@ def stated(known: Expected | None, desired: Desired) -> Expected | None:
 
 def paced(known: Expected | None, progress: RunProgress, desired: Desired) -> Expected | None:
     """Return what a run is held to by its pace as it is measured now."""
-    own = _own_pace(progress, desired.replicas * desired.gpus_per_replica)
+    own = _own_pace(progress, desired.gpus)
     if own is None or _seen(progress) < PACE_KNOWN:
         return known
     before = known or Expected()

@@ -134,12 +134,12 @@ def withdraw(context: PlanContext) -> Plan:
     timed_out = going is None or going.reason == REASON
     if not workload.suspended:
         context.act(SuspendWorkload(REASON if going is None else going.reason))
-    elif workload.settled and context.pods_left == 0:
+    elif workload.settled and not (context.pods_left or context.actors_left):
         backoff = GangBackoff(failures, context.now + pause, record.admission.avoid)
         tried = backoff if timed_out else record.gang_backoff
         _back_in_line(context, record.admission, incomplete.back_off(context) or tried)
         return context.plan(JobState.QUEUED if context.problem is None else None)
-    elif context.pods_left:
+    elif context.pods_left or context.actors_left:
         terminating_pods.report(context)
     return context.plan(JobState.PREEMPTING)
 

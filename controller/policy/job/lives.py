@@ -1,4 +1,4 @@
-"""Which trainer process a metrics page is of, in which order processes came, and whose checkpoints count.
+"""Trainer processes: whose metrics page one is, in which order they came, and whose checkpoints count.
 
 A life is one trainer process. Its id is opaque: lives of one pod are ordered as they were first seen, pods of
 one member by their creation, and never by a trainer's clock. What another RLHFJob's trainer, an earlier
@@ -68,6 +68,15 @@ def refusal(record: JobRecord, uid: str, scrape: ScrapeView) -> Problem | None:
 def newest(record: JobRecord) -> Attempt:
     """Return the process that speaks now, as far as it is known."""
     return record.lives[-1].attempt if record.lives else Attempt(record.attempt)
+
+
+def has_ended(record: JobRecord, attempt: Attempt) -> bool:
+    """Return whether a process is known to have ended: a later one of the same member has spoken. Where the
+    speaker moved to another member both may run."""
+    at = next((i for i, life in enumerate(record.lives) if life.attempt == attempt), None)
+    if at is None:
+        return False
+    return any(record.lives[at].member == later.member for later in record.lives[at + 1 :])
 
 
 def identified(record: JobRecord, scrape: ScrapeView | None) -> bool:
@@ -173,9 +182,21 @@ def branch(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ...]:
     return (*found, oldest if oldest.after < 0 else oldest._replace(base=oldest.after))
 
 
+def after_unseen(record: JobRecord) -> bool:
+    """Return whether the newest process started from a checkpoint that nobody had seen when the attempt's
+    folder was claimed: a process came before it, of which no page was ever read."""
+    claim, newest = record.claim, record.lives[-1]
+    if claim is None or claim.problem or claim.life or record.restored is not None:
+        return False
+    return claim.attempt == newest.attempt.number and (newest.resumed or 0) > claim.newest_step
+
+
 def _within_attempt(record: JobRecord) -> tuple[LifeRecord, ...]:
     """Return the processes that began within the present attempt, and went on from what lay in the folder.
     One that is resumed from elsewhere may do so time after time."""
     if record.restored is not None:
         return ()
-    return tuple(one for one in record.lives if one.attempt.number == record.lives[-1].attempt.number)[1:]
+    present = tuple(one for one in record.lives if one.attempt.number == record.lives[-1].attempt.number)
+    claim = record.claim
+    of_first = claim is not None and bool(claim.life) and claim.life == present[0].attempt.life
+    return present if of_first else present[1:]

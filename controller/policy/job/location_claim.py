@@ -59,7 +59,8 @@ def within_attempt(context: PlanContext, *, retry: bool = False) -> None:
         return
     life, known = record.lives[-1].attempt, record.claim
     first = sum(1 for one in record.lives if one.attempt.number == life.number) == 1
-    if _claimed(context, life.number) and (first or (known is not None and known.life == life.life)):
+    alone = first and not lives.after_unseen(record)
+    if _claimed(context, life.number) and (alone or (known is not None and known.life == life.life)):
         return
     if retry == bool(_failures(context, life)):
         _claim(context, life)

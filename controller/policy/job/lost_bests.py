@@ -5,7 +5,7 @@ Some checkpoints appear late.
 
 from __future__ import annotations
 
-from controller.policy.job import access_requests, remedies, rotation
+from controller.policy.job import access_requests, lives, remedies, rotation
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import keepable
@@ -74,8 +74,9 @@ def _overtaken(context: PlanContext, waited: InFlight) -> bool:
     saved = scrape.checkpoint_step if scrape is not None else None
     if saved is not None and saved > waited.step:
         return True  # a later save is through
-    over = _ended_at(context) is not None
-    return over or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in context.record.evals)
+    if _ended_at(context) is not None or lives.has_ended(context.record, waited.attempt):
+        return True
+    return later >= LOST_EVALS or all(p.attempt != waited.attempt for p in context.record.evals)
 
 
 def _ended_at(context: PlanContext) -> float | None:

@@ -36,6 +36,7 @@ from controller.policy.job import (
     preemption,
     progress,
     retention,
+    rollout_actors,
     scores,
     verdicts,
     withdrawal,
@@ -75,7 +76,7 @@ from controller.policy.types import (
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     made = outcome.followed(_plan(desired, observed, record, now), desired)
-    return attention.told(made, desired, now)
+    return rollout_actors.noted(attention.told(made, desired, now), observed, record, desired.rollout)
 
 
 def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
@@ -89,6 +90,7 @@ def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -
     pod_troubles.note(context)
     access_pod.tell(context)
     linked_pins.leave_off(context)
+    rollout_actors.carry_out(context)
     if desired.deleting:
         return _delete(context)
     if not _stop_under_way(context):
@@ -522,7 +524,7 @@ def _delete(context: PlanContext) -> Plan:
     It may be gone by now (a deletion in the foreground takes what the RLHFJob owns first): the access Job is
     then made by the template in the spec.
     """
-    queue = JobState.STOPPING if context.pods_left else None
+    queue = JobState.STOPPING if context.pods_left or context.actors_left else None
     decision = context.record.decision
     if _stop_under_way(context) and decision is not None and retention.promised(context):
         lost = context.observed.workload is None and bool(context.desired.workload_ref)

@@ -32,7 +32,7 @@ def carry_out(context: PlanContext) -> Plan:
     workload, going = context.observed.workload, context.record.preempting
     assert workload is not None
     assert going is not None
-    if workload.suspended and workload.settled and context.pods_left == 0:
+    if workload.suspended and workload.settled and not (context.pods_left or context.actors_left):
         _back_in_line(context, going)
         return context.plan(JobState.QUEUED)
     if going.evicted:
@@ -103,7 +103,7 @@ def _ask(context: PlanContext) -> None:
 
 
 class _Work(NamedTuple):
-    """What a run has done, and would keep if it were suspended now.
+    """A run's work, and what it would keep of it if it were suspended now.
 
     Attributes:
         kept: the step that the run will resume from.

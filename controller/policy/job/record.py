@@ -6,12 +6,14 @@ its fields mean, and their bounds, is declared here alone (`controller.policy.st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 from controller.names import AUTO_LAYOUT, EVALS_KEPT, UID_MAX
+from controller.policy.actor_types import Actor
 from controller.policy.job.pin_method import is_linked
+from controller.policy.job.rollout_record import RolloutRecord
 from controller.policy.stored import (
     AtMost,
     Count,
@@ -34,6 +36,7 @@ PINS_MAX = 4  # each is a checkpoint on the trainer's volume, and a line in the 
 GUARDS_MAX = 3
 TO_RELEASE_MAX = 8  # what is beyond stays on the trainer's volume
 LIVES_KEPT = 8
+ACTORS_MAX = 128  # twice as many as a step may have: those that leave are there beside those that come
 LOST_MAX = EVALS_KEPT + 2  # the best, each eval that is kept, and one that waits
 RULE_STATE_MAX = 2400  # characters of JSON: a rule's memory twice, under all modifiers that there are
 GUARD_STATE_MAX = 1200
@@ -48,7 +51,7 @@ Baseline = Annotated[Count, "Number of the eval baseline that score belongs to; 
 
 
 class Operation(StrEnum):
-    """What an access Job does in the checkpoint store (controller/checkpoints/access.py)."""
+    """Work of an access Job in the checkpoint store (controller/checkpoints/access.py)."""
 
     SECURE = "secure"  # clone or hard-link (object store: copy) the best checkpoint out of rotation's reach
     RETAIN = "retain"  # copy the secured one to where trainers cannot reach, verify its digest
@@ -76,7 +79,7 @@ ConditionList = Annotated[tuple[Condition, ...], AtMost(20), KeyedBy("type")]
 
 @dataclass(frozen=True, slots=True)
 class PodTrouble:
-    """Why a pod of the job's workload does not run: how its container ended, or what it waits for."""
+    """Reason for which a pod of the job's workload does not run: how it ended, or what it waits for."""
 
     pod: Annotated[str, AtMost(253), "Its name."]
     waits: Annotated[
@@ -468,7 +471,7 @@ class Preempting:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far the run had come when it was last noted; kept coarse, so that steps alone cause few writes.
+    """The run's progress when it was last noted; kept coarse, so that steps alone cause few writes.
 
     Steps are what the trainer says; how fast they go by is measured from the first ones noted, by the
     operator's clock.
@@ -686,7 +689,7 @@ class JobRecord:
         GangBackoff | None,
         "Why it is not admitted again at once; absent: the last admission was bound whole.",
     ] = None
-    run: Annotated[RunFile, "What the trainer is told."] = field(default_factory=RunFile)
+    run: Annotated[RunFile, "What the trainer is told."] = RunFile()
     resume_id: Annotated[Word, "Newest resume request carried out."] = ""
     attained: Annotated[float, Name("attainedGPUSeconds"), "GPU-seconds of finished service."] = 0.0
     lost: Annotated[
@@ -711,6 +714,15 @@ class JobRecord:
     first_eval: Annotated[
         float, Name("firstEvalSeconds"), "Seconds that evals may be away unwarned; absent: 1800."
     ] = FIRST_EVAL
+    actors: Annotated[
+        tuple[Actor, ...],
+        AtMost(ACTORS_MAX),
+        "Its rollout actors, oldest first, each from before its Job is made until its pod is gone.",
+    ] = ()
+    actor_starts: Annotated[Count, "How many actors were ever started: number of the next one."] = 0
+    rollout: Annotated[
+        RolloutRecord | None, "Its rollout steps; absent: it has no actors, or none has been yet."
+    ] = None
 
     @property
     def baseline_number(self) -> int:

@@ -1,4 +1,4 @@
-"""How much service a job has had (GPU-seconds), and how much it is expected to need."""
+"""Service of a job: how much it has had (GPU-seconds), and how much it is expected to need."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from controller.policy.job.types import Desired
 def attained(desired: Desired, record: JobRecord, now: float) -> float:
     """Return GPU-seconds of service up to ``now`` (s), the present attempt's included.
 
-    An attempt counts from the moment all its members were ready.
+    An attempt counts from the moment all its members were ready: its gang, and its base actors, which are its
+    own also while they are lent. Spare ones lower no rank.
     """
     admission = record.admission
     if admission is None or admission.running_since is None:
         return record.attained
-    return record.attained + (now - admission.running_since) * desired.replicas * desired.gpus_per_replica
+    return record.attained + (now - admission.running_since) * desired.gpus
 
 
 def worked(desired: Desired, record: JobRecord, now: float) -> float:
@@ -29,12 +30,11 @@ def remaining_seconds(desired: Desired, record: JobRecord, now: float) -> float 
 
     Work that was lost is to be done again. How far the namespace's word is to be trusted only its pool knows.
     """
-    gpus = desired.replicas * desired.gpus_per_replica
-    found = by_word(record, desired.expected_seconds, seconds(desired, record, now), gpus, Correction())
+    worked_for = seconds(desired, record, now)
+    found = by_word(record, desired.expected_seconds, worked_for, desired.gpus, Correction())
     return None if found is None else found.left
 
 
 def seconds(desired: Desired, record: JobRecord, now: float) -> float:
     """Return the running time (s) up to ``now`` whose work was not lost to a preemption."""
-    gpus = desired.replicas * desired.gpus_per_replica
-    return worked(desired, record, now) / gpus if gpus else 0.0
+    return worked(desired, record, now) / desired.gpus if desired.gpus else 0.0

@@ -44,7 +44,8 @@ def user_stop(context: PlanContext) -> None:
     best = record.best.step if record.best is not None else step
     proposal = Proposal(step, best, "UserRequest", 0.0, 0.0)
     decision = Decision(USER, Mode.ENFORCE, proposal, "spec.runState is Stopped", context.now)
-    idle = workload is None or (workload.suspended and not workload.active and context.pods_left == 0)
+    gone = not (context.pods_left or context.actors_left)
+    idle = workload is None or (workload.suspended and not workload.active and gone)
     if record.admission is None and idle:
         decision = replace(decision, suspended_at=context.now, pods_gone_at=context.now)
         context.conditions.set(c.ADMITTED, False, "UserRequest", "spec.runState is Stopped")

@@ -24,7 +24,8 @@ def report(context: PlanContext) -> None:
         message = f"still terminating: {named}"
         context.conditions.set(c.RELEASED, False, "PodsStuck", message, warning=True)
     else:
-        context.conditions.set(
-            c.RELEASED, False, "PodsTerminating", f"{len(left)} pods still hold their GPUs"
-        )
+        holders = [f"{len(left)} pods"] if left or not context.actors_left else []
+        holders += [f"{context.actors_left} rollout actors"] if context.actors_left else []
+        message = f"{' and '.join(holders)} still hold their GPUs"
+        context.conditions.set(c.RELEASED, False, "PodsTerminating", message)
         context.wake_in(STUCK_AFTER)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from controller.policy.actor_types import Actor, RolloutTerms
+from controller.policy.job.actors import ActorSeen
 from controller.policy.job.event import Event
 from controller.policy.job.record import (
     FIRST_EVAL,
@@ -18,6 +20,8 @@ from controller.policy.job.record import (
     ProtectedCheckpoint,
     RunFile,
 )
+from controller.policy.job.rollout_record import StepMeasured, StepPlan
+from controller.policy.stored import WHERE_USED
 from controller.policy.types import (
     NOTHING_DECLARED,
     Attempt,
@@ -50,7 +54,7 @@ class ResumeFrom(StrEnum):
 
 
 class Retain(StrEnum):
-    """When the best checkpoint of a run that is stopped is copied out of the trainer's reach."""
+    """Time at which the best checkpoint of a run that is stopped is copied out of the trainer's reach."""
 
     BEFORE_SUSPEND = "BeforeSuspend"
     AFTER_SUSPEND = "AfterSuspend"  # a pin that is unchanged since its digest is enough for the suspend
@@ -66,7 +70,7 @@ class Answer(StrEnum):
 
 
 class ScrapeOutcome(StrEnum):
-    """How the last attempt to read a trainer's metrics ended. Only OK carries points."""
+    """Outcome of the last attempt to read a trainer's metrics. Only OK carries points."""
 
     OK = "Ok"
     NO_PODS = "NoPods"  # nothing to scrape yet
@@ -138,6 +142,13 @@ class Desired:
     scrape_interval: float = 15.0  # s between two reads of the trainer's metrics
     scale: EvalScale = NOTHING_DECLARED  # what is declared about the Primary metric's evals
     first_eval: float = FIRST_EVAL  # s that evals may be away before it is a warning
+    rollout: RolloutTerms | None = field(default=None, metadata=WHERE_USED)  # None: it has no actors
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that it is admitted with: of its gang and its base actors, lent or not."""
+        gang = self.replicas * self.gpus_per_replica
+        return gang if self.rollout is None else gang + self.rollout.base * self.rollout.gpus
 
     @property
     def minimizes(self) -> bool:
@@ -185,7 +196,7 @@ class WorkloadView:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """What an external queue (Kueue) has recorded about a workload.
+    """An external queue's (Kueue's) record of a workload.
 
     ``offer`` identifies the quota it has reserved now: quota that was lost and reserved again is another
     offer, and so is that of a namesake. "" while it has none, is put out or switched off.
@@ -209,7 +220,7 @@ class MetricPoints(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What a metrics page says it is of: the RLHFJob's uid, and the trainer process that serves it."""
+    """The identity on a metrics page: the RLHFJob's uid, and the trainer process that serves it."""
 
     uid: str
     attempt: Attempt
@@ -242,7 +253,7 @@ class ScrapeView:
 
 
 class Progress(NamedTuple):
-    """How far an access Job has come, as of its last report (`job.transfer`)."""
+    """Progress of an access Job, as of its last report (`job.transfer`)."""
 
     done: int  # bytes
     total: int  # bytes; 0: it does not know yet
@@ -253,7 +264,7 @@ class Progress(NamedTuple):
 
 
 class Hindrance(StrEnum):
-    """Why the pod of an access Job that was started does not run: the reason of its condition."""
+    """Reason for which the pod of an access Job that was started does not run, as its condition has it."""
 
     UNSCHEDULABLE = "AccessPodUnschedulable"  # there is no node for it
     REFUSED = "AccessJobRefused"  # the cluster lets it not be made
@@ -297,8 +308,32 @@ class AccessView:
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutView:
+    """A job's rollout actors as the cluster shows them, and what its steps want of them.
+
+    Attributes:
+        actors: their Jobs that are there.
+        planned: plan of the newest step that was announced or has begun; None: there is none yet, or who
+            planned it leads no more.
+        generating: that step is between its begin and its end.
+        released: numbers of actors that have nothing more to do in it and are to end.
+        going: numbers of actors whose deletion this process has asked for.
+        ended: the newest step that has ended.
+        gain: as `rollout.measured_gain` has it.
+    """
+
+    actors: tuple[ActorSeen, ...] = ()
+    planned: StepPlan | None = None
+    generating: bool = False
+    released: tuple[int, ...] = ()
+    going: tuple[int, ...] = ()
+    ended: StepMeasured | None = None
+    gain: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
-    """What the operator observed of the job and its objects."""
+    """The state of the job and its objects, as the operator observed it."""
 
     workload: WorkloadView | None = None
     pods: tuple[PodView, ...] = ()
@@ -314,6 +349,7 @@ class Observed:
     announced: bool = (
         True  # its pool has said in its status that it is being stopped, and to whom its GPUs go
     )
+    rollout: RolloutView | None = field(default=None, metadata=WHERE_USED)  # None: it has no actors
 
 
 class BranchLife(NamedTuple):
@@ -404,6 +440,22 @@ class ReadMetrics:
     """Read the trainer's metrics now, out of turn."""
 
 
+@dataclass(frozen=True, slots=True)
+class MakeActor:
+    """Make the Job of a rollout actor whose entry is on record."""
+
+    actor: Actor
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteActor:
+    """Delete the Job of a rollout actor; its pods may take ``grace`` s to end."""
+
+    number: int
+    grace: float
+
+
 Action = (
     CreateWorkload
     | WriteRun
@@ -416,15 +468,18 @@ Action = (
     | ForgetAccess
     | SetFinalizer
     | ReadMetrics
+    | MakeActor
+    | DeleteActor
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do: write ``record`` to the status if it changed, then ``actions`` in order, then ``events``.
+    """A job's plan: write ``record`` to the status if it changed, then ``actions`` in order, then ``events``.
 
     ``queue`` is how the job stands before its pool (None: it does not compete for GPUs).
-    ``requeue_after`` (s): plan again then though nothing happened.
+    ``requeue_after`` (s): plan again then though nothing happened. ``minor``: what the record has that is new
+    is no reason to write it; it is written with the next change (None: it is one).
     """
 
     record: JobRecord
@@ -433,3 +488,4 @@ class Plan:
     queue: JobState | None = None
     proposal: Proposal | None = None
     requeue_after: float | None = None
+    minor: bool | None = field(default=None, metadata=WHERE_USED)

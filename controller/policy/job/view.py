@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.policy.job import endings, verdicts
+from controller.policy.actor_types import Rollout
+from controller.policy.job import endings, rollout_actors, verdicts
 from controller.policy.job.comparability import seen_by_fleet
 from controller.policy.job.record import JobRecord
 from controller.policy.job.service import attained, remaining_seconds
@@ -68,6 +69,7 @@ def job_view(
         taken_back=record.taken_back.at if record.taken_back is not None else None,
         delayed_at=record.delayed_at,
         may_return=admission is not None and not endings.is_quiet(observed.workload),
+        rollout=_rollout(desired, observed, record),
         **(_offered(observed, record, state) if _in_its_queue(desired, observed) else {}),
         **seen_by_fleet(desired, record, judged=state is JobState.ADMITTED and desired.mode is not Mode.OFF),
     )
@@ -91,6 +93,17 @@ def _in_its_queue(desired: Desired, observed: Observed) -> bool:
     """Not so a child that is still to be made anew for another one (`outside.wait`)."""
     workload = observed.workload
     return workload is not None and (workload.queue == desired.queue or bool(desired.workload_ref))
+
+
+def _rollout(desired: Desired, observed: Observed, record: JobRecord) -> Rollout | None:
+    """Return the job's actors, and what it would have now; None: it has none."""
+    terms, view = desired.rollout, observed.rollout
+    if terms is None:
+        return None
+    wants = rollout_actors.wanted(terms, view) if record.admission is not None else 0
+    gain = view.gain if view is not None else None
+    actors = rollout_actors.as_known(record.actors, view)
+    return Rollout(terms.base, terms.gpus, actors, wants, gain, record.actor_starts)
 
 
 def queued_at(record: JobRecord, submitted: float) -> float:

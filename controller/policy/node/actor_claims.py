@@ -57,6 +57,10 @@ class ActorClaims:
             self._reserved[pool] = now
         return self._count(_nodes(before), _nodes(now))
 
+    def of(self, key: JobKey) -> tuple[Actor, ...]:
+        """Return the entries of a job."""
+        return tuple(self._entries.get(key, {}).values())
+
     def any_on(self, node: str) -> bool:
         return node in self._on
 

@@ -234,6 +234,10 @@ class GpuLedger:
         """Return a bound pod of an RLHFJob by its uid."""
         return self._bound.get(uid)
 
+    def actors(self, key: JobKey) -> tuple[Actor, ...]:
+        """Return the entries of a job's rollout actors that are known."""
+        return self._actors.of(key)
+
     def actor_node(self, key: JobKey, number: int) -> str | None:
         """Return the node that an actor's entry names; None: no such entry is known."""
         return self._actors.node_of(key, number)

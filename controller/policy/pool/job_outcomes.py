@@ -6,11 +6,12 @@ written before anything is done about it; what follows is the job's own next pla
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from controller.policy.actor_types import Actor, ActorStart, Recall, RolloutTerms
 from controller.policy.fleet import ASKS_POOL
 from controller.policy.job import (
     AdmissionRecord,
@@ -20,6 +21,9 @@ from controller.policy.job import (
     JobRecord,
     RefusalRecord,
     preemption,
+    rollout_actors,
+    with_recalls,
+    with_starts,
 )
 from controller.policy.job import conditions as c
 from controller.policy.types import (
@@ -34,13 +38,17 @@ from controller.policy.types import (
     Waiting,
 )
 
+_Act = TypeVar("_Act", ActorStart, Recall)
+
 
 class Verb(StrEnum):
     """Kinds of writes, in the order in which they are made."""
 
     GRANT = "grant"
     PREEMPTION = "preemption"
+    RECALL = "recall"
     ADMISSION = "admission"
+    ACTOR_START = "actor-start"
     REFUSAL = "refusal"
     LIFTED_REFUSAL = "lifted-refusal"
     HELD_BACK = "held-back"
@@ -51,7 +59,21 @@ class Verb(StrEnum):
     @property
     def moves_gpus(self) -> bool:
         """Return whether GPUs change hands by it."""
-        return self in (Verb.GRANT, Verb.PREEMPTION, Verb.ADMISSION)
+        return self in (Verb.GRANT, Verb.PREEMPTION, Verb.RECALL, Verb.ADMISSION, Verb.ACTOR_START)
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Rollout actors of one job to start."""
+
+    actors: tuple[ActorStart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recalls:
+    """Rollout actors of one job that have to go."""
+
+    actors: tuple[Recall, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +87,9 @@ class Write:
 
     key: JobKey
     verb: Verb
-    what: Grant | Preemption | Admission | Refusal | HeldBack | Waiting | JobKey | None = None
+    what: Grant | Preemption | Recalls | Admission | Starts | Refusal | HeldBack | Waiting | JobKey | None = (
+        None
+    )
     policy_state: tuple[int, ...] | None = None
 
 
@@ -98,8 +122,13 @@ def outcomes(
         yield Write(grant.key, Verb.GRANT, grant)
     for preempted_ in plan.preemptions:
         yield Write(preempted_.key, Verb.PREEMPTION, preempted_, policy_states.pop(preempted_.key, None))
+    lent = plan.lending
+    for key, recalls in _by_job(lent.recalls if lent is not None else ()).items():
+        yield Write(key, Verb.RECALL, Recalls(tuple(recalls)))
     for admission in plan.admissions:
         yield Write(admission.key, Verb.ADMISSION, admission, policy_states.pop(admission.key, None))
+    for key, starts in _by_job(lent.starts if lent is not None else ()).items():
+        yield Write(key, Verb.ACTOR_START, Starts(tuple(starts)))
     for refusal in plan.refusals:
         yield Write(refusal.key, Verb.REFUSAL, refusal)
     for key in plan.lifted:
@@ -126,8 +155,12 @@ def after(write: Write, record: JobRecord, desired: Desired, now: float) -> JobR
             record = granted(record, desired, grant, now)
         case Preemption() as preempted_:
             record = preempted(record, preempted_, now)
+        case Recalls() as recalls:
+            record = recalled(record, desired, recalls, now)
         case Admission() as admission:
-            record = admitted(record, admission, now)
+            record = admitted(record, admission, now, desired.rollout)
+        case Starts() as starts:
+            record = started(record, desired, starts, now)
         case Refusal() as refusal:
             record = refused(record, desired, refusal, now)
         case HeldBack() as held:
@@ -150,6 +183,13 @@ def _handovers(plan: PoolPlan, jobs: Mapping[JobKey, Planned]) -> Iterator[tuple
     for key, job in jobs.items():
         if job.record.admission is not None and job.record.admission.source is not None:
             yield job.record.admission.source, key
+
+
+def _by_job(acts: Iterable[_Act]) -> dict[JobKey, list[_Act]]:
+    found: dict[JobKey, list[_Act]] = {}
+    for act in acts:
+        found.setdefault(act.key, []).append(act)
+    return found
 
 
 def _is_news(job: Planned, why: Waiting, now: float, just_told: Container[JobKey]) -> bool:
@@ -176,9 +216,16 @@ def granted(record: JobRecord, desired: Desired, grant: Grant, now: float) -> Jo
     return replace(record, decision=decision, preempting=None, delayed_at=None, conditions=left)
 
 
-def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
-    """Return the record once the pool has granted GPUs: the next attempt, to be written before the start."""
+def admitted(
+    record: JobRecord, admission: Admission, now: float, terms: RolloutTerms | None = None
+) -> JobRecord:
+    """Return the record once the pool has granted GPUs: the next attempt, with the entries of its base
+    actors, to be written before the start. ``terms``: of its actors; None: it has none."""
     number = record.attempt + 1
+    if admission.actors is not None and terms is not None:
+        first, gpus = record.actor_starts, terms.gpus
+        entries = (Actor(first + i, node, gpus, since=now) for i, node in enumerate(admission.actors))
+        record = rollout_actors.with_entries(record, (*record.actors, *entries), terms, now)
     return replace(
         record,
         attempt=number,
@@ -188,6 +235,23 @@ def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
         preempting=None,
         refusal=None,
     )
+
+
+def started(record: JobRecord, desired: Desired, starts: Starts, now: float) -> JobRecord:
+    """Return the record with the entries of actors that are to start, to be written before their Jobs are
+    made; the same one if the job does not run any more."""
+    if record.admission is None:
+        return record
+    entries = with_starts(record.actors, starts.actors, now)
+    return rollout_actors.with_entries(record, entries, desired.rollout, now)
+
+
+def recalled(record: JobRecord, desired: Desired, recalls: Recalls, now: float) -> JobRecord:
+    """Return the record with actors that have to go; the same one if none of them stays."""
+    entries = with_recalls(record.actors, recalls.actors)
+    if entries == record.actors:
+        return record
+    return rollout_actors.with_entries(record, entries, desired.rollout, now)
 
 
 def refused(record: JobRecord, desired: Desired, refusal: Refusal, now: float) -> JobRecord:

@@ -20,6 +20,7 @@ from controller.policy.actor_types import (
     ActorStart,
     ActorState,
     JobKey,
+    KeptPlace,
     Lending,
     LendingPlan,
     Place,
@@ -325,7 +326,8 @@ class Loans:
             return False
         self._drop(freed.lenders, key)
         places = needs(freed.nodes, wanted)
-        self.reserved.append(Reserved(key, tuple(places), self.expires, returning))
+        kept = tuple(KeptPlace(*place) for place in places)
+        self.reserved.append(Reserved(key, kept, self.expires, returning))
         for node, gpus in places:
             here = min(gpus, self.free[node])
             self.free[node] -= here

@@ -35,8 +35,8 @@ SHOWS = {
     "plan": "plan_rollout",
     "refit": "WorkReport refit_law",
     "trust": "Trust rank_correlation",
-    "types": "ActorLaw CurvePoint Dispatch Forecast Objective Reason RolloutPlan RolloutSettings Supply"
-    " WhenIdle",
+    "types": "ActorLaw CurvePoint Dispatch Forecast MOST_ACTORS Objective Reason RolloutPlan"
+    " RolloutSettings Supply WhenIdle",
 }
 __all__ = [name for names in SHOWS.values() for name in names.split()]
 __getattr__ = lazy(__name__, SHOWS)

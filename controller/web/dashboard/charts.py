@@ -67,7 +67,7 @@ class RunChart:
 def curve_svg(curve: RunChart, prefix: str, narrow: bool) -> str:
     """Return a chart of the eval scores with their standard errors and, below, of the proxy."""
     panels = 2 if curve.has_proxy else 1
-    with _drawing() as make:
+    with drawing() as make:
         figure = make(narrow, (300 if narrow else 290) + (130 if panels == 2 else 0))
         ratios = [2.2, 1.0][:panels]
         axes = figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
@@ -167,7 +167,7 @@ def gpus_svg(used: int, reserved: int, unmanaged: int, free: int, prefix: str, n
         ("others", unmanaged, svg.MUTED, ".."),
         ("free", free, svg.GRID, ""),
     ]
-    with _drawing() as make:
+    with drawing() as make:
         figure = make(narrow, 22 if narrow else 30)
         figure.set_layout_engine("none")
         axis = figure.add_axes((0, 0, 1, 1))
@@ -185,7 +185,7 @@ def gpus_svg(used: int, reserved: int, unmanaged: int, free: int, prefix: str, n
 @lru_cache(maxsize=8)
 def saved_svg(known: tuple[tuple[float, float], ...], prefix: str, narrow: bool) -> str:
     """Return a chart of the GPU-hours saved; ``known``: (time in s, GPU-hours) of each stop, oldest first."""
-    with _drawing() as make:
+    with drawing() as make:
         from matplotlib import dates
 
         figure = make(narrow, 260)
@@ -207,7 +207,7 @@ def saved_svg(known: tuple[tuple[float, float], ...], prefix: str, narrow: bool)
         return svg.page_svg(figure, prefix, "GPU-hours saved, added up", text)
 
 
-class _drawing:
+class drawing:
     """Holds matplotlib's settings for one drawing; gives a maker of figures of a size in px."""
 
     def __enter__(self) -> Any:
@@ -234,4 +234,4 @@ def narrow_for(width: str) -> bool:
     return width.isascii() and width.isdigit() and 0 < int(width[:6]) < 560
 
 
-__all__: Sequence[str] = ["RunChart", "curve_svg", "gpus_svg", "narrow_for", "saved_svg"]
+__all__: Sequence[str] = ["RunChart", "curve_svg", "drawing", "gpus_svg", "narrow_for", "saved_svg"]

@@ -53,7 +53,7 @@ class Job:
 
     @property
     def gpus(self) -> int:
-        return self.desired.replicas * self.desired.gpus_per_replica
+        return self.desired.gpus
 
 
 @dataclass(frozen=True, slots=True)

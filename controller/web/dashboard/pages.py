@@ -19,8 +19,10 @@ from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
 from controller.web.dashboard.jobs import Listing, ListQuery, Row, listing, row
+from controller.web.dashboard.lanes import lanes_svg
 from controller.web.dashboard.lineup import line_up
 from controller.web.dashboard.queues import Found, Queues
+from controller.web.dashboard.rollouts import loans, rollouts
 from controller.web.dashboard.savings import savings
 from controller.web.dashboard.states import GROUPS, STATES
 from controller.web.dashboard.whatif import what_if
@@ -123,6 +125,10 @@ class Pages:
             other = await asyncio.to_thread(charts.curve_svg, changed, "w", narrow)
         shown = row(job, time.time())
         place = await self._place(job) if shown.state.group == "waiting" else None
+        actors = rollouts(job, lambda who: _named(who, viewer))
+        lanes = ""
+        if actors is not None and actors.lanes is not None:
+            lanes = await asyncio.to_thread(lanes_svg, actors.lanes, "l", narrow)
         newest = job.record.evals[-1] if job.record.evals else None
         announce = f"{key} is {shown.state.word}"
         if newest is not None:
@@ -134,6 +140,8 @@ class Pages:
             "outcome": was_right(job.record.outcome) if job.record.outcome is not None else "",
             "curve": curve,
             "chart": drawn,
+            "rollouts": actors,
+            "lanes_chart": lanes,
             "saving": next(iter(savings([job]).stops), None),
             "place": place,
             "stages": stages_of(job, self._handed_to(job, viewer)),
@@ -174,6 +182,7 @@ class Pages:
             "waiting": waiting,
             "running": running,
             "backs": self._handovers([pool], viewer),
+            "loans": loans((j for j in self._feed.jobs() if j.pool == name), lambda who: _named(who, viewer)),
             "shadow": shadow_record(r.job.record for r in rows),
             "viewer": viewer,
         }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
+from collections.abc import Mapping
 
-from controller import file_descriptors, log
-from controller.environ import SettingsError, help_text
+from controller import log
 from controller.kube.client import Api
 from controller.kube.connect import connect
 from controller.kube.connection import NoCredentials
+from controller.program import Program, stop_signal
 from controller.web.connections import Connections, Limits
 from controller.web.dashboard.access import ReviewGate
 from controller.web.dashboard.app import Dashboard
@@ -29,31 +28,10 @@ RESERVED = 64  # descriptors that no connection to us may take: those of the API
 MOST_OF_A_PEER = 192  # a proxy in front of many people is one peer
 
 
-def main(arguments: list[str]) -> int:
-    """Exit codes: 0 ended by a signal, 2 a setting is wrong or there is no way to the API server."""
-    if arguments:
-        print(f"{__doc__}\n\nSettings:\n{help_text(describe())}")
-        return 0 if arguments[0] in ("-h", "--help") else 2
-    try:
-        settings = Settings.from_environ()
-    except SettingsError as error:
-        print(f"evalstop dashboard: {error}", file=sys.stderr)
-        return 2
-    log.configure(settings.log_level, settings.log_format)
-    return asyncio.run(run(settings))
-
-
-async def run(settings: Settings) -> int:
+async def run(settings: Settings, environ: Mapping[str, str]) -> int:
     """Serve until SIGTERM or SIGINT; or until nothing can be followed any more, code 1."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    try:
-        connection = await connect()
-    except NoCredentials as error:
-        _logger.error("no way to the API server", error=str(error))
-        return 2
-    file_descriptors.raise_limit()
+    stop = stop_signal()
+    connection = await connect(environ)
     connections = Connections.of_process(RESERVED)
     queues = Queues(FixedAddress(settings.queue_url))
     # Served from the first moment: /healthz answers while the first LIST is under way, /readyz says so.
@@ -95,3 +73,6 @@ async def run(settings: Settings) -> int:
             for one in servers:
                 await one.stop()
             await queues.close()
+
+
+main = Program("controller.web.dashboard", Settings.from_environ, describe, run, (NoCredentials,)).main

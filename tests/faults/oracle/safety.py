@@ -72,6 +72,8 @@ class Safety(Knowledge):
         unknown = self._left_unseen(job)
         for e in sorted([*evals, *unknown], key=lambda e: -self.worth(job, e)):
             saved = self._checkpoint(job, e)
+            if saved is not None and saved.step < e.step and self._measured_again(job, e, evals):
+                continue
             if e in unknown and saved is not None and saved.lies:
                 continue  # it may well be pinned, and is not owed
             lags = saved is not None and saved.step < e.step and (life.checkpoint_step or 0) < e.step
@@ -113,6 +115,13 @@ class Safety(Knowledge):
             if one.read:
                 least = min(least, one.resumed)
         return [e for e in found if e.fault in ("", "outlier") and e.evaluator == life.evaluator]
+
+    def _measured_again(self, job: Job, e: Eval, evals: list[Eval]) -> bool:
+        """Whether a process that started from an eval's very step has evaluated it once more, and the former
+        one was not the best then: one eval of a step counts, the last. Its own checkpoint is still owed."""
+        later = [o for o in evals if o.step == e.step and o.life is not e.life and o.life.resumed == e.step]
+        before = [o for o in evals if o.step < e.step]
+        return bool(later) and any(self.worth(job, o) >= self.worth(job, e) for o in before)
 
     def _checkpoint(self, job: Job, e: Eval) -> Saved | None:
         """The checkpoint that stands for an eval: of its step, or at most the lag earlier on its branch."""

@@ -1,0 +1,207 @@
+"""Between the operator's passes and the step API: what passes observe goes in, what steps want comes out.
+
+In memory: the step API learns all of it again from trainers and sidecars (`controller.steps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+from controller import names
+from controller.api import convert
+from controller.api.rlhfjob import RLHFJob, Rollout
+from controller.kube.resources import GPUPOOLS
+from controller.objects import Object, completion_index, is_terminal, parse_time
+from controller.operator.state.cluster import NO_WANTS, ClusterState, JobSnapshot, StepWants
+from controller.policy.job import DeleteActor, JobRecord, Plan, StepMeasured, StepPlan
+from controller.policy.rollout import ActorLaw, StepTime, measured_gain
+from controller.policy.stored import MESSAGE_MAX
+from controller.policy.types import JobKey
+from controller.steps.directory import ActorPod, Directory, RolloutJob
+from controller.workloads.actor_jobs import actor_number
+
+START_SECONDS = 30.0  # that a start takes, before one was seen
+
+
+class RolloutSteps:
+    """Keeps a `Directory` equal to what passes observe, and reads wishes from it."""
+
+    def __init__(self, directory: Directory, cluster: ClusterState) -> None:
+        self._directory, self._cluster = directory, cluster
+        self._keys: dict[str, JobKey] = {}  # by uid
+        self._starts: dict[str, float] = {}  # by uid: s that a start takes
+        self._specs: dict[str, tuple[int, Rollout]] = {}  # by uid: as of a generation
+        self._going: dict[str, frozenset[int]] = {}  # by uid: actors whose deletion was asked for
+        directory.wanted = self._wanted
+        cluster.wants = self.wants
+
+    def put(self, loaded: JobSnapshot, plan: Plan) -> None:
+        """Take in a job as a pass has planned it, before anything of that is carried out: no step is to begin
+        with an actor that is about to be deleted."""
+        record = plan.record
+        terms, admission = loaded.desired.rollout, record.admission
+        if terms is None or admission is None or loaded.pool is None or loaded.desired.deleting:
+            self.drop(loaded.uid)
+            return
+        spec = self._spec(loaded)
+        if spec is None:
+            return
+        self._keys[loaded.uid] = loaded.key
+        pods = list(_running(loaded))
+        self._note_starts(loaded.uid, pods)
+        settings = convert.rollout_settings(spec)
+        carried_out = convert.rollout_settings(spec, shadow=terms.shadow)
+        self._directory.put_job(
+            RolloutJob(
+                loaded.uid,
+                loaded.key,
+                admission.number,
+                _speaker(loaded, admission.number),
+                carried_out,
+                ActorLaw(slots=spec.slots),
+                self._starts.get(loaded.uid, START_SECONDS),
+                terms.recall_seconds,
+                self._most(loaded, record),
+                settings if terms.shadow else None,
+            )
+        )
+        stays = {actor.number: actor.stays for actor in record.actors}
+        deleted = {action.number for action in plan.actions if isinstance(action, DeleteActor)}
+        view = loaded.observed.rollout
+        seen = {one.number for one in view.actors if one.deleting} if view is not None else set()
+        going = (self._going.get(loaded.uid, frozenset()) | deleted | seen) & stays.keys()
+        self._going[loaded.uid] = going
+        self._directory.put_actors(
+            loaded.uid,
+            [
+                ActorPod(pod["metadata"]["uid"], number, _ip(pod), not stays[number] or number in going)
+                for pod in pods
+                if (number := actor_number(pod)) in stays
+            ],
+        )
+
+    def drop(self, uid: str) -> None:
+        """Forget a job that has no actors, or is gone."""
+        self._keys.pop(uid, None)
+        self._starts.pop(uid, None)
+        self._specs.pop(uid, None)
+        self._going.pop(uid, None)
+        self._directory.drop_job(uid)
+
+    def forget(self, key: JobKey) -> None:
+        """Forget a job whose RLHFJob is gone."""
+        for uid in [uid for uid, known in self._keys.items() if known == key]:
+            self.drop(uid)
+
+    def wants(self, uid: str) -> StepWants:
+        """Return what a job's steps want of its actors."""
+        job = self._directory.job(uid)
+        if job is None:
+            return NO_WANTS
+        demand, steps = self._directory.demand(uid), self._directory.steps(uid)
+        plan, gpus = demand.plan, job.settings.gpus_per_actor
+        planned = None
+        if plan is not None:
+            planned = StepPlan(
+                demand.step,
+                plan.actors,
+                plan.dispatch.value,
+                plan.reason.value,
+                plan.message[:MESSAGE_MAX],
+                plan.seconds,
+                plan.gpu_seconds,
+            )
+        return StepWants(
+            planned,
+            demand.generating,
+            tuple(sorted(demand.released)),
+            tuple(sorted(self._going.get(uid, ()))),
+            _measured(steps[-1], gpus) if steps else None,
+            measured_gain([_time(step) for step in steps if step["wholeSeconds"] is not None], gpus),
+        )
+
+    def _wanted(self, uid: str) -> None:
+        if (key := self._keys.get(uid)) is not None:
+            self._cluster.touch(key)
+
+    def _spec(self, loaded: JobSnapshot) -> Rollout | None:
+        number = int(loaded.obj["metadata"].get("generation") or 0)
+        known = self._specs.get(loaded.uid)
+        if known is None or known[0] != number:
+            job = convert.parse_job(loaded.obj)
+            if not isinstance(job, RLHFJob) or job.spec.rollout is None:
+                return None
+            known = self._specs[loaded.uid] = number, job.spec.rollout
+        return known[1]
+
+    def _most(self, loaded: JobSnapshot, record: JobRecord) -> int | None:
+        """Return how many actors there are GPUs for: those that stay, and what the pool had free."""
+        assert loaded.pool is not None
+        assert loaded.desired.rollout is not None
+        terms = loaded.desired.rollout
+        staying = sum(actor.stays for actor in record.actors)
+        if not loaded.pool.spec.lending.enabled:
+            return max(terms.base, staying)
+        status = (self._cluster.cache.get(GPUPOOLS, loaded.pool.metadata.name) or {}).get("status") or {}
+        if (free := status.get("free")) is None:
+            return None
+        return max(terms.base, staying + int(free) // terms.gpus)
+
+    def _note_starts(self, uid: str, pods: list[Object]) -> None:
+        times = [seconds for pod in pods if (seconds := _start_of(pod)) is not None]
+        if times:
+            self._starts[uid] = median(times)
+
+
+def _running(loaded: JobSnapshot) -> Iterator[Object]:
+    return (pod for stored in loaded.stored_actor_pods if not is_terminal(pod := stored.open()))
+
+
+def _speaker(loaded: JobSnapshot, attempt: int) -> str:
+    """Return the uid of member 0's pod in this attempt; "": there is none now."""
+    found = [
+        pod["metadata"]
+        for pod in loaded.pods
+        if completion_index(pod) == 0
+        and not is_terminal(pod)
+        and (pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_ADMISSION) == str(attempt)
+    ]
+    newest = max(found, key=lambda metadata: str(metadata.get("creationTimestamp")), default=None)
+    return str(newest["uid"]) if newest is not None else ""
+
+
+def _ip(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("podIP") or "")
+
+
+def _start_of(pod: Object) -> float | None:
+    """Return s from the binding of a pod until it was ready; None: it is not."""
+    at = {
+        c.get("type"): parse_time(c.get("lastTransitionTime"))
+        for c in (pod.get("status") or {}).get("conditions") or ()
+        if c.get("status") == "True"
+    }
+    bound, ready = at.get("PodScheduled"), at.get("Ready")
+    return None if bound is None or ready is None else max(0.0, ready - bound)
+
+
+def _time(step: dict[str, Any]) -> StepTime:
+    return StepTime(step["most"], step["wholeSeconds"], step["tokens"])
+
+
+def _measured(step: dict[str, Any], gpus: int) -> StepMeasured:
+    counts = step["counts"]
+    return StepMeasured(
+        step["step"],
+        step["seconds"],
+        step["wholeSeconds"],
+        step["tokens"],
+        step["most"],
+        step["actorSeconds"] * gpus,
+        step["wouldTake"],
+        step["at"],
+        counts.get("moved", 0),
+        counts.get("lost", 0) + counts.get("faulty", 0),
+    )

@@ -1,0 +1,202 @@
+"""A job's rollout actors in one pass: made, let go, gone with the job, and the account of their GPUs.
+
+What steps want comes from the step API (`RolloutView`) and is in memory only: after a change of leader
+nothing is wanted but the base actors until the next step is announced, and nobody is let go meanwhile. Who
+gets an actor is the pool's to say (`pool.lending`).
+
+Few writes: an actor's entry, its Job, its deletion, the end of its entry, and one for each step's plan. That
+a pod is ready, or where it was bound, is written with the next of these (`minor`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from controller.policy.actor_types import Actor, ActorState, RolloutTerms
+from controller.policy.job.actors import ActorSeen, plan_actors
+from controller.policy.job.context import PlanContext
+from controller.policy.job.record import JobRecord
+from controller.policy.job.rollout_history import with_step
+from controller.policy.job.rollout_record import RolloutRecord, StepMeasured
+from controller.policy.job.types import DeleteActor, MakeActor, Observed, Plan, RolloutView
+from controller.policy.types import Mode
+
+NOTHING_SEEN = RolloutView()
+
+
+def carry_out(context: PlanContext) -> None:
+    """Plan the next acts upon the job's actors; of a job without actors nothing changes.
+
+    ``context.actors_left`` is set: how many still hold GPUs, or will.
+    """
+    terms, record, now = context.desired.rollout, context.record, context.now
+    view = context.observed.rollout or NOTHING_SEEN
+    if terms is None and not record.actors and not view.actors:
+        return
+    grace = terms or RolloutTerms(0, 0)
+    leaves = terms is None or _leaves(context)
+    made = plan_actors(
+        record.actors,
+        {seen.number: seen for seen in view.actors},
+        now,
+        leaves=leaves,
+        grace=grace.recall_seconds,
+        start_timeout=grace.start_seconds,
+        released=() if terms is None or leaves else {*let_go(terms, view, record.actors), *view.going},
+    )
+    if tuple(map(_told, made.actors)) != tuple(map(_told, record.actors)):
+        context.record = with_entries(record, made.actors, terms, now, failed=len(made.failed))
+    for actor in made.make:
+        if context.observed.workload is not None and record.admission is not None:
+            context.act(MakeActor(actor, record.admission.number))
+    for gone in made.delete:
+        unwritten = {a.number for a in record.actors if a.bound is None}
+        entry = next((a for a in made.actors if a.number == gone.number), None)
+        if entry is not None and entry.bound is not None and gone.number in unwritten:
+            context.update(actors=made.actors)  # when it was bound is not to be lost with its pod
+        context.act(DeleteActor(gone.number, gone.grace))
+    strays = {seen.number for seen in view.actors if not seen.over} - {a.number for a in made.actors}
+    context.actors_left = len(made.actors) + len(strays)
+    if made.wake_at is not None:
+        context.wake_in(max(0.0, made.wake_at - now))
+    _note_plan(context, terms, view)
+
+
+def noted(made: Plan, observed: Observed, before: JobRecord, terms: RolloutTerms | None) -> Plan:
+    """Return the plan with what is seen of actors in its record; if that is all that is new: `Plan.minor`."""
+    view = observed.rollout
+    if view is None:
+        return made
+    record = made.record
+    seen = {one.number: one for one in view.actors}
+    actors = tuple(_as_seen(actor, seen.get(actor.number)) for actor in record.actors)
+    if actors != record.actors:
+        record = replace(record, actors=actors)
+    known = record.rollout.measured if record.rollout is not None else None
+    if view.ended is not None and view.ended != known:
+        record = replace(record, rollout=_with_step(record, before, terms, view.ended))
+    if record is made.record:
+        return made
+    return replace(made, record=record, minor=True if made.record == before else None)
+
+
+def wanted(terms: RolloutTerms, view: RolloutView | None) -> int:
+    """Return how many actors a job's newest step plan has now, base actors among them.
+
+    Before its first step, and as long as nobody knows its plan: its base actors. In a step, and after it,
+    those that were let go are wanted no more.
+    """
+    if terms.shadow or view is None or view.planned is None:
+        return terms.base
+    return max(0, view.planned.actors - len(view.released))
+
+
+def let_go(terms: RolloutTerms, view: RolloutView, actors: Sequence[Actor]) -> tuple[int, ...]:
+    """Return the numbers of actors that their job has no more use for: those that steps let go, and between
+    two steps the newest of those beyond the next one's plan."""
+    if terms.shadow or view.planned is None:
+        return ()
+    found = set(view.released)
+    comes = view.ended is None or view.planned.step > view.ended.step
+    if comes and not view.generating and not terms.keeps:
+        staying = [actor.number for actor in actors if actor.stays and actor.number not in found]
+        # Base actors are those that were there first: of them none is let go before its work is done.
+        found.update(staying[max(terms.base, view.planned.actors) :])
+    return tuple(sorted(found))
+
+
+def as_known(actors: Sequence[Actor], view: RolloutView | None) -> tuple[Actor, ...]:
+    """Return the entries as the pool is to see them: those that were let go are on their way out, though no
+    write says so."""
+    if view is None:
+        return tuple(actors)
+    deleted = {one.number for one in view.actors if one.deleting} | {*view.going}
+    return tuple(
+        replace(actor, state=ActorState.RECALLED) if actor.stays and actor.number in deleted else actor
+        for actor in actors
+    )
+
+
+def with_entries(
+    record: JobRecord, actors: tuple[Actor, ...], terms: RolloutTerms | None, now: float, failed: int = 0
+) -> JobRecord:
+    """Return the record with other entries: the account of those before goes on until ``now`` (s)."""
+    account = settled(record, terms, now)
+    left = {actor.number for actor in actors}
+    ended = [actor for actor in record.actors if actor.number not in left]
+    held = sum(actor.gpus * max(0.0, now - actor.bound) for actor in ended if actor.bound is not None)
+    account = replace(account, held=account.held + held, failed=account.failed + failed)
+    starts = max([record.actor_starts, *(actor.number + 1 for actor in actors)])
+    return replace(record, actors=actors, actor_starts=starts, rollout=account)
+
+
+def settled(record: JobRecord, terms: RolloutTerms | None, now: float) -> RolloutRecord:
+    """Return the account with what base actors that were let go have lent until ``now`` (s)."""
+    account = record.rollout or RolloutRecord()
+    since, admission = account.lent_until, record.admission
+    lent = account.lent
+    if terms is not None and admission is not None and since is not None and since >= admission.at:
+        away = max(0, terms.base - sum(actor.stays for actor in record.actors))
+        lent += away * terms.gpus * max(0.0, now - since)
+    return replace(account, lent=lent, lent_until=now)
+
+
+def _leaves(context: PlanContext) -> bool:
+    """Return whether the job is on its way off its GPUs, or has none.
+
+    While a run that is to leave goes on, to its next checkpoint or to be looked at once more, its step needs
+    its actors: they go with the suspend.
+    """
+    record, workload = context.record, context.observed.workload
+    if context.desired.deleting or record.admission is None or record.finished is not None:
+        return True
+    if workload is None or workload.finished is not None:
+        return True
+    if record.admission.withdrawn is not None:
+        return True
+    decision = record.decision
+    stops = decision is not None and decision.mode is Mode.ENFORCE
+    return workload.suspended and (stops or record.preempting is not None)
+
+
+def _note_plan(context: PlanContext, terms: RolloutTerms | None, view: RolloutView) -> None:
+    """Note the newest step's plan: the one write of a step, which brings all that is new along."""
+    known = context.record.rollout
+    if view.planned is None or (known is not None and known.plan == view.planned):
+        return
+    account = settled(context.record, terms, context.now)
+    context.update(rollout=replace(account, plan=view.planned))
+
+
+def _with_step(
+    record: JobRecord, before: JobRecord, terms: RolloutTerms | None, ended: StepMeasured
+) -> RolloutRecord:
+    """Return the account with a step that has ended. Its plan may have been replaced in this very pass."""
+    account = record.rollout or RolloutRecord()
+    plans = [known.rollout.plan for known in (record, before) if known.rollout is not None]
+    plan = next((one for one in plans if one is not None and one.step == ended.step), None)
+    at = ended.at if ended.at is not None else account.lent_until or 0.0
+    lent = max(account.lent_seen, settled(record, terms, at).lent)
+    recent = with_step(account.recent, plan, ended, at, lent - account.lent_seen)
+    account = replace(account, recent=recent, lent_seen=lent)
+    saved = account.saved
+    if ended.would_take is not None and ended.gpu_seconds is not None:
+        saved += ended.gpu_seconds - ended.would_take
+    return replace(account, measured=ended, saved=saved)
+
+
+def _as_seen(actor: Actor, seen: ActorSeen | None) -> Actor:
+    if seen is None:
+        return actor
+    if seen.bound is not None and actor.bound is None:
+        actor = replace(actor, bound=seen.bound)
+    if seen.ready and actor.state is ActorState.STARTING:
+        actor = replace(actor, state=ActorState.RUNNING)
+    return actor
+
+
+def _told(actor: Actor) -> Actor:
+    """Return of an entry what is written at once."""
+    state = ActorState.RECALLED if actor.state is ActorState.RECALLED else ActorState.STARTING
+    return replace(actor, state=state, bound=None)

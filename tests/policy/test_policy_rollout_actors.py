@@ -1,0 +1,274 @@
+"""A job's rollout actors in its plan: what steps want, what is written and when, who waits for their end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.policy.actor_types import (
+    Actor,
+    ActorStart,
+    ActorState,
+    LendingPlan,
+    Recall,
+    RolloutTerms,
+)
+from controller.policy.job.actors import ActorSeen
+from controller.policy.job.plan import plan_job
+from controller.policy.job.record import AdmissionRecord, Decision, JobRecord, Preempting, RunFile
+from controller.policy.job.rollout_actors import let_go, wanted, with_entries
+from controller.policy.job.rollout_record import RolloutRecord, StepMeasured, StepPlan
+from controller.policy.job.service import attained
+from controller.policy.job.types import (
+    DeleteActor,
+    Desired,
+    MakeActor,
+    Observed,
+    Plan,
+    PodView,
+    RolloutView,
+    SuspendWorkload,
+    WorkloadView,
+)
+from controller.policy.job.view import job_view
+from controller.policy.pool.job_outcomes import Verb, after, outcomes
+from controller.policy.types import Admission, JobState, Mode, PolicySpec, PoolPlan, Proposal
+
+NOW = 1000.0
+TERMS = RolloutTerms(base=1, gpus=2, recall_seconds=10.0, start_seconds=600.0)
+DESIRED = Desired("ns/a", "uid", 1, "gold", 2, 4, PolicySpec("kDeclines"), mode=Mode.OFF, rollout=TERMS)
+RUNS = WorkloadView("child", suspended=False)
+RESTS = WorkloadView("child", suspended=True, settled=True)
+PODS = tuple(PodView(f"p{i}", "n1", 4, terminal=False, ready=True, admission=1) for i in range(2))
+ADMISSION = AdmissionRecord(1, ("n1", "n1"), 900.0, running_since=900.0)
+ENTRY = Actor(0, "n2", 2, since=900.0)
+RECORD = JobRecord(
+    attempt=1, admission=ADMISSION, actors=(ENTRY,), actor_starts=1, run=RunFile(1, uid="uid"), attained=0.0
+)
+PLAN = StepPlan(3, 2, "LongestFirst", "Planned", "the cheapest", 20.0, 90.0)
+ENDED = StepMeasured(2, 21.0, 30.0, 900, 2, 120.0)
+
+
+def planned(
+    record: JobRecord = RECORD,
+    *seen: ActorSeen,
+    workload: WorkloadView | None = RUNS,
+    desired: Desired = DESIRED,
+    now: float = NOW,
+    pods: tuple[PodView, ...] = PODS,
+    **view: object,
+) -> Plan:
+    observed = Observed(
+        workload,
+        pods,
+        run_written=record.run,
+        rollout=RolloutView(seen, **view),  # type: ignore[arg-type]
+    )
+    return plan_job(desired, observed, record, now)
+
+
+def settled(record: JobRecord = RECORD, *seen: ActorSeen, **more: object) -> JobRecord:
+    """The record once nothing more is to be written but what is seen of actors."""
+    return planned(record, *seen, **more).record  # type: ignore[arg-type]
+
+
+def actions(plan: Plan) -> list[object]:
+    return [one for one in plan.actions if isinstance(one, MakeActor | DeleteActor)]
+
+
+def test_an_entry_without_a_job_has_it_made_and_nothing_is_written_for_it() -> None:
+    record = settled()
+    plan = planned(record)
+    assert actions(plan) == [MakeActor(ENTRY, 1)]
+    assert plan.record == record
+    assert plan.minor is None
+
+
+def test_what_is_seen_of_an_actor_is_no_reason_to_write() -> None:
+    record = settled()
+    plan = planned(record, ActorSeen(0, ready=True, bound=905.0), ended=ENDED)
+    assert plan.minor
+    (actor,) = plan.record.actors
+    assert (actor.state, actor.bound) == (ActorState.RUNNING, 905.0)
+    assert plan.record.rollout is not None
+    assert plan.record.rollout.measured == ENDED
+    # It comes along with the next step's plan: one write a step.
+    plan = planned(record, ActorSeen(0, ready=True, bound=905.0), ended=ENDED, planned=PLAN)
+    assert plan.minor is None
+    assert plan.record.rollout is not None
+    assert (plan.record.rollout.plan, plan.record.rollout.measured) == (PLAN, ENDED)
+    assert plan.record.actors[0].bound == 905.0
+    again = planned(plan.record, ActorSeen(0, ready=True, bound=905.0), ended=ENDED, planned=PLAN)
+    assert again.record == plan.record
+
+
+@pytest.mark.parametrize(
+    ("view", "wants", "goes"),
+    [
+        (RolloutView(), 1, ()),  # nobody knows a plan: its base actors, and nobody is let go
+        (RolloutView(planned=PLAN, generating=True), 2, ()),
+        (RolloutView(planned=PLAN, generating=True, released=(1,)), 1, (1,)),
+        (RolloutView(planned=PLAN, generating=True, released=(0, 1)), 0, (0, 1)),
+        (RolloutView(planned=replace(PLAN, actors=1), generating=True), 1, ()),  # not while they work
+        (RolloutView(planned=replace(PLAN, actors=1), ended=ENDED), 1, (1, 2)),  # the newest, between steps
+        (
+            RolloutView(planned=PLAN, ended=replace(ENDED, step=3)),
+            2,
+            (),
+        ),  # that step is over, none is planned
+        (RolloutView(planned=replace(PLAN, actors=5), ended=ENDED), 5, ()),
+    ],
+)
+def test_what_steps_want(view: RolloutView, wants: int, goes: tuple[int, ...]) -> None:
+    actors = tuple(Actor(number, "n2", 2) for number in range(3))
+    assert wanted(TERMS, view) == wants
+    assert let_go(TERMS, view, actors) == goes
+    assert wanted(replace(TERMS, shadow=True, base=2), view) == 2
+    assert let_go(replace(TERMS, shadow=True, base=2), view, actors) == ()
+    if not view.released:
+        assert let_go(replace(TERMS, keeps=True), view, actors) == ()
+
+
+def test_an_actor_that_is_let_go_takes_two_writes() -> None:
+    actor = replace(ENTRY, state=ActorState.RUNNING, bound=905.0)
+    record = settled(replace(RECORD, actors=(actor,)), ActorSeen(0, ready=True, bound=905.0), planned=PLAN)
+    seen = ActorSeen(0, ready=True, bound=905.0)
+    plan = planned(record, seen, planned=PLAN, generating=True, released=(0,))
+    assert actions(plan) == [DeleteActor(0, 10.0)]
+    assert plan.record == record, "its Job is deleted: one write"
+    plan = planned(record, replace(seen, deleting=True), planned=PLAN, generating=True, released=(0,))
+    assert (actions(plan), plan.record) == ([], record)
+    plan = planned(record, planned=PLAN, generating=True, released=(0,), now=1005.0)
+    assert plan.record.actors == ()
+    assert plan.record.rollout is not None
+    assert plan.record.rollout.held == 2 * (1005.0 - 905.0), "from its binding to its end"
+    assert plan.record.rollout.failed == 0
+    assert plan.record.actor_starts == 1, "its number is not used again"
+
+
+def test_when_an_actor_was_bound_is_written_before_its_job_is_deleted() -> None:
+    record = settled()
+    plan = planned(record, ActorSeen(0, bound=905.0), planned=PLAN, generating=True, released=(0,))
+    assert plan.minor is None
+    assert plan.record.actors[0].bound == 905.0
+
+
+def test_base_actors_that_were_let_go_are_lent() -> None:
+    record = with_entries(RECORD, (), TERMS, 950.0)
+    assert record.rollout == RolloutRecord(lent_until=950.0)
+    back = with_entries(record, (Actor(1, "n2", 2),), TERMS, 980.0)
+    assert back.rollout is not None
+    assert back.rollout.lent == 2 * 30.0
+    assert with_entries(back, (), TERMS, 990.0).rollout.lent == 60.0  # type: ignore[union-attr]
+
+
+SEEN = ActorSeen(0, ready=True, bound=905.0)
+STOP = Decision("User", Mode.ENFORCE, Proposal(1, 1, "UserRequest", 0.0, 0.0), "", 990.0, 991.0, 992.0)
+
+
+@pytest.mark.parametrize(
+    ("leaving", "waits"),
+    [
+        ({"decision": STOP}, JobState.STOPPING),
+        ({"preempting": Preempting("Fair", 990.0, lost=0.0)}, JobState.PREEMPTING),
+        (
+            {
+                "preempting": Preempting("GangTimedOut", 990.0, lost=0.0),
+                "admission": replace(ADMISSION, withdrawn=990.0),
+            },
+            JobState.PREEMPTING,
+        ),
+        ({"finished": "Complete"}, JobState.STOPPING),
+    ],
+)
+def test_released_means_that_actors_are_gone_too(leaving: dict[str, object], waits: JobState) -> None:
+    record = replace(RECORD, **leaving)  # type: ignore[arg-type]
+    workload = RESTS if "finished" not in leaving else replace(RESTS, suspended=False, finished="Complete")
+    plan = planned(record, SEEN, workload=workload, pods=())
+    assert DeleteActor(0, 10.0) in plan.actions
+    assert plan.queue is waits
+    assert plan.record.admission is not None
+    still = planned(plan.record, replace(SEEN, deleting=True), workload=workload, pods=(), now=1001.0)
+    assert still.queue is waits
+    gone = planned(still.record, workload=workload, pods=(), now=1002.0)
+    assert gone.record.admission is None
+    assert gone.record.actors == ()
+    assert gone.queue in (None, JobState.QUEUED)
+
+
+def test_a_run_that_goes_on_to_its_next_checkpoint_keeps_its_actors_so_long() -> None:
+    record = replace(RECORD, preempting=Preempting("Fair", 999.0))
+    plan = planned(record, SEEN, desired=replace(DESIRED, mode=Mode.ENFORCE))
+    assert not actions(plan)
+    assert not any(isinstance(one, SuspendWorkload) for one in plan.actions)
+
+
+def test_an_actor_that_cannot_be_made_keeps_nothing_else_from_being_done() -> None:
+    plan = planned(replace(RECORD, preempting=Preempting("Fair", 1.0)))
+    assert [type(one) for one in plan.actions] == [SuspendWorkload, MakeActor]
+
+
+def test_the_gang_and_base_actors_count_as_held_whatever_is_lent() -> None:
+    assert DESIRED.gpus == 2 * 4 + 2
+    assert attained(DESIRED, RECORD, NOW) == 100.0 * 10
+    spare = tuple(Actor(number, "n2", 2) for number in range(4))
+    assert attained(DESIRED, replace(RECORD, actors=spare), NOW) == 100.0 * 10
+    assert attained(DESIRED, replace(RECORD, actors=()), NOW) == 100.0 * 10
+
+
+def test_the_pool_sees_actors_and_what_is_wanted() -> None:
+    plan = planned(RECORD, SEEN, planned=PLAN, generating=True, gain=1.5)
+    view = job_view(
+        DESIRED,
+        Observed(RUNS, PODS, rollout=RolloutView((SEEN,), PLAN, True, gain=1.5)),
+        plan.record,
+        plan,
+        submitted=1.0,
+        priority=0,
+        now=NOW,
+    )
+    assert view is not None
+    assert view.rollout is not None
+    assert (view.rollout.base, view.rollout.gpus, view.rollout.wants) == (1, 2, 2)
+    assert (view.rollout.gain, view.rollout.next) == (1.5, 1)
+    assert view.rollout.actors == plan.record.actors
+
+
+class Job:
+    """A job as the pool's outcomes read it."""
+
+    def __init__(self, record: JobRecord) -> None:
+        self.desired, self.record = DESIRED, record
+
+
+def test_an_admission_writes_the_entries_of_its_base_actors() -> None:
+    record = JobRecord(attempt=3, actor_starts=7)
+    plan = PoolPlan(admissions=(Admission("ns/a", ("n1", "n1"), actors=("n2",)),))
+    (write,) = outcomes(plan, {"ns/a": Job(record)}, NOW)
+    made = after(write, record, DESIRED, NOW)
+    assert made.actors == (Actor(7, "n2", 2, since=NOW),)
+    assert (made.attempt, made.actor_starts) == (4, 8)
+
+
+def test_recalls_and_starts_are_one_write_for_each_job() -> None:
+    lent = LendingPlan(
+        starts=(ActorStart("ns/a", 1, "n1", 2), ActorStart("ns/a", 2, "n1", 2)),
+        recalls=(Recall("ns/b", 0, "ns/a", 1010.0),),
+    )
+    jobs = {"ns/a": Job(RECORD), "ns/b": Job(RECORD)}
+    writes = list(outcomes(PoolPlan(lending=lent), jobs, NOW))
+    assert [(w.key, w.verb) for w in writes] == [("ns/b", Verb.RECALL), ("ns/a", Verb.ACTOR_START)]
+    assert all(w.verb.moves_gpus for w in writes)
+    recalled, started = (after(w, RECORD, DESIRED, NOW) for w in writes)
+    assert recalled.actors == (replace(ENTRY, state=ActorState.RECALLED, for_whom="ns/a", until=1010.0),)
+    assert [actor.number for actor in started.actors] == [0, 1, 2]
+    assert started.actor_starts == 3
+    assert after(writes[0], recalled, DESIRED, NOW) is recalled, "the first recall is the one that counts"
+
+
+def test_a_job_that_has_left_starts_no_actors() -> None:
+    record = replace(RECORD, admission=None, actors=())
+    lent = LendingPlan(starts=(ActorStart("ns/a", 1, "n1", 2),))
+    (write,) = outcomes(PoolPlan(lending=lent), {"ns/a": Job(record)}, NOW)
+    assert after(write, record, DESIRED, NOW) is record

@@ -1,0 +1,313 @@
+"""A real control plane with nodes of local processes, an operator process that serves steps, and jobs with
+rollout actors."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rollouts_world import ROOT, environment
+
+from controller import names
+from controller.web.certificates import issue_server, make_authority
+from deploy.local.client import Unreachable
+from deploy.local.plane import Plane
+from tests.support.operator_rig import decided_anew
+
+Json = dict[str, Any]
+ENGINE = ["python", "-m", "examples.engine", "--socket", "/run/engine/engine.sock", "--slots", "4"]
+
+
+@dataclass
+class Operator:
+    """The operator as a process: started, killed, started again at the same address."""
+
+    folder: Path
+    kubeconfig: Path
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    log: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = self.folder / "operator.log"
+        authority = make_authority(datetime.now(UTC))
+        pair = issue_server(authority, ["127.0.0.1"], datetime.now(UTC))
+        for name, text in (
+            ("tls.crt", pair.certificate),
+            ("tls.key", pair.key),
+            ("ca.crt", authority.certificate),
+        ):
+            (self.folder / name).write_text(text)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+
+    @property
+    def decisions(self) -> Path:
+        return self.folder / "decisions.jsonl"
+
+    def start(self) -> None:
+        settings = {
+            "HOST": "127.0.0.1",
+            "PORT": "0",
+            "METRICS_PORT": "0",
+            "METRICS_ACCESS": "open",
+            "QUEUE_PORT": "0",
+            "LEADER_ELECT": "false",
+            "DRAIN_SECONDS": "2",
+            "DECISION_LOG": str(self.decisions),
+            "STEPS_HOST": "127.0.0.1",
+            "STEPS_PORT": str(self.port),
+            "STEPS_CERTIFICATE": str(self.folder / "tls.crt"),
+            "STEPS_KEY": str(self.folder / "tls.key"),
+            "STEPS_CA": str(self.folder / "ca.crt"),
+            "STEPS_URLS": f"https://127.0.0.1:{self.port}",
+        }
+        more = {f"EVALSTOP_{name}": value for name, value in settings.items()}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "controller.operator"],
+                env=environment(KUBECONFIG=str(self.kubeconfig), **more),
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self) -> None:
+        """End it by SIGKILL: nothing is put in order."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    @property
+    def words(self) -> str:
+        return self.log.read_text()[-6000:] if self.log.exists() else ""
+
+
+class Jobs:
+    """Jobs of a namespace in a pool of its own, and what an administrator sees of them."""
+
+    def __init__(self, plane: Plane, namespace: str, pool: str, operator: Operator) -> None:
+        self.plane, self.namespace, self.pool, self.operator = plane, namespace, pool, operator
+        self._client = plane.client()
+
+    def make_pool(self, **spec: Any) -> None:
+        self.apply(
+            {
+                "apiVersion": names.API_VERSION,
+                "kind": "GPUPool",
+                "metadata": {"name": self.pool},
+                "spec": {
+                    "nodeSelector": [{"key": "pool", "value": self.pool}],
+                    "allowedNamespaces": [{"name": self.namespace, "maxPriority": 10}],
+                    **spec,
+                },
+            }
+        )
+
+    def make(self, name: str, command: list[str], rollout: Json | None = None, **spec: Any) -> None:
+        container = {
+            "name": "trainer",
+            "image": names.TRAINER_IMAGE,
+            "command": command,
+            "ports": [{"name": "metrics", "containerPort": 9400}],
+            "resources": {"limits": {names.GPU_RESOURCE: "1"}},
+        }
+        pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+        template = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "spec": {
+                "completions": 1,
+                "parallelism": 1,
+                "completionMode": "Indexed",
+                "backoffLimit": 0,
+                "template": {"spec": pod},
+            },
+        }
+        asked = {} if rollout is None else {"rollout": rollout}
+        self.apply(
+            {
+                "apiVersion": names.API_VERSION,
+                "kind": "RLHFJob",
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": {
+                    "pool": self.pool,
+                    "gang": {"replicas": 1, "gpusPerReplica": 1},
+                    "workload": {"template": template},
+                    "metrics": [{"name": "gold_reward"}],
+                    "mode": "Off",
+                    "checkpoints": {
+                        "location": {"objectStore": {"uri": f"s3://work/{name}"}},
+                        "layout": "Plain",
+                        "retention": {"objectStore": {"uri": "s3://kept"}},
+                    },
+                    **asked,
+                    **spec,
+                },
+            }
+        )
+
+    def apply(self, *manifests: Json) -> None:
+        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+
+    def patch(self, name: str, patch: Json) -> None:
+        self.plane.kubectl(
+            "-n", self.namespace, "patch", "rlhfjob", name, "--type=merge", "-p", json.dumps(patch)
+        )
+
+    def status(self, name: str) -> Json:
+        path = f"/apis/{names.API_VERSION}/namespaces/{self.namespace}/rlhfjobs/{name}"
+        return dict(self._client.get(path).get("status") or {})
+
+    def pool_status(self) -> Json:
+        return dict(self._client.get(f"/apis/{names.API_VERSION}/gpupools/{self.pool}").get("status") or {})
+
+    def condition(self, name: str, kind: str) -> tuple[str, str]:
+        found = {c["type"]: c for c in self.status(name).get("conditions") or ()}.get(kind, {})
+        return found.get("status", ""), found.get("reason", "")
+
+    def pods(self) -> list[Json]:
+        return list(self._client.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"])
+
+    def actors(self, name: str, *, ready: bool = False) -> list[int]:
+        """Numbers of a job's actors whose pods run, or are ready."""
+        found = []
+        for pod in self.pods():
+            labels, status = pod["metadata"]["labels"], pod.get("status") or {}
+            if labels.get(names.LABEL_JOB) != name or labels.get(names.LABEL_COMPONENT) != "actor":
+                continue
+            if status.get("phase") in ("Succeeded", "Failed") or not pod["spec"].get("nodeName"):
+                continue
+            if not ready or _is_ready(status):
+                found.append(int(labels[names.LABEL_ACTOR]))
+        return sorted(found)
+
+    def says(self, name: str) -> str:
+        """What a job's trainer has written."""
+        selector = f"batch.kubernetes.io/job-name={name}"
+        return self.plane.kubectl("-n", self.namespace, "logs", "-l", selector, "--tail=400")
+
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
+        """Return the condition's value once it is true; what is not there yet is not true."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                if found := condition():
+                    return found
+            except (Unreachable, KeyError):
+                pass
+            if time.monotonic() > end:
+                raise AssertionError(f"not within {seconds:.0f} s: {what}\n{self.operator.words}")
+            time.sleep(0.1)
+
+    def digest(self, name: str) -> tuple[str, int]:
+        """Return what a trainer says at its end: SHA-256 of the parameters, tokens trained on."""
+        found = re.search(r"parameters sha256 (\w{64}) after (\d+) tokens", self.says(name))
+        assert found, self.says(name)
+        return found[1], int(found[2])
+
+
+def _is_ready(status: Json) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
+
+
+class Observer(threading.Thread):
+    """Looks at pods and nothing else: GPUs by node at each look, and GPU-seconds of each actor's pod."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        super().__init__(daemon=True)
+        self._jobs, self._over = jobs, threading.Event()
+        self.most: dict[str, int] = {}
+        self.looks = 0
+        self.fault: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._over.wait(0.1):
+                used: dict[str, int] = {}
+                for pod in self._jobs.pods():
+                    node, phase = pod["spec"].get("nodeName"), (pod.get("status") or {}).get("phase")
+                    if node and phase not in ("Succeeded", "Failed"):
+                        used[node] = used.get(node, 0) + gpus_of(pod)
+                self.looks += 1
+                for node, gpus in used.items():
+                    self.most[node] = max(gpus, self.most.get(node, 0))
+        except BaseException as fault:  # told by who stops it
+            self.fault = fault
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join(30)
+        if self.fault is not None:
+            raise self.fault
+
+
+def gpus_of(pod: Json) -> int:
+    limits = ((c.get("resources") or {}).get("limits") or {} for c in pod["spec"]["containers"])
+    return sum(int(one.get(names.GPU_RESOURCE, 0)) for one in limits)
+
+
+def rollout(least: int = 1, most: int = 3, static: int = 2, **more: Any) -> Json:
+    engine = {
+        "name": "engine",
+        "image": names.TRAINER_IMAGE,
+        "command": [*ENGINE, "--iteration", "0.02"],
+        "resources": {"limits": {names.GPU_RESOURCE: "1"}},
+    }
+    return {
+        "template": {"spec": {"containers": [engine]}},
+        "gpusPerActor": 1,
+        "actors": {"min": least, "max": most, "static": static},
+        "slots": 4,
+        **more,
+    }
+
+
+@contextmanager
+def running(operator: Operator) -> Iterator[Operator]:
+    """The operator until the block ends; all that it decided is decided anew and must be the same."""
+    operator.start()
+    try:
+        yield operator
+    finally:
+        if operator.process is not None:
+            code = operator.stop()
+            assert code == 0, operator.words
+    decided_anew(operator.decisions)
+
+
+def local_digest(folder: Path, given: list[str]) -> tuple[str, int]:
+    """Return the same of a run whose responses its own process generates."""
+    made = subprocess.run(
+        [sys.executable, "-m", "examples.trainer", *given, "--rollouts", "local"],
+        env=environment(),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    said = made.stdout + made.stderr
+    found = re.search(r"parameters sha256 (\w{64}) after (\d+) tokens", said)
+    assert found, said
+    return found[1], int(found[2])

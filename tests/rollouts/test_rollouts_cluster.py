@@ -1,0 +1,114 @@
+"""Rollout actors end to end: a real control plane and kube-scheduler, operator, trainer, engines and sidecars
+as the processes that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rollouts_cluster import Jobs, Observer, Operator, local_digest, rollout, running
+
+from deploy.local.nodes import Nodes
+from deploy.local.plane import Plane
+from tests.support import given_cluster
+from tests.support.rig_fixtures import installed
+
+__all__ = ["installed"]
+
+pytestmark = pytest.mark.timeout(300)
+
+GIVEN = ["--steps", "6", "--seed", "11", "--eval-every", "100", "--rollout-most", "48"]
+TRAIN = [
+    "python",
+    "-m",
+    "examples.trainer",
+    *GIVEN,
+    "--port",
+    "0",
+    "--rollouts",
+    "pods",
+    "--step-seconds",
+    "5",
+]
+WAITS = ["sleep", "600"]
+RECALL = 3  # s
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int]:
+    return local_digest(tmp_path_factory.mktemp("alone"), [*GIVEN, "--port", "0"])
+
+
+@pytest.fixture(scope="module")
+def gpu_nodes(plane: Plane) -> Iterator[Nodes]:
+    """Two nodes of two GPUs in a pool of their own."""
+    if given_cluster.given() is not None:
+        pytest.skip("pods as local processes: a cluster with kubelets of its own runs none")
+    nodes = Nodes(
+        plane, 2, 2, labels={"pool": "rollouts"}, provision=False, prefix="roll-", process="roll-nodes"
+    )
+    with nodes:
+        yield nodes
+
+
+@pytest.fixture
+def jobs(plane: Plane, installed: Path, gpu_nodes: Nodes, namespace: str, tmp_path: Path) -> Iterator[Jobs]:
+    with running(Operator(tmp_path, installed)) as operator:
+        found = Jobs(plane, namespace, "rollouts", operator)
+        found.make_pool(lending={"recallSeconds": RECALL})
+        yield found
+        plane.kubectl("-n", namespace, "delete", "rlhfjobs", "--all", "--wait=true")
+        found.until(lambda: not found.pods(), "all pods are gone")
+        plane.kubectl("delete", "gpupool", "rollouts")
+        found.until(lambda: not _tainted(plane), "the pool's taint is gone")
+
+
+def _tainted(plane: Plane) -> bool:
+    text = plane.kubectl("get", "nodes", "-l", "pool=rollouts", "-o", "jsonpath={.items[*].spec.taints}")
+    return "evalstop.dev/pool" in text
+
+
+def test_actors_come_and_one_is_recalled_for_a_gang(jobs: Jobs, alone: tuple[str, int]) -> None:
+    watch = Observer(jobs)
+    watch.start()
+    jobs.make("run", TRAIN, rollout(whenIdle="Keep"))
+    jobs.until(lambda: jobs.condition("run", "Running")[0] == "True", "the gang and its base actor run")
+    assert len(jobs.status("run")["actors"]) >= 1
+    jobs.until(lambda: len(jobs.actors("run", ready=True)) == 3, "spare actors come")
+    assert jobs.pool_status()["actors"] == 3
+    jobs.make("next", WAITS)
+    jobs.until(
+        lambda: any(a.get("state") == "Recalled" for a in jobs.status("run").get("actors", ())),
+        "a spare actor is recalled for the gang that waits",
+    )
+    jobs.until(lambda: jobs.condition("next", "Running")[0] == "True", "the gang has its GPU", 60)
+    assert not jobs.status("run").get("preemptions")
+    jobs.until(lambda: jobs.condition("run", "Completed")[0] == "True", "the run is done", 200)
+    jobs.until(lambda: jobs.condition("run", "GPUsReleased")[0] == "True", "its actors are gone with it")
+    assert jobs.actors("run") == []
+    watch.stop()
+    assert watch.looks > 20
+    assert max(watch.most.values()) <= 2, "no GPU was requested twice"
+    assert jobs.digest("run") == alone
+    account = jobs.status("run")["rollout"]
+    assert account["plan"]["step"] >= 6, "one plan for each step"
+    rows = account["recent"]
+    assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+    assert len(rows) >= 5, "the last step's end comes with the next write"
+    assert all(row["plannedActors"] and float(row["seconds"]) > 0 and row["reason"] for row in rows)
+    assert float(account["heldGPUSeconds"]) > 0
+
+
+def test_the_operator_killed_in_a_step_and_started_again(jobs: Jobs, alone: tuple[str, int]) -> None:
+    jobs.make("run", TRAIN, rollout())
+    jobs.until(lambda: jobs.actors("run", ready=True), "the base actor is ready")
+    jobs.until(lambda: jobs.status("run").get("rollout", {}).get("plan"), "a step is planned")
+    jobs.operator.kill()
+    entries = {a["number"] for a in jobs.status("run").get("actors", ())}
+    assert set(jobs.actors("run")) <= entries, "no pod of an actor without an entry"
+    jobs.operator.start()
+    jobs.until(lambda: jobs.condition("run", "Completed")[0] == "True", "the run is done", 200)
+    jobs.until(lambda: jobs.condition("run", "GPUsReleased")[0] == "True", "its actors are gone with it")
+    assert jobs.actors("run") == []
+    assert jobs.digest("run") == alone
