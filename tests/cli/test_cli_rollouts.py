@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controller.policy.job.rollout_record import RolloutRecord, StepPlan, StepRow
 
 from controller.cli import explanation, job_view, pools, rollouts, top
 from controller.cli.jobs import table
 from controller.cli.terminal import Terminal
 from controller.policy.actor_types import Actor, ActorState
 from controller.policy.job.record import JobRecord
+from controller.policy.job.rollout_record import RolloutRecord, StepPlan, StepRow
 from tests.support import cli_world as w
 
 FREE = Terminal()

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller.policy.job.rollout_record import RolloutRecord, StepPlan, StepRow
 
 from controller.policy.actor_types import Actor, ActorState
 from controller.policy.job.record import JobRecord
+from controller.policy.job.rollout_record import RolloutRecord, StepPlan, StepRow
 from controller.policy.wording import ELSEWHERE
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Job, read_job
