@@ -118,7 +118,7 @@ class Choice:
 
 
 class Limits:
-    """Whether rules keep the limits; what is dear to know is found out when it is asked.
+    """Limits on stops of runs that chance or a bad eval makes fall; Gaussian runs are drawn when they are asked for.
 
     Args:
         named: the rules.

@@ -79,7 +79,7 @@ class Pace(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What one look may spend.
+    """Spending limit of one look.
 
     Attributes:
         share: of the budget.
