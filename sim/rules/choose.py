@@ -118,7 +118,7 @@ class Choice:
 
 
 class Limits:
-    """Limits on stops of runs that chance or a bad eval makes fall; Gaussian runs are drawn when they are asked for.
+    """Limits on stops of runs that chance or a bad eval makes fall; Gaussian runs are drawn when asked for.
 
     Args:
         named: the rules.

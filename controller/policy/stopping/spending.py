@@ -141,7 +141,7 @@ def windows_limit(chance: float, more: float, seen: int, pairs: int, told: bool 
     if not pairs or chance <= 0.0:
         return math.inf
     low, high = LEAST_Z, HIGHEST_Z
-    for _ in range(40):
+    for _ in range(28):
         middle = (low + high) / 2.0
         low, high = (middle, high) if rate(middle, more, seen, told) > chance else (low, middle)
     return min(high, _quantile(chance, pairs))
