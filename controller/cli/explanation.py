@@ -8,12 +8,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from controller.api.rule_text import read as read_rule
+from controller.api.rule_text import rule_and_modifiers
 from controller.cli import formatting
 from controller.cli.job_view import Reading, rule
 from controller.cli.remedies import as_step, cure, marks, sentence
 from controller.cli.remedies import document as mark_document
-from controller.policy.job import MARKED, Best, Decision, Finding, Mark, was_right
+from controller.policy.job import (
+    MARKED,
+    Best,
+    Decision,
+    Finding,
+    Mark,
+    evidence,
+    other_rules,
+    others_say,
+    promise,
+    was_right,
+    ways_on,
+)
 from controller.policy.job import conditions as c
+from controller.policy.stopping import RULES
 from controller.policy.types import Mode, Verdict
 from controller.policy.wording import ELSEWHERE, UID, whole_by
 
@@ -109,7 +124,13 @@ def below_best(job: Reading) -> float | None:
 
 def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tuple[str, str]]:
     record, decision = job.record, job.record.decision
+    if told := evidence(record, job.direction):
+        yield "in short", told
     yield "rule", rule(job.spec)
+    own = read_rule(rule_and_modifiers(job.spec)[0], RULES)
+    if own is not None and record.evals:
+        yield "promises", promise(own, record.evals_seen)
+        yield "others", others_say(other_rules(record, own.name, job.direction, job.scale))
     direction = "higher is better" if job.maximize else "lower is better"
     yield "metric", f"{job.metric.get('name', '-')} ({direction}), mode {job.mode}"
     verdict = record.rule.verdict if record.rule is not None else None
@@ -251,14 +272,8 @@ def _next_steps(job: Reading, found: tuple[Finding, ...]) -> Iterator[tuple[str,
         yield f"evalstop queue {job.spec.get('pool', 'POOL')} --job {job.key}", "its place in the queue"
     if job.record.rollout is not None and job.record.admission is not None:
         yield f"evalstop rollouts {name}", "its actors and its last steps, planned and measured"
-    if state == "Stopped":
-        if job.record.retained:
-            step = job.record.retained[-1].step
-            yield f"evalstop resume {name} --from best", f"goes on from step {step}"
-            if job.stopped_soon:
-                told = "the same, and no rule stops it for 8 evals: it was stopped soon after a resume"
-                yield f"evalstop resume {name} --from best --for-evals 8", told
-        yield f"evalstop resume {name} --from latest", "goes on from the trainer's latest checkpoint"
+    if state in ("Stopped", "WouldStop"):
+        yield from ways_on(job.record, name)
     if job.record.evals and state not in ("Queued", "Refused"):
         yield f"evalstop simulate {name} --rule glr", "what another rule would have done"
     unwell = {"Failed", "Starting", *MARKED} - {Mark.WOULD_STOP}

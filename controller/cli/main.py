@@ -35,6 +35,7 @@ COMMANDS = {
     "stop": Place(ACT, "controller.cli.change", "stop"),
     "resume": Place(ACT, "controller.cli.change", "resume"),
     "pin": Place(ACT, "controller.cli.pin", "pin"),
+    "report": Place(STUDY, "controller.cli.report", "report"),
     "simulate": Place(STUDY, "controller.cli.simulate", "simulate"),
     "export": Place(STUDY, "controller.cli.export", "export"),
     "what-if": Place(STUDY, "controller.cli.what_if", "what_if"),

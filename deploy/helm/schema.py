@@ -12,6 +12,7 @@ from typing import Any
 
 from controller.api.crd import RESOURCES, crd
 from controller.extender import settings as extender
+from controller.notify import settings as notify
 from controller.operator.process import settings as operator
 from controller.web.dashboard import settings as dashboard
 
@@ -27,6 +28,7 @@ EXTENDER_OWN = {
     *("schedulerName", "schedulerConfig", "namespace"),
     *_METRICS,
 }
+NOTIFY_OWN = {"host", "port", "urlFile"}
 DASHBOARD_OWN = {"host", "port", "statusHost", "statusPort", "tlsCert", "tlsKey", "allowedHosts"}
 _RANGE = re.compile(r"\b(?:from|seconds, from) ([\d.e+-]+) to ([\d.e+]+)")
 # Keywords of OpenAPI v3 in a CRD that draft 7 understands in the same sense.
@@ -191,11 +193,11 @@ def definitions() -> Json:
     }
 
 
-def component(more: Json) -> Json:
+def component(more: Json, *, replicas: bool = True) -> Json:
     """Return what operator, extender and scheduler have in common, and more."""
     return obj(
         {
-            "replicas": whole(1, 9),
+            **({"replicas": whole(1, 9)} if replicas else {}),
             "resources": ref("resources"),
             "priorityClassName": STRING,
             "nodeSelector": mapping(STRING),
@@ -279,6 +281,14 @@ def schema() -> Json:
                 "hosts": SEVERAL,
             }
         ),
+        "notify": component(
+            {
+                "enabled": BOOL,
+                "settings": settings(notify.describe(), notify.PREFIX, NOTIFY_OWN),
+                "urlSecret": STRING,
+            },
+            replicas=False,
+        ),
         "scheduler": component(
             {
                 "enabled": BOOL,
@@ -309,6 +319,7 @@ def schema() -> Json:
                 "operatorTo": array(ref("egress")),
                 "operatorFrom": array(ref("ingress")),
                 "dashboardTo": array(ref("egress")),
+                "notifyTo": array(ref("egress")),
             }
         ),
         "metrics": obj(

@@ -36,12 +36,12 @@ class Role:
 
 # tests/chart/test_images_roles.py holds them against what the modules import.
 ROLES: Mapping[str, Role] = {
-    # Operator, extender, the Jobs that Helm runs: API clients and servers.
+    # Operator, extender, notifier, the Jobs that Helm runs: API clients and servers.
     "operator": Role(
         command=("python", "-m", "controller.operator"),
         programs=(
             *("controller.operator.main", "controller.extender.process"),
-            *("controller.install.check", "controller.install.pools"),
+            *("controller.install.check", "controller.install.pools", "controller.notify.process"),
         ),
         requires=(
             *(

@@ -58,6 +58,11 @@ FULL: Object = {
     "pools": [POOL],
     "scheduler": SCHEDULER | {"replicas": 2},
     "dashboard": {"enabled": True, "tlsSecret": "dashboard-tls", "settings": {"plainHttp": "refuse"}},
+    "notify": {
+        "enabled": True,
+        "urlSecret": "evalstop-notify",
+        "settings": {"link": "https://board.example.org"},
+    },
     "operator": {"settings": {"workers": 16}},
     "rollouts": {"enabled": True, "url": "https://10.96.0.21:8446"},
     "metrics": {"readers": [{"name": "prometheus-k8s", "namespace": "monitoring"}]},
@@ -69,6 +74,7 @@ FULL: Object = {
         "operatorTo": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/16"}}]}],
         "operatorFrom": [QUEUE_FROM],
         "dashboardTo": [QUEUE_TO],
+        "notifyTo": [{"to": [{"ipBlock": {"cidr": "203.0.113.0/24"}}], "ports": [{"port": 443}]}],
     },
 }
 LEAST: Object = {

@@ -114,6 +114,7 @@ SHOWN = {
 WITHIN: dict[str, str] = {
     "python -m controller.actor": "tests/rollouts/test_rollouts_processes.py",
     "python -m examples.engine": "tests/rollouts/test_rollouts_processes.py",
+    "python -m controller.notify": "tests/notify/test_notify_process.py",
     "python -m controller.steps.planner": "tests/rollouts/test_rollouts_steps.py",
     "make demo": SHOWN["make demo"],
     "make test": SHOWN["make test"],

@@ -112,6 +112,7 @@ class StepWants:
     generating: bool = False
     released: tuple[int, ...] = ()
     going: tuple[int, ...] = ()
+    bound: tuple[tuple[int, float], ...] = ()
     ended: StepMeasured | None = None
     gain: float | None = None
 
@@ -499,6 +500,7 @@ class ClusterState:
             wants.generating,
             wants.released,
             wants.going,
+            wants.bound,
             wants.ended,
             wants.gain,
         )

@@ -93,6 +93,19 @@ CURES: dict[str, Cure] = {
         "make the GPUs of each pod of the template equal spec.gang.gpusPerReplica, in the manifest",
         patch=_CONTAINER % '"resources":{"limits":{"nvidia.com/gpu":<gpusPerReplica>}}',
     ),
+    "StepsNotServed": Cure(
+        "have the operator serve the step API (docs/use/rollouts.md), or take spec.rollout out", _EDIT
+    ),
+    "RolloutNotDelegated": Cure(
+        "name a pool with delegate Builtin in spec.pool, or take spec.rollout out", _EDIT
+    ),
+    "ActorTooLarge": Cure("ask for as few GPUs per actor as a node of the pool has", _EDIT),
+    "ActorRefused": Cure("correct spec.rollout.template as the API server says", _EDIT),
+    "ActorWithoutGPUs": Cure("give the engine's container its GPUs, in spec.rollout.template", _EDIT),
+    "ActorGPUsMismatch": Cure(
+        "make the GPUs of spec.rollout.template equal spec.rollout.gpusPerActor", _EDIT
+    ),
+    "ActorPlaced": Cure("take nodeName out of spec.rollout.template", _EDIT),
     "TemplateRefused": Cure("correct spec.workload.template as the API server says, in a new RLHFJob"),
     "UnsupportedKind": Cure("use a workload kind that docs/use/api.md names"),
     "LayoutAmbiguous": Cure(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from controller.names import AUTO_LAYOUT, EVALS_KEPT, UID_MAX
+from controller.names import AUTO_LAYOUT, EVALS_KEPT, STEP_MAX, UID_MAX
 from controller.policy.actor_types import Actor
 from controller.policy.job.pin_method import is_linked
 from controller.policy.job.rollout_record import RolloutRecord
@@ -42,6 +42,8 @@ RULE_STATE_MAX = 2400  # characters of JSON: a rule's memory twice, under all mo
 GUARD_STATE_MAX = 1200
 LAST_WORDS = 200  # characters
 FIRST_EVAL = 1800.0  # s
+CURVE_BUCKETS = 64
+CURVE_MARKS = 12
 
 Paths = Annotated[tuple[Path, ...], AtMost(TO_RELEASE_MAX)]
 Nodes = tuple[NodeName, ...]
@@ -513,6 +515,30 @@ class EvalsDue:
 
 
 @dataclass(frozen=True, slots=True)
+class EvalCurve:
+    """The whole curve in buckets of equal step width, for people (`job.curve`). Nothing is judged by it."""
+
+    width: Annotated[
+        int, Within(1, STEP_MAX, "int64"), "Steps of a bucket: bucket n begins at step n * width."
+    ]
+    step: Annotated[Step, "Step of the newest eval in it."]
+    attempt: Annotated[Attempt, "Attempt and life of that eval."]
+    baseline: Annotated[Count, "Number of the baseline it belongs to; absent: the first."] = 0
+    buckets: Annotated[
+        tuple[Annotated[str, AtMost(96)], ...],
+        AtMost(CURVE_BUCKETS),
+        "Those with evals, in the order in which they were read, each as: its number n, newest, lowest and "
+        "highest score, largest statistic in percent of its threshold, newest proxy. - is unknown, or for "
+        "lowest and highest: as the newest. After anew the run had gone back to an earlier step.",
+    ] = ()
+    marks: Annotated[
+        tuple[Annotated[str, AtMost(48)], ...],
+        AtMost(CURVE_MARKS),
+        "Its newest stops and resumes: what happened, at which step, and the number of the attempt.",
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RunFile:
     """Content of ConfigMap ``<name>-run``."""
 
@@ -563,6 +589,9 @@ class JobRecord:
         AtMost(READINGS_KEPT),
         "When the newest of them were first read, newest last, in seconds since 1970.",
     ] = ()
+    curve: Annotated[
+        EvalCurve | None, "All evals in at most 64 buckets, for people; absent: none was read."
+    ] = None
     evals_due: Annotated[
         EvalsDue | None,
         "Since when the next usable eval is waited for; absent: no page has shown the metric yet.",

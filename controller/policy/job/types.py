@@ -318,6 +318,7 @@ class RolloutView:
         generating: that step is between its begin and its end.
         released: numbers of actors that have nothing more to do in it and are to end.
         going: numbers of actors whose deletion this process has asked for.
+        bound: (number, when its pod got its node (s)) of each actor that this process has seen bound.
         ended: the newest step that has ended.
         gain: as `rollout.measured_gain` has it.
     """
@@ -327,6 +328,7 @@ class RolloutView:
     generating: bool = False
     released: tuple[int, ...] = ()
     going: tuple[int, ...] = ()
+    bound: tuple[tuple[int, float], ...] = ()
     ended: StepMeasured | None = None
     gain: float | None = None
 
