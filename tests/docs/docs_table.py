@@ -102,6 +102,7 @@ SHOWN = {
     "evalstop sim replay LOG": STUDY,
     "evalstop sim record examples/traces/sixty.jsonl": STUDY,
     "evalstop sim rollout": "tests/sim_cli/test_sim_rollout_cli.py",
+    "evalstop sim sharing": "tests/sim_cli/test_sim_sharing_cli.py",
     "evalstop parity": "tests/parity/test_parity_cluster.py::test_a_small_trace_on_a_cluster_that_is_named",
     "evalstop what-if decisions.jsonl": STUDY,
     "evalstop what-if examples/histories/demo.jsonl": "tests/what_if/test_what_if_cli.py::"
