@@ -112,4 +112,5 @@ ACTOR_PORT = 8700  # of the sidecar in an actor's pod
 OPERATOR_IMAGE = "evalstop/operator"
 ACCESS_IMAGE = "evalstop/access"
 DASHBOARD_IMAGE = "evalstop/dashboard"
+ACTOR_IMAGE = "evalstop/actor"  # the sidecar of rollout actors
 TRAINER_IMAGE = "evalstop/example-trainer"

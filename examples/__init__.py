@@ -1,1 +1,1 @@
-"""What a trainer needs, and trainers that show it."""
+"""The needs of a trainer, and trainers that show them."""

@@ -15,6 +15,7 @@ from controller.actor.app import Sidecar, Whose
 from controller.actor.engines import EngineError
 from controller.bounded import shown
 
+TRIES = 16  # of each address: it may stand for several processes, of which one leads
 KEYS_KEPT = 3  # of APIs: tickets of the leader before are good until they end
 MOST_ANSWER = 64 << 10  # bytes
 _TIMEOUT = aiohttp.ClientTimeout(10.0)
@@ -64,19 +65,26 @@ class Registration:
             "slots": report.get("slots"),
             "version": self._sidecar.version,
         }
-        problems = []
-        for url in list(self._urls):
+        problems: dict[str, str] = {}  # by address, of those that are not asked again
+        follower = ""
+        for url in list(self._urls) * TRIES:
+            if url in problems:
+                continue
             try:
                 status, answer = await self._ask(session, url, body)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                problems.append(f"{url}: {type(error).__name__}: {shown(str(error), 200)}")
+                problems[url] = f"{url}: {type(error).__name__}: {shown(str(error), 200)}"
                 continue
             if status == 200 and self._take(answer):
                 self._urls.remove(url)
                 self._urls.insert(0, url)
                 return ""
-            problems.append(f"{url}: {status} {shown(answer.get('message') or answer.get('reason'), 200)}")
-        return "; ".join(problems)
+            problem = f"{url}: {status} {shown(answer.get('message') or answer.get('reason'), 200)}"
+            if status == 421:
+                follower = problem
+            else:
+                problems[url] = problem
+        return "; ".join(problems.values()) or follower
 
     async def _ask(
         self, session: aiohttp.ClientSession, url: str, body: dict[str, Any]

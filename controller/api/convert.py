@@ -218,6 +218,7 @@ def _rollout_terms(spec: Rollout, pool: GPUPool | None) -> RolloutTerms:
         shadow=shadow,
         keeps=spec.when_idle is WhenIdle.KEEP,
         recall_seconds=float(RECALL_SECONDS if pool is None else pool.spec.lending.recall_seconds),
+        bind_seconds=float(GANG_TIMEOUT_SECONDS if pool is None else pool.spec.gang_timeout_seconds),
     )
 
 

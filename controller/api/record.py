@@ -1,11 +1,13 @@
 """JobRecord to status and back, exactly: ``record(status(r)) == r``. No decision is made here.
 
-What equals its default is left out. Only messages for people are ever shortened, and only when the status
-would otherwise not stay below `STATUS_MAX`; a status that was shortened once is not shortened again.
+What equals its default is left out. Only what is for people is ever shortened (messages, and the curve that
+nothing is judged by), and only when the status would otherwise not stay below `STATUS_MAX`; a status that was
+shortened once is not shortened again.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -18,12 +20,14 @@ from controller.policy.stored import MESSAGE_MAX
 
 if TYPE_CHECKING:
     from controller.api.status import Printed
-    from controller.policy.job import Desired
+    from controller.policy.job import Desired, EvalCurve
 
 __all__ = ["StatusError", "field", "record", "size", "status"]
 
 STATUS_MAX = 9150  # bytes of compact JSON; an RLHFJob of usual size stays under 10 kB with it
 MESSAGE_FLOOR = 32  # characters that are left of a message in any case
+MESSAGE_READABLE = 160  # that are left of one as long as the curve can be made coarser
+CURVE_FLOOR = 8  # buckets, up to which it is
 
 Json = dict[str, Any]
 
@@ -47,7 +51,29 @@ def status(record: JobRecord, desired: Desired, now: float) -> Json:
         summary=summary(record.conditions),
         printed=_printed(record, desired),
     )
-    return _shorten(paths.gathered(codec.encode(whole)))
+    found = paths.gathered(codec.encode(whole))
+    drawn = record.curve
+    while drawn is not None and len(drawn.buckets) > CURVE_FLOOR and _least(found) > STATUS_MAX:
+        drawn = _coarser(drawn)
+        found["curve"] = codec.encode(drawn)
+    return _shorten(found)
+
+
+def _coarser(curve: EvalCurve) -> EvalCurve:
+    from controller.policy.job import coarser
+
+    return coarser(curve)
+
+
+def _least(status: Json) -> int:
+    """Return the bytes that a status takes with messages of `MESSAGE_READABLE` characters at most."""
+    whole = size(status)
+    if whole <= STATUS_MAX:
+        return whole
+    short = copy.deepcopy(status)
+    carriers = _carriers(short)
+    _cut(carriers, [c["message"] for c in carriers], MESSAGE_READABLE)
+    return size(short)
 
 
 def record(status: Mapping[str, Any] | None) -> JobRecord:
@@ -107,7 +133,7 @@ def _shorten(status: Json) -> Json:
     """Cut the messages to the greatest common length at which the whole fits."""
     if size(status) <= STATUS_MAX:
         return status
-    carriers = [*status.get("conditions", ()), *([status["decision"]] if "decision" in status else ())]
+    carriers = _carriers(status)
     texts = [c["message"] for c in carriers]
     low, high = MESSAGE_FLOOR, MESSAGE_MAX
     while low < high:
@@ -116,6 +142,11 @@ def _shorten(status: Json) -> Json:
         low, high = (middle, high) if size(status) <= STATUS_MAX else (low, middle - 1)
     _cut(carriers, texts, low)
     return status
+
+
+def _carriers(status: Json) -> list[Json]:
+    """Return the parts of a status that have a message for people."""
+    return [*status.get("conditions", ()), *([status["decision"]] if "decision" in status else ())]
 
 
 def _cut(carriers: Sequence[Json], texts: Sequence[str], most: int) -> None:

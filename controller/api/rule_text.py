@@ -51,3 +51,21 @@ def _written(value: Any, kind: type) -> Any:
     if kind is bool:
         return ENABLED if value else DISABLED
     return values.number(float(value)) if kind is float else value
+
+
+def read(member: Mapping[str, Any], registry: Mapping[str, Registered]) -> PolicySpec | None:
+    """Return the inverse of `written`; None: this version does not know it, or a value of it."""
+    name = next(iter(member), "")
+    if name not in registry:
+        return None
+    kinds = {values.camel(info.name): info for info in describe(registry[name].params)}
+    params: dict[str, Any] = {}
+    for key, text in (member[name] or {}).items():
+        if key not in kinds:
+            return None
+        kind = kinds[key].kind
+        try:
+            params[kinds[key].name] = text == ENABLED if kind is bool else kind(text)
+        except (TypeError, ValueError):
+            return None
+    return PolicySpec(name, params)

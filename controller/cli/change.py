@@ -29,7 +29,7 @@ class Mode(StrEnum):
 
 
 class Source(StrEnum):
-    """Which checkpoint a resumed run starts from."""
+    """The checkpoint that a resumed run starts from."""
 
     BEST = "best"
     LATEST = "latest"
@@ -154,7 +154,9 @@ def resume(
         named = f"the checkpoint of step {step}" if step is not None else f"its {chosen.value} checkpoint"
         spared = f"; for {for_evals} evals no rule stops it" if for_evals else ""
         said(found, f"is to go on from {named}{spared} (request {wish['id']})", dry_run)
-        if not for_evals and not dry_run and found.stopped_soon:
+        from controller.policy.job import stopped_soon
+
+        if not for_evals and not dry_run and stopped_soon(found.record):
             name = f"{found.name}{found.flags()}"
             typer.echo(
                 "note: its rule stopped it soon after an earlier resume too, and may again; so that it stops "

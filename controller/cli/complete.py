@@ -1,4 +1,4 @@
-"""What the shell offers after TAB: names from the cluster in use. It never fails and never asks for long."""
+"""Completions after TAB: names from the cluster in use. It never fails and never asks for long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command reaches the cluster."""
+"""A command's way to the cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ REQUEST_TIMEOUT = 15.0  # s for one request
 
 
 class Connection(NamedTuple):
-    """What ``--kubeconfig``, ``--context`` and ``--request-timeout`` say.
+    """The values of ``--kubeconfig``, ``--context`` and ``--request-timeout``.
 
     Attributes:
         kubeconfig: a file; "": ``$KUBECONFIG`` or ``~/.kube/config``.

@@ -1,25 +1,41 @@
-"""Why a job is where it is, in sentences: pure, from the RLHFJob alone."""
+"""Explanation of where a job stands, in sentences: pure, from the RLHFJob alone."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from controller.api.rule_text import read as read_rule
+from controller.api.rule_text import rule_and_modifiers
 from controller.cli import formatting
 from controller.cli.job_view import Reading, rule
 from controller.cli.remedies import as_step, cure, marks, sentence
 from controller.cli.remedies import document as mark_document
-from controller.policy.job import MARKED, Best, Decision, Finding, Mark, was_right
+from controller.policy.job import (
+    MARKED,
+    Best,
+    Decision,
+    Finding,
+    Mark,
+    evidence,
+    other_rules,
+    others_say,
+    promise,
+    was_right,
+    ways_on,
+)
 from controller.policy.job import conditions as c
+from controller.policy.stopping import RULES
 from controller.policy.types import Mode, Verdict
 from controller.policy.wording import ELSEWHERE, UID, whole_by
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `evalstop explain` says about a job.
+    """The answer of `evalstop explain` about a job.
 
     Attributes:
         headline: one sentence.
@@ -66,11 +82,11 @@ def _headline(job: Reading, now: float) -> str:
         )
     if found := [one for one in marks(job, now) if one.warning or state in ("Running", "Starting")]:
         return f"{job.key}: {state} ({found[0].reason}: {found[0].message})"
-    said = _telling(job)
+    said = _message_of_state(job)
     return f"{job.key}: {state}" + (f" ({said})" if said else "")
 
 
-def _telling(job: Reading) -> str:
+def _message_of_state(job: Reading) -> str:
     """Return the message of the condition that its state rests on."""
     state = job.state
     type_ = {
@@ -87,11 +103,11 @@ def _telling(job: Reading) -> str:
     found = job.condition(type_) if type_ else None
     if found is None:
         verdict = job.record.rule.verdict if job.record.rule is not None else None
-        return _said(job, verdict) if verdict is not None and state == "Running" else ""
+        return _verdict_text(job, verdict) if verdict is not None and state == "Running" else ""
     return f"{found.reason}: {found.message}"
 
 
-def _said(job: Reading, verdict: Verdict) -> str:
+def _verdict_text(job: Reading, verdict: Verdict) -> str:
     below = below_best(job)
     where = f"{below:.0%} below its best; " if below is not None and below >= 0.005 else ""
     return f"{where}the rule says {verdict.verb}: {verdict.reason}"
@@ -108,7 +124,13 @@ def below_best(job: Reading) -> float | None:
 
 def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tuple[str, str]]:
     record, decision = job.record, job.record.decision
+    if told := evidence(record, job.direction):
+        yield "in short", told
     yield "rule", rule(job.spec)
+    own = read_rule(rule_and_modifiers(job.spec)[0], RULES)
+    if own is not None and record.evals:
+        yield "promises", promise(own, record.evals_seen)
+        yield "others", others_say(other_rules(record, own.name, job.direction, job.scale))
     direction = "higher is better" if job.maximize else "lower is better"
     yield "metric", f"{job.metric.get('name', '-')} ({direction}), mode {job.mode}"
     verdict = record.rule.verdict if record.rule is not None else None
@@ -133,6 +155,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     if record.progress is not None:
         far = record.progress
         yield "progress", f"step {far.step} of {far.total_steps} ({far.share:.0%})"
+    if told := rollout_sentence(job):
+        yield "actors", told
     if record.sparing is not None and record.spared is not None:
         yield "resumed", f"no rule stops it for {record.sparing.evals} evals; {record.spared} are left"
     if record.outcome is not None:
@@ -158,6 +182,24 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
                 )
     for one in found:
         yield "trouble" if one.warning else "note", sentence(one, now)
+
+
+def rollout_sentence(job: Reading) -> str:
+    """Return what a job's rollout actors and its last step say; "": it has none."""
+    record = job.record
+    account = record.rollout
+    if not record.actors and account is None:
+        return ""
+    states = Counter(str(actor.state) for actor in record.actors)
+    text = ", ".join(f"{count} {state}" for state, count in states.items()) or "none now"
+    if account is not None and account.recent:
+        last = account.recent[-1]
+        text += f"; step {last.step} took {last.seconds:.1f} s"
+        text += f" ({last.planned_seconds:.1f} planned)" if last.planned_seconds is not None else ""
+        text += f" with {last.actors} actors" + (f": {last.reason}" if last.reason else "")
+    if account is not None and account.failed:
+        text += f"; {account.failed} ended or were put aside unasked"
+    return text
 
 
 def _scores(job: Reading) -> Iterator[tuple[str, str]]:
@@ -228,14 +270,10 @@ def _next_steps(job: Reading, found: tuple[Finding, ...]) -> Iterator[tuple[str,
         yield "evalstop doctor", "is the operator there, and may it work?"
     if state in ("Queued", "Unfit", "Preempting"):
         yield f"evalstop queue {job.spec.get('pool', 'POOL')} --job {job.key}", "its place in the queue"
-    if state == "Stopped":
-        if job.record.retained:
-            step = job.record.retained[-1].step
-            yield f"evalstop resume {name} --from best", f"goes on from step {step}"
-            if job.stopped_soon:
-                told = "the same, and no rule stops it for 8 evals: it was stopped soon after a resume"
-                yield f"evalstop resume {name} --from best --for-evals 8", told
-        yield f"evalstop resume {name} --from latest", "goes on from the trainer's latest checkpoint"
+    if job.record.rollout is not None and job.record.admission is not None:
+        yield f"evalstop rollouts {name}", "its actors and its last steps, planned and measured"
+    if state in ("Stopped", "WouldStop"):
+        yield from ways_on(job.record, name)
     if job.record.evals and state not in ("Queued", "Refused"):
         yield f"evalstop simulate {name} --rule glr", "what another rule would have done"
     unwell = {"Failed", "Starting", *MARKED} - {Mark.WOULD_STOP}

@@ -23,6 +23,8 @@ SERVICE = "evalstop-extender"
 _HOSTS = (SERVICE, f"{SERVICE}.{names.NAMESPACE}", f"{SERVICE}.{names.NAMESPACE}.svc")
 
 
+_STEPS = "evalstop-steps"
+_STEPS_HOSTS = (_STEPS, f"{_STEPS}.{names.NAMESPACE}", f"{_STEPS}.{names.NAMESPACE}.svc")
 _METRICS_HOSTS = [f"evalstop-{name}.{names.NAMESPACE}.svc" for name in ("operator", "extender")]
 
 
@@ -96,10 +98,11 @@ def certificates(
         ),
     ] = None,
     host: Annotated[
-        list[str] | None, typer.Option(help="One more name or address of the extender; repeatable.")
+        list[str] | None,
+        typer.Option(help="One more name or address of the extender and of the step API; repeatable."),
     ] = None,
 ) -> None:
-    """Print the Secrets of extender, scheduler and metrics; run it again to renew them all.
+    """Print the Secrets of extender, scheduler, metrics and step API; run it again to renew them all.
 
     With --ca, from the same authority: keep its key as you keep root's.
     """
@@ -113,6 +116,7 @@ def certificates(
         server = made.issue_server(authority, [*_HOSTS, *(host or [])], now)
         client = made.issue_client(authority, names.SCHEDULER_NAME, now)
         metrics = made.issue_server(authority, _METRICS_HOSTS, now)
+        steps = made.issue_server(authority, [*_STEPS_HOSTS, *(host or [])], now)
     except (made.CertificateError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="--ca") from None
     secrets = [
@@ -131,6 +135,7 @@ def certificates(
             (f"{SERVICE}-tls", server),
             (f"{names.SCHEDULER_NAME}-tls", client),
             ("evalstop-metrics-tls", metrics),
+            (f"{_STEPS}-tls", steps),
         )
     ]
     typer.echo(yaml.safe_dump_all(secrets, sort_keys=False), nl=False)

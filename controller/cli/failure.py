@@ -1,4 +1,4 @@
-"""How commands end: the exit codes, and errors that say what to do next.
+"""Ends of commands: the exit codes, and errors that say what to do next.
 
 The codes are part of the interface (docs/use/cli.md): scripts tell by them what happened.
 """

@@ -15,7 +15,7 @@ from controller.cli.connection import Connection
 
 
 class Format(StrEnum):
-    """What ``-o`` takes."""
+    """Values of ``-o``."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -25,7 +25,7 @@ class Format(StrEnum):
 
 
 class Document(StrEnum):
-    """What ``-o`` takes where the answer is one page."""
+    """Values of ``-o`` where the answer is one page."""
 
     TEXT = "text"
     JSON = "json"

@@ -10,12 +10,11 @@ from typing import Any
 from controller.api import record as stored
 from controller.api import values
 from controller.api.rule_text import rule_and_modifiers
-from controller.policy.job import Condition, JobRecord, ProtectedCheckpoint
+from controller.policy.job import Condition, Direction, JobRecord, ProtectedCheckpoint
 from controller.policy.stopping import MODIFIERS, RULES
-from controller.policy.types import EvalPoint
+from controller.policy.types import EvalPoint, EvalScale
 
 Object = dict[str, Any]
-SOON = 8  # evals after a resume within which another stop is soon
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +53,6 @@ class Reading:
         return str(self.status.get("summary") or "New")
 
     @property
-    def stopped_soon(self) -> bool:
-        """Return whether its rule stopped it within `SOON` evals of an earlier resume."""
-        record = self.record
-        if record.decision is None or record.decision.by == "User" or not record.resume_id:
-            return False
-        return sum(1 for p in record.evals if p.attempt.number == record.attempt) <= SOON
-
-    @property
     def mode(self) -> str:
         return str(self.spec.get("mode") or "Enforce")
 
@@ -77,6 +68,22 @@ class Reading:
     @property
     def maximize(self) -> bool:
         return str(self.metric.get("direction", "Maximize")) == "Maximize"
+
+    @property
+    def direction(self) -> Direction:
+        return Direction.MAXIMIZE if self.maximize else Direction.MINIMIZE
+
+    @property
+    def scale(self) -> EvalScale:
+        """Return what is declared about the Primary metric's evals, as `controller.api.rlhfjob` reads it."""
+        prompts, given = self.metric.get("prompts"), self.metric.get("range")
+        low_high = (0.0, 1.0) if self.metric.get("preset") is not None else None
+        try:
+            if given is not None:
+                low_high = float(given[0]), float(given[1])
+        except (TypeError, ValueError, LookupError):
+            low_high = None
+        return EvalScale(prompts if isinstance(prompts, int) else None, low_high)
 
     def condition(self, type_: str) -> Condition | None:
         return self.record.condition(type_)

@@ -64,6 +64,16 @@ def _created(obj: Object, now: float) -> str:
     return formatting.age(at(obj, "metadata", "creationTimestamp"), now)
 
 
+def _actors(obj: Object, now: float) -> str:
+    """Return how many rollout actors there are, of how many its next step is to have."""
+    if at(obj, "spec", "rollout") is None:
+        return formatting.NOTHING
+    planned = at(obj, "status", "rollout", "plan", "actors")
+    there = len(at(obj, "status", "actors") or [])
+    return str(there) if planned is None else f"{there}/{planned}"
+
+
+ACTORS = Field(Column("ACTORS", right=True, gives_way=7), _actors)  # of `top`, where a job has any
 NAMESPACE = Field(Column("NAMESPACE", name=True), _path("metadata", "namespace"))
 FIELDS = (
     Field(Column("NAME", name=True), _path("metadata", "name")),

@@ -220,7 +220,7 @@ def parity(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is to be played. ``policies``: as written, and read."""
+    """A request to replay. ``policies``: as written, and read."""
 
     trial: TraceOnCluster
     policies: list[tuple[str, PolicySpec]]
@@ -325,7 +325,7 @@ def _here(asked: _Asked, sets: int) -> Report:
 
     sizes = [gpus for _, gpus in asked.trial.cluster.nodes]
     kept = asked.out / "decisions.jsonl"
-    with _telling() as tell:
+    with _progress_shown() as tell:
         try:
             with start_local_cluster(
                 asked.out / "cluster", sizes, sets, lambda line: tell("cluster", line)
@@ -345,7 +345,7 @@ def _here(asked: _Asked, sets: int) -> Report:
 
 def _there(asked: _Asked, grounds: Grounds, connection: Connection) -> Report:
     """On a cluster with an operator, whose nodes carry the labels of these grounds."""
-    with _telling() as tell:
+    with _progress_shown() as tell:
         return _played(asked, grounds, connection, tell)
 
 
@@ -455,7 +455,7 @@ def _refusing() -> Iterator[None]:
 
 
 @contextmanager
-def _telling() -> Iterator[Callable[[str, str], None]]:
+def _progress_shown() -> Iterator[Callable[[str, str], None]]:
     """Show the progress of both sides on stderr: in place on a terminal, else now and then."""
     import time
 

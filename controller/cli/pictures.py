@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from controller.cli.curve import Curve, Mark, draw
 from controller.cli.job_view import Reading
 from controller.cli.terminal import Terminal
-from controller.policy.job import JobRecord
+from controller.policy.job import JobRecord, course
 
 HEIGHT, PROXY_HEIGHT = 10, 4
 WIDTH = 78  # where nobody knows how wide the screen is
@@ -20,12 +20,15 @@ def curves(job: Reading, screen: Terminal, more: Sequence[Mark] = ()) -> list[st
     if not record.evals:
         return []
     width = min(screen.width or WIDTH, 100)
-    points = [(float(p.step), p.score) for p in record.evals]
+    whole = course(record)
+    points = [(float(p.step), p.score) for p in whole.points]
     title = f"{job.metric.get('name', 'score')} by step"
-    if record.evals_seen > len(record.evals):
+    if whole.points[0].bucket:
+        title += f", before step {whole.first} the newest of each {whole.width} steps"
+    elif record.evals_seen > len(record.evals):
         title += f", the last {len(record.evals)} of {record.evals_seen} evals"
     lines = draw(Curve(title, points, (*_marks(record), *more)), width, HEIGHT, screen)
-    proxies = [(float(p.step), p.proxy) for p in record.evals if p.proxy is not None]
+    proxies = [(float(p.step), p.proxy) for p in whole.points if p.proxy is not None]
     if len(proxies) > 1:
         lines += ["", *draw(Curve("proxy reward by step", proxies), width, PROXY_HEIGHT, screen)]
     return lines
@@ -33,6 +36,8 @@ def curves(job: Reading, screen: Terminal, more: Sequence[Mark] = ()) -> list[st
 
 def _marks(record: JobRecord) -> list[Mark]:
     scores = {p.step: p.score for p in record.evals}
+    if record.best is not None:
+        scores.setdefault(record.best.step, record.best.score)
     marks = []
     best, decision = record.best, record.decision
     if best is not None and best.step in scores:

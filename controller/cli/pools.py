@@ -53,6 +53,8 @@ FIELDS = (
     Field(Column("FREE", right=True), lambda o, now: shown(at(o, "status", "free"))),
     _count("held"),
     _count("foreign"),
+    Field(Column("ACTORS", right=True), lambda o, now: shown(at(o, "status", "actors")), wide=True),
+    Field(Column("LENT", right=True), lambda o, now: shown(at(o, "status", "lent")), wide=True),
     Field(Column("RUNNING", right=True, gives_way=1), lambda o, now: shown(at(o, "status", "running"))),
     Field(Column("QUEUED", right=True, gives_way=1), lambda o, now: shown(at(o, "status", "queued"))),
     Field(

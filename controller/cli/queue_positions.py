@@ -1,4 +1,4 @@
-"""Who waits in a pool, as the operator's queue API tells it, or as the statuses of RLHFJobs do."""
+"""Jobs that wait in a pool, by the operator's queue API, or by the statuses of RLHFJobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NotYet(Failure):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for.
+    """A request for positions.
 
     Attributes:
         job: one job, as namespace/name; "": all.

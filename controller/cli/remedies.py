@@ -1,4 +1,4 @@
-"""What of a job needs a hand, and what to do, as commands print it."""
+"""Faults of a job that need a hand, and their remedies, as commands print them."""
 
 from __future__ import annotations
 

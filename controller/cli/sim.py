@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from controller.cli import sim_experiments, sim_rollout, sim_traces
+from controller.cli import sim_experiments, sim_rollout, sim_sharing, sim_traces
 
 app = typer.Typer(
     name="sim",
@@ -17,3 +17,4 @@ app = typer.Typer(
 sim_experiments.register(app)
 sim_traces.register(app)
 app.add_typer(sim_rollout.app)
+app.add_typer(sim_sharing.app)

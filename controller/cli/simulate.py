@@ -59,8 +59,9 @@ def simulate(
     note = ""
     if seen > kept:
         note = (
-            f"only the last {kept} of {seen} evals are in the status, and each rule begins with the first of "
-            "them; evalstop what-if on the operator's decision log has them all"
+            f"only the last {kept} of {seen} evals are in the status, from step "
+            f"{found.record.evals[0].step} on, and each rule begins with the first of them; evalstop what-if "
+            "on the operator's decision log has them all"
         )
     whole: dict[str, Any] = {
         "job": found.key,

@@ -1,4 +1,4 @@
-"""What the terminal can do: how wide it is, whether it has colours, which characters it can show."""
+"""Abilities of the terminal: its width, whether it has colours, which characters it can show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DRAWN = "⣿●◆▲✖─│└…"  # what pictures and cut texts are made o
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Where output goes. ``width``: columns, None: nobody reads it on a screen, so nothing is cut."""
+    """The terminal that output goes to. ``width``: columns, None: it is no screen, so nothing is cut."""
 
     width: int | None = None
     colour: bool = False

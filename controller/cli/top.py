@@ -13,7 +13,7 @@ import typer
 from controller.cli import flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
-from controller.cli.jobs import at, fields, table
+from controller.cli.jobs import ACTORS, at, fields, table
 from controller.cli.terminal import Terminal, terminal
 
 if TYPE_CHECKING:
@@ -115,7 +115,10 @@ class View:
         lines = [*heading(self.jobs.values(), self.pools.values(), now, screen, most), ""]
         found = sorted(self.jobs.values(), key=_rank)
         room = len(found) if height is None else max(1, height - len(lines) - 2)
-        rows = table(found[:room], fields(wide=False, everywhere=self._namespace is None), now, screen)
+        chosen = fields(wide=False, everywhere=self._namespace is None)
+        if any(at(job, "spec", "rollout") is not None for job in found):
+            chosen.append(ACTORS)
+        rows = table(found[:room], chosen, now, screen)
         if len(found) > room:
             rows.append(screen.paint(f"and {len(found) - room} more", "dim"))
         return [*lines, *(rows if found else ["No RLHFJobs."])]
@@ -144,10 +147,13 @@ def _pool_line(pool: Mapping[str, Any], screen: Terminal) -> str:
         full = round(20 * (capacity - free) / capacity)
         on, off = ("█", "░") if screen.unicode else ("#", ".")
         bar = f"[{on * full}{off * (20 - full)}] "
+    actors, lent = status.get("actors"), status.get("lent")
+    lends = f", {actors} for rollout actors" if actors else ""
+    lends += f", {lent} lent" if lent else ""
     last = (status.get("lastHandovers") or [{}])[-1]
     handed = f", last handover {last['source']} to {last.get('target') or 'nobody'}" if last else ""
     return (
-        f"{pool['metadata']['name']}  {bar}{capacity - free} of {capacity} GPUs used, "
+        f"{pool['metadata']['name']}  {bar}{capacity - free} of {capacity} GPUs used{lends}, "
         f"{status.get('running', 0)} running, {status.get('queued', 0)} waiting{handed}"
     )
 

@@ -23,7 +23,7 @@ PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # s before each try to list anew: an API ser
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is watched: objects of a kind, in a namespace or (None) all, that the selectors choose."""
+    """A watch: objects of a kind, in a namespace or (None) all, that the selectors choose."""
 
     resource: Resource
     namespace: str | None = None

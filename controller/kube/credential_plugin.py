@@ -23,7 +23,7 @@ class NotLoggedIn(Exception):
 
 
 class Credentials(NamedTuple):
-    """What a plugin gave: a token, or a certificate with its key (PEM)."""
+    """A plugin's answer: a token, or a certificate with its key (PEM)."""
 
     token: str
     certificate: bytes

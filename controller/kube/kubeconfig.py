@@ -50,7 +50,7 @@ class PluginRefused(BadKubeconfig):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and where. ``namespace`` is the context's own, "default" where it names none."""
+    """A user of an API server. ``namespace`` is the context's own, "default" where it names none."""
 
     connection: Connection
     namespace: str

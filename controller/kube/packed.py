@@ -7,20 +7,19 @@ its kind as dictionary, 0.6 kB. Most are not looked at for hours: only what chan
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping
 from functools import lru_cache
 from sys import intern
 from typing import Any, Protocol
 
 from controller import names
+from controller.kube.deflated import Deflated, Deflater
 
 Object = dict[str, Any]
 Key = str  # "namespace/name", or "name" for a cluster-scoped kind
 
 OBJECT_MOST = 256 << 10  # bytes of one object as JSON; an RLHFJob of usual size has 10 kB
 _OPENED = 96  # objects kept open, 20 to 40 kB each: those of the passes under way, several times over
-_LEVEL, _WINDOW, _MEMORY = 6, -14, 7  # of zlib: raw deflate, 16 kB, by measurement (docs/operate/operator.md)
 
 
 def key_of(obj: Mapping[str, Any]) -> Key:
@@ -85,14 +84,14 @@ class Plain:
         return _without_version(self._object) == _without_version(other.open())
 
 
-class Packed:
-    """An object as compressed JSON; ``dictionary`` is the text it was compressed with (zlib's ``zdict``)."""
+class Packed(Deflated):
+    """An object as compressed JSON."""
 
-    __slots__ = ("_bytes", "_dictionary", "job", "key", "version")
+    __slots__ = ("job", "key", "version")
 
-    def __init__(self, key: Key, version: int, job: Key | None, packed: bytes, dictionary: bytes) -> None:
+    def __init__(self, key: Key, version: int, job: Key | None, deflated: bytes, dictionary: bytes) -> None:
+        super().__init__(deflated, dictionary)
         self.key, self.version, self.job = key, version, job
-        self._bytes, self._dictionary = packed, dictionary
 
     def open(self) -> Object:
         return _opened(self)
@@ -104,8 +103,7 @@ class Packed:
 
     def unpack(self) -> Object:
         """Return a copy of its own for the caller."""
-        inflate = zlib.decompressobj(_WINDOW, zdict=self._dictionary)
-        obj: Object = json.loads(inflate.decompress(self._bytes))
+        obj: Object = json.loads(self.inflated())
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(self.version)
         if isinstance(uid := metadata.get("uid"), str):  # it goes into many tables, from each copy anew
@@ -114,14 +112,10 @@ class Packed:
 
 
 class Packer:
-    """Compresses objects of one kind, with one of them as dictionary.
-
-    The first object is the dictionary. A longer one that it hardly helps to compress, for instance the first
-    that has a status, becomes the dictionary of those that come later.
-    """
+    """Compresses objects of one kind."""
 
     def __init__(self) -> None:
-        self._dictionary = b""
+        self._deflater = Deflater()
 
     def __call__(self, obj: Object) -> Packed:
         """Return the object compressed; ``obj`` is left as it is. Raises `TooLarge`."""
@@ -130,16 +124,7 @@ class Packer:
         encoded = text.encode("ascii")
         if len(encoded) > OBJECT_MOST:
             raise TooLarge(f"{len(encoded)} bytes, at most {OBJECT_MOST} are kept of an object")
-        dictionary = self._dictionary
-        packed = _deflated(encoded, dictionary)
-        if len(encoded) > 1.1 * len(dictionary) and 4 * len(packed) > len(encoded):
-            self._dictionary = encoded
-        return Packed(key_of(obj), version_of(obj), job_key(obj), packed, dictionary)
-
-
-def _deflated(text: bytes, dictionary: bytes) -> bytes:
-    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zdict=dictionary)
-    return deflate.compress(text) + deflate.flush()
+        return Packed(key_of(obj), version_of(obj), job_key(obj), *self._deflater(encoded))
 
 
 @lru_cache(maxsize=_OPENED)

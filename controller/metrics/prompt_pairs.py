@@ -42,7 +42,7 @@ def of(samples: list[Sample], metric: str, notes: list[str]) -> dict[_Eval, tupl
     """
     mine = [s for s in samples if s.labels.get("metric") == metric]
     sets = _sets(mine)
-    _tell(metric, mine, sets, notes)
+    _note_unpaired(metric, mine, sets, notes)
     columns: dict[str, dict[tuple[Attempt, int, int], float | None]] = {
         names.METRIC_PROMPT_PAIR_PROMPTS: {},
         names.METRIC_PROMPT_PAIR_MEAN: {},
@@ -100,7 +100,7 @@ def _sets(samples: Iterable[Sample]) -> dict[_Eval, str]:
     return found
 
 
-def _tell(metric: str, samples: Iterable[Sample], sets: dict[_Eval, str], notes: list[str]) -> None:
+def _note_unpaired(metric: str, samples: Iterable[Sample], sets: dict[_Eval, str], notes: list[str]) -> None:
     """Note the newest change of the prompts, and why the client compared nothing."""
     changed = [(a, b) for a, b in pairwise(sets) if sets[a] and sets[b] and sets[a] != sets[b]]
     if changed:

@@ -171,7 +171,7 @@ def _samples(arenas: Sequence[Sequence[Facts]]) -> Samples:
         "start_delay": ("admission, training", [_start(a) for a in _each(facts)]),
         "eval_delay": ("a falling eval, the decision to stop", [_heard(f) for f in facts]),
         "retain_time": ("the decision to stop, SIGTERM", [_retained(f) for f in facts]),
-        "preempt_delay": ("the decision to preempt, SIGTERM", [_told(a) for a in _each(facts)]),
+        "preempt_delay": ("the decision to preempt, SIGTERM", [_preempt_delay(a) for a in _each(facts)]),
         "suspend_delay": ("SIGTERM, pods gone", [_left(f, a) for f in facts for a in f.admissions.values()]),
         "end_delay": ("the end of training, pods terminal", [_ended(f) for f in facts]),
         "handover_delay": ("GPUs free, the next admission", _handovers(arenas)),
@@ -215,7 +215,7 @@ def _retained(f: Facts) -> float | None:
     return last.words.ended - f.decided if last.words.left else None
 
 
-def _told(a: Admitted) -> float | None:
+def _preempt_delay(a: Admitted) -> float | None:
     if a.preempted is None or a.words is None or not a.words.left:
         return None
     return a.words.ended - a.preempted

@@ -85,13 +85,13 @@ async def play(
             with contextlib.suppress(asyncio.CancelledError, ApiError):
                 await submitting
         for _ in range(int(_QUIET_S / _LOOK_S)):
-            if all(map(_told, facts)):
+            if all(map(_has_words, facts)):
                 break
             await asyncio.sleep(_LOOK_S)
     return timeline(facts, zero), facts
 
 
-def _told(facts: Facts) -> bool:
+def _has_words(facts: Facts) -> bool:
     return all(admitted.words is not None for admitted in facts.admissions.values())
 
 

@@ -128,6 +128,7 @@ class RolloutTerms:
         keeps: between two steps it keeps actors beyond the next one's plan (whenIdle Keep).
         recall_seconds: that its pods may take to end, as of a recall.
         start_seconds: from an entry to its pod being ready.
+        bind_seconds: from an entry to its pod having a node: another pod may have been put there.
     """
 
     base: int
@@ -136,6 +137,7 @@ class RolloutTerms:
     keeps: bool = False
     recall_seconds: float = 10.0
     start_seconds: float = START_SECONDS
+    bind_seconds: float = START_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How fields of a status are declared: once, where the brain has them.
+"""Declarations of a status's fields: once each, where the brain has them.
 
 A field is ``name: Annotated[type, "what it means to users", bounds and form …]``. From that alone
 `controller.api.schema` makes the definition that the API server enforces, and `controller.api.codec` writes
@@ -40,7 +40,7 @@ class AtMost(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """What it means that a status has no such field; for one that has no default in the brain."""
+    """Meaning of a status without such a field; for one that has no default in the brain."""
 
     value: object
 

@@ -32,8 +32,8 @@ def namespace_of(key: JobKey) -> str:
 
 
 class Problem(NamedTuple):
-    """Why something cannot be done or does not count: a CamelCase reason, as a condition has one, and a
-    sentence for people."""
+    """A reason for which something cannot be done or does not count: in CamelCase, as a condition has one,
+    and a sentence for people."""
 
     reason: str
     message: str
@@ -77,7 +77,7 @@ def _is_life(text: str) -> bool:
 
 
 class Peers(NamedTuple):
-    """How other runs of the same kind stood at the same step: the median of their running mean scores."""
+    """The other runs of the same kind at the same step: the median of their running mean scores."""
 
     runs: int
     median: float
@@ -120,7 +120,7 @@ class PromptPair(NamedTuple):
 
 
 class EvalScale(NamedTuple):
-    """What an RLHFJob declares about a metric's evals, in the trainer's own orientation."""
+    """An RLHFJob's declarations about a metric's evals, in the trainer's own orientation."""
 
     prompts: int | None = None  # of each eval, where the page does not name them
     range: tuple[float, float] | None = None  # lowest and highest score of one prompt
@@ -216,7 +216,7 @@ class SharedFall(NamedTuple):
 
 
 class FleetView(NamedTuple):
-    """What a job learns from its pool: the usual noise of its metric, and its namespace's newest shared drop.
+    """A pool's word to a job: the usual noise of its metric, and its namespace's newest shared drop.
 
     ``peers``: where its rule looks at them, how the others stood at the steps of evals that are new to it.
     """
@@ -320,7 +320,7 @@ class EvalInContext(EvalPoint):
 
 
 class Verb(StrEnum):
-    """What a stop rule asks for after an eval.
+    """A stop rule's request after an eval.
 
     CONTINUE: nothing to do. CONFIRM: a stop is due if fresh evals bear it out; the trainer is to be asked for
     one. STOP: the run is past its best; the best checkpoint is to be retained and the GPUs freed. A rule only
@@ -333,7 +333,7 @@ class Verb(StrEnum):
 
 
 class Grade(StrEnum):
-    """What a rule asks for short of a stop. WARNED: people are told. DEMOTED: it gives way to who waits."""
+    """A rule's request short of a stop. WARNED: people are told. DEMOTED: it gives way to who waits."""
 
     WARNED = "Warned"
     DEMOTED = "Demoted"
@@ -365,7 +365,7 @@ class Verdict(NamedTuple):
 
 
 class Mode(StrEnum):
-    """How far the operator may go. Order of reach: Off < Shadow < Enforce."""
+    """Reach of the operator. Order of reach: Off < Shadow < Enforce."""
 
     ENFORCE = "Enforce"
     SHADOW = "Shadow"
@@ -381,7 +381,7 @@ def cap_mode(mode: Mode, cap: Mode) -> Mode:
 
 
 class Delegate(StrEnum):
-    """Which system queues a pool's jobs.
+    """The system that queues a pool's jobs.
 
     BUILTIN: the pool's queue policy; a gang starts when its GPUs are free. NONE: nobody; every job starts at
     once and kube-scheduler is left to place its pods. KUEUE: Kueue's quotas; a gang starts when Kueue has
@@ -394,7 +394,7 @@ class Delegate(StrEnum):
 
 
 class FleetScope(StrEnum):
-    """Which runs a run is compared with in its pool (`controller.policy.fleet.limits`).
+    """The runs that a run is compared with in its pool (`controller.policy.fleet.limits`).
 
     NAMESPACE: those of its own namespace. POOL: what those of the other namespaces show may also raise a
     run's noise, or delay its stop once; nothing else.
@@ -405,7 +405,7 @@ class FleetScope(StrEnum):
 
 
 class JobState(StrEnum):
-    """Where a job stands in its pool's queue."""
+    """State of a job in its pool's queue."""
 
     QUEUED = "Queued"  # suspended, waiting for admission
     ADMITTED = "Admitted"  # holds GPUs, or is about to: admission written, pods not all seen yet
@@ -436,7 +436,7 @@ class Proposal:
 
 
 class LossTrend(NamedTuple):
-    """What a job's training losses predict; updated by `queueing.slaq.add_loss`.
+    """Prediction from a job's training losses; updated by `queueing.slaq.add_loss`.
 
     ``drop`` and ``before`` are the last two falls of the loss per GPU-second of service, ``largest`` the
     largest so far (same unit); ``loss`` and ``service`` (GPU-seconds) are the last report itself.
@@ -597,7 +597,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class StopLimits:
-    """What a pool allows its jobs' stop rules together; None: no limit (`controller.policy.fleet.limits`)."""
+    """Limits of a pool to its jobs' stop rules together; None: none (`controller.policy.fleet.limits`)."""
 
     per_hour: int | None = None  # stops in any hour
     breaker_percent: int | None = None  # of the running jobs: as many at once are not believed
@@ -621,7 +621,7 @@ class PastStop(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How many jobs of a namespace have left a pool."""
+    """Number of jobs of a namespace that have left a pool."""
 
     namespace: str
     jobs: int
@@ -640,7 +640,7 @@ class StopCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Why a job that proposes its stop was not released: a CamelCase code and a sentence with the numbers."""
+    """Reason for which a proposed stop was not released: a CamelCase code and a sentence with the numbers."""
 
     key: JobKey
     reason: str
@@ -719,7 +719,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why a queued job was not admitted: a CamelCase code and a sentence with the numbers."""
+    """Reason for which a queued job was not admitted: a CamelCase code and a sentence with the numbers."""
 
     key: JobKey
     position: int  # 1 = next
@@ -729,7 +729,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """What is to happen in a pool now.
+    """A pool's plan: all that is to happen in it now.
 
     Attributes:
         wake_at: when to plan again even if nothing happens (s).

@@ -43,3 +43,32 @@ def places(nodes: Sequence[str]) -> str:
     """Return the nodes of a gang's pods, each named once: ``node-1, node-3 (2 pods)``."""
     counts = Counter(nodes)
     return ", ".join(node if n == 1 else f"{node} ({n} pods)" for node, n in counts.items())
+
+
+# -- numbers, everywhere the same --------------------
+
+
+def counted(count: int, word: str) -> str:
+    """Return a number of things: ``1 eval``, ``12 evals``."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def percent(share: float, digits: int = 3) -> str:
+    """Return a share as percent with at most so many digits: ``0.3876`` -> ``38.8 %``."""
+    value = 100.0 * share
+    return f"{value:.{digits}g} %" if abs(value) < 10.0**digits else f"{value:.0f} %"
+
+
+def two_digits(value: float) -> str:
+    """Return an estimate with two digits: ``1234`` -> ``1200``, ``0.0731`` -> ``0.073``."""
+    if abs(value) < 10.0:
+        return f"{value:.2g}"
+    places = len(f"{abs(value):.0f}") - 2
+    return f"{round(value, -places):.0f}"
+
+
+def about(value: float, unit: str) -> str:
+    """Return an estimate with its unit, in the plural but for 1: ``about 38 GPU-hours``; of none: ``no
+    GPU-hours``."""
+    text = two_digits(value)
+    return f"about {text} {unit.removesuffix('s') if text == '1' else unit}" if value else f"no {unit}"

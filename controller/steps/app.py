@@ -216,5 +216,6 @@ async def _given(request: Request) -> dict[str, Any]:
 
 
 def _json(document: object, status: int = 200) -> Response:
-    headers = {"Connection": "close"} if status == 413 else {}
+    # 421: the next connection to this address may reach the process that leads.
+    headers = {"Connection": "close"} if status in (413, 421) else {}
     return Response(to_json(document), status, media_type="application/json", headers=headers)

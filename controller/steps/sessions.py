@@ -215,6 +215,7 @@ class Session:
             self.uid,
             {
                 "step": given.step,
+                "at": self._clock(),
                 "seconds": given.seconds,
                 "wholeSeconds": whole,
                 "most": most,

@@ -132,6 +132,36 @@ RUNS = Dashboard(
                 ),
             ),
         ),
+        Row(
+            "Rollout actors",
+            (
+                Panel("Actors", "short", (("max by (state) (evalstop_rollout_actors)", "{{state}}"),)),
+                Panel(
+                    "GPU-hours of actors",
+                    "h",
+                    (
+                        (
+                            "sum by (account) (increase(evalstop_rollout_gpu_seconds_total[1d])) / 3600",
+                            "{{account}}",
+                        ),
+                    ),
+                    note="In the last day. Held: by actors that have ended. Lent: for which base actors were "
+                    "let go. Saved: in Shadow, as the plans have it.",
+                ),
+                Panel(
+                    "Steps by the reason of their plan",
+                    "short",
+                    (("sum by (reason) (increase(evalstop_rollout_steps_total[1h]))", "{{reason}}"),),
+                    note="In the last hour.",
+                ),
+                Panel(
+                    "Actors that ended unasked",
+                    "short",
+                    (("sum(increase(evalstop_rollout_actors_failed_total[1h]))", "actors"),),
+                    note="In the last hour; those that were put aside among them.",
+                ),
+            ),
+        ),
     ),
 )
 

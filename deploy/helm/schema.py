@@ -12,6 +12,7 @@ from typing import Any
 
 from controller.api.crd import RESOURCES, crd
 from controller.extender import settings as extender
+from controller.notify import settings as notify
 from controller.operator.process import settings as operator
 from controller.web.dashboard import settings as dashboard
 
@@ -21,11 +22,13 @@ Json = dict[str, Any]
 _METRICS = {"metricsHost", "metricsPort", "metricsAccess", "metricsCertificate", "metricsKey"}
 OPERATOR_OWN = {"host", "port", "accessImage", "decisionLog", "leaseName", "leaseNamespace", "instance"}
 OPERATOR_OWN |= {"watchNamespaces", *_METRICS, "stepsHost", "stepsPort", "stepsCertificate", "stepsKey"}
+OPERATOR_OWN |= {"stepsCa", "stepsUrls", "actorImage"}
 EXTENDER_OWN = {
     *("host", "port", "certificate", "key", "clientCa", "statusHost", "statusPort"),
     *("schedulerName", "schedulerConfig", "namespace"),
     *_METRICS,
 }
+NOTIFY_OWN = {"host", "port", "urlFile"}
 DASHBOARD_OWN = {"host", "port", "statusHost", "statusPort", "tlsCert", "tlsKey", "allowedHosts"}
 _RANGE = re.compile(r"\b(?:from|seconds, from) ([\d.e+-]+) to ([\d.e+]+)")
 # Keywords of OpenAPI v3 in a CRD that draft 7 understands in the same sense.
@@ -190,11 +193,11 @@ def definitions() -> Json:
     }
 
 
-def component(more: Json) -> Json:
+def component(more: Json, *, replicas: bool = True) -> Json:
     """Return what operator, extender and scheduler have in common, and more."""
     return obj(
         {
-            "replicas": whole(1, 9),
+            **({"replicas": whole(1, 9)} if replicas else {}),
             "resources": ref("resources"),
             "priorityClassName": STRING,
             "nodeSelector": mapping(STRING),
@@ -241,7 +244,7 @@ def schema() -> Json:
         "global": mapping({}),  # Helm's own: a parent chart hands its globals down
         "image": obj(
             {
-                **dict.fromkeys(("operator", "access", "dashboard"), image),
+                **dict.fromkeys(("operator", "access", "dashboard", "actor"), image),
                 "tag": {"type": "string", "pattern": r"^[\w.-]{0,128}$"},
                 "pullPolicy": PULL,
                 "pullSecrets": array(NAME),
@@ -269,6 +272,7 @@ def schema() -> Json:
                 "certificates": obj(certificates),
             }
         ),
+        "rollouts": obj({"enabled": BOOL, "url": {"type": "string", "pattern": r"^(https://\S+)?$"}}),
         "dashboard": component(
             {
                 "enabled": BOOL,
@@ -276,6 +280,14 @@ def schema() -> Json:
                 "tlsSecret": STRING,
                 "hosts": SEVERAL,
             }
+        ),
+        "notify": component(
+            {
+                "enabled": BOOL,
+                "settings": settings(notify.describe(), notify.PREFIX, NOTIFY_OWN),
+                "urlSecret": STRING,
+            },
+            replicas=False,
         ),
         "scheduler": component(
             {
@@ -303,9 +315,11 @@ def schema() -> Json:
                 "metricsFrom": array(ref("peer")),
                 "extenderFrom": array(ref("peer")),
                 "dashboardFrom": array(ref("peer")),
+                "stepsFrom": array(ref("peer")),
                 "operatorTo": array(ref("egress")),
                 "operatorFrom": array(ref("ingress")),
                 "dashboardTo": array(ref("egress")),
+                "notifyTo": array(ref("egress")),
             }
         ),
         "metrics": obj(

@@ -28,7 +28,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from controller.names import ACCESS_IMAGE, DASHBOARD_IMAGE, OPERATOR_IMAGE, TRAINER_IMAGE
+from controller.names import ACCESS_IMAGE, ACTOR_IMAGE, DASHBOARD_IMAGE, OPERATOR_IMAGE, TRAINER_IMAGE
 from deploy.images import assemble, base, layers, provenance, sbom
 from deploy.images.docker import Docker
 from deploy.images.install import FACTS
@@ -43,6 +43,7 @@ IMAGES = {
     "operator": OPERATOR_IMAGE,
     "access": ACCESS_IMAGE,
     "dashboard": DASHBOARD_IMAGE,
+    "actor": ACTOR_IMAGE,
     "trainer": TRAINER_IMAGE,
 }
 TRIAL_BASE = "python:3.13-slim"

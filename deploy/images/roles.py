@@ -36,12 +36,12 @@ class Role:
 
 # tests/chart/test_images_roles.py holds them against what the modules import.
 ROLES: Mapping[str, Role] = {
-    # Operator, extender, the Jobs that Helm runs: API clients and servers.
+    # Operator, extender, notifier, the Jobs that Helm runs: API clients and servers.
     "operator": Role(
         command=("python", "-m", "controller.operator"),
         programs=(
             *("controller.operator.main", "controller.extender.process"),
-            *("controller.install.check", "controller.install.pools"),
+            *("controller.install.check", "controller.install.pools", "controller.notify.process"),
         ),
         requires=(
             *(
@@ -74,12 +74,25 @@ ROLES: Mapping[str, Role] = {
         above="operator",
         variables={"MPLCONFIGDIR": "/tmp/matplotlib"},
     ),
-    # An example, for people to look into.
+    # The sidecar in the pods of rollout actors, in the jobs' namespaces: it asks no API server.
+    "actor": Role(
+        command=("python", "-m", "controller.actor"),
+        programs=("controller.actor.__main__",),
+        requires=(
+            *("aiohttp", "cryptography", "fastapi", "httptools"),
+            *("pydantic", "structlog", "uvicorn", "uvloop"),
+        ),
+        code=("controller",),
+    ),
+    # An example, for people to look into: the trainer, and the engine of its rollout actors.
     "trainer": Role(
         command=("python", "-m", "examples.trainer"),
-        programs=("examples.trainer.process", "examples.played"),
+        programs=("examples.trainer.process", "examples.played", "examples.engine.__main__"),
         requires=("numpy",),
-        code=("examples/__init__.py", "examples/played.py", "examples/trainer", f"{CLIENT}evalstop_client"),
+        code=(
+            *("examples/__init__.py", "examples/played.py", "examples/trainer", "examples/engine"),
+            *("examples/rollouts", f"{CLIENT}evalstop_client"),
+        ),
         shell=True,
     ),
 }

@@ -12,7 +12,7 @@ EXIT_TERMINATED = 128 + signal.SIGTERM  # 143: never mistaken for a completed ru
 
 
 class Termination:
-    """Whether SIGTERM or SIGINT has come, and a sleep that ends when it comes.
+    """The word that SIGTERM or SIGINT has come, and a sleep that ends when it comes.
 
     The handler writes to a pipe: `threading.Event.set` in a signal handler can deadlock with the very `wait`
     it interrupts.

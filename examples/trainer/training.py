@@ -31,7 +31,7 @@ class _Stream(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a run does. Everything but the seed.
+    """Settings of a run: everything but the seed.
 
     preferences: labelled comparisons the reward model is trained on.
     kl: coefficient of the KL penalty to the initial policy, proxy reward per nat; 0: none.
@@ -68,7 +68,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one policy-gradient step saw of its own batch; (R,) each."""
+    """Readings of one policy-gradient step from its own batch; (R,) each."""
 
     proxy: Floats
     kl: Floats

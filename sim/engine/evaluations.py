@@ -55,8 +55,8 @@ class Evaluations:
         "grades",
         "late",
         "stops",
+        "stops_due",
         "streams",
-        "to_be_told",
     )
 
     def __init__(
@@ -101,7 +101,7 @@ class Evaluations:
             self.foreseen = foresee(rule, evals)
         self.any = self.streams or self.foreseen is not None
         # Rows whose foreseen STOP's eval is not made yet -> the share of the training at which it is due.
-        self.to_be_told = {
+        self.stops_due = {
             row: evals.at[stop.eval]
             for row, (stop, evals) in enumerate(zip(self.foreseen or (), workload.evals, strict=False))
             if stop is not None and evals is not None
@@ -124,7 +124,7 @@ class Evaluations:
             number = self._upcoming[row]
             return number if number < self._training.evals(row) else None
         foreseen = self.foreseen[row] if self.foreseen is not None else None
-        return None if foreseen is None or row not in self.to_be_told else foreseen.eval
+        return None if foreseen is None or row not in self.stops_due else foreseen.eval
 
     def made(self, row: int) -> int:
         """Record that the next eval of this row is made, and return its number."""
@@ -133,7 +133,7 @@ class Evaluations:
         if self.streams:
             self._upcoming[row] = number + 1
         else:
-            del self.to_be_told[row]
+            del self.stops_due[row]
         return number
 
     def overtaken(self, row: int) -> list[int]:

@@ -49,7 +49,7 @@ def run_bare(
     ledger = JobColumns(workload)
     started, ended, service, counted = ledger.started, ledger.ended, ledger.service, ledger.counted
     preempted, stopped = ledger.preempted, ledger.stopped
-    work, done, to_be_told = workload.work, training.done, evals.to_be_told
+    work, done, stops_due = workload.work, training.done, evals.stops_due
     heap: list[tuple[float, int, int, Any]] = []  # (time, row, ticket, job)
     live = [0] * (len(workload) + 1)  # ticket of each row's next event; what has another one is void
     ticket = events = 0
@@ -77,7 +77,7 @@ def run_bare(
                         armed = wake_at
                         live[_ALARM] = ticket = ticket + 1
                         heappush(heap, (armed, _ALARM, ticket, None))
-                elif row in to_be_told:
+                elif row in stops_due:
                     events += 1
                     news = True
                     live[row] = ticket = ticket + 1
@@ -128,8 +128,8 @@ def run_bare(
                 job.since = counted[row] = now
                 admitted(job, now)
                 live[row] = ticket = ticket + 1
-                if row in to_be_told:
-                    at = now + (to_be_told[row] * work[row] - done[row])
+                if row in stops_due:
+                    at = now + (stops_due[row] * work[row] - done[row])
                     heappush(heap, (at, row, ticket, job))
                 else:
                     heappush(heap, (now + (work[row] - done[row]), row, ticket, job))

@@ -1,4 +1,4 @@
-"""How long a GPU takes for what, from published figures of models and GPUs.
+"""Laws of a GPU's times, from published figures of models and GPUs.
 
 A decode iteration reads all weights once and the KV cache of every live sequence, and computes one token
 for each:

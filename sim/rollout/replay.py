@@ -4,7 +4,8 @@ clock's.
 A record (one JSON line for each step, as the example trainer writes it with ``--rollouts-record``) has each
 response's length, what was predicted, the plan, and of each actor when it was ready, when it left, and what
 it counted. The engine gets lengths, predictions, dispatch, slots and times of coming and going; its law is
-fitted to all actors' counters over the whole record. What it does not get is how long the step took.
+fitted to all actors' counters over the whole record, and tokens come in frames, as the sidecar sends them.
+What it does not get is how long the step took.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from sim.rollout.laws import Law
 MOST_LINE = 16 << 20  # bytes of a step
 MOST_STEPS = 10_000
 SHOWN = 30  # steps that get a row
+FRAME = 0.1  # s between frames of the sidecar (controller/actor/frames.py: a test holds the two equal)
 COLUMNS = (
     Column("step", "step", "count"),
     Column("dispatch", "dispatch", "text"),
@@ -51,6 +53,8 @@ class RecordedActor:
     decode_seconds: float
     prefill_tokens: float
     prefill_seconds: float
+    asked: float = 0.0  # requests for responses, and s until they were in the engine's queue, in all
+    asking_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,8 @@ def replay(path: Path) -> Findings:
     steps = read(path)
     law = fitted([actor for step in steps for actor in step.actors])
     rows: list[dict[str, Value]] = []
-    played = [play(step, law) for step in steps]
+    way = way_there(steps)
+    played = [play(step, law, way=way) for step in steps]
     for step, took in zip(steps, played, strict=True):
         rows.append(
             {
@@ -95,6 +100,8 @@ def replay(path: Path) -> Findings:
         {
             "file": str(path),
             "law": {"iteration": law.iteration, "sequence": law.sequence, "prefill": law.prefill},
+            "frame": FRAME,
+            "way": way,
         },
         COLUMNS,
         rows[:SHOWN],
@@ -105,7 +112,9 @@ def replay(path: Path) -> Findings:
             f" {100 * sum(errors) / len(errors):.1f} %.",
             f"Fitted to the actors' counters: {1000 * law.iteration:.1f} ms of an iteration,"
             f" {1000 * law.sequence:.2f} ms for each live response,"
-            f" {1000 * law.prefill:.2f} ms for each token of a prefill.",
+            f" {1000 * law.prefill:.2f} ms for each token of a prefill; {1000 * way:.1f} ms from the client's"
+            f" decision to the engine's queue, as the client measured it, and {1000 * FRAME:.0f} ms between"
+            " frames.",
             *([f"The first {SHOWN} steps are shown."] if len(rows) > SHOWN else []),
         ],
     )
@@ -160,17 +169,31 @@ def fitted(actors: Sequence[RecordedActor]) -> Law:
     return Law(float(mean - sequence * middle), float(sequence), 0.0, float(prefill))
 
 
-def play(step: RecordedStep, law: Law) -> float:
-    """Return s that the engine takes for a step."""
+def way_there(steps: Sequence[RecordedStep]) -> float:
+    """Return s from the client's decision to the engine's queue, the mean of all; 0: not recorded."""
+    actors = [actor for step in steps for actor in step.actors]
+    asked = sum(actor.asked for actor in actors)
+    return sum(actor.asking_seconds for actor in actors) / asked if asked else 0.0
+
+
+def play(step: RecordedStep, law: Law, *, frames: float = FRAME, way: float = 0.0) -> float:
+    """Return s that the engine takes for a step.
+
+    Args:
+        step: as recorded.
+        law: of the actors.
+        frames: s between an actor's frames of tokens.
+        way: s of a request: of each one for responses, and of the last, which asks for the report.
+    """
     kernel = Kernel()
     responses = sum(len(prompt.lengths) for prompt in step.prompts)
     generation = Generation(
         kernel, law, max(actor.slots for actor in step.actors), _dealing(step), responses,
-        release=(False,) * len(step.actors),
+        release=(False,) * len(step.actors), frames=frames, way=way,
     )  # fmt: skip
 
     def begin(_: object) -> bool:
-        generation.begin([(0.0, actor.ready) for actor in step.actors])
+        generation.begin([(0.0, actor.ready + way) for actor in step.actors])
         return True
 
     def leave(place: object) -> bool:
@@ -189,7 +212,7 @@ def play(step: RecordedStep, law: Law) -> float:
         raise ValueError(
             f"step {step.step}: {generation.missing} responses never end with the recorded actors"
         )
-    return generation.report.seconds
+    return generation.report.seconds + way
 
 
 def _dealing(step: RecordedStep) -> Dispatch:
@@ -232,7 +255,10 @@ def _actor(given: dict[str, Any]) -> RecordedActor:
     left = given.get("left")
     counted = [
         _number(given.get(name, 0.0), name)
-        for name in ("iterations", "tokens", "decodeSeconds", "prefillTokens", "prefillSeconds")
+        for name in (
+            *("iterations", "tokens", "decodeSeconds", "prefillTokens", "prefillSeconds"),
+            *("asked", "askingSeconds"),
+        )
     ]
     return RecordedActor(
         max(1, int(given["slots"])), _number(given["ready"], "ready"),

@@ -36,7 +36,7 @@ from sim.rollout.workload import StepBatch, batches
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What a step took.
+    """Outcome of a step: its times and GPU-seconds.
 
     GPU-seconds of rollout actors, starts included: ``held`` over the whole step, ``generating`` up to the
     last response.
@@ -63,7 +63,7 @@ def run(setting: RolloutSetting, scheme: Scheme, seed: int) -> list[StepOutcome]
 
 
 class Job:
-    """What a run knows from step to step."""
+    """A simulated job: what it carries from step to step."""
 
     def __init__(self, setting: RolloutSetting, scheme: Scheme, seed: int) -> None:
         self.setting, self.scheme, self.seed = setting, scheme, seed

@@ -1,4 +1,4 @@
-"""What a simulated run is: model, GPUs, lengths, prompts, and how long starts and the rest of a step take."""
+"""Setting of a simulated run: model, GPUs, lengths, prompts, times of starts and of the rest of a step."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ PPO: Mapping[str, Any] = {"prompts": 1024, "copies": 1}  # as many responses
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """Where predictions come from.
+    """Source of predictions.
 
     kind: ``history`` (the planner's own), ``noisy`` (true means times log-normal noise), ``random`` (those
     of other prompts) or ``perfect`` (true means).
@@ -76,7 +76,7 @@ class Predictor:
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How a run is planned and carried out.
+    """Scheme by which a run is planned and carried out.
 
     Args:
         name: for reports.

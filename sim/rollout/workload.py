@@ -20,7 +20,7 @@ Lengths = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How long responses are. ``drift`` as a share of the mean; ``copies``: log-sd between copies."""
+    """Lengths of responses. ``drift`` as a share of the mean; ``copies``: log-sd between copies."""
 
     name: str
     mean: float = 350.0

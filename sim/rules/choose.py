@@ -1,4 +1,4 @@
-"""Which stop rule is worth most on the twin: what it gives back less what it takes from runs still rising.
+"""The stop rule that is worth most on the twin: by what it gives back less what it takes from rising runs.
 
 A stop gives back the GPU time that was still to come. A run that would still have got better by two errors
 (its true curve above all it had reached, an error being the standard deviation of one eval's score at that

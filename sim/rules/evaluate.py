@@ -1,4 +1,4 @@
-"""How rules would have done on a history: false stops, declines caught, what that saved, with intervals."""
+"""Rules judged on a history: false stops, declines caught, what that saved, with intervals."""
 
 from __future__ import annotations
 

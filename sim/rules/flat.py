@@ -1,4 +1,4 @@
-"""How often a rule stops a run that stays flat, by the run's length: what it can promise of any healthy run.
+"""Stops of runs that stay flat, by the run's length: what a rule can promise of any healthy run.
 
 For rules whose statistic compares later means with earlier ones by fixed weights (scan, GLR, drawdown in
 sigmas, CUSUM) and independent noise of known size, no run whose true score never falls is stopped oftener
@@ -37,7 +37,7 @@ WRONG = 5.0  # factor by which a total is wrong
 
 
 class Total(StrEnum):
-    """What a trainer says of the length of its run."""
+    """A trainer's word on the length of its run."""
 
     UNKNOWN = "unknown"
     KNOWN = "known"
@@ -48,7 +48,7 @@ class Total(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlatRow:
-    """How many flat runs of one kind a rule stops.
+    """Count of the flat runs of one kind that a rule stops.
 
     Attributes:
         stopped: share of the runs stopped within ``evals``.

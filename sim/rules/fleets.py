@@ -1,4 +1,4 @@
-"""What runs of one pool do to each other's stops, by the pool's scope: the tables in docs/use/stop-rules.md.
+"""Effects of a pool's runs on each other's stops, by the pool's scope: tables of docs/use/stop-rules.md.
 
 Virtual pools with the pool's own questions (`policy.fleet.limits`), on as many GPUs as there are runs.
 Noise is not reported: runs are judged by what they show of it, and by what their namespace's runs do, or
@@ -48,7 +48,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class FallRow:
-    """How many runs a rule stops when the scores of a pool fall together.
+    """Shares of the runs that a rule stops when the scores of a pool fall together.
 
     Attributes:
         healthy: share stopped of the runs that do not decline by themselves.

@@ -1,4 +1,4 @@
-"""What single bad evals do to a rule: generated runs of which a share of the evals is of another world.
+"""Effects of single bad evals on a rule: generated runs of which a share of the evals is of another world.
 
 A scorer that is down makes an eval of 0, one that is fed something else an eval far above all others; the
 evals before and after are right. Where bad evals stand is drawn aside: the runs are the same without them.
@@ -28,7 +28,7 @@ STREAM = 7  # of the random numbers that say where bad evals stand
 
 @dataclass(frozen=True, slots=True)
 class OutlierRow:
-    """What single bad evals do to a rule.
+    """Effects of single bad evals on a rule.
 
     Attributes:
         rising: share of the rising runs that are stopped.

@@ -1,4 +1,4 @@
-"""What short runs ask of a rule besides the twin: shallow falls, delay, dips, cost, and shuffled plateaus.
+"""Demands of short runs on a rule besides the twin: shallow falls, delay, dips, cost, shuffled plateaus.
 
 Each is a row of "Must be reached" of the issue "Stop rules where RLHF really lives", whose figures are its.
 """

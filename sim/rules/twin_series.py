@@ -27,7 +27,7 @@ LABELS = {twin.DECLINING: "declining", twin.RISING: "healthy", twin.FLAT: "plate
 
 @dataclass(frozen=True, slots=True)
 class TwinRow:
-    """What a rule does on the twin; shares of the runs of each kind, bounds one-sided, 95 %.
+    """A rule's figures on the twin; shares of the runs of each kind, bounds one-sided, 95 %.
 
     Attributes:
         known: what the rule is told besides scores: how many prompts, pairs too, nothing, or by its pool how

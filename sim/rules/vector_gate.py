@@ -20,7 +20,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 class Passed(NamedTuple):
-    """Which evals a gate lets count, for all runs at once.
+    """The evals that a gate lets count, for all runs at once.
 
     Attributes:
         order: columns of the evals that count, in their order, -1 from where there are no more.

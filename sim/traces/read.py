@@ -128,7 +128,7 @@ def detect_format(file: Path, content: str) -> str:
         return philly_json.NAME
     first = start.split("\n", 1)[0]
     if start[0] == "{":
-        return _tell_lines(file, first)
+        return _format_of_lines(file, first)
     header = {name.strip() for name in header_of(file, csv.reader([first]))}
     for log in LOGS.values():
         if log.signature <= header:
@@ -139,7 +139,7 @@ def detect_format(file: Path, content: str) -> str:
     raise TraceError(file, 1, "", problem)
 
 
-def _tell_lines(file: Path, first: str) -> str:
+def _format_of_lines(file: Path, first: str) -> str:
     entry = parse(file, 1, first)
     if entry.get("format") == own.NAME:
         return own.NAME

@@ -26,7 +26,7 @@ from sim.what_if import futures
 from sim.workload import Evals, Workload
 from sim.workloads.mix import stream
 
-_AS_TOLD = RuleSpec(PolicySpec("kDeclines", {"k": 1}))  # stops where `_told` makes the scores fall
+_AS_GIVEN = RuleSpec(PolicySpec("kDeclines", {"k": 1}))  # stops where `_scores_for_stop` has scores fall
 _SPREAD = 0.5  # of estimates that have to be drawn, as `MixSettings.estimate_spread`
 
 
@@ -288,7 +288,7 @@ def run(
     workload = replace(given.workload, work=[row.work for row in rows], evals=evals)
     if spec.name == "srtfEst" and not all(e is not None for e in workload.estimate or [None]):
         workload = replace(workload, estimate=_estimates(workload))
-    rule = other.rule if streams else _AS_TOLD
+    rule = other.rule if streams else _AS_GIVEN
     return simulate(
         workload, cluster, EvalStop(policy), rule=rule, latencies=given.latencies, event_log=event_log
     )

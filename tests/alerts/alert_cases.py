@@ -192,6 +192,33 @@ CASES = (
         {'evalstop_unhealthy_jobs{mark="Blind"}': f"3x8 0x{DAY}"},
     ),
     Case(
+        "EvalStopRolloutsStarved",
+        {'evalstop_unhealthy_jobs{mark="Starved"}': "0x4 2x60"},
+        "20m",
+        "2 runs go on without the rollout actors, or the step plans, that they should have",
+        {'evalstop_unhealthy_jobs{mark="Starved"}': "0x4 2x8 0x60"},
+    ),
+    Case(
+        "EvalStopActorsFail",
+        {"evalstop_rollout_actors_failed_total": "0x10 0+1x60"},
+        "30m",
+        "49 rollout actors ended unasked, or were put aside, within half an hour",
+        {"evalstop_rollout_actors_failed_total": "0x10 0+1x9 9x60"},
+    ),
+    Case(
+        "EvalStopStepsUnplanned",
+        {
+            'evalstop_rollout_steps_total{reason="Planned"}': "0+1x120",
+            'evalstop_rollout_steps_total{reason="NoForecast"}': "0+3x120",
+        },
+        "45m",
+        "75% of the rollout steps get the static count of actors",
+        {
+            'evalstop_rollout_steps_total{reason="KeptCount"}': "0+2x120",
+            'evalstop_rollout_steps_total{reason="NoForecast"}': "0+1x120",
+        },
+    ),
+    Case(
         "EvalStopCheckpointsNotSecured",
         marked("Unsafe", "0x30 900+30x120"),
         "25m",

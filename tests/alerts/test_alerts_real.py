@@ -4,18 +4,13 @@ operator dies, and the alert fires."""
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
-import subprocess
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from prometheus_server import OF_A_LEADER, PrometheusServer
 
 from controller.web.certificates import issue_server, make_authority
 from deploy.grafana import dashboards
@@ -29,65 +24,6 @@ LEASE = {
     "EVALSTOP_LEASE_RENEW_SECONDS": "4",
     "EVALSTOP_LEASE_RETRY_SECONDS": "0.5",
 }
-
-
-class PrometheusServer:
-    """A Prometheus of the test's own: it scrapes each second, and its rules fire without waiting."""
-
-    def __init__(self, program: Path, folder: Path, target: int, alerts: Path, ca: Path, token: Path) -> None:
-        rules = yaml.safe_load(alerts.read_text())
-        for group in rules["groups"]:
-            for rule in group["rules"]:
-                rule.pop("for", None)
-        (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
-        config = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-            "rule_files": [str(folder / "rules.yaml")],
-            "scrape_configs": [
-                {
-                    "job_name": "evalstop",
-                    "scheme": "https",
-                    "authorization": {"credentials_file": str(token)},
-                    "tls_config": {"ca_file": str(ca), "server_name": NAME},
-                    "static_configs": [{"targets": [f"127.0.0.1:{target}"]}],
-                }
-            ],
-        }
-        (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._address = f"127.0.0.1:{probe.getsockname()[1]}"
-        self.log = folder / "prometheus.log"
-        argv = [
-            str(program),
-            f"--config.file={folder / 'prometheus.yaml'}",
-            f"--storage.tsdb.path={folder / 'tsdb'}",
-        ]
-        argv += [f"--web.listen-address={self._address}"]
-        with self.log.open("w") as log:
-            self._process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=folder)
-
-    def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an answer of its API; None: it does not answer."""
-        url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
-                return json.load(answer)["data"]
-        except OSError:
-            return None
-
-    def states(self) -> dict[str, str]:
-        """Alert -> its state; a rule that could not be evaluated: its error."""
-        found = self.ask("rules", type="alert") or {"groups": []}
-        return {
-            rule["name"]: rule["state"] if rule["health"] in ("ok", "unknown") else rule["lastError"]
-            for group in found["groups"]
-            for rule in group["rules"]
-        }
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(30)
 
 
 @pytest.fixture
@@ -125,21 +61,27 @@ def test_a_real_prometheus_fires_when_the_operator_dies(
 ) -> None:
     async def story() -> None:
         await eventually(lambda: operator.says("leader"), what="the operator to lead")
-        server = PrometheusServer(
-            prometheus, tmp_path, operator.metrics_port, alerts, tmp_path / "ca.crt", token
-        )
+        target = {
+            "scheme": "https",
+            "authorization": {"credentials_file": str(token)},
+            "tls_config": {"ca_file": str(tmp_path / "ca.crt"), "server_name": NAME},
+            "static_configs": [{"targets": [f"127.0.0.1:{operator.metrics_port}"]}],
+        }
+        server = PrometheusServer(prometheus, tmp_path, target, alerts)
         try:
             await eventually(scraped(server), what="a scrape")
             # Each rule tells of its last evaluation, which may have been before there was a leader.
             await eventually(quiet(server), what="every alert to be inactive")
             states = server.states()
-            assert len(states) == 27
+            assert len(states) == 30
             assert set(states.values()) == {"inactive"}, states
             for dashboard in dashboards.DASHBOARDS:
                 for panel in dashboard.panels:
                     for query, _ in panel.queries:
                         query = query.replace("$__rate_interval", "1m").replace("$__range", "1h")
                         assert server.ask("query", query=query) is not None, f"{panel.title}: {query}"
+            for name in OF_A_LEADER:
+                assert server.ask("query", query=name)["result"], f"{name}: a panel without data"
             running = server.ask("query", query='sum(evalstop_jobs{state="Running"})')["result"]
             assert len(running) == 1, "zero is told, too"
             operator.close()

@@ -20,6 +20,8 @@ NEW_RULES: dict[str, list[str]] = {
         ".spec.modifiers[].divergence.window: is gone",
         ".spec.metrics[]: has the rule !(has(self.preset) && has(self.range))",
         ".spec.metrics[]: has the rule self.role != 'Proxy' || !(has(self.preset)",
+        ": has the rule !(has(oldSelf.status) && has(oldSelf.status.admission)) || (has(self.spec.rollout)",
+        ".spec: has the rule !has(self.rollout) || has(self.workload.template)",
     ],
     # A time for people: nothing goes on with it.
     "gpupools": [".status.lastHandovers[].securedTime: is gone"],

@@ -19,6 +19,7 @@ from controller.api.crd import root_schema
 from controller.api.record import STATUS_MAX, size
 from controller.api.rlhfjob import RLHFJob
 from controller.policy.actor_types import Actor
+from controller.policy.job.curve import coarser, with_eval
 from controller.policy.job.record import (
     GUARDS_MAX,
     Best,
@@ -211,6 +212,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, actors=(Actor(3, "n1", 1),), actor_starts=4, rollout=RolloutRecord())
     stop = StopOutcome(1e9, Mode.SHADOW, 60, Best(20, 0.5), verdict=Outcome.REFUTED, later=Best(90, 0.7))
     full = dataclasses.replace(full, outcome=stop, sparing=Sparing(8, 1))
+    full = dataclasses.replace(full, curve=with_eval(full, EvalPoint(123100, 0.5), None))
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):
         default = getattr(JobRecord(), f.name)
@@ -257,6 +259,26 @@ def test_a_full_status_stays_small(
     stored = status(found, DESIRED, 0.0)
     assert size(stored) <= most
     assert len(stored["decision"]["message"]) >= least_message
+
+
+def test_a_status_without_room_has_a_coarser_curve_and_readable_messages() -> None:
+    whole = None
+    for n in range(1000):
+        verdict = Verdict(Verb.CONTINUE, "R", 3.0, 4.0)
+        point = EvalPoint(120000 + n, -0.12345678 - n, proxy=-0.1234567)
+        whole = with_eval(JobRecord(curve=whole), point, verdict)
+    assert whole is not None
+    full = full_record(condition_count=12, retained=4, message="m" * 512)
+    stored = status(dataclasses.replace(full, curve=whole), DESIRED, 0.0)
+    assert size(stored) <= STATUS_MAX
+    assert size(stored["curve"]) <= 3000
+    back, halved = record(stored).curve, [whole]
+    while len(halved[-1].buckets) > 8:
+        halved.append(coarser(halved[-1]))
+    assert back in halved[1:]
+    assert status(record(stored), DESIRED, 0.0) == stored
+    usual = full_record(condition_count=6, retained=1, message="m" * 100)
+    assert record(status(dataclasses.replace(usual, curve=whole), DESIRED, 0.0)).curve == whole
 
 
 def test_a_status_with_every_guardrail_stays_small() -> None:

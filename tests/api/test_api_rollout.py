@@ -82,10 +82,12 @@ def test_a_pool_that_delegates_gives_no_actors(delegate: str) -> None:
 def test_what_is_decided_by() -> None:
     found = convert.desired(job(), pool())
     assert found.problem is None
-    assert found.rollout == RolloutTerms(base=2, gpus=1, recall_seconds=10.0)
+    assert found.rollout == RolloutTerms(base=2, gpus=1, recall_seconds=10.0, bind_seconds=300.0)
     assert found.gpus == 2 + 2
     shadow = convert.desired(job(mode="Shadow", whenIdle="Keep"), pool(lending={"recallSeconds": 30}))
-    assert shadow.rollout == RolloutTerms(base=3, gpus=1, shadow=True, keeps=True, recall_seconds=30.0)
+    assert shadow.rollout == RolloutTerms(
+        base=3, gpus=1, shadow=True, keeps=True, recall_seconds=30.0, bind_seconds=300.0
+    )
     assert convert.desired(JOB, pool()).rollout is None
     assert convert.lending(pool()) == Lending(True, 10.0)
     assert convert.lending(pool(lending={"enabled": False, "recallSeconds": 3})) == Lending(False, 3.0)

@@ -26,6 +26,7 @@ from tests.bench import (
     bench_rollout,
     bench_scale,
     bench_scrape,
+    bench_sharing,
     bench_sim_speed,
     bench_steps,
     bench_what_if,
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "what-if": bench_what_if.run,
     "rollout": bench_rollout.run,
     "steps": bench_steps.run,
+    "sharing": bench_sharing.run,
 }
 
 

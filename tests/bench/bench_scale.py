@@ -3,14 +3,20 @@
 All jobs run, none of them changes: what scraping and deciding costs when there is nothing to do. One job
 comes up by itself, the others are copies of it (`scale_clones`), and the operator is started over them all.
 They are in Shadow mode, for a simulated pod cannot keep a checkpoint. Baseline of CPU: the goal of a quarter
-of a core; of memory: 150 MB; a write is always one too many.
+of a core; of memory: 150 MB; a write is always one too many. At last each gets the whole curve of a long run
+into its status (`full_curve`): what that takes besides.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 
+from controller.api import codec
+from controller.policy.job import JobRecord
+from controller.policy.job.curve import with_eval
+from controller.policy.types import Attempt, EvalPoint, Verb, Verdict
 from tests.bench.rows import Row
 from tests.bench.scale_clones import Original
 from tests.bench.scale_stage import NAMESPACE, OPERATOR, Json, Scale, Usage, rlhfjob, scale
@@ -22,6 +28,7 @@ WINDOW = 60.0  # s measured: four scrapes of every job
 _FIRST = "job-00000"
 _STEP, _QUIET = 15.0, 3  # s, and how often in a row it must have been quiet for so long
 _PATIENCE_S = 900.0
+_GROWS = 1 << 20  # bytes in a step
 
 
 def run(say: Callable[[str], None]) -> Iterator[Row]:
@@ -46,6 +53,26 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
             yield Row(f"{name}, operator's start: CPU per job", 1e3 * started.cpu / size, "ms")
             yield Row(f"{name}, operator's start: most memory", started.peak / 1e6, "MB")
             yield from _at_rest(built, size, say)
+        bare = built.usage(OPERATOR).memory
+        built.plane.stop(OPERATOR)
+        names = [_FIRST, *(f"job-{i:05d}" for i in range(1, made))]
+        original.patch({name: {"curve": full_curve(n)} for n, name in enumerate(names)}, say)
+        built.plane.restart(OPERATOR)
+        _settled(built, say)
+        more = built.usage(OPERATOR).memory - bare
+        yield Row(f"scale: {made} jobs with full curves, at rest: memory more", more / 1e6, "MB", 15.0)
+
+
+def full_curve(seed: int) -> Json:
+    """`status.curve` of a run of 1,000 evals, as large as one gets; no two are alike."""
+    drawn, score, curve = random.Random(seed), 0.5, None
+    for n in range(1, 1001):
+        score += drawn.gauss(0.0, 0.01)
+        verdict = Verdict(Verb.CONTINUE, "R", drawn.random(), 1.0)
+        point = EvalPoint(16 * n, score, Attempt(1, "1"), proxy=drawn.gauss(0.0, 1.0))
+        curve = with_eval(JobRecord(curve=curve), point, verdict)
+    assert curve is not None
+    return codec.encode(curve)
 
 
 def _address(number: int) -> str:
@@ -59,7 +86,8 @@ def _judged(job: Json) -> bool:
 
 
 def _settled(built: Scale, say: Callable[[str], None]) -> Usage:
-    """Until, for a while, nobody writes and it uses not much more CPU than ever; what it took until then."""
+    """Until, for a while, nobody writes, it uses not much more CPU than ever, and grows no more; what it took
+    until then. Beside much other work it uses little CPU also while it starts, but it grows."""
     deadline = time.monotonic() + _PATIENCE_S
     before, writes, least, quiet = built.usage(OPERATOR), built.writes(), float("inf"), 0
     while True:
@@ -67,7 +95,8 @@ def _settled(built: Scale, say: Callable[[str], None]) -> Usage:
         now, later = built.usage(OPERATOR), built.writes()
         used = now.cpu - before.cpu
         least = min(least, used)
-        quiet = quiet + 1 if later == writes and used <= 2.0 * least else 0
+        grew = now.memory - before.memory > _GROWS
+        quiet = quiet + 1 if later == writes and used <= 2.0 * least and not grew else 0
         told = "no writes" if later == writes else "writes"
         say(f"{used / _STEP:.2f} cores, {now.memory / 1e6:.0f} MB, {told}")
         if quiet == _QUIET or time.monotonic() > deadline:

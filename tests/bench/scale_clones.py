@@ -47,6 +47,22 @@ class Original:
         """Make so many more: name of the RLHFJob -> the node of its pod, and the pod's address."""
         asyncio.run(self._copy_all(copies, say))
 
+    def patch(self, statuses: Mapping[str, Json], say: Callable[[str], None]) -> None:
+        """Write into the statuses of jobs: name of the RLHFJob -> fields."""
+        asyncio.run(self._patch_all(statuses, say))
+
+    async def _patch_all(self, statuses: Mapping[str, Json], say: Callable[[str], None]) -> None:
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def one(api: Api, name: str, status: Json) -> None:
+            async with slots:
+                body = {"status": status}
+                await api.merge_patch(RLHFJOBS, name, body, self._namespace, subresource="status")
+
+        async with Api(await connect({"KUBECONFIG": str(self._plane.kubeconfig)})) as api:
+            await asyncio.gather(*(one(api, name, status) for name, status in statuses.items()))
+        say(f"{len(statuses)} statuses patched")
+
     async def _copy_all(self, copies: Mapping[str, tuple[str, str]], say: Callable[[str], None]) -> None:
         slots, made = asyncio.Semaphore(AT_ONCE), 0
 

@@ -8,6 +8,7 @@ import shutil
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -26,8 +27,10 @@ from rendering import (
     values,
 )
 
+from controller import names
 from controller.api import admission
 from controller.extender import scheduler_config
+from controller.operator.process.settings import Settings
 from controller.workloads.kinds import KINDS
 from deploy.local.helm.client import Helm
 
@@ -55,15 +58,23 @@ FULL: Object = {
     "pools": [POOL],
     "scheduler": SCHEDULER | {"replicas": 2},
     "dashboard": {"enabled": True, "tlsSecret": "dashboard-tls", "settings": {"plainHttp": "refuse"}},
+    "notify": {
+        "enabled": True,
+        "urlSecret": "evalstop-notify",
+        "settings": {"link": "https://board.example.org"},
+    },
     "operator": {"settings": {"workers": 16}},
+    "rollouts": {"enabled": True, "url": "https://10.96.0.21:8446"},
     "metrics": {"readers": [{"name": "prometheus-k8s", "namespace": "monitoring"}]},
     "networkPolicy": {
         "metricsFrom": [MONITORS],
         "extenderFrom": [{"podSelector": {}}],
         "dashboardFrom": [{"ipBlock": {"cidr": "10.1.0.0/16"}}],
+        "stepsFrom": [{"ipBlock": {"cidr": "10.0.0.0/16"}}],
         "operatorTo": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/16"}}]}],
         "operatorFrom": [QUEUE_FROM],
         "dashboardTo": [QUEUE_TO],
+        "notifyTo": [{"to": [{"ipBlock": {"cidr": "203.0.113.0/24"}}], "ports": [{"port": 443}]}],
     },
 }
 LEAST: Object = {
@@ -309,6 +320,82 @@ def test_nobody_is_let_in_but_who_is_named(helm: Helm, chart: Path) -> None:
         "evalstop-scheduler": [{"from": MONITORS, "ports": ["https"]}],
         "evalstop-dashboard": [{"from": pods("ingress"), "ports": ["pages"]}],
     }
+
+
+ROLLOUTS: Object = {"rollouts": {"enabled": True}}
+
+
+def test_the_step_api_is_there_where_it_is_asked_for_alone(helm: Helm, chart: Path) -> None:
+    """Trainers and actors of any namespace may connect, and nobody else."""
+    ours = {
+        "namespaceSelector": {},
+        "podSelector": {"matchExpressions": [{"key": names.LABEL_JOB, "operator": "Exists"}]},
+    }
+    node = {"ipBlock": {"cidr": "10.0.0.4/32"}}
+    off, on = render(helm, chart), render(helm, chart, ROLLOUTS)
+    before, after = (everybody_let_in(objects)["evalstop-operator"] for objects in (off, on))
+    assert [rule for rule in after if rule not in before] == [{"from": ours, "ports": ["steps"]}]
+    wider = everybody_let_in(render(helm, chart, ROLLOUTS | {"networkPolicy": {"stepsFrom": [node]}}))
+    assert {"from": node, "ports": ["steps"]} in wider["evalstop-operator"]
+    kept = {(o["kind"], o["metadata"]["name"]) for o in off}
+    assert {(o["kind"], o["metadata"]["name"]) for o in on} - kept == {
+        ("Secret", "evalstop-steps-tls"),
+        ("Service", "evalstop-steps"),
+    }
+    assert not any(
+        "STEPS" in e["name"] for e in container_of(named(off, "Deployment", "evalstop-operator"))["env"]
+    )
+
+
+def test_the_step_apis_certificate_bears_the_name_by_which_it_is_called(helm: Helm, chart: Path) -> None:
+    for given, host in (
+        ({}, f"evalstop-steps.{NAMESPACE}.svc"),
+        ({"url": "https://[fd00::15]:8446"}, "fd00::15"),
+        ({"url": "https://steps.example.org"}, "steps.example.org"),
+    ):
+        objects = render(helm, chart, {"rollouts": {"enabled": True, **given}})
+        environment = container_of(named(objects, "Deployment", "evalstop-operator"))["env"]
+        url = next(e["value"] for e in environment if e["name"] == "EVALSTOP_STEPS_URLS")
+        assert urlsplit(url).hostname == host
+        pem = b64decode(named(objects, "Secret", "evalstop-steps-tls")["data"]["tls.crt"])
+        extensions = x509.load_pem_x509_certificate(pem).extensions
+        names_of = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        known = {str(name.value) for name in names_of}
+        assert {host, f"evalstop-steps.{NAMESPACE}.svc"} <= known
+
+
+def test_the_operator_takes_the_variables_that_the_chart_sets(helm: Helm, chart: Path) -> None:
+    """It refuses unknown ones, and wrong values."""
+    environment = container_of(named(render(helm, chart, FULL), "Deployment", "evalstop-operator"))["env"]
+    given = {e["name"]: e.get("value", "10.0.0.1") for e in environment}
+    found = Settings.from_environ({k: v.replace("$(POD_IP)", "10.0.0.1") for k, v in given.items()})
+    assert (found.steps_host, found.steps_port, found.steps_ca) == ("10.0.0.1", 8446, "/steps-tls/ca.crt")
+    assert found.actor_image.startswith(f"{names.ACTOR_IMAGE}:")
+
+
+def test_the_step_api_needs_token_reviews_and_no_other_right(helm: Helm, chart: Path) -> None:
+    def found(**given: Any) -> set[Any]:
+        objects = render(helm, chart, {"metrics": {"access": "open"}, **given})
+        return rules(named(objects, "ClusterRole", "evalstop-operator"))
+
+    assert found(**ROLLOUTS) - found() == {("authentication.k8s.io", "tokenreviews", "", "create")}
+    assert found() < found(**ROLLOUTS)
+
+
+def test_kustomize_brings_the_step_api_as_the_chart_does(helm: Helm, chart: Path, repository: Path) -> None:
+    """deploy/rollouts is deploy/manifests and a patch: lists of names, mounts and ports are put together."""
+    deploy = repository / "deploy"
+    objects = render(helm, chart, ROLLOUTS)
+    patch = yaml.safe_load((deploy / "rollouts" / "operator.yaml").read_text())
+    plain = yaml.safe_load((deploy / "manifests" / "operator.yaml").read_text())
+    of_patch, of_plain = (o["spec"]["template"]["spec"] for o in (patch, plain))
+    ours = named(objects, "Deployment", "evalstop-operator")["spec"]["template"]["spec"]
+    for part in ("env", "ports", "volumeMounts"):
+        both = [*of_plain["containers"][0][part], *of_patch["containers"][0][part]]
+        assert sorted(both, key=str) == sorted(ours["containers"][0][part], key=str), part
+    assert all(volume in ours["volumes"] for volume in of_patch["volumes"])
+    service = yaml.safe_load((deploy / "rollouts" / "steps.yaml").read_text())
+    assert service["spec"] == named(objects, "Service", "evalstop-steps")["spec"]
 
 
 def test_no_key_that_could_sign_another_certificate_is_in_the_release(helm: Helm, chart: Path) -> None:

@@ -82,9 +82,10 @@ def test_what_its_programs_may_import_later_is_in_it() -> None:
             seen.add(module)
             ahead += graph.find_modules_directly_imported_by(module)
         ours = {module for module in seen if module.split(".")[0] in roots}
-        assert {module.split(".")[0] for module in ours} <= {
-            importable(part).split("/")[0] for part in about.code
-        }
+        held = tuple(importable(part).removesuffix(".py").replace("/", ".") for part in about.code)
+        for module in ours:
+            within = (module, f"{module}.__init__")
+            assert any(m == part or m.startswith(f"{part}.") for m in within for part in held), (role, module)
         others = {module for module in seen - ours if module in owners}
         absent = {m for m in others if not {sublock.canonical(o) for o in owners[m]} & packages(role)}
         assert not absent, f"image {role}: {absent}"
@@ -93,6 +94,7 @@ def test_what_its_programs_may_import_later_is_in_it() -> None:
 def test_the_operators_image_has_no_numbers_pictures_or_stores() -> None:
     heavy = {"matplotlib", "scipy", "numpy", "pillow", "obstore", "minio", "fsspec"}
     assert not packages("operator") & heavy
+    assert not packages("actor") & (heavy | {"kubernetes", "kopf"})
     assert not packages("access") & {"kubernetes", "aiohttp", "kopf", "matplotlib", "numpy"}
     assert {"matplotlib", "kubernetes"} <= packages("dashboard")
 
@@ -109,8 +111,13 @@ def test_what_a_role_asks_for_is_what_the_project_asks_for(repository: Path) -> 
 def test_each_role_has_the_image_of_the_shipped_manifests(repository: Path) -> None:
     assert build.IMAGES.keys() == ROLES.keys()
     manifests = "".join(path.read_text() for path in repository.glob("deploy/**/*.yaml"))
-    for role in ("operator", "access", "dashboard"):
+    for role in ("operator", "access", "dashboard", "actor"):
         assert f"{build.IMAGES[role]}:0.1.0" in manifests
     assert json.dumps(sorted(build.IMAGES.values())) == json.dumps(
-        sorted([names.OPERATOR_IMAGE, names.ACCESS_IMAGE, names.DASHBOARD_IMAGE, names.TRAINER_IMAGE])
+        sorted(
+            [
+                *(names.OPERATOR_IMAGE, names.ACCESS_IMAGE, names.DASHBOARD_IMAGE),
+                *(names.ACTOR_IMAGE, names.TRAINER_IMAGE),
+            ]
+        )
     )

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from cli_shell import Shell, following
+from test_cli_rollouts import SPEC as ROLLOUT
+from test_cli_rollouts import record as rolling
 
 from tests.support import cli_world as w
 
@@ -166,3 +168,22 @@ def test_queue_of_one_namespace_and_plain_names(shell: Shell) -> None:
     assert json.loads(shell.out("queue", shell.pool, "-n", "default", *here))["total"] == 0
     there = shell("queue", shell.pool, "--job", "waits", "-n", "default", *here, code=3).stderr
     assert f"there is one in namespace {shell.namespace}" in there
+
+
+def test_rollouts_prints_a_job_again_when_its_actors_or_steps_change(shell: Shell) -> None:
+    admin, path = shell.plane.client(), f"{w.GROUP}/namespaces/{shell.namespace}/rlhfjobs"
+    made = w.job("elastic", shell.namespace, shell.pool, rollout=ROLLOUT)
+    admin.post(path, made)
+    try:
+        shell("rollouts", "healthy", code=1)
+        assert "none has been announced yet" in shell.out("rollouts", "elastic")
+        with following(shell.kubeconfig, "rollouts", "elastic", "-w") as command:
+            first = command.until(lambda text: "none has been announced yet" in text)
+            w.write(shell.plane, shell.namespace, "elastic", rolling())
+            told = command.until(lambda text: "LongestFirst" in text and text.endswith("team/next\n"))
+        assert told.removeprefix(first).lstrip().startswith(f"{shell.namespace}/elastic: Running, 3 rollout")
+        with following(shell.kubeconfig, "rollouts", "elastic", "-w", "-o", "json") as command:
+            (found,) = documents(command.until(lambda text: len(complete(text)) == 1))
+        assert [one["step"] for one in found["steps"]] == [39, 40]
+    finally:
+        admin.delete(f"{path}/elastic")

@@ -75,6 +75,7 @@ SHOWN = {
     "kubectl create token": "tests/browser/test_browser_cluster.py",
     "kubectl -n evalstop-system port-forward deployment/evalstop-operator 8444": BY_HAND
     + "tests/chart/test_chart_installed.py reads them so, by the pods' addresses",
+    "evalstop rollouts run": "tests/cli/test_cli_rollouts.py::test_the_page",
     "evalstop queue research": WEB_QUEUE + "test_the_command_prints_the_queue",
     "evalstop queue research --job": WEB_QUEUE + "test_one_job_and_json",
     "evalstop list -n team -w": "tests/cli/test_cli_watch.py::test_list_prints_the_rows_that_change",
@@ -101,6 +102,7 @@ SHOWN = {
     "evalstop sim replay LOG": STUDY,
     "evalstop sim record examples/traces/sixty.jsonl": STUDY,
     "evalstop sim rollout": "tests/sim_cli/test_sim_rollout_cli.py",
+    "evalstop sim sharing": "tests/sim_cli/test_sim_sharing_cli.py",
     "evalstop parity": "tests/parity/test_parity_cluster.py::test_a_small_trace_on_a_cluster_that_is_named",
     "evalstop what-if decisions.jsonl": STUDY,
     "evalstop what-if examples/histories/demo.jsonl": "tests/what_if/test_what_if_cli.py::"
@@ -113,6 +115,7 @@ SHOWN = {
 WITHIN: dict[str, str] = {
     "python -m controller.actor": "tests/rollouts/test_rollouts_processes.py",
     "python -m examples.engine": "tests/rollouts/test_rollouts_processes.py",
+    "python -m controller.notify": "tests/notify/test_notify_process.py",
     "python -m controller.steps.planner": "tests/rollouts/test_rollouts_steps.py",
     "make demo": SHOWN["make demo"],
     "make test": SHOWN["make test"],

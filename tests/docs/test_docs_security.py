@@ -75,7 +75,7 @@ OPEN = {
     *("image", "crds.install", "pools", "test", "monitoring", "workloads", "scheduler", "rbac.aggregate"),
     *(f"{part}.replicas" for part in ("operator", "extender", "dashboard")),
     *("operator.decisionLog", "extender.enabled", "extender.url", "extender.timeoutMilliseconds"),
-    *("extender.weight", "extender.certificates", "operator.watchNamespaces"),
+    *("extender.weight", "extender.certificates", "operator.watchNamespaces", "rollouts.url"),
 }
 EVERYWHERE = {
     *("resources", "priorityClassName", "nodeSelector", "tolerations", "affinity", "podLabels"),

@@ -179,8 +179,8 @@ def test_the_commands_write_what_the_manifests_mount(tmp_path: Path, repository:
     configmap = yaml.safe_load(config.output)
     assert yaml.safe_load(configmap["data"]["config.yaml"])["extenders"][0]["ignorable"] is True
     mounted = set()
-    for name in ("extender.yaml", "scheduler.yaml"):
-        for document in yaml.safe_load_all((repository / "deploy" / "extender" / name).read_text()):
+    for name in ("extender/extender.yaml", "extender/scheduler.yaml", "rollouts/operator.yaml"):
+        for document in yaml.safe_load_all((repository / "deploy" / name).read_text()):
             if document["kind"] == "Deployment":
                 for volume in document["spec"]["template"]["spec"]["volumes"]:
                     source = volume.get("secret") or volume.get("configMap") or {}

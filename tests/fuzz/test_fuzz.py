@@ -44,6 +44,7 @@ EXEMPT = {
     "controller/kube/kubeconfig.py": "kubeconfigs",
     "controller/metrics/address.py:AddressPolicy.parse": "the operator's settings",
     "controller/metrics/address.py:_networks": "addresses in the source",
+    "controller/notify": "addresses that an administrator gives",
     "controller/operator/state/compressed.py:Compressed.open": "what this process has packed",
     "controller/operator/state/nodes.py": "Nodes and GPUPools",
     "controller/operator/state/ownership.py:child_key": "asked of RLHFJobs that their schema has passed",
@@ -57,6 +58,7 @@ EXEMPT = {
     "controller/web/dashboard/queues.py:Queues._ask": "answers of the operator's queue API",
     "controller/web/dashboard/settings.py:_loopback": "the dashboard's settings",
     "controller/web/dashboard/svg.py:page_svg": "pictures that matplotlib has just drawn",
+    "controller/web/dashboard/report.py:from_log": "a decision log that the user names",
     "controller/web/hosts.py:_is_address": "the Host header: asked whether it is an address",
 }
 

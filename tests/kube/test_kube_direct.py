@@ -97,25 +97,17 @@ def test_a_list_however_it_is_sent_over_one_connection(form: str) -> None:
     assert "Authorization: Bearer t" in headers
 
 
-@pytest.mark.parametrize("form", ONCE)
-def test_a_connection_that_the_server_is_to_end_is_not_used_again(form: str) -> None:
+@pytest.mark.parametrize(
+    ("answered", "stays"),
+    [*((answered, True) for answered in ONCE.values()), (b"HTTP/1.1 200 OK\r\n\r\n" + BODY, False)],
+    ids=[*ONCE, "until the connection ends"],
+)
+def test_a_connection_that_the_server_is_to_end_is_not_used_again(answered: bytes, stays: bool) -> None:
+    """Where ``stays``, the end that it announced comes late."""
+
     async def answer(request: bytes, writer: asyncio.StreamWriter) -> bool:
-        writer.write(ONCE[form])
-        return True  # the end comes late
-
-    async def run() -> None:
-        async with served(answer) as (api, connections):
-            for _ in range(2):
-                assert (await api.list(RLHFJOBS, "ns"))[1] == "7"
-            assert connections == [1, 1]
-
-    asyncio.run(run())
-
-
-def test_until_the_connection_ends() -> None:
-    async def answer(request: bytes, writer: asyncio.StreamWriter) -> bool:
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + BODY)
-        return False
+        writer.write(answered)
+        return stays
 
     async def run() -> None:
         async with served(answer) as (api, connections):

@@ -7,6 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.kube.deflated import Deflater
 from controller.operator.state.compressed import Compressed
 from controller.policy.job.types import MetricPoints, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, Paired, PromptPair
@@ -38,7 +39,7 @@ VIEWS = st.builds(
 
 @given(VIEWS, VIEWS)
 def test_it_opens_as_it_was_and_knows_its_equals(view: ScrapeView, other: ScrapeView) -> None:
-    kept = Compressed(view)
+    kept = Compressed(view, Deflater())
     assert kept.open() == view
     assert kept.open() is not view
     assert kept.holds(view)
@@ -49,9 +50,9 @@ def test_it_opens_as_it_was_and_knows_its_equals(view: ScrapeView, other: Scrape
 def test_a_score_that_is_no_number_is_no_news_the_second_time() -> None:
     """Else each scrape of such a page would be a pass: not-a-number is unequal even to itself."""
     view = ScrapeView(ScrapeOutcome.OK, points=(EvalPoint(10, math.nan),))
-    assert Compressed(view).holds(ScrapeView(ScrapeOutcome.OK, points=(EvalPoint(10, math.nan),)))
+    assert Compressed(view, Deflater()).holds(ScrapeView(ScrapeOutcome.OK, points=(EvalPoint(10, math.nan),)))
 
 
 def test_a_window_of_evals_is_a_fraction_of_its_objects() -> None:
     points = tuple(EvalPoint(10 * i, 1.0 - 0.7**i, Attempt(1, "1_782_907_200"), 0.02) for i in range(32))
-    assert len(Compressed(ScrapeView(ScrapeOutcome.OK, points=points))._packed) < 800
+    assert len(Compressed(ScrapeView(ScrapeOutcome.OK, points=points), Deflater())._bytes) < 800

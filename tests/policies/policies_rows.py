@@ -106,7 +106,7 @@ def metadata_rows(policy: str, resource: str, obj: str, what: str, **extra: str)
 
 # -- the operator's Jobs -------------------------------------------------------------------------------------
 
-JOBS = "operator-jobs"
+JOBS, UPDATES = "operator-jobs", "operator-job-changes"
 _ONE = "spec__template__spec__containers__0"
 _SPEC = "spec__template__spec"
 
@@ -143,7 +143,10 @@ def actor(**fields: Any) -> Body:
 def placed(scene: Scene) -> Json:
     tolerations = [*POD["tolerations"], TOLERATION]
     return {
-        "metadata": {"annotations": {"evalstop.dev/placement": "{}", "evalstop.dev/attempt": "1"}},
+        "metadata": {
+            "annotations": {"evalstop.dev/placement": "{}", "evalstop.dev/attempt": "1"},
+            "managedFields": [{}],
+        },
         "spec": {
             "suspend": False,
             "template": {
@@ -248,22 +251,44 @@ ROWS_JOBS = [
     create(
         JOBS, "past the scheduler", "jobs", access(**{f"{_SPEC}__nodeName": "gpu-1"}), "placed by a scheduler"
     ),
-    patch(JOBS, "start and place", "jobs", "run", placed),
-    patch(JOBS, "suspend", "jobs", "run", {"spec": {"suspend": True}}),
-    patch(JOBS, "out of its queue", "jobs", "run", {"metadata": {"labels": {names.QUEUE_LABEL: None}}}),
     patch(
-        JOBS,
+        UPDATES,
+        "somebody else's Job",
+        "jobs",
+        "stranger",
+        {"metadata": {"labels": {"z": "1"}}},
+        by=ADMIN,
+        without="operator",
+    ),
+    *(
+        patch(UPDATES, name, "jobs", "labelled", {"spec": {"suspend": False}}, refused, namespace=namespace)
+        for name, namespace, refused in (
+            ("in kube-system", "kube-system", "kube-*"),
+            ("in its own namespace", SYSTEM, "in its own"),
+            ("without the label", CLOSED, LABEL),
+        )
+    ),
+    patch(UPDATES, "start and place", "jobs", "run", placed),
+    patch(UPDATES, "suspend", "jobs", "run", {"spec": {"suspend": True}}),
+    patch(UPDATES, "out of its queue", "jobs", "run", {"metadata": {"labels": {names.QUEUE_LABEL: None}}}),
+    patch(
+        UPDATES,
         "set an access Job going",
         "jobs",
         "access",
         {"metadata": {"ownerReferences": []}, "spec": {"suspend": False}},
     ),
     patch(
-        JOBS, "a stranger's", "jobs", "stranger", {"spec": {"suspend": False}}, "changes no Job without label"
+        UPDATES,
+        "a stranger's",
+        "jobs",
+        "stranger",
+        {"spec": {"suspend": False}},
+        "changes no Job without label",
     ),
-    *metadata_rows(JOBS, "jobs", "run", "Jobs", owners=""),
+    *metadata_rows(UPDATES, "jobs", "run", "Jobs", owners=""),
     patch(
-        JOBS,
+        UPDATES,
         "into another queue",
         "jobs",
         "run",
@@ -271,11 +296,18 @@ ROWS_JOBS = [
         "puts none into another",
     ),
     patch(
-        JOBS, "away from its owner", "jobs", "run", {"metadata": {"ownerReferences": []}}, "no owners of Jobs"
+        UPDATES,
+        "away from its owner",
+        "jobs",
+        "run",
+        {"metadata": {"ownerReferences": []}},
+        "no owners of Jobs",
     ),
-    patch(JOBS, "a deadline", "jobs", "run", {"spec": {"activeDeadlineSeconds": 9}}, "suspend and its pods'"),
     patch(
-        JOBS,
+        UPDATES, "a deadline", "jobs", "run", {"spec": {"activeDeadlineSeconds": 9}}, "suspend and its pods'"
+    ),
+    patch(
+        UPDATES,
         "a label of the pods",
         "jobs",
         "run",
@@ -283,7 +315,7 @@ ROWS_JOBS = [
         "changes no labels of the pod template",
     ),
     patch(
-        JOBS,
+        UPDATES,
         "an annotation of the pods",
         "jobs",
         "run",
@@ -291,7 +323,7 @@ ROWS_JOBS = [
         "changes no annotations of the pod template",
     ),
     patch(
-        JOBS,
+        UPDATES,
         "the pods' affinity",
         "jobs",
         "run",
@@ -309,7 +341,7 @@ ROWS_JOBS = [
         "nothing of the pod template",
     ),
     patch(
-        JOBS,
+        UPDATES,
         "every node",
         "jobs",
         "run",
@@ -343,7 +375,7 @@ ROWS_JOBS = [
     ),
     create(JOBS, "an actor anywhere", "jobs", actor(**{f"{_SPEC}__affinity": None}), "name their node"),
     patch(
-        JOBS,
+        UPDATES,
         "an actor later",
         "jobs",
         "run-actor-1-7",

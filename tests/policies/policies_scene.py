@@ -291,6 +291,9 @@ class Scene:
         tolerant = {**POD, "tolerations": [TOLERATION]}
         placed = job("admitted", tolerant, completions=1, parallelism=1, completionMode="Indexed")
         self.apply(standing, forged, job("stranger"), placed, pod("waiting", nodeSelector={"no": "node"}))
+        for space in ("kube-system", SYSTEM, CLOSED):  # where the operator may change none, labelled or not
+            labelled = {"name": "labelled", "namespace": space, "labels": {names.LABEL_JOB: "labelled"}}
+            self.apply({**job("labelled"), "metadata": labelled})
         theirs = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"run.json": "{}"}}
         taken = self.run_map()
         taken["metadata"]["name"] = "theirs-run"

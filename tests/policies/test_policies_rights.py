@@ -96,8 +96,8 @@ WRITES: dict[tuple[str, Right], tuple[Row | Dry, Row | Dry]] = {
         row("operator-jobs", "a privileged pod on a node"),
     ),
     (OPERATOR, ("batch", "jobs", "patch")): (
-        row("operator-jobs", "start and place"),
-        row("operator-jobs", "a deadline"),
+        row("operator-job-changes", "start and place"),
+        row("operator-job-changes", "a deadline"),
     ),
     (OPERATOR, ("batch", "jobs", "delete")): (
         row("operator-jobs", "delete an access Job"),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from policies_rows import ALICE, BOB, CAROL, ROWS, Row, asked
-from policies_scene import INSTALL, OPERATOR, POLICIES, VARIANTS, Json, Scene
+from policies_scene import INSTALL, OPERATOR, POLICIES, VARIANTS, Json, Scene, path
 
-from controller import names
+from controller import names, workloads
 from controller.api import admission
 from deploy.local.client import Unreachable
 from tests.support.waiting import wait_until
@@ -30,6 +30,15 @@ def test_row(guarded: Scene, row: Row) -> None:
         assert f"{row.policy}.{names.GROUP}" in said
     else:
         assert said == ""
+
+
+def test_a_started_workload_has_no_record_of_who_wrote_which_field(guarded: Scene) -> None:
+    """Each policy would convert it at each write, four times as much as all the rest of the Job."""
+    child = guarded.admin.get(path("jobs", "run", dry=False))
+    assert child["metadata"]["managedFields"]
+    started = guarded.admin.patch(path("jobs", "run"), workloads.start_patch(child, 1, {"gpu": "a100"}))
+    assert started["spec"]["suspend"] is False
+    assert "managedFields" not in started["metadata"]
 
 
 MADE = admission.manifests(INSTALL)

@@ -63,6 +63,15 @@ def test_never_ready_is_put_aside():
     assert planned(actor, seen=ActorSeen(1, deleting=True), now=170.0).failed == ()
 
 
+def test_where_another_pod_was_put_there_it_is_put_aside_sooner():
+    seen = {1: ActorSeen(1)}
+    times = {"leaves": False, "grace": GRACE, "start_timeout": TIMEOUT, "bind_timeout": 20.0}
+    plan = plan_actors((STARTING,), seen, 119.0, **times)
+    assert (plan.failed, plan.wake_at) == ((), 120.0)
+    assert plan_actors((STARTING,), seen, 120.0, **times).failed == (1,)
+    assert plan_actors((STARTING,), {1: ActorSeen(1, bound=119.0)}, 120.0, **times).failed == ()
+
+
 @pytest.mark.parametrize("actor", [STARTING, RUNNING, RECALLED])
 def test_job_that_leaves_takes_its_actors_along(actor):
     plan = planned(actor, seen=ActorSeen(1, ready=True), leaves=True)

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+from controller.policy.actor_types import Actor
 from controller.policy.job import conditions as c
 from controller.policy.job.cures import CURES, NEEDS_NOBODY
 from controller.policy.job.marks import (
@@ -188,6 +189,7 @@ OPTIONS = {
 DECISIONS = (None, STOP, replace(STOP, mode=Mode.SHADOW))
 PODS = (None, CRASH, PodTrouble("run-0", waits="ImagePullBackOff", since=T))
 ENDS = (None, "Failed", "Complete")
+STARTS = Actor(0, "n1", 1, since=T)
 
 
 def records() -> list[JobRecord]:
@@ -214,7 +216,8 @@ def records() -> list[JobRecord]:
                     evals_seen=evals,
                 )
             )
-    return made
+    # Whether it waits for rollout actors has to do with nothing else: not each combination is made with one.
+    return made + [replace(record, actors=(STARTS,)) for record in made[::7]]
 
 
 def expected(record: JobRecord) -> set[Mark]:
@@ -238,6 +241,7 @@ def expected(record: JobRecord) -> set[Mark]:
         or (record.finished == "Complete" and not record.evals_seen and c.METRICS in said),
         Mark.BLIND: trains
         and ((record.rule is not None and said.get(c.METRICS) == (True, "Scraped")) or c.GUARDRAILS in said),
+        Mark.STARVED: trains and bool(record.actors),
     }
     marks |= {mark for mark, holds in facts.items() if holds}
     return marks

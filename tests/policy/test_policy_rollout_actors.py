@@ -147,11 +147,14 @@ def test_an_actor_that_is_let_go_takes_two_writes() -> None:
     assert plan.record.actor_starts == 1, "its number is not used again"
 
 
-def test_when_an_actor_was_bound_is_written_before_its_job_is_deleted() -> None:
+def test_when_an_actor_was_bound_is_known_without_a_write() -> None:
     record = settled()
-    plan = planned(record, ActorSeen(0, bound=905.0), planned=PLAN, generating=True, released=(0,))
-    assert plan.minor is None
-    assert plan.record.actors[0].bound == 905.0
+    going = {"planned": PLAN, "generating": True, "released": (0,), "going": (0,), "bound": ((0, 905.0),)}
+    gone = planned(record, now=1005.0, **going)
+    assert gone.record.actors == ()
+    assert gone.record.rollout is not None
+    assert gone.record.rollout.held == 2 * 100.0
+    assert gone.record.rollout.failed == 0
 
 
 def test_base_actors_that_were_let_go_are_lent() -> None:

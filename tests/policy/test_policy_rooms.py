@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("job", "pool", "fleet", "node", "rollout")
+ROOMS = ("job", "pool", "fleet", "node", "rollout", "sharing")
 
 
 def past_the_door(source: str, file: str) -> list[str]:

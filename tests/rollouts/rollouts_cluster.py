@@ -232,12 +232,13 @@ def _is_ready(status: Json) -> bool:
 
 
 class Observer(threading.Thread):
-    """Looks at pods and nothing else: GPUs by node at each look, and GPU-seconds of each actor's pod."""
+    """Looks at pods and nothing else: GPUs by node at each look, and GPU-seconds of actors' pods."""
 
     def __init__(self, jobs: Jobs) -> None:
         super().__init__(daemon=True)
         self._jobs, self._over = jobs, threading.Event()
         self.most: dict[str, int] = {}
+        self._seen: dict[str, tuple[float, float, int]] = {}  # uid of an actor's pod: first, last, GPUs
         self.looks = 0
         self.fault: BaseException | None = None
 
@@ -249,11 +250,28 @@ class Observer(threading.Thread):
                     node, phase = pod["spec"].get("nodeName"), (pod.get("status") or {}).get("phase")
                     if node and phase not in ("Succeeded", "Failed"):
                         used[node] = used.get(node, 0) + gpus_of(pod)
+                        self._note(pod)
                 self.looks += 1
                 for node, gpus in used.items():
                     self.most[node] = max(gpus, self.most.get(node, 0))
         except BaseException as fault:  # told by who stops it
             self.fault = fault
+
+    def _note(self, pod: Json) -> None:
+        if pod["metadata"]["labels"].get(names.LABEL_COMPONENT) == "actor":
+            uid, now = pod["metadata"]["uid"], time.monotonic()
+            first = self._seen[uid][0] if uid in self._seen else now
+            self._seen[uid] = first, now, gpus_of(pod)
+
+    @property
+    def actors(self) -> int:
+        """How many pods of actors there were."""
+        return len(self._seen)
+
+    @property
+    def gpu_seconds(self) -> float:
+        """That all of them held, each from its binding to its end."""
+        return sum((last - first) * gpus for first, last, gpus in self._seen.values())
 
     def stop(self) -> None:
         self._over.set()

@@ -93,7 +93,14 @@ def test_actors_come_and_one_is_recalled_for_a_gang(jobs: Jobs, alone: tuple[str
     assert jobs.digest("run") == alone
     account = jobs.status("run")["rollout"]
     assert account["plan"]["step"] >= 6, "one plan for each step"
-    assert float(account["heldGPUSeconds"]) > 0
+    rows = account["recent"]
+    assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+    assert len(rows) >= 5, "the last step's end comes with the next write"
+    assert all(row["plannedActors"] and float(row["seconds"]) > 0 and row["reason"] for row in rows)
+    # Times in statuses of pods are whole seconds, and a look takes a moment.
+    assert float(account["heldGPUSeconds"]) == pytest.approx(
+        watch.gpu_seconds, rel=0.03, abs=1.5 * watch.actors
+    )
 
 
 def test_the_operator_killed_in_a_step_and_started_again(jobs: Jobs, alone: tuple[str, int]) -> None:

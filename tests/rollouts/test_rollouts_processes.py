@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rollouts_world import Pods, StepServer, until
 
+from controller.web.certificates import issue_server, make_authority
 from controller.web.tickets import Ticket
 from evalstop_client import rollouts as client
 from examples.engine.model import END
@@ -156,6 +158,24 @@ def test_a_step_goes_on_while_the_operator_is_silent_and_finds_it_again(
 
     until(heard, "the operator is heard again")
     assert generate(rollouts, 4) == expected(4)
+
+
+def test_an_operator_that_moved_or_has_another_certificate_is_found_by_run_json(
+    server: StepServer, world: Pods, tmp_path: Path
+) -> None:
+    """A trainer runs for weeks: leaders have other addresses, and authorities are renewed."""
+    other = issue_server(make_authority(datetime.now(UTC)), ["127.0.0.1"], datetime.now(UTC)).certificate
+    run = tmp_path / "run.json"
+    run.write_text(json.dumps({"attempt": 3, "steps": {"urls": ["https://127.0.0.1:1"], "ca": other}}))
+    found = client.StepApi.of_run(json.loads(run.read_text()), server.token("trainer-1"), str(run))
+    assert found.begin(1) is None
+    assert found.silent
+    run.write_text("{")
+    assert found._moved() is False, "written just now"
+    run.write_text(json.dumps({"attempt": 3, "steps": {"urls": [server.url], "ca": server.ca}}))
+    until(lambda: found.begin(1) is not None or not found.silent, "the operator is heard where it is now")
+    assert found.begin(1) is not None
+    assert found._moved() is False
 
 
 def test_without_any_actor_the_learner_generates_or_the_step_starves(server: StepServer, world: Pods) -> None:

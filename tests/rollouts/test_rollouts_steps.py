@@ -173,6 +173,36 @@ def test_older_steps_are_refused(ask: Any) -> None:
     assert ask("/v1/end", {**END, "step": 5})[1]["reason"] == "OldStep", "it has ended"
 
 
+def test_between_two_steps_the_one_that_was_announced_counts(server: StepServer, ask: Any) -> None:
+    """Not before the step under way has ended: its actors are at work."""
+    assert ask("/v1/begin", STEP)[0] == 200
+    assert ask("/v1/done", DONE) == (200, {})
+    assert ask("/v1/announce", {**ANNOUNCE, "step": 2}) == (200, {})
+    demand = server.do(lambda: server.directory.demand(JOB.uid))
+    assert (demand.step, demand.generating, demand.released) == (1, True, {0})
+    assert ask("/v1/end", END)[0] == 200
+    assert plan_of(server, 2).reason == "Planned"
+    demand = server.do(lambda: server.directory.demand(JOB.uid))
+    assert (demand.generating, demand.released) == (False, frozenset())
+
+
+def test_in_shadow_another_plan_is_made_and_not_carried_out(server: StepServer, ask: Any) -> None:
+    kept = replace(JOB.settings, min=2, max=2, static=2, when_idle="Keep")
+    server.do(lambda: server.directory.put_job(replace(JOB, settings=kept, shadow=JOB.settings)))
+    assert ask("/v1/announce", ANNOUNCE) == (200, {})
+    plan = plan_of(server, 1)
+    assert (plan.actors, set(plan.release)) == (2, {False})
+    session = server.sessions.of(JOB)
+    until(lambda: server.do(lambda: session._others.get(1)), "the other plan")
+    assert ask("/v1/begin", STEP)[0] == 200
+    assert ask("/v1/end", END)[0] == 200
+    (ended,) = server.do(lambda: server.directory.steps(JOB.uid))
+    assert ended["wouldTake"] > 0
+    assert ended["most"] == 2
+    assert ended["actorSeconds"] > 0
+    assert ended["wholeSeconds"] is None, "it was the first"
+
+
 def test_a_step_that_began_under_the_leader_before_goes_on(server: StepServer, ask: Any) -> None:
     """Who leads now knows of no step: the one that is watched, or ends, is under way."""
     status, found = ask("/v1/watch?attempt=3&step=6&after=41")

@@ -20,6 +20,7 @@ from typing import Any
 from controller.api import convert, values
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
 from controller.policy.job import conditions as c
+from controller.policy.job.curve import with_eval
 from controller.policy.job.evals import RuleInUse
 from controller.policy.job.record import (
     AdmissionRecord,
@@ -156,7 +157,12 @@ def judged(obj: Object, curve: Curve, now: float, pool: Object) -> JobRecord:
     kept = points[-32:]
     best = use.best_of(points)
     rule = use.remember(use.rule.initial(), kept) if kept else None
+    drawn, state = JobRecord(), use.rule.initial()
+    for point in points:
+        state, verdict = use.observe(state, point)
+        drawn = replace(drawn, curve=with_eval(drawn, point, verdict))
     return JobRecord(
+        curve=drawn.curve,
         attempt=1,
         evals=kept,
         eval_times=tuple(int(now) - 60 * (len(kept[-8:]) - 1 - n) for n in range(len(kept[-8:]))),

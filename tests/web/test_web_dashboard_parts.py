@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.environ import SettingsError
-from controller.policy.job import conditions
+from controller.policy.job import Course, conditions, course
 from controller.policy.job.record import JobRecord, RunProgress
 from controller.policy.types import Attempt, EvalPoint, Mode
-from controller.web.dashboard import charts, render
+from controller.web.dashboard import charts, render, run_chart
 from controller.web.dashboard.feed import Job, read_job
 from controller.web.dashboard.jobs import ORDERS, PAGE, ListQuery, listing, row
 from controller.web.dashboard.pages import curve_of, warned_step
@@ -29,6 +29,7 @@ from controller.web.dashboard.savings import saving, savings
 from controller.web.dashboard.settings import Settings, describe
 from controller.web.dashboard.states import GROUPS, STATES, state
 from controller.web.dashboard.svg import VARIABLES
+from controller.web.dashboard.svg_elements import COLOURS
 from controller.web.dashboard.whatif import what_if
 from tests.support.dashboard_scene import many, scene
 from tests.support.dashboard_world import (
@@ -44,6 +45,10 @@ from tests.support.dashboard_world import (
 
 POOL = pool_object()
 NOW = 1_800_000_000.0
+
+
+def of_evals(*points: EvalPoint) -> Course:
+    return course(JobRecord(evals=points))
 
 
 def as_job(obj: dict[str, Any]) -> Job:
@@ -132,7 +137,7 @@ def test_what_no_rule_has_carried_out_saves_nothing(halted: Job) -> None:
 
 
 def test_a_chart_is_clean_of_inline_style_and_fixed_colours(halted: Job) -> None:
-    drawn = charts.curve_svg(curve_of(halted, other_stop=120), "p", False)
+    drawn = run_chart.curve_svg(curve_of(halted, other_stop=120), "p", False)
     root = ET.fromstring(drawn)
     ids = [e.get("id") for e in root.iter() if e.get("id")]
     assert len(ids) == len(set(ids))
@@ -147,7 +152,7 @@ def test_a_chart_is_clean_of_inline_style_and_fixed_colours(halted: Job) -> None
             target = element.get(name)
             assert target is None or re.fullmatch(r"url\(#(p-[^)]+)\)|#(p-.+)", target)
     css = (Path(charts.__file__).parent / "static" / "dashboard.css").read_text()
-    assert all(f"{name}:" in css for name in VARIABLES.values())
+    assert all(f"{name}:" in css for name in (*VARIABLES.values(), *COLOURS))
     words = " ".join(root.itertext())
     for said in ("best 0.9", "stopped 170", "other rule stops 120", "gold_reward", "reward model"):
         assert said in words
@@ -156,14 +161,17 @@ def test_a_chart_is_clean_of_inline_style_and_fixed_colours(halted: Job) -> None
 @pytest.mark.parametrize("metric", ["$x$", "$\\frac{", "<b>&amp;", "a" * 200, "日本語", "\\alpha_{1}^2"])
 def test_any_metrics_name_is_drawn_as_it_is(metric: str) -> None:
     points = (EvalPoint(1, 0.5, Attempt(1, "1")), EvalPoint(2, 0.6, Attempt(1, "1"), stderr=math.nan))
-    drawn = charts.curve_svg(charts.RunChart(metric, points, (2, 0.6)), "p", True)
+    drawn = run_chart.curve_svg(run_chart.RunChart(metric, of_evals(*points), (2, 0.6)), "p", True)
     assert metric[:60] in " ".join(ET.fromstring(drawn).itertext())
 
 
 def test_one_eval_and_equal_evals_can_be_drawn() -> None:
     for scores in ([0.5], [0.5, 0.5, 0.5], [1e300, -1e300], [1e-300, 2e-300]):
         points = tuple(EvalPoint(n, s, Attempt(1, "1"), proxy=s) for n, s in enumerate(scores))
-        assert "<svg" in charts.curve_svg(charts.RunChart("m", points), "p", False)
+        drawn = run_chart.curve_svg(run_chart.RunChart("m", of_evals(*points)), "p", False)
+        assert "nan" not in drawn
+        assert "inf" not in drawn.replace("infor", "")
+        ET.fromstring(drawn)
 
 
 def test_a_pools_bar_says_its_numbers_and_tells_parts_by_hatch() -> None:

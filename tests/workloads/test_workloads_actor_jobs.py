@@ -16,6 +16,7 @@ from controller.workloads.actor_jobs import (
     actor_job_name,
     actor_seen,
     actor_template_problem,
+    actors_seen,
     build_actor,
 )
 from controller.workloads.pods import gpus
@@ -149,3 +150,35 @@ def test_how_its_job_is_seen(status: dict[str, Any], pods: list[dict[str, Any]],
     assert found is not None
     assert found.deleting
     assert actor_seen({"metadata": {"name": "j", "uid": "job-uid"}}, pods) is None
+
+
+def pod_of(
+    owner: str, number: int, attempt: int = 1, uid: str = "gone", phase: str = "Running"
+) -> dict[str, Any]:
+    made = pod(phase, True, uid)
+    made["metadata"] |= {
+        "labels": {names.LABEL_ACTOR: str(number)},
+        "annotations": {names.ANNOTATION_ADMISSION: str(attempt)},
+        "ownerReferences": [{"kind": "Job", "name": owner, "uid": uid, "controller": True}],
+    }
+    made["spec"] = {"nodeName": "n1"}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:01:00Z"}
+    made["status"]["conditions"].append(scheduled)
+    return made
+
+
+def test_a_pod_whose_job_is_gone_is_still_there() -> None:
+    """Somebody deleted the Job, and its pod takes its time: it has its GPUs so long."""
+    job = {"metadata": {"name": "run-actor-1-7", "uid": "job-uid", "labels": {names.LABEL_ACTOR: "7"}}}
+    mine, orphan = pod_of("run-actor-1-7", 7, uid="job-uid"), pod_of("run-actor-1-8", 8)
+    strangers = [
+        pod_of("another-actor-1-9", 9),  # of another RLHFJob
+        pod_of("run-actor-2-9", 9),  # of an attempt that its annotation does not name
+        pod_of("run-actor-1-9", 9, phase="Succeeded"),
+    ]
+    found = actors_seen("run", [job], [mine, orphan, *strangers])
+    assert [one.seen for one in found] == [
+        ActorSeen(7, ready=True, bound=60.0),
+        ActorSeen(8, deleting=True, bound=60.0),
+    ]
+    assert [one.pods for one in found] == [(mine,), (orphan,)]

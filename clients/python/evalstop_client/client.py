@@ -94,14 +94,14 @@ os.register_at_fork(after_in_child=_Process.renew)
 
 
 class Resume(NamedTuple):
-    """Where the operator wants this run to go on: a checkpoint's path and, if it is known, its step."""
+    """The checkpoint that the operator wants this run to go on from: its path and, if known, its step."""
 
     path: str
     step: int | None
 
 
 class Requests(NamedTuple):
-    """What the operator asks for now. A flag is True until `EvalStopClient.served` names this id."""
+    """The operator's requests now. A flag is True until `EvalStopClient.served` names this id."""
 
     id: int
     evaluate: bool = False
@@ -328,7 +328,7 @@ class EvalStopClient:
         self._warned = ""
         self._evals: dict[str, deque[_Eval]] = {}
         self._totals: dict[tuple[str, str], int] = {}
-        self._full_told = False
+        self._full_reported = False
         self._spoken = False  # an eval or a save record carries this attempt
         self._gauges: dict[str, float] = {}
         self._evaluator = _word(evaluator, "evaluator", 128)
@@ -512,8 +512,8 @@ class EvalStopClient:
                 self._news += 1
                 return True
         if full:
-            if not self._full_told:
-                self._full_told = True
+            if not self._full_reported:
+                self._full_reported = True
                 log.warning(
                     "evals of %s ignored: %d other metrics are reported already", metric, METRICS_KEPT
                 )

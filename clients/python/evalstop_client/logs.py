@@ -1,4 +1,4 @@
-"""What a trainer's log says beside the metric: its error, the reward of training, KL, further metrics."""
+"""Readings from a trainer's log beside the metric: its error, the reward of training, KL, further metrics."""
 
 from __future__ import annotations
 

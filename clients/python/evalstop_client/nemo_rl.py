@@ -43,7 +43,7 @@ KL, LENGTH = ("kl_penalty",), "mean_gen_tokens_per_sample"
 
 
 class EvalStop:
-    """What is done around the calls of NeMo-RL's loop."""
+    """Hooks around the calls of NeMo-RL's loop."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

@@ -60,7 +60,7 @@ log = logging.getLogger("evalstop")
 
 
 class EvalStop:
-    """What is done around the calls of one trainer."""
+    """Hooks around the calls of one trainer."""
 
     def __init__(self, run: Run | None = None) -> None:
         # Ray sends its workers no SIGTERM of the pod's: the pod's own process gets it.

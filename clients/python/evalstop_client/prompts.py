@@ -1,4 +1,4 @@
-"""What each prompt scored, kept from eval to eval, so that two evals on the same prompts can be compared.
+"""Scores of each prompt, kept from eval to eval, so that two evals on the same prompts can be compared.
 
 Standard library only, Python 3.9 or newer. Of each metric the results of three evals are kept: the best so
 far, the last, and the one that the operator names. They are numbers in the order of a hash of each prompt's
@@ -31,7 +31,7 @@ TOO_LARGE = "TooLarge"
 
 
 class Results(NamedTuple):
-    """What one eval's prompts scored."""
+    """Scores of one eval's prompts."""
 
     step: int
     score: float  # of the eval, as it was reported
@@ -80,7 +80,7 @@ class Pair(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What an eval's results come to: its pairs, and why there are not more."""
+    """Comparison of an eval's results: its pairs, and why there are not more."""
 
     digest: str
     prompts: int

@@ -1,4 +1,4 @@
-"""What the processes of a run decide together, so that all of them act in the same step.
+"""Decisions that the processes of a run make together, so that all of them act in the same step.
 
 Two ranks that read ``run.json`` for themselves see a change seconds apart (each node's kubelet updates its
 copy when it gets to it), and a collective that only some of them enter ends the run.

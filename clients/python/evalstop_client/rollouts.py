@@ -39,6 +39,7 @@ LOAD = 600.0  # s that an actor may take for its weights
 BINS = 256  # of a histogram
 TOKEN = "/var/run/secrets/evalstop.dev/token"  # the projected token, by default
 _ANSWER = 4 << 20  # bytes of an answer, and of a frame
+_TRIES = 16  # of an address, which may stand for several processes: of three, 1 in 600 calls finds no leader
 _TURN = 0.5  # s after which the dispatch looks again without news
 
 
@@ -242,14 +243,24 @@ class StepApi:
         ca: PEM text of its authority.
         token: file of the projected token (audience ``evalstop.dev/steps``).
         attempt: this one's number.
+        run: ``run.json``, which is read again when no address answers: the operator may have moved, or have
+            another certificate. None: there is none.
     """
 
     def __init__(
-        self, urls: Sequence[str], ca: str, token: str, attempt: int, *, patience: float = PATIENCE
+        self,
+        urls: Sequence[str],
+        ca: str,
+        token: str,
+        attempt: int,
+        *,
+        patience: float = PATIENCE,
+        run: str | None = None,
     ) -> None:
         if not urls:
             raise ValueError("urls: expected at least one address of the step API, got none")
         self._urls, self._token, self.attempt, self._patience = list(urls), token, attempt, patience
+        self._ca, self._run = ca, run
         self._context = ssl.create_default_context(cadata=ca)
         self.silent = False
         self._lock = threading.Lock()
@@ -257,10 +268,10 @@ class StepApi:
         self.refused: Counter[str] = Counter()  # by reason
 
     @staticmethod
-    def of_run(document: Mapping[str, Any], token: str) -> StepApi:
-        """Return the API that ``run.json`` names under ``steps``."""
+    def of_run(document: Mapping[str, Any], token: str, run: str | None = None) -> StepApi:
+        """Return the API that ``run.json`` names under ``steps``. ``run``: that file."""
         steps = document["steps"]
-        return StepApi(steps["urls"], steps["ca"], token, int(document["attempt"]))
+        return StepApi(steps["urls"], steps["ca"], token, int(document["attempt"]), run=run)
 
     @staticmethod
     def of_pod(environ: Mapping[str, str] = os.environ) -> StepApi:
@@ -269,8 +280,27 @@ class StepApi:
         Raises:
             OSError, KeyError, ValueError: the pod has none; its job asks for no rollouts.
         """
-        with open(os.path.join(environ["EVALSTOP_RUN_DIR"], "run.json"), encoding="utf-8") as file:
-            return StepApi.of_run(json.load(file), environ.get("EVALSTOP_STEPS_TOKEN") or TOKEN)
+        path = os.path.join(environ["EVALSTOP_RUN_DIR"], "run.json")
+        with open(path, encoding="utf-8") as file:
+            return StepApi.of_run(json.load(file), environ.get("EVALSTOP_STEPS_TOKEN") or TOKEN, path)
+
+    def _moved(self) -> bool:
+        """Take the addresses and the authority that ``run.json`` names now; return whether they are
+        others."""
+        if self._run is None:
+            return False
+        try:
+            with open(self._run, encoding="utf-8") as file:
+                steps = json.load(file)["steps"]
+            urls, ca = list(steps["urls"]), str(steps["ca"])
+            if ca == self._ca and set(urls) == set(self._urls):
+                return False
+            context = ssl.create_default_context(cadata=ca)
+        except (OSError, KeyError, TypeError, ValueError) as fault:
+            log.info("%s: %s: %s", self._run, type(fault).__name__, fault)
+            return False
+        self._urls, self._ca, self._context = urls, ca, context
+        return True
 
     def announce(self, body: Mapping[str, Any]) -> None:
         """Say what comes. Nobody waits for the answer."""
@@ -323,8 +353,18 @@ class StepApi:
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float
     ) -> dict[str, Any] | None:
         """Return the answer; None: silence or a refusal, which the log tells."""
+        heard, answer = self._call_all(method, path, body, timeout)
+        if not heard and self._moved():
+            heard, answer = self._call_all(method, path, body, timeout)
+        self.silent = not heard
+        return answer
+
+    def _call_all(
+        self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Return whether a leader answered at some address, and what."""
         gone: set[str] = set()
-        for url in list(self._urls) * 4:  # an address may stand for several processes, of which one leads
+        for url in list(self._urls) * _TRIES:
             if url in gone:
                 continue
             try:
@@ -335,19 +375,16 @@ class StepApi:
                 continue
             if status in (421, 503):  # another one leads, or nobody yet
                 continue
-            self.silent = False
-            if url != self._urls[0]:
-                self._urls.remove(url)
-                self._urls.insert(0, url)
+            if url in self._urls[1:]:
+                self._urls = [url, *(other for other in self._urls if other != url)]
             if status == 200:
-                return answer
+                return True, answer
             self.refused[str(answer.get("reason"))[:40]] += 1
             log.warning(
                 "step API %s: %s %s", path.partition("?")[0], status, str(answer.get("message"))[:300]
             )
-            return None
-        self.silent = True
-        return None
+            return True, None
+        return False, None
 
     def _ask(
         self, url: str, method: str, path: str, body: Mapping[str, Any] | None, timeout: float
@@ -460,7 +497,8 @@ class _Link:
         self.ready: float | None = None  # s after the begin
         self.left: float | None = None
         self._before: dict[str, Any] = {}
-        self._outbox: deque[tuple[str, Any]] = deque()
+        self.asked, self.asking_seconds = 0, 0.0  # requests for responses, and s until each was accepted
+        self._outbox: deque[tuple[str, Any, float]] = deque()
         self._sending: _Pinned | None = None
         self._closed = False
         self._reading: _Pinned | None = None
@@ -501,21 +539,24 @@ class _Link:
             )
         self.heard = time.monotonic()
         self.given += len(responses)
-        self._outbox.append(("/v1/generate", {"version": self._of.version, "requests": requests}))
+        self._post("/v1/generate", {"version": self._of.version, "requests": requests})
 
     def call_back(self) -> None:
         """Have its responses ended here; they come back with all their tokens."""
         if self.live:
-            self._outbox.append(("/v1/abort", {"ids": list(self.live)}))
+            self._post("/v1/abort", {"ids": list(self.live)})
 
     def forget(self, name: str) -> None:
         """Have a response ended here whose tokens nobody wants."""
         self.live.pop(name, None)
-        self._outbox.append(("/v1/abort", {"ids": [name]}))
+        self._post("/v1/abort", {"ids": [name]})
 
     def finish(self) -> None:
         """Ask for its report and close."""
-        self._outbox.append(("/v1/report", None))
+        self._post("/v1/report", None)
+
+    def _post(self, path: str, body: Any) -> None:
+        self._outbox.append((path, body, time.monotonic()))
 
     def close(self) -> None:
         self._closed = True
@@ -620,12 +661,15 @@ class _Link:
                     self._of.lock.wait(1.0)
                 if self._closed:
                     break
-                path, body = self._outbox.popleft()
+                path, body, since = self._outbox.popleft()
             try:
                 if connection is None:
                     connection = self._connect(SILENCE)
                 found = self._ask(connection, "GET" if body is None else "POST", path, body)
-                if path == "/v1/report":
+                if path == "/v1/generate":
+                    self.asked += 1
+                    self.asking_seconds += time.monotonic() - since
+                elif path == "/v1/report":
                     self._of.finished(self, _difference(self._before, found))
                     break
             except (OSError, http.client.HTTPException, ValueError, AttributeError, _Refused) as fault:
@@ -1121,6 +1165,8 @@ class Rollouts:
                     "ready": link.ready,
                     "left": link.left,
                     "recalled": link.recalled,
+                    "asked": link.asked,
+                    "askingSeconds": link.asking_seconds,
                     **link.report,
                 }
                 for link in generation.links.values()

@@ -89,7 +89,7 @@ class Run:
         self._ranks = ranks
         self._signals = signals
         self._grace = stop_grace
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._before: dict[int, Any] = {}  # handlers that were there before
         self._agrees = True
         self.asked = 0  # id of what the last step was asked for
@@ -392,8 +392,8 @@ class Run:
         try:
             yield
         except Exception as fault:
-            if what not in self._told:
-                self._told.add(what)
+            if what not in self._reported:
+                self._reported.add(what)
                 log.warning(
                     "EvalStop: %s failed, the training goes on: %s: %s", what, type(fault).__name__, fault
                 )

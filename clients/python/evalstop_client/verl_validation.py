@@ -1,4 +1,4 @@
-"""What each prompt scored in a validation of verl's, from what it has before it takes the means.
+"""Scores of each prompt in a validation of verl's, from what it has before it takes the means.
 
 verl 0.9.1, verl/trainer/ppo/v1/trainer_base.py: `_validate` hands all prompts' texts to
 `_maybe_log_val_generations` (1162) and, in the same order, their data source, id and results to

@@ -33,6 +33,9 @@ _WRITES = ("CREATE", "UPDATE")
 _EMPTY = {"labels": "{}", "annotations": "{}", "ownerReferences": "[]", "finalizers": "[]"}
 _OURS = (names.LABEL_JOB, names.LABEL_COMPONENT, names.LABEL_MANAGED_BY)
 _PLACEMENT = f"{names.GROUP}/placement"
+_IS_ACCESS = (
+    f"'{names.LABEL_COMPONENT}' in variables.marks && variables.marks['{names.LABEL_COMPONENT}'] == 'access'"
+)
 _START = "startTime"
 _EVENT = "dyn(object)"  # two groups serve Events, and only one of them has these fields
 
@@ -40,6 +43,7 @@ _EVENT = "dyn(object)"  # two groups serve Events, and only one of them has thes
 def policies(install: Install) -> tuple[Policy, ...]:
     return (
         jobs(install),
+        job_changes(install),
         job_status(install),
         configmaps(install),
         nodes(install),
@@ -52,24 +56,51 @@ def policies(install: Install) -> tuple[Policy, ...]:
 
 
 def jobs(install: Install) -> Policy:
-    """Workloads and access Jobs: made suspended; of what is there, started, placed, suspended, deleted."""
-    template = "the pod template of a Job"
-    kept = f"{UPDATED}variables.sameTemplate || "
+    """Workloads, access Jobs and rollout actors: made suspended, and deleted.
+
+    Apart from `job_changes`, so that a suspend asks none of the many questions about a new Job.
+    """
     return Policy(
         f"operator-jobs.{names.GROUP}",
-        (("batch", "v1", (*_WRITES, "DELETE"), ("jobs",)),),
+        (("batch", "v1", ("CREATE", "DELETE"), ("jobs",)),),
         (of_operator(install),),
         (
-            *_variables("labels", "annotations", "ownerReferences", "finalizers"),
             ("found", "request.operation == 'DELETE' ? oldObject : object"),
             ("marks", field_of("variables.found.metadata", "labels", "{}")),
             ("owners", field_of("variables.found.metadata", "ownerReferences", "[]")),
-            (
-                "access",
-                f"'{names.LABEL_COMPONENT}' in variables.marks && "
-                f"variables.marks['{names.LABEL_COMPONENT}'] == 'access'",
-            ),
+            ("access", _IS_ACCESS),
             ("actor", IS_ACTOR),
+        ),
+        (
+            *open_namespaces(install, "Jobs"),
+            Check(
+                "variables.access || variables.actor || "
+                + controlled_by_rlhfjob("variables.owners", "variables.found.metadata.name"),
+                "the EvalStop operator makes and deletes no Job but workloads, which their RLHFJob controls, "
+                "those that reach checkpoints, and rollout actors",
+            ),
+            Check(
+                "request.operation != 'CREATE' || variables.actor || "
+                "(has(object.spec.suspend) && object.spec.suspend)",
+                "the EvalStop operator makes every Job suspended, but rollout actors",
+            ),
+            *access_checks(install),
+            *actor_checks(),
+        ),
+    )
+
+
+def job_changes(install: Install) -> Policy:
+    """Jobs that are there: started, placed, suspended."""
+    template = "the pod template of a Job"
+    kept = "variables.sameTemplate || "
+    return Policy(
+        f"operator-job-changes.{names.GROUP}",
+        (("batch", "v1", ("UPDATE",), ("jobs",)),),
+        (of_operator(install),),
+        (
+            *_variables("labels", "annotations", "ownerReferences", "finalizers"),
+            ("access", _IS_ACCESS.replace("variables.marks", "variables.labels")),
             ("spec", "dyn(object.spec)"),
             ("specBefore", "dyn(oldObject.spec)"),
             ("template", "variables.spec.template"),
@@ -83,43 +114,35 @@ def jobs(install: Install) -> Policy:
         (
             *open_namespaces(install, "Jobs"),
             Check(
-                "request.operation == 'UPDATE' || variables.access || variables.actor || "
-                + controlled_by_rlhfjob("variables.owners", "variables.found.metadata.name"),
-                "the EvalStop operator makes and deletes no Job but workloads, which their RLHFJob controls, "
-                "those that reach checkpoints, and rollout actors",
-            ),
-            Check(
-                "request.operation != 'CREATE' || variables.actor || "
-                "(has(object.spec.suspend) && object.spec.suspend)",
-                "the EvalStop operator makes every Job suspended, but rollout actors",
-            ),
-            *access_checks(install),
-            *actor_checks(),
-            Check(
-                f"{UPDATED}'{names.LABEL_JOB}' in variables.labelsBefore",
+                f"'{names.LABEL_JOB}' in variables.labelsBefore",
                 f"the EvalStop operator changes no Job without label {names.LABEL_JOB}",
+            ),
+            Check(
+                f"!({IS_ACTOR.replace('variables.marks', 'variables.labels')})",
+                "the EvalStop operator changes no Job of a rollout actor: it makes them and deletes them",
             ),
             *_unchanged(
                 "Jobs",
                 {"labels": (names.QUEUE_LABEL,), "annotations": (_PLACEMENT, names.ANNOTATION_ATTEMPT)},
+                updates_only=True,
             ),
             Check(
-                f"!('{names.QUEUE_LABEL}' in variables.marks) || request.operation != 'UPDATE' || "
+                f"!('{names.QUEUE_LABEL}' in variables.labels) || "
                 f"('{names.QUEUE_LABEL}' in variables.labelsBefore && variables.labels['{names.QUEUE_LABEL}']"
                 f" == variables.labelsBefore['{names.QUEUE_LABEL}'])",
                 "the EvalStop operator takes a Job out of a queue of Kueue's, and puts none into another",
             ),
             Check(
-                f"{UPDATED}variables.ownerReferences == variables.ownerReferencesBefore || "
+                "variables.ownerReferences == variables.ownerReferencesBefore || "
                 "(variables.access && variables.ownerReferences.size() == 0)",
                 "the EvalStop operator changes no owners of Jobs but takes that of an access Job away",
             ),
             Check(
-                UPDATED + same("variables.finalizers", "variables.finalizersBefore"),
+                same("variables.finalizers", "variables.finalizersBefore"),
                 "the EvalStop operator changes no finalizers of Jobs",
             ),
             Check(
-                UPDATED + same_apart("variables.spec", "variables.specBefore", ("suspend", "template")),
+                same_apart("variables.spec", "variables.specBefore", ("suspend", "template")),
                 "the EvalStop operator changes of a Job's spec suspend and its pods' placement alone",
             ),
             Check(

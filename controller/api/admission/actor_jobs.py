@@ -32,10 +32,6 @@ def actor_checks() -> tuple[Check, ...]:
             f"{_SAYS} say whose they are",
         ),
         Check(
-            "request.operation != 'UPDATE' || !variables.actor",
-            "the EvalStop operator changes no Job of a rollout actor: it makes them and deletes them",
-        ),
-        Check(
             f"{_MADE}(variables.owners.size() == 1 && variables.owners.all(o, o.kind == 'Job' && "
             "o.apiVersion == 'batch/v1' && has(o.controller) && o.controller && "
             f"o.name == variables.marks['{names.LABEL_JOB}']))",

@@ -16,7 +16,7 @@ KUEUE_USER = "system:serviceaccount:kueue-system:kueue-controller-manager"
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """What of an installation stands in the policies.
+    """An installation's names, as they stand in the policies.
 
     Args:
         namespace: of the release.

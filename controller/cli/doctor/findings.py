@@ -1,4 +1,4 @@
-"""What a check finds, and how checks that may not look say so."""
+"""Findings of checks, and how checks that may not look say so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTHING = Cure("")
 
 
 class Level(StrEnum):
-    """How bad. WRONG makes doctor's exit code 1."""
+    """Severity. WRONG makes doctor's exit code 1."""
 
     OK = "ok"
     NOTE = "note"  # nothing is broken; worth knowing

@@ -1,4 +1,4 @@
-"""Why a pod does not run, in the cluster's words."""
+"""Reasons for which a pod does not run, in the cluster's words."""
 
 from __future__ import annotations
 

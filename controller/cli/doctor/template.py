@@ -64,7 +64,7 @@ def examined(workload: Object, step_seconds: float | None = None) -> Iterator[Fi
     containers = pod.get("containers") or [{}]
     words = [*(containers[0].get("command") or ()), *(containers[0].get("args") or ())]
     launcher = launched_by(words)
-    found = [*_told(words, launcher), *_grace(pod, step_seconds), *_exit_codes(workload, launcher)]
+    found = [*_sigterm(words, launcher), *_grace(pod, step_seconds), *_exit_codes(workload, launcher)]
     yield from found
     if not found:
         yield ok("launcher", "SIGTERM reaches the trainer, and what it then ends with is no failure")
@@ -93,7 +93,7 @@ def _split(text: str) -> list[str]:
         return text.split()
 
 
-def _told(words: Sequence[str], launcher: str) -> Iterator[Finding]:
+def _sigterm(words: Sequence[str], launcher: str) -> Iterator[Finding]:
     """Return whether the trainer hears of SIGTERM."""
     if launcher == "accelerate":
         text = (

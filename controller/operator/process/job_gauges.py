@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from sys import intern
 
+from controller.policy.actor_types import ActorState
 from controller.policy.job import MARKED, JobRecord, Mark, Outcome, health, summary
 from controller.policy.types import JobKey, Mode
 
@@ -30,6 +31,7 @@ class Standing:
         self._count: Counter[str] = Counter()
         self._outcome: dict[JobKey, tuple[Mode, Outcome]] = {}  # of those that were, or would be, stopped
         self._marked: dict[JobKey, dict[Mark, tuple[float, float]]] = {}  # of the few: (since, due), s
+        self._actors: dict[JobKey, Counter[ActorState]] = {}  # of jobs that have rollout actors
 
     def note(self, key: JobKey, record: JobRecord) -> None:
         """Count the job by the state that its record shows now."""
@@ -44,6 +46,10 @@ class Standing:
             self._outcome[key] = (record.outcome.mode, record.outcome.verdict)
         else:
             self._outcome.pop(key, None)
+        if record.actors:
+            self._actors[key] = Counter(actor.state for actor in record.actors)
+        else:
+            self._actors.pop(key, None)
         found: dict[Mark, tuple[float, float]] = {}
         for one in health(record, self._clock()):
             since, due = found.get(one.mark, (one.since, one.due))
@@ -60,6 +66,14 @@ class Standing:
             self._count[before] -= 1
         self._marked.pop(key, None)
         self._outcome.pop(key, None)
+        self._actors.pop(key, None)
+
+    def actors(self) -> Series:
+        """Return rollout actors of all jobs, by state."""
+        counts: Counter[ActorState] = Counter()
+        for found in self._actors.values():
+            counts.update(found)
+        return [((str(state),), float(counts[state])) for state in ActorState]
 
     def outcomes(self) -> Series:
         """Return jobs by whether their newest stop by a rule was right, and in which mode it was decided."""

@@ -1,6 +1,6 @@
 """Keeps library modules that the operator never calls out of its process, to save memory.
 
-They come in because they are installed, and take 14 MB (VmRSS after ``import controller.operator.main``, with
+They come in because they are installed, and take 16 MB (VmRSS after ``import controller.operator.main``, with
 and without):
 
 - ``kubernetes``: its package imports the synchronous client, configuration and, through them, requests and

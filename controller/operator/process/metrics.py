@@ -9,12 +9,15 @@ from prometheus_client import Counter, Histogram
 
 from controller.gauges import ProcessMetrics
 from controller.operator.process.job_gauges import Standing
-from controller.policy.job import Decision, JobRecord, PastGrades, ScrapeOutcome
+from controller.policy.job import Decision, JobRecord, PastGrades, RolloutRecord, ScrapeOutcome
+from controller.policy.rollout import Reason
 from controller.policy.types import Mode
 
 STAGES = ("secured", "retained", "suspended", "pods_gone", "handed", "running")
 _SHORT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LONG = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+_PLANNED = frozenset(map(str, Reason))
+_ACCOUNTS = ("held", "lent", "saved")  # of `RolloutRecord`
 _REASONS = 64  # decision reasons told apart; the brain has about ten
 
 
@@ -41,6 +44,25 @@ class Metrics(ProcessMetrics):
             self.jobs.outcomes,
             "mode",
             "outcome",
+        )
+        self.gauge("evalstop_rollout_actors", "Rollout actors on record, by state", self.jobs.actors, "state")
+        self.actors_failed = Counter(
+            "evalstop_rollout_actors_failed",
+            "Rollout actors that ended, or were put aside, without having been asked to leave",
+            registry=self.registry,
+        )
+        self.rollout_steps = Counter(
+            "evalstop_rollout_steps",
+            "Rollout steps that were planned, by the reason of their plan",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.rollout_gpus = Counter(
+            "evalstop_rollout_gpu_seconds",
+            "GPU-seconds of rollout actors: held by those that have ended, lent by base actors that were let "
+            "go, saved as Shadow counts it",
+            ["account"],
+            registry=self.registry,
         )
         self.passes = Counter(
             "evalstop_passes", "Passes by kind and result", ["kind", "result"], registry=self.registry
@@ -136,6 +158,10 @@ class Metrics(ProcessMetrics):
         for mode in (Mode.SHADOW, Mode.ENFORCE):
             for action in ("warn", "demote", "stop"):
                 self.past_grades.labels(str(mode), action)
+        for reason in Reason:
+            self.rollout_steps.labels(str(reason))
+        for account in _ACCOUNTS:
+            self.rollout_gpus.labels(account)
         for outcome in ScrapeOutcome:
             self.scrapes.labels(str(outcome))
         for stage in STAGES:
@@ -158,6 +184,7 @@ class Metrics(ProcessMetrics):
         if new.evals_seen > old.evals_seen and new.rule is not None and new.rule.verdict is not None:
             verdict = new.rule.verdict
             self.verdicts.labels(str(verdict.verb), self._bounded(verdict.reason)).inc()
+        self._rollouts(old.rollout, new.rollout)
         before, after = old.decision, new.decision
         if after is None:
             return
@@ -177,6 +204,17 @@ class Metrics(ProcessMetrics):
             # Nearly always secured before the decision; then this stage took no time.
             at = new.secured.at if new.secured is not None else after.at
             self.stages.labels("secured").observe(max(0.0, at - after.at))
+
+    def _rollouts(self, old: RolloutRecord | None, new: RolloutRecord | None) -> None:
+        if new is None:
+            return
+        old = old or RolloutRecord()
+        self.actors_failed.inc(max(0, new.failed - old.failed))
+        if new.plan is not None and (old.plan is None or old.plan.step != new.plan.step):
+            reason = new.plan.reason
+            self.rollout_steps.labels(reason if reason in _PLANNED else "Other").inc()
+        for account in _ACCOUNTS:
+            self.rollout_gpus.labels(account).inc(max(0.0, getattr(new, account) - getattr(old, account)))
 
     def graded(self, mode: Mode, old: PastGrades | None, new: PastGrades | None) -> None:
         """Count what a status write brought of service after warnings, demotions and Shadow's stops."""

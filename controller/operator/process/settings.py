@@ -92,7 +92,7 @@ class Settings(MetricsSettings):
         "empty: RLHFJobs with spec.rollout are refused",
     )
     actor_image: str = setting(
-        names.OPERATOR_IMAGE, _text, "image of the sidecar in actors' pods, with python and controller.actor"
+        names.ACTOR_IMAGE, _text, "image of the sidecar in actors' pods, with python and controller.actor"
     )
     watch_namespaces: str = setting("", text, "namespaces that are served, separated by commas; empty: all")
     queue_hosts: str = setting(

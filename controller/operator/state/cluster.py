@@ -18,6 +18,7 @@ from controller.checkpoints.access_jobs import COMPONENT, is_unsuspended, parse_
 from controller.checkpoints.access_jobs import request_id as access_request_id
 from controller.kube import wire
 from controller.kube.cache import Cache, job_key, key_of
+from controller.kube.deflated import Deflater
 from controller.kube.packed import Stored
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
 from controller.objects import controller_uid
@@ -111,6 +112,7 @@ class StepWants:
     generating: bool = False
     released: tuple[int, ...] = ()
     going: tuple[int, ...] = ()
+    bound: tuple[tuple[int, float], ...] = ()
     ended: StepMeasured | None = None
     gain: float | None = None
 
@@ -192,6 +194,7 @@ class ClusterState:
         self.cache = cache
         self._now = monotonic
         self._scrapes: dict[JobKey, tuple[float, Compressed[ScrapeView]]] = {}  # when (s), what besides
+        self._deflater = Deflater()  # of scrapes
         self._unread: set[JobKey] = set()  # of whose page no pass has written yet what it brought
         self._refusals: dict[JobKey, _Refusal] = {}
         self._former: dict[JobKey, tuple[str, ...]] = {}  # uids of earlier workloads of this job's
@@ -322,7 +325,7 @@ class ClusterState:
             self._unread.add(key)
         elif key in self._unread:
             return False
-        self._scrapes[key] = view.at, Compressed(content)
+        self._scrapes[key] = view.at, Compressed(content, self._deflater)
         self.touch(key)
         return True
 
@@ -497,6 +500,7 @@ class ClusterState:
             wants.generating,
             wants.released,
             wants.going,
+            wants.bound,
             wants.ended,
             wants.gain,
         )

@@ -1,4 +1,4 @@
-"""Values kept compressed until they are looked at: twenty evals take 5 kB as objects, 0.5 compressed.
+"""Values kept compressed until they are looked at: twenty evals take 5 kB as objects, 0.5 at most compressed.
 
 Of a run that trains for hours between two evals, nothing of it is looked at in the meantime.
 """
@@ -6,31 +6,31 @@ Of a run that trains for hours between two evals, nothing of it is looked at in 
 from __future__ import annotations
 
 import pickle
-import zlib
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
+from controller.kube.deflated import Deflated, Deflater
+
 T = TypeVar("T")
 
-_FAST = 1  # zlib's level: more is not worth its time on a few hundred bytes
 
-
-class Compressed(Generic[T]):
+class Compressed(Deflated, Generic[T]):
     """A value of plain data, compressed; it never leaves the process."""
 
-    __slots__ = ("_digest", "_packed")
+    __slots__ = ("_digest",)
 
-    def __init__(self, value: T) -> None:
+    def __init__(self, value: T, deflater: Deflater) -> None:
         plain = _plain(value)
-        self._digest, self._packed = _digest(plain), zlib.compress(plain, _FAST)
+        super().__init__(*deflater(plain))
+        self._digest = _digest(plain)
 
     def open(self) -> T:
         """Return a copy that is the caller's own."""
-        value: T = pickle.loads(zlib.decompress(self._packed))
+        value: T = pickle.loads(self.inflated())
         return value
 
     def holds(self, value: T) -> bool:
-        """Return whether ``value`` is equal to what was packed."""
+        """Return whether ``value`` is equal to what was compressed."""
         return _digest(_plain(value)) == self._digest or bool(self.open() == value)
 
 

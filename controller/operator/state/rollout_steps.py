@@ -34,6 +34,7 @@ class RolloutSteps:
         self._starts: dict[str, float] = {}  # by uid: s that a start takes
         self._specs: dict[str, tuple[int, Rollout]] = {}  # by uid: as of a generation
         self._going: dict[str, frozenset[int]] = {}  # by uid: actors whose deletion was asked for
+        self._bound: dict[str, dict[int, float]] = {}  # by uid: when actors' pods got their nodes (s)
         directory.wanted = self._wanted
         cluster.wants = self.wants
 
@@ -69,10 +70,13 @@ class RolloutSteps:
         )
         stays = {actor.number: actor.stays for actor in record.actors}
         deleted = {action.number for action in plan.actions if isinstance(action, DeleteActor)}
-        view = loaded.observed.rollout
-        seen = {one.number for one in view.actors if one.deleting} if view is not None else set()
+        actors = loaded.observed.rollout.actors if loaded.observed.rollout is not None else ()
+        seen = {one.number for one in actors if one.deleting}
         going = (self._going.get(loaded.uid, frozenset()) | deleted | seen) & stays.keys()
         self._going[loaded.uid] = going
+        bound = self._bound.setdefault(loaded.uid, {})
+        bound.update({one.number: one.bound for one in actors if one.bound is not None})
+        self._bound[loaded.uid] = {number: at for number, at in bound.items() if number in stays}
         self._directory.put_actors(
             loaded.uid,
             [
@@ -88,6 +92,7 @@ class RolloutSteps:
         self._starts.pop(uid, None)
         self._specs.pop(uid, None)
         self._going.pop(uid, None)
+        self._bound.pop(uid, None)
         self._directory.drop_job(uid)
 
     def forget(self, key: JobKey) -> None:
@@ -118,6 +123,7 @@ class RolloutSteps:
             demand.generating,
             tuple(sorted(demand.released)),
             tuple(sorted(self._going.get(uid, ()))),
+            tuple(sorted(self._bound.get(uid, {}).items())),
             _measured(steps[-1], gpus) if steps else None,
             measured_gain([_time(step) for step in steps if step["wholeSeconds"] is not None], gpus),
         )
@@ -192,6 +198,7 @@ def _time(step: dict[str, Any]) -> StepTime:
 
 
 def _measured(step: dict[str, Any], gpus: int) -> StepMeasured:
+    counts = step["counts"]
     return StepMeasured(
         step["step"],
         step["seconds"],
@@ -200,4 +207,7 @@ def _measured(step: dict[str, Any], gpus: int) -> StepMeasured:
         step["most"],
         step["actorSeconds"] * gpus,
         step["wouldTake"],
+        step["at"],
+        counts.get("moved", 0),
+        counts.get("lost", 0) + counts.get("faulty", 0),
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from controller.policy.job.actors import *
     from controller.policy.job.conditions import *
     from controller.policy.job.cures import *
+    from controller.policy.job.curve import *
     from controller.policy.job.endings import *
     from controller.policy.job.estimates import *
     from controller.policy.job.evals import *
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from controller.policy.job.terminating_pods import *
     from controller.policy.job.transfer import *
     from controller.policy.job.types import *
+    from controller.policy.job.verdict_words import *
     from controller.policy.job.verdicts import *
     from controller.policy.job.view import *
 
@@ -44,6 +46,10 @@ SHOWS = {
     "conditions": "conditions ACCEPTED ADMITTED ATTENTION COMPLETED FAILED MARKED MEMBERS_ENDED METRICS"
     " RELEASED TERMINATION Conditions"
     " summary",
+    "curve": (
+        "Bucket Course CurveMark CurvePoint NEW_BASELINE RESUMED STOPPED WOULD_STOP coarser course"
+        " curve_branches curve_marks"
+    ),
     "endings": "AWAITS_CONTROLLER",
     "event": "Event",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
@@ -57,13 +63,14 @@ SHOWS = {
     "pin_method": "is_linked",
     "preemption": "preemption",
     "record": (
-        "AdmissionRecord Best Condition ConditionList Decision FIRST_EVAL FileOwner FoundLayout "
+        "AdmissionRecord Best Condition ConditionList CURVE_BUCKETS Decision EvalCurve FIRST_EVAL FileOwner "
+        "FoundLayout "
         "GUARDS_MAX Guard "
         "JobRecord LAST_WORDS Operation Outcome PINS_MAX PastGrades PodTrouble ProtectedCheckpoint "
         "READINGS_KEPT RefusalRecord RuleRecord RunFile StopOutcome"
     ),
     "rollout_actors": "rollout_actors",
-    "rollout_record": "RolloutRecord StepMeasured StepPlan",
+    "rollout_record": "RolloutRecord StepMeasured StepPlan StepRow",
     "rotation": "remedy",
     "scores": "PROMPTS_MAX",
     "service": "attained remaining_seconds seconds",
@@ -80,6 +87,9 @@ SHOWS = {
         "RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RolloutView RunState "
         "ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload WorkloadView "
         "WriteRun"
+    ),
+    "verdict_words": (
+        "OtherRule evidence flat_stops other_rules others_say promise statement stopped_soon ways_on"
     ),
     "verdicts": "BLIND is_demoted",
     "view": "job_view queued_at",

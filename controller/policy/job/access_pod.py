@@ -11,7 +11,7 @@ from controller.policy.job.types import AccessView
 
 MOVING = "InProgress"
 LONG = 60.0  # s: what is secured stays so in words while the pin of a new best takes no longer
-_TOLD_BY = {
+_CONDITION_OF = {
     Operation.SECURE: c.SECURED,
     Operation.RETAIN: c.RETAINED,
     Operation.CHECK: c.RETAINED,
@@ -26,15 +26,16 @@ _MOVING = {Operation.RESTORE: "Restoring", Operation.PIN: "Pinning"}
 def tell(context: PlanContext) -> None:
     """Say in the condition of what the record waits for how far it is, or why its pod does not run."""
     waited = context.record.access
-    if waited is None or waited.operation not in _TOLD_BY:
+    if waited is None or waited.operation not in _CONDITION_OF:
         return
     view = _under_way(context, waited)
     if view is None:
         return
     if view.hindered is not None:
-        context.conditions.set(_TOLD_BY[waited.operation], False, view.hindered, view.message, warning=True)
+        kind = _CONDITION_OF[waited.operation]
+        context.conditions.set(kind, False, view.hindered, view.message, warning=True)
     else:
-        _tell_progress(context, waited, view)
+        _report_progress(context, waited, view)
 
 
 def how_far(context: PlanContext) -> str:
@@ -58,9 +59,9 @@ def _words(waited: InFlight, view: AccessView, before: str) -> str:
     return f"{before}{transfer.describe(view.progress)}{tries}"
 
 
-def _tell_progress(context: PlanContext, waited: InFlight, view: AccessView) -> None:
+def _report_progress(context: PlanContext, waited: InFlight, view: AccessView) -> None:
     """Bytes, rate and time left, as often as the operator hears of them."""
-    kind, operation = _TOLD_BY[waited.operation], waited.operation
+    kind, operation = _CONDITION_OF[waited.operation], waited.operation
     checked = ", compared with its digest" if operation is Operation.CHECK else ""
     message = _words(waited, view, f"step {waited.step}{checked}: ")
     if not message or operation is Operation.CLAIM:

@@ -8,6 +8,7 @@ that was ready once and is gone is over, and so is one that is not ready in time
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -89,6 +90,7 @@ def plan_actors(
     grace: float,
     start_timeout: float,
     released: Collection[int] = (),
+    bind_timeout: float = math.inf,
 ) -> ActorsPlan:
     """Return what is to happen to a job's actors.
 
@@ -99,6 +101,7 @@ def plan_actors(
         leaves: the job is on its way off its GPUs, or has none: no actor stays.
         grace: s that a pod may take to end, at most the pool's ``recallSeconds``.
         start_timeout: s from an entry to its pod being ready.
+        bind_timeout: s from an entry to its pod having a node.
         released: numbers of those that have nothing more to do: they end at once, as nobody is to wait for
             them.
     """
@@ -131,7 +134,8 @@ def plan_actors(
             continue
         if actor.bound is None and job.bound is not None:
             actor = replace(actor, bound=job.bound)
-        late = actor.state is ActorState.STARTING and not job.ready and now >= actor.since + start_timeout
+        most = start_timeout if actor.bound is not None else min(start_timeout, bind_timeout)
+        late = actor.state is ActorState.STARTING and not job.ready and now >= actor.since + most
         if late:
             failed.append(actor.number)
             actor = replace(actor, state=ActorState.RECALLED, until=now)
@@ -143,7 +147,7 @@ def plan_actors(
         elif not due and actor.until is not None:
             wakes.append(actor.until)
         elif actor.state is ActorState.STARTING:
-            wakes.append(actor.since + start_timeout)
+            wakes.append(actor.since + most)
         kept.append(actor)
     known = {actor.number for actor in actors}
     delete += [

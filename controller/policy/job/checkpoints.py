@@ -1,4 +1,4 @@
-"""Which access Job is to run now, and what its result changes: secure, retain, check, restore.
+"""The access Job that is to run now, and what its result changes: secure, retain, check, restore.
 
 What users pin is in `pinning`, the checkpoints that are given up in `lost_bests`.
 
@@ -80,7 +80,7 @@ def secure_best(context: PlanContext) -> None:
     told, kept = context.conditions.get(c.SECURED), context.record.secured
     moving, best = told is not None and told.reason == access_pod.MOVING, context.record.best
     if moving and best is not None and kept is not None and kept.stands_for(best):
-        _say_secured(context, kept)  # the run went back to it, and the other one's Job was given up
+        _set_secured(context, kept)  # the run went back to it, and the other one's Job was given up
 
 
 def to_pin(context: PlanContext) -> Best | None:
@@ -362,10 +362,10 @@ def _take_pin(context: PlanContext, waited: InFlight, kept: ProtectedCheckpoint)
             return
         _lead(context, kept)
     _take_the_place(context, kept)
-    _say_secured(context, kept)
+    _set_secured(context, kept)
 
 
-def _say_secured(context: PlanContext, kept: ProtectedCheckpoint) -> None:
+def _set_secured(context: PlanContext, kept: ProtectedCheckpoint) -> None:
     text = f"checkpoint of step {kept.step} pinned for the best eval at step {kept.best_step}"
     if kept.evidence:
         text += f", {whole_by(kept.evidence)}"

@@ -1,4 +1,4 @@
-"""Which of a run's evals may be compared with each other: those of one evaluator.
+"""A run's evals that may be compared with each other: those of one evaluator.
 
 Another evaluator scores on another scale, and the first eval under it says nothing about the run. So the
 memory begins anew there: the rule, the best, the evals kept. Two signs of it. The trainer exports the

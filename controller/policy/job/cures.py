@@ -1,4 +1,4 @@
-"""What to do about a reason: data, so that every surface says the same and a script can carry it out.
+"""Remedies by reason: data, so that every surface says the same and a script can carry it out.
 
 Decided here: whether people can do something about a reason at all (`CURES`), what, and by which command. A
 command holds ``<…>`` where only the owner knows the value.
@@ -14,7 +14,7 @@ from controller.policy.job.rotation import remedy
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """What to do, in words, and where there is one the command or the change of the manifest that does it.
+    """A remedy in words, and where there is one the command, or change of the manifest, that carries it out.
 
     Attributes:
         text: a sentence without a full stop; {rotation} stands for the trainer's own setting.
@@ -93,6 +93,19 @@ CURES: dict[str, Cure] = {
         "make the GPUs of each pod of the template equal spec.gang.gpusPerReplica, in the manifest",
         patch=_CONTAINER % '"resources":{"limits":{"nvidia.com/gpu":<gpusPerReplica>}}',
     ),
+    "StepsNotServed": Cure(
+        "have the operator serve the step API (docs/use/rollouts.md), or take spec.rollout out", _EDIT
+    ),
+    "RolloutNotDelegated": Cure(
+        "name a pool with delegate Builtin in spec.pool, or take spec.rollout out", _EDIT
+    ),
+    "ActorTooLarge": Cure("ask for as few GPUs per actor as a node of the pool has", _EDIT),
+    "ActorRefused": Cure("correct spec.rollout.template as the API server says", _EDIT),
+    "ActorWithoutGPUs": Cure("give the engine's container its GPUs, in spec.rollout.template", _EDIT),
+    "ActorGPUsMismatch": Cure(
+        "make the GPUs of spec.rollout.template equal spec.rollout.gpusPerActor", _EDIT
+    ),
+    "ActorPlaced": Cure("take nodeName out of spec.rollout.template", _EDIT),
     "TemplateRefused": Cure("correct spec.workload.template as the API server says, in a new RLHFJob"),
     "UnsupportedKind": Cure("use a workload kind that docs/use/api.md names"),
     "LayoutAmbiguous": Cure(
@@ -188,6 +201,19 @@ CURES: dict[str, Cure] = {
     "TooFewPeers": Cure("choose a rule that needs no peers, until more runs are alike", _EDIT),
     "RuleNotUsable": Cure("correct spec.stopRule or spec.modifiers as condition Accepted says", _EDIT),
     "GuardrailNotJudged": Cure("have the trainer export what the guardrail's rule looks at", _DOCTOR),
+    # -- rollout actors
+    "ActorNotReady": Cure(
+        "see what its pod waits for: the image, the weights, the sidecar's registration",
+        "kubectl describe pods{ns} -l evalstop.dev/job={name},evalstop.dev/component=actor",
+    ),
+    "ActorsFail": Cure(
+        "see what the engine of an actor says (docs/use/rollouts.md)",
+        "kubectl logs{ns} -l evalstop.dev/job={name},evalstop.dev/component=actor --all-containers --prefix",
+    ),
+    "StepsUnplanned": Cure(
+        "have the trainer announce each step with its lengths (docs/use/rollouts.md)",
+        "evalstop rollouts{job}",
+    ),
     # -- checkpoints
     "CheckpointMissing": Cure("{rotation}"),
     "BestCheckpointLost": Cure("{rotation}"),

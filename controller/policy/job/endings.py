@@ -1,4 +1,4 @@
-"""How the operator learns that a run has ended, and what follows if it cannot, or if the run is restarted.
+"""The end of a run: how the operator learns of it, and what follows if it cannot, or if it is restarted.
 
 A run ends with its workload: complete or failed, its status says so. A workload that had been started and is
 gone has told nobody how it ended: it may have trained to its end and been cleaned up while nobody looked.
@@ -40,7 +40,7 @@ def is_lost(context: PlanContext) -> bool:
 
 
 class Ending(NamedTuple):
-    """How a run ended."""
+    """The end of a run."""
 
     counts_as: str  # Complete or Failed
     reason: str

@@ -1,4 +1,4 @@
-"""How long a run takes as a whole: from its own pace, from finished runs like it, or as its user states.
+"""A run's whole duration: from its own pace, from finished runs like it, or as its user states.
 
 Runs of one kind (`Kind`) of the same namespace and pool take about the same time per step: the same images,
 gang and labels. Where none has ended, those of the same images and gang count. Of several the median is
@@ -38,7 +38,7 @@ OVERDUE = 1.5  # times as long as it was to take: then nobody knows how long it 
 
 
 class Kind(NamedTuple):
-    """What makes runs alike. ``labels``: the RLHFJob's own, sorted."""
+    """A kind of runs that are alike. ``labels``: the RLHFJob's own, sorted."""
 
     namespace: str
     images: tuple[str, ...]
@@ -65,7 +65,7 @@ class PastRun(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """How much longer a namespace's runs took than was expected of them, as factors of 1 or more.
+    """Factors of 1 or more by which a namespace's runs took longer than was expected of them.
 
     Attributes:
         stated: than their users said.

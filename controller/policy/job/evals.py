@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from controller.names import EVALS_KEPT
-from controller.policy.job import lives, scores
+from controller.policy.job import curve, lives, scores
 from controller.policy.job.record import READINGS_KEPT, Best, JobRecord, ProtectedCheckpoint, RuleRecord
 from controller.policy.job.types import Desired, Direction, Guardrail, ProxyMetric, ScrapeView
 from controller.policy.stopping import (
@@ -79,6 +79,11 @@ class RuleInUse:
     proxy: ProxyMetric | None = None
     gated: bool = False  # a `Gate` decides which evals count
     scale: EvalScale = NOTHING_DECLARED  # as declared, in the trainer's own orientation
+
+    @property
+    def rises(self) -> bool:
+        """Return whether its statistic rises towards its threshold: else it is no share of that."""
+        return self.name in RULES and RULES[self.name].rises
 
     @staticmethod
     def of(desired: Desired, fleet: FleetView = NOTHING_TOLD, total_steps: int | None = None) -> RuleInUse:
@@ -574,6 +579,7 @@ def _append(
         evals=evals,
         eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
         evals_seen=record.evals_seen + 1,
+        curve=curve.with_eval(record, point, verdict if use.rises else None),
         earlier_sum=earlier,
         rule=replace(rule, base=base, state=state, verdict=verdict, unjudged=unjudged),
         best=best,

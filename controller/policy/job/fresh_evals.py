@@ -58,7 +58,7 @@ def confirmed(context: PlanContext, verdict: Verdict, numbers: str) -> Verdict:
         context.wake_in(left)
         how = f"by request {waiting.request_id}" if waiting.request_id else "once the best is in safety"
         told = f"to be stopped if a fresh eval bears it out, asked for {how} ({numbers})"
-        _tell_target(context, "AwaitingFreshEval", told)
+        _set_target_condition(context, "AwaitingFreshEval", told)
         return verdict
     if params.unanswered == STOP and context.desired.mode is Mode.ENFORCE:
         return verdict._replace(verb=Verb.STOP, reason="Unconfirmed")
@@ -68,7 +68,7 @@ def confirmed(context: PlanContext, verdict: Verdict, numbers: str) -> Verdict:
     elif context.desired.mode is Mode.SHADOW:
         why = "in Shadow none is asked for"
     told = f"to be stopped if its next eval bears it out: {why} ({numbers})"
-    _tell_target(context, "AwaitingNextEval", told)
+    _set_target_condition(context, "AwaitingNextEval", told)
     return verdict
 
 
@@ -101,7 +101,7 @@ def _waiting(context: PlanContext) -> Confirming:
     return waiting
 
 
-def _tell_target(context: PlanContext, reason: str, message: str) -> None:
+def _set_target_condition(context: PlanContext, reason: str, message: str) -> None:
     """Say in TerminationTarget what keeps a verdict from being a stop, unless one is under way."""
     decision = context.record.decision
     if decision is None or decision.mode is not Mode.ENFORCE:

@@ -1,4 +1,4 @@
-"""Which trainer process a metrics page is of, in which order processes came, and whose checkpoints count.
+"""Trainer processes: whose metrics page one is, in which order they came, and whose checkpoints count.
 
 A life is one trainer process. Its id is opaque: lives of one pod are ordered as they were first seen, pods of
 one member by their creation, and never by a trainer's clock. What another RLHFJob's trainer, an earlier

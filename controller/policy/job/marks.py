@@ -1,4 +1,4 @@
-"""What of a job needs a hand: the one reading of its record that every surface shows.
+"""Faults of a job that need a hand: the one reading of its record that every surface shows.
 
 Decided here: which marks a job bears, why, since when, from when on each is a warning, and what to do. A mark
 is at first a quiet note: a wrong port looks like a model that loads for twenty minutes. It is a warning at
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.policy.job import conditions as c
+from controller.policy.job import rollout_health
 from controller.policy.job.conditions import MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of
 from controller.policy.job.record import Condition, JobRecord, PodTrouble
@@ -21,7 +22,7 @@ from controller.policy.types import Mode
 
 
 class Mark(StrEnum):
-    """What is amiss with a job. The order is that in which they are told."""
+    """A fault of a job. The order is that in which they are shown."""
 
     REFUSED = "Refused"  # its spec cannot be carried out
     FAILED = "Failed"  # its workload failed
@@ -34,6 +35,7 @@ class Mark(StrEnum):
     WOULD_STOP = "WouldStop"  # in Shadow: its rule would have stopped it
     UNFIT = "Unfit"  # it asks for more GPUs than its pool has
     HELD_UP = "HeldUp"  # it waits, and somebody can help
+    STARVED = "Starved"  # its steps lack rollout actors, or are not planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,8 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
             yield _of(Mark.UNSAFE, told, UNSAFE_AFTER if told.reason in PASSING else 0.0)
     if trains(record):
         yield from _watching(record, conditions)
+        for one in rollout_health.troubles(record):
+            yield Finding(Mark.STARVED, *one)
     yield from _waiting(conditions)
 
 

@@ -1,4 +1,4 @@
-"""Whether the Primary metric is an eval on held-out prompts at all, or the reward of the training batches.
+"""Sign that the Primary metric is no eval on held-out prompts, but the reward of the training batches.
 
 A training reward is scored on another batch each time, so it scatters by more than the prompts of an eval
 allow. Of healthy public accuracy runs the scatter is up to 1.4 times the bound on an eval's noise (95th

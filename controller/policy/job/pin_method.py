@@ -1,4 +1,4 @@
-"""How a pin was made, as one text: ``clone``, ``link`` or ``copy``, joined by ``+`` where files differ.
+"""The way a pin was made, as one text: ``clone``, ``link`` or ``copy``, joined by ``+`` where files differ.
 
 A module of its own: the access program reads it too, and an access Job is mostly start-up.
 """

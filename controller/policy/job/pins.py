@@ -47,7 +47,7 @@ def keep(context: PlanContext) -> None:
     if location_claim.goes_first(context, retries=True):
         return
     if location_claim.comes_first(context):
-        _say_taken(context, missing)
+        _report_taken(context, missing)
         return
     if waited is not None and waited.operation not in (Operation.PIN, Operation.CLAIM):
         wait(context)  # the best one goes first, and what the trainer may write over
@@ -95,7 +95,7 @@ def wait(context: PlanContext) -> None:
     context.conditions.set(c.PINNED, False, _LATER, f"step {text} is pinned after what goes first: {first}")
 
 
-def _say_taken(context: PlanContext, missing: list[int]) -> None:
+def _report_taken(context: PlanContext, missing: list[int]) -> None:
     text, claim = ", ".join(map(str, missing)), context.record.claim
     told = remedies.of(Problem(access_requests.TAKEN, claim.message if claim is not None else ""))
     context.conditions.set(c.PINNED, False, access_requests.TAKEN, f"step {text}: {told}", warning=True)

@@ -21,6 +21,7 @@ from controller.policy.job import (
     access_requests,
     attention,
     checkpoints,
+    curve,
     endings,
     external_queue,
     gang_timeout,
@@ -76,7 +77,8 @@ from controller.policy.types import (
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     made = outcome.followed(_plan(desired, observed, record, now), desired)
-    return rollout_actors.noted(attention.told(made, desired, now), observed, record)
+    told = attention.told(curve.marked(made), desired, now)
+    return rollout_actors.noted(told, observed, record, desired.rollout)
 
 
 def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:

@@ -103,7 +103,7 @@ def _ask(context: PlanContext) -> None:
 
 
 class _Work(NamedTuple):
-    """What a run has done, and would keep if it were suspended now.
+    """A run's work, and what it would keep of it if it were suspended now.
 
     Attributes:
         kept: the step that the run will resume from.

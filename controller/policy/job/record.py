@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from controller.names import AUTO_LAYOUT, EVALS_KEPT, UID_MAX
+from controller.names import AUTO_LAYOUT, EVALS_KEPT, STEP_MAX, UID_MAX
 from controller.policy.actor_types import Actor
 from controller.policy.job.pin_method import is_linked
 from controller.policy.job.rollout_record import RolloutRecord
@@ -42,6 +42,8 @@ RULE_STATE_MAX = 2400  # characters of JSON: a rule's memory twice, under all mo
 GUARD_STATE_MAX = 1200
 LAST_WORDS = 200  # characters
 FIRST_EVAL = 1800.0  # s
+CURVE_BUCKETS = 64
+CURVE_MARKS = 12
 
 Paths = Annotated[tuple[Path, ...], AtMost(TO_RELEASE_MAX)]
 Nodes = tuple[NodeName, ...]
@@ -51,7 +53,7 @@ Baseline = Annotated[Count, "Number of the eval baseline that score belongs to; 
 
 
 class Operation(StrEnum):
-    """What an access Job does in the checkpoint store (controller/checkpoints/access.py)."""
+    """Work of an access Job in the checkpoint store (controller/checkpoints/access.py)."""
 
     SECURE = "secure"  # clone or hard-link (object store: copy) the best checkpoint out of rotation's reach
     RETAIN = "retain"  # copy the secured one to where trainers cannot reach, verify its digest
@@ -79,7 +81,7 @@ ConditionList = Annotated[tuple[Condition, ...], AtMost(20), KeyedBy("type")]
 
 @dataclass(frozen=True, slots=True)
 class PodTrouble:
-    """Why a pod of the job's workload does not run: how its container ended, or what it waits for."""
+    """Reason for which a pod of the job's workload does not run: how it ended, or what it waits for."""
 
     pod: Annotated[str, AtMost(253), "Its name."]
     waits: Annotated[
@@ -471,7 +473,7 @@ class Preempting:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far the run had come when it was last noted; kept coarse, so that steps alone cause few writes.
+    """The run's progress when it was last noted; kept coarse, so that steps alone cause few writes.
 
     Steps are what the trainer says; how fast they go by is measured from the first ones noted, by the
     operator's clock.
@@ -510,6 +512,30 @@ class EvalsDue:
 
     since: Annotated[Time, "Since the last one, or since a new process showed the metric."]
     interval: Annotated[float | None, "Seconds that one usually takes; absent: not known yet."] = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvalCurve:
+    """The whole curve in buckets of equal step width, for people (`job.curve`). Nothing is judged by it."""
+
+    width: Annotated[
+        int, Within(1, STEP_MAX, "int64"), "Steps of a bucket: bucket n begins at step n * width."
+    ]
+    step: Annotated[Step, "Step of the newest eval in it."]
+    attempt: Annotated[Attempt, "Attempt and life of that eval."]
+    baseline: Annotated[Count, "Number of the baseline it belongs to; absent: the first."] = 0
+    buckets: Annotated[
+        tuple[Annotated[str, AtMost(96)], ...],
+        AtMost(CURVE_BUCKETS),
+        "Those with evals, in the order in which they were read, each as: its number n, newest, lowest and "
+        "highest score, largest statistic in percent of its threshold, newest proxy. - is unknown, or for "
+        "lowest and highest: as the newest. After anew the run had gone back to an earlier step.",
+    ] = ()
+    marks: Annotated[
+        tuple[Annotated[str, AtMost(48)], ...],
+        AtMost(CURVE_MARKS),
+        "Its newest stops and resumes: what happened, at which step, and the number of the attempt.",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -563,6 +589,9 @@ class JobRecord:
         AtMost(READINGS_KEPT),
         "When the newest of them were first read, newest last, in seconds since 1970.",
     ] = ()
+    curve: Annotated[
+        EvalCurve | None, "All evals in at most 64 buckets, for people; absent: none was read."
+    ] = None
     evals_due: Annotated[
         EvalsDue | None,
         "Since when the next usable eval is waited for; absent: no page has shown the metric yet.",

@@ -1,4 +1,4 @@
-"""What the user can do about a failed access Job, by its reason; the conditions of its retries say it."""
+"""Remedies for a failed access Job, by its reason; the conditions of its retries say them."""
 
 from __future__ import annotations
 

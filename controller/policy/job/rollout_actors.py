@@ -10,14 +10,16 @@ a pod is ready, or where it was bound, is written with the next of these (`minor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from controller.policy.actor_types import Actor, ActorState, RolloutTerms
 from controller.policy.job.actors import ActorSeen, plan_actors
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord
-from controller.policy.job.rollout_record import RolloutRecord
+from controller.policy.job.rollout_history import with_step
+from controller.policy.job.rollout_record import RolloutRecord, StepMeasured
 from controller.policy.job.types import DeleteActor, MakeActor, Observed, Plan, RolloutView
 from controller.policy.types import Mode
 
@@ -42,18 +44,17 @@ def carry_out(context: PlanContext) -> None:
         leaves=leaves,
         grace=grace.recall_seconds,
         start_timeout=grace.start_seconds,
+        bind_timeout=grace.bind_seconds,
         released=() if terms is None or leaves else {*let_go(terms, view, record.actors), *view.going},
     )
     if tuple(map(_told, made.actors)) != tuple(map(_told, record.actors)):
-        context.record = with_entries(record, made.actors, terms, now, failed=len(made.failed))
+        context.record = with_entries(
+            record, made.actors, terms, now, failed=len(made.failed), bound=dict(view.bound)
+        )
     for actor in made.make:
         if context.observed.workload is not None and record.admission is not None:
             context.act(MakeActor(actor, record.admission.number))
     for gone in made.delete:
-        unwritten = {a.number for a in record.actors if a.bound is None}
-        entry = next((a for a in made.actors if a.number == gone.number), None)
-        if entry is not None and entry.bound is not None and gone.number in unwritten:
-            context.update(actors=made.actors)  # when it was bound is not to be lost with its pod
         context.act(DeleteActor(gone.number, gone.grace))
     strays = {seen.number for seen in view.actors if not seen.over} - {a.number for a in made.actors}
     context.actors_left = len(made.actors) + len(strays)
@@ -62,7 +63,7 @@ def carry_out(context: PlanContext) -> None:
     _note_plan(context, terms, view)
 
 
-def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
+def noted(made: Plan, observed: Observed, before: JobRecord, terms: RolloutTerms | None) -> Plan:
     """Return the plan with what is seen of actors in its record; if that is all that is new: `Plan.minor`."""
     view = observed.rollout
     if view is None:
@@ -74,7 +75,7 @@ def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
         record = replace(record, actors=actors)
     known = record.rollout.measured if record.rollout is not None else None
     if view.ended is not None and view.ended != known:
-        record = replace(record, rollout=_with_step(record.rollout or RolloutRecord(), view))
+        record = replace(record, rollout=_with_step(record, before, terms, view.ended))
     if record is made.record:
         return made
     return replace(made, record=record, minor=True if made.record == before else None)
@@ -118,13 +119,24 @@ def as_known(actors: Sequence[Actor], view: RolloutView | None) -> tuple[Actor, 
 
 
 def with_entries(
-    record: JobRecord, actors: tuple[Actor, ...], terms: RolloutTerms | None, now: float, failed: int = 0
+    record: JobRecord,
+    actors: tuple[Actor, ...],
+    terms: RolloutTerms | None,
+    now: float,
+    failed: int = 0,
+    bound: Mapping[int, float] = MappingProxyType({}),
 ) -> JobRecord:
-    """Return the record with other entries: the account of those before goes on until ``now`` (s)."""
+    """Return the record with other entries: the account of those before goes on until ``now`` (s).
+
+    ``bound``: when actors' pods got their nodes (s), where that is not written in their entries.
+    """
     account = settled(record, terms, now)
     left = {actor.number for actor in actors}
-    ended = [actor for actor in record.actors if actor.number not in left]
-    held = sum(actor.gpus * max(0.0, now - actor.bound) for actor in ended if actor.bound is not None)
+    held = 0.0
+    for actor in record.actors:
+        since = bound.get(actor.number) if actor.bound is None else actor.bound
+        if actor.number not in left and since is not None:
+            held += actor.gpus * max(0.0, now - since)
     account = replace(account, held=account.held + held, failed=account.failed + failed)
     starts = max([record.actor_starts, *(actor.number + 1 for actor in actors)])
     return replace(record, actors=actors, actor_starts=starts, rollout=account)
@@ -168,9 +180,17 @@ def _note_plan(context: PlanContext, terms: RolloutTerms | None, view: RolloutVi
     context.update(rollout=replace(account, plan=view.planned))
 
 
-def _with_step(account: RolloutRecord, view: RolloutView) -> RolloutRecord:
-    ended = view.ended
-    assert ended is not None
+def _with_step(
+    record: JobRecord, before: JobRecord, terms: RolloutTerms | None, ended: StepMeasured
+) -> RolloutRecord:
+    """Return the account with a step that has ended. Its plan may have been replaced in this very pass."""
+    account = record.rollout or RolloutRecord()
+    plans = [known.rollout.plan for known in (record, before) if known.rollout is not None]
+    plan = next((one for one in plans if one is not None and one.step == ended.step), None)
+    at = ended.at if ended.at is not None else account.lent_until or 0.0
+    lent = max(account.lent_seen, settled(record, terms, at).lent)
+    recent = with_step(account.recent, plan, ended, at, lent - account.lent_seen)
+    account = replace(account, recent=recent, lent_seen=lent)
     saved = account.saved
     if ended.would_take is not None and ended.gpu_seconds is not None:
         saved += ended.gpu_seconds - ended.would_take

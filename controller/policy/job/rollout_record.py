@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from controller.policy.stored import Count, Message, Name, Step, Time, Within, Word
+from controller.policy.stored import AtMost, Count, Message, Name, Step, Time, Within, Word
 
+STEPS_KEPT = 8  # of those that have ended
 Tokens = Annotated[int, Within(0, None, "int64")]
 
 
@@ -46,6 +47,39 @@ class StepMeasured:
         Name("wouldTakeGPUSeconds"),
         "With rollout mode Shadow: GPU-seconds that the plan which was not carried out would have taken.",
     ] = None
+    at: Annotated[Time | None, Name("endTime"), "When it ended; absent: not known."] = None
+    moved: Annotated[Count, "Responses that another actor went on with."] = 0
+    failed: Annotated[Count, "Actors that its trainer lost or put aside in it."] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A step that has ended: its plan, and what it took."""
+
+    step: Annotated[Step, "Number of the step."]
+    at: Annotated[Time, Name("endTime"), "When its end was seen."]
+    seconds: Annotated[float, "Seconds of its generation."]
+    planned_seconds: Annotated[float | None, "The same as planned; absent: not known."] = None
+    whole_seconds: Annotated[
+        float | None, "Seconds from the end of the step before to its own end; absent: it was the first."
+    ] = None
+    actors: Annotated[Count, "Actors that it had, the most at a time."] = 0
+    planned_actors: Annotated[Count | None, "The same as planned; absent: it had no plan."] = None
+    gpu_seconds: Annotated[
+        float | None, Name("gpuSeconds"), "GPU-seconds of its actors; absent: not known."
+    ] = None
+    planned_gpu_seconds: Annotated[
+        float | None, Name("plannedGPUSeconds"), "The same as planned; absent: not known."
+    ] = None
+    moved: Annotated[Count, "Responses that another actor went on with."] = 0
+    failed: Annotated[Count, "Actors that its trainer lost or put aside in it."] = 0
+    lent: Annotated[
+        float | None,
+        Name("lentGPUSeconds"),
+        "GPU-seconds for which base actors were let go since the step before; absent: not known.",
+    ] = None
+    dispatch: Annotated[Word, "How responses reached its actors; absent: it had no plan."] = ""
+    reason: Annotated[Word, "Why it was planned so, as a CamelCase code; absent: it had no plan."] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +105,11 @@ class RolloutRecord:
         "With rollout mode Shadow: GPU-seconds that carrying the plans out would have saved.",
     ] = 0.0
     failed: Annotated[Count, "Actors that ended, or were put aside, without having been asked to leave."] = 0
+    recent: Annotated[
+        tuple[StepRow, ...],
+        AtMost(STEPS_KEPT),
+        "The last steps that have ended, as planned and as they were, oldest first.",
+    ] = ()
+    lent_seen: Annotated[
+        float, Name("lentGPUSecondsSeen"), "lentGPUSeconds when the last of recent ended."
+    ] = 0.0

@@ -1,4 +1,4 @@
-"""Which setting of a trainer keeps its rotation from removing the best checkpoint before it is secured.
+"""Settings of trainers that keep their rotation from removing the best checkpoint before it is secured.
 
 Told where the checkpoint of the best eval is gone. Each name was read in the trainer's own source, which is
 cited where it stands: the release of docs/use/trainers.md, or repository and commit.

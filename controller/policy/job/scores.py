@@ -1,4 +1,4 @@
-"""What is believed of the size of an eval: its range, its prompts, its error, its pairs with earlier evals.
+"""The part of an eval that is believed: its range, prompts, error, pairs with earlier evals.
 
 All of it is what a tenant declared or a page says, and all of it makes noise look known. Where it contradicts
 itself the eval counts without it, so that nobody is stopped by a wrong number, and a sentence says so.

@@ -1,4 +1,4 @@
-"""How much service a job has had (GPU-seconds), and how much it is expected to need."""
+"""Service of a job: how much it has had (GPU-seconds), and how much it is expected to need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which member of a gang speaks for its job: who is asked for the metrics page, and whose page is believed.
+"""The member of a gang that speaks for its job: who is asked for the metrics page, and who is believed.
 
 Where ``spec.scrape.speaker`` names a member, by completion index or by label, that one is read and no other.
 Where it says Any, members are asked in turn, a few at a time, each at most once per scrape interval, and the
@@ -113,7 +113,7 @@ def first_asked(lives: Sequence[LifeRecord], members: Sequence[Member]) -> Membe
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """What came of asking a member last."""
+    """The newest answer of a member."""
 
     at: float  # s, when that turn began
     ours: bool  # its page carries this run's identity

@@ -1,4 +1,4 @@
-"""How far an access Job has come, in words, and whether it still makes progress.
+"""Progress of an access Job: in words, and whether it still makes any.
 
 No access Job is ended because it takes long: a terabyte takes what it takes. One that does not move is given
 up and asked again, and goes on where it was (docs/use/checkpoints.md).

@@ -54,7 +54,7 @@ class ResumeFrom(StrEnum):
 
 
 class Retain(StrEnum):
-    """When the best checkpoint of a run that is stopped is copied out of the trainer's reach."""
+    """Time at which the best checkpoint of a run that is stopped is copied out of the trainer's reach."""
 
     BEFORE_SUSPEND = "BeforeSuspend"
     AFTER_SUSPEND = "AfterSuspend"  # a pin that is unchanged since its digest is enough for the suspend
@@ -70,7 +70,7 @@ class Answer(StrEnum):
 
 
 class ScrapeOutcome(StrEnum):
-    """How the last attempt to read a trainer's metrics ended. Only OK carries points."""
+    """Outcome of the last attempt to read a trainer's metrics. Only OK carries points."""
 
     OK = "Ok"
     NO_PODS = "NoPods"  # nothing to scrape yet
@@ -196,7 +196,7 @@ class WorkloadView:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """What an external queue (Kueue) has recorded about a workload.
+    """An external queue's (Kueue's) record of a workload.
 
     ``offer`` identifies the quota it has reserved now: quota that was lost and reserved again is another
     offer, and so is that of a namesake. "" while it has none, is put out or switched off.
@@ -220,7 +220,7 @@ class MetricPoints(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What a metrics page says it is of: the RLHFJob's uid, and the trainer process that serves it."""
+    """The identity on a metrics page: the RLHFJob's uid, and the trainer process that serves it."""
 
     uid: str
     attempt: Attempt
@@ -253,7 +253,7 @@ class ScrapeView:
 
 
 class Progress(NamedTuple):
-    """How far an access Job has come, as of its last report (`job.transfer`)."""
+    """Progress of an access Job, as of its last report (`job.transfer`)."""
 
     done: int  # bytes
     total: int  # bytes; 0: it does not know yet
@@ -264,7 +264,7 @@ class Progress(NamedTuple):
 
 
 class Hindrance(StrEnum):
-    """Why the pod of an access Job that was started does not run: the reason of its condition."""
+    """Reason for which the pod of an access Job that was started does not run, as its condition has it."""
 
     UNSCHEDULABLE = "AccessPodUnschedulable"  # there is no node for it
     REFUSED = "AccessJobRefused"  # the cluster lets it not be made
@@ -318,6 +318,7 @@ class RolloutView:
         generating: that step is between its begin and its end.
         released: numbers of actors that have nothing more to do in it and are to end.
         going: numbers of actors whose deletion this process has asked for.
+        bound: (number, when its pod got its node (s)) of each actor that this process has seen bound.
         ended: the newest step that has ended.
         gain: as `rollout.measured_gain` has it.
     """
@@ -327,13 +328,14 @@ class RolloutView:
     generating: bool = False
     released: tuple[int, ...] = ()
     going: tuple[int, ...] = ()
+    bound: tuple[tuple[int, float], ...] = ()
     ended: StepMeasured | None = None
     gain: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the operator observed of the job and its objects."""
+    """The state of the job and its objects, as the operator observed it."""
 
     workload: WorkloadView | None = None
     pods: tuple[PodView, ...] = ()
@@ -475,7 +477,7 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do: write ``record`` to the status if it changed, then ``actions`` in order, then ``events``.
+    """A job's plan: write ``record`` to the status if it changed, then ``actions`` in order, then ``events``.
 
     ``queue`` is how the job stands before its pool (None: it does not compete for GPUs).
     ``requeue_after`` (s): plan again then though nothing happened. ``minor``: what the record has that is new

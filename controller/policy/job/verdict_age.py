@@ -1,4 +1,4 @@
-"""Whether a verdict is still about the run as it is now.
+"""Age of verdicts: one may no longer be about the run as it is now.
 
 A stop rule says what it thinks when an eval comes in, and that verdict stands until the next one. It proposes
 nothing while the run cannot be read, after evals have failed to come for a few of their intervals, and while

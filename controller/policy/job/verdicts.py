@@ -1,4 +1,4 @@
-"""What a running job's verdicts lead to: an Event, a demotion, a confirming eval, or a proposal to stop.
+"""Consequences of a running job's verdicts: an Event, a demotion, a confirming eval, a proposal to stop.
 
 The verdicts are those of the Primary metric's rule and of the guardrails', put together (`guarding`). Each
 grade is a condition with its evidence: QualityDeclining, Demoted, TerminationTarget. In Shadow nothing is
@@ -104,7 +104,7 @@ def stands(context: PlanContext, use: RuleInUse) -> Proposal | None:
     verdict = fresh_evals.confirmed(context, verdict, numbers)
     trainer_requests.tell(context)
     if verdict.verb is not Verb.STOP:
-        if record.decision is None and verdict.verb is Verb.CONTINUE and not _says_taken_back(context):
+        if record.decision is None and verdict.verb is Verb.CONTINUE and not _shows_taken_back(context):
             context.conditions.drop(c.TERMINATION)
         return None
     best = keepable(record, context.desired.direction, use) or record.best
@@ -122,7 +122,7 @@ def said(record: JobRecord, use: RuleInUse, metric: str = "") -> str:
     return _numbers(record, use, metric, verdict)
 
 
-def _says_taken_back(context: PlanContext) -> bool:
+def _shows_taken_back(context: PlanContext) -> bool:
     """Return whether TerminationTarget tells why the last stop was taken back: that stays until there is
     news."""
     told, last = context.conditions.get(c.TERMINATION), context.record.taken_back

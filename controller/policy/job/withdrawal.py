@@ -1,4 +1,4 @@
-"""When and how a stop is withdrawn: until the suspend, which is the only step that cannot be undone.
+"""Withdrawal of a stop: possible until the suspend, which is the only step that cannot be undone.
 
 Between grant and suspend the run is read and judged as ever. The stop is taken back when its rule no longer
 says so, when mode or cap forbid it, when its user wants the run to go on, or when nobody can look once more

@@ -73,7 +73,7 @@ class Divergence:
                 best, then = point.score, now
         if verdict.verb is Verb.STOP:
             moved = 0 if now is None else self._moved(now - then, spread)
-            verdict = self._told(verdict, moved)
+            verdict = self._with_cause(verdict, moved)
         return (best, then, spread, inner), verdict
 
     def _moved(self, change: float, spread: noise.NoiseState) -> int:
@@ -86,7 +86,7 @@ class Divergence:
         z, limit = change / (math.sqrt(2.0) * known.sigma), noise.widen(self._limit, known.freedom)
         return (z > limit) - (z < -limit)
 
-    def _told(self, verdict: Verdict, moved: int) -> Verdict:
+    def _with_cause(self, verdict: Verdict, moved: int) -> Verdict:
         if moved > 0:
             return verdict._replace(reason="RewardHacking")
         reason, held = ("Collapse", not self.params.collapse) if moved else ("Unclear", self.params.strict)

@@ -183,7 +183,7 @@ class Gate:
         for one in counts:
             inner, verdict = self._rule.observe(inner, one)
         said = verdict or Verdict(Verb.CONTINUE, WAITS, 0.0, 0.0, self._no_evidence)
-        after = (memory.stored(), _told(verdict), inner)
+        after = (memory.stored(), _stored_verdict(verdict), inner)
         if memory.held and said.verb is not Verb.CONFIRM:
             higher = not memory.last or memory.held[0][1] > memory.last[0]
             if said.verb is Verb.CONTINUE or higher:
@@ -406,7 +406,7 @@ def _unpack(packed: tuple[Any, ...], now: EvalPoint) -> EvalPoint:
     )
 
 
-def _told(verdict: Verdict | None) -> tuple[Any, ...]:
+def _stored_verdict(verdict: Verdict | None) -> tuple[Any, ...]:
     if verdict is None:
         return ()
     grade = None if verdict.grade is None else str(verdict.grade)

@@ -54,7 +54,7 @@ WindowState = tuple[Any, ...]
 
 
 class Layout(NamedTuple):
-    """How ``seen`` evals are kept: ``blocks`` complete ones of ``size`` evals, then ``rest`` evals."""
+    """Storage of ``seen`` evals: ``blocks`` complete ones of ``size`` evals, then ``rest`` evals."""
 
     size: int
     blocks: int

@@ -1,7 +1,7 @@
 """The dashboard's web application: pages without data for everybody, data for those who carry a token.
 
-    GET /, /jobs, /jobs/{ns}/{name}, /pools, /pools/{name}, /savings    the frame, the same for all
-    GET /view…                                                          the same paths with the data in them
+    GET /, /jobs, /jobs/{ns}/{name}, /pools, /pools/{name}, /savings, /compare    the frame, the same for all
+    GET /view…    the same paths with the data in them
     GET /static/{file}, /healthz, /readyz
 
 Nothing else is answered but 405 or 404: there is nothing here that writes. Tokens come in the header
@@ -70,7 +70,7 @@ class Dashboard:
 
     def _routes(self) -> None:
         get, pages = self.app.add_api_route, self._pages
-        frames = ("/", "/jobs", "/jobs/{namespace}/{name}", "/pools", "/pools/{pool}", "/savings")
+        frames = ("/", "/compare", "/jobs", "/jobs/{namespace}/{name}", "/pools", "/pools/{pool}", "/savings")
         for path in frames:
             get(path, self._frame, methods=["GET", "HEAD"])
         get("/static/{name}", self._static, methods=["GET", "HEAD"])
@@ -85,6 +85,7 @@ class Dashboard:
 
         view("/", pages.overview)
         view("/jobs", pages.jobs)
+        view("/compare", pages.compare)
         view("/pools", pages.all_pools)
         view("/savings", pages.saved)
 
@@ -172,6 +173,8 @@ class Dashboard:
             return self._problem(403, viewer=viewer, kind="GPUPools")
         narrow = narrow_for(request.query_params.get("width", ""))
         query = {k: v for k, v in request.query_params.items() if k != "width"}
+        if "runs" in query:
+            query["runs"] = ",".join(request.query_params.getlist("runs"))
         try:
             page = await make(viewer, query, narrow)
         except NotThere as error:

@@ -6,26 +6,44 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.api.values import timestamp
-from controller.policy.job import Cure, RuleInUse, cure_of, shadow_record, was_right
+from controller.policy.job import (
+    Cure,
+    RuleInUse,
+    course,
+    cure_of,
+    curve_marks,
+    evidence,
+    other_rules,
+    others_say,
+    promise,
+    shadow_record,
+    was_right,
+    ways_on,
+)
 from controller.policy.pool import Handover as StoredHandover
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
-from controller.policy.wording import ELSEWHERE, UID
+from controller.policy.wording import ELSEWHERE, UID, about, counted
 from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
 from controller.web.dashboard.jobs import Listing, ListQuery, Row, listing, row
+from controller.web.dashboard.lanes import lanes_svg
 from controller.web.dashboard.lineup import line_up
 from controller.web.dashboard.queues import Found, Queues
-from controller.web.dashboard.savings import savings
+from controller.web.dashboard.rollouts import loans, rollouts
+from controller.web.dashboard.run_chart import RunChart, View, curve_svg
+from controller.web.dashboard.savings import expected, savings, shares_run
+from controller.web.dashboard.small_charts import RUNS_MAX, compare_svg, sparkline
 from controller.web.dashboard.states import GROUPS, STATES
 from controller.web.dashboard.whatif import what_if
 
 _FEW = 8  # of what is newest, on the overview
+FEW_POINTS = 8  # up to which there is nothing to see larger
 
 
 class NotThere(Exception):
@@ -60,6 +78,7 @@ class Pages:
 
     def __init__(self, feed: Feed, queues: Queues) -> None:
         self._feed, self._queues = feed, queues
+        self._sparks: dict[str, tuple[str, str]] = {}  # by job: its version, and the line drawn for it
 
     def rows(self, viewer: Viewer) -> list[Row]:
         now = time.time()
@@ -101,6 +120,8 @@ class Pages:
             "groups": GROUPS,
             "pool_names": sorted({r.job.pool for r in rows}),
             "namespaces": sorted({r.job.namespace for r in rows}),
+            "sparks": {r.job.key: self._spark(r.job) for r in found.rows},
+            "runs_max": RUNS_MAX,
             "viewer": viewer,
         }
         announce = f"{found.total} jobs: " + ", ".join(
@@ -114,15 +135,20 @@ class Pages:
         if job is None:
             raise NotThere(f"there is no RLHFJob {key} that you may read; it may have been deleted")
         asked = await asyncio.to_thread(what_if, job, query)  # it loads NumPy the first time
-        curve = curve_of(job)
+        curve = curve_of(job, view=view_of(query))
         drawn = other = ""
-        if curve.points:
-            drawn = await asyncio.to_thread(charts.curve_svg, curve, "c", narrow)
-        if asked.outcome is not None and curve.points:
-            changed = curve_of(job, other_stop=asked.outcome.stopped_step)
-            other = await asyncio.to_thread(charts.curve_svg, changed, "w", narrow)
+        if curve.course.points:
+            drawn = await asyncio.to_thread(curve_svg, curve, "c", narrow)
+        if asked.outcome is not None and curve.course.points:
+            changed = curve_of(job, other_stop=asked.outcome.stopped_step, view=curve.view)
+            other = await asyncio.to_thread(curve_svg, changed, "w", narrow)
+        record, desired = job.record, job.desired
         shown = row(job, time.time())
         place = await self._place(job) if shown.state.group == "waiting" else None
+        actors = rollouts(job, lambda who: _named(who, viewer))
+        lanes = ""
+        if actors is not None and actors.lanes is not None:
+            lanes = await asyncio.to_thread(lanes_svg, actors.lanes, "l", narrow)
         newest = job.record.evals[-1] if job.record.evals else None
         announce = f"{key} is {shown.state.word}"
         if newest is not None:
@@ -132,8 +158,19 @@ class Pages:
             "row": shown,
             "cures": [(one, cure(job, one.code)) for one in shown.marks],
             "outcome": was_right(job.record.outcome) if job.record.outcome is not None else "",
+            "evidence": evidence(record, desired.direction),
+            "promise": promise(desired.rule, record.evals_seen),
+            "others": others_say(
+                await asyncio.to_thread(
+                    other_rules, record, desired.rule.name, desired.direction, desired.scale
+                )
+            ),
+            "ways_on": ways_on(record, f"{job.name} -n {job.namespace}"),
             "curve": curve,
+            "views": views(curve),
             "chart": drawn,
+            "rollouts": actors,
+            "lanes_chart": lanes,
             "saving": next(iter(savings([job]).stops), None),
             "place": place,
             "stages": stages_of(job, self._handed_to(job, viewer)),
@@ -142,6 +179,43 @@ class Pages:
             "viewer": viewer,
         }
         return Page("job.html", key, announce, values)
+
+    async def compare(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
+        """Return up to six runs on one step axis. Runs that the viewer may not read are as if not there."""
+        wanted = list(dict.fromkeys(one.strip() for one in query.get("runs", "").split(",") if one.strip()))
+        found, missing = [], []
+        for key in wanted[:RUNS_MAX]:
+            job = self._feed.job(key) if viewer.sees(key.partition("/")[0]) else None
+            if job is None:
+                missing.append(key[:130])
+            else:
+                found.append(job)
+        now, view = time.time(), view_of(query)
+        curves = tuple(replace(curve_of(job), view=view) for job in found)
+        names = tuple(job.key for job in found)
+        drawn = ""
+        if any(curve.course.points for curve in curves):
+            drawn = await asyncio.to_thread(compare_svg, curves, names, "v", narrow)
+        metrics = sorted({job.desired.metric for job in found})
+        values = {
+            "runs": [(row(job, now), curve) for job, curve in zip(found, curves, strict=True)],
+            "names": names,
+            "missing": missing,
+            "over": wanted[RUNS_MAX:],
+            "metrics": metrics,
+            "view": view,
+            "chart": drawn,
+            "viewer": viewer,
+        }
+        return Page("compare.html", "Compare", f"{counted(len(found), 'run')} compared", values)
+
+    def _spark(self, job: Job) -> str:
+        known = self._sparks.get(job.key)
+        if known is None or known[0] != job.version:
+            curve = curve_of(job)
+            drawn = sparkline(curve.course, curve.best, not job.desired.minimizes)
+            known = self._sparks[job.key] = (job.version, drawn)
+        return known[1]
 
     async def all_pools(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
         pools = self.pools(viewer)
@@ -174,6 +248,7 @@ class Pages:
             "waiting": waiting,
             "running": running,
             "backs": self._handovers([pool], viewer),
+            "loans": loans((j for j in self._feed.jobs() if j.pool == name), lambda who: _named(who, viewer)),
             "shadow": shadow_record(r.job.record for r in rows),
             "viewer": viewer,
         }
@@ -181,13 +256,19 @@ class Pages:
         return Page("pool.html", f"Pool {name}", announce, values)
 
     async def saved(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
-        found = savings(r.job for r in self.rows(viewer))
+        rows = self.rows(viewer)
+        found = savings(r.job for r in rows)
         drawn = ""
         known = saved_over_time(found.stops)
         if known and known[-1][0] - known[0][0] >= 60.0:  # of one moment there is no course to draw
             drawn = await asyncio.to_thread(charts.saved_svg, known, "s", narrow)
-        announce = f"{found.hours:.4g} GPU-hours saved by {len(found.stops)} stops"
-        values = {"savings": found, "chart": drawn, "viewer": viewer}
+        announce = f"{about(found.hours, 'GPU-hours')} saved by {counted(len(found.stops), 'stop')}"
+        values = {
+            "savings": found,
+            "range": expected(found.stops, shares_run(r.job for r in rows)),
+            "chart": drawn,
+            "viewer": viewer,
+        }
         return Page("savings.html", "Savings", announce, values)
 
     def _handed_to(self, job: Job, viewer: Viewer) -> str:
@@ -238,25 +319,55 @@ def cure(job: Job, reason: str) -> Cure:
     return cure_of(reason).filled(job.name, job.namespace, job.pool, layout)
 
 
-def curve_of(job: Job, other_stop: int | None = None) -> charts.RunChart:
-    """Return a run's chart. Only what is kept of its evals is drawn; the best stays, however old."""
+def curve_of(job: Job, other_stop: int | None = None, view: View | None = None) -> RunChart:
+    """Return a run's chart: its whole course, as far as is kept; the best stays, however old."""
     record, decision = job.record, job.record.decision
     kept = record.retained[-1] if record.retained else record.secured
     word = "stopped" if decision is not None and decision.suspended_at is not None else "stop"
     if decision is not None and str(decision.mode) == "Shadow":
         word = "would stop"
     proxy = job.desired.proxy.metric if job.desired.proxy is not None else "reward model's score (proxy)"
-    return charts.RunChart(
+    return RunChart(
         metric=job.desired.metric or "score",
-        points=record.evals,
+        course=course(record),
         best=(record.best.step, record.best.score) if record.best is not None else None,
         retained_step=kept.step if kept is not None else None,
         warned=warned_step(job),
         stopped=decision.proposal.step if decision is not None else None,
         stop_word=word,
         other_stop=other_stop,
+        total=record.progress.total_steps if record.progress is not None else None,
         proxy_name=proxy,
+        marks=curve_marks(record.curve),
+        view=view,
     )
+
+
+def view_of(query: Mapping[str, str]) -> View | None:
+    """Return the steps that an address asks for (``from``, ``to``); None: all, or it asks for none."""
+    texts = query.get("from", ""), query.get("to", "")
+    if not all(text.isascii() and text.isdigit() and len(text) <= 15 for text in texts):
+        return None
+    first, last = map(int, texts)
+    return View(first, last) if first < last else None
+
+
+def views(curve: RunChart) -> list[tuple[str, View | None]]:
+    """Return the parts of a run that one is likely to want to see larger, by name."""
+    points, found = curve.course.points, list[tuple[str, View | None]]()
+    if len(points) < FEW_POINTS:
+        return found
+    first, last = points[0].step, points[-1].step
+    if curve.total is not None and curve.total > last:
+        found.append(("up to now", View(first, last)))
+    if curve.course.first is not None and first < curve.course.first < last:
+        found.append(("evals kept one by one", View(curve.course.first, last)))
+    about = curve.stopped if curve.stopped is not None else curve.best[0] if curve.best else None
+    if about is not None:
+        reach = max(1, (last - first) // 8)
+        word = "around the stop" if curve.stopped is not None else "around the best"
+        found.append((word, View(max(0, about - reach), about + reach)))
+    return [("all", None), *found] if found else found
 
 
 def warned_step(job: Job) -> int | None:

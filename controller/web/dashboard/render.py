@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from controller import names
 from controller.objects import parse_time
-from controller.policy.wording import whole_by
+from controller.policy.wording import about, counted, two_digits, whole_by
 from controller.web.dashboard import states
 from controller.web.dashboard.access import Viewer
 
@@ -87,6 +87,16 @@ def badge(word: str) -> Markup:
     )
 
 
+def clock(at: float | None) -> str:
+    """Return a time in UTC as text, for what no script looks at: ``2026-11-26 03:12:45 UTC``."""
+    return UNKNOWN if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def sentence(text: str) -> str:
+    """Return a text as a sentence: with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
 def link(key: str, viewer: Viewer | None = None) -> Markup:
     """Return the name of the job ``namespace/name``: a link, if the viewer may see that namespace."""
     namespace, slash, name = key.partition("/")
@@ -136,6 +146,11 @@ def _environment() -> Environment:
         "moment": moment,
         "badge": badge,
         "whole_by": whole_by,
+        "counted": counted,
+        "sentence": sentence,
+        "two_digits": two_digits,
+        "about": about,
+        "clock": clock,
     }
     made.globals |= {
         "address": address,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.names import ACCESS_IMAGE, DASHBOARD_IMAGE, OPERATOR_IMAGE, TRAINER_IMAGE
+from controller.names import ACCESS_IMAGE, ACTOR_IMAGE, DASHBOARD_IMAGE, OPERATOR_IMAGE, TRAINER_IMAGE
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # What the environments of the table run from: this code, its virtual environment, the interpreter behind it.
@@ -54,6 +54,7 @@ TABLE: Mapping[str, Environment] = {
     OPERATOR_IMAGE: python_environment(cmd=("python", "-m", "controller.operator")),
     ACCESS_IMAGE: python_environment(cmd=("python", "-m", "controller.checkpoints.access")),
     DASHBOARD_IMAGE: python_environment(cmd=("python", "-m", "controller.web.dashboard")),
+    ACTOR_IMAGE: python_environment(cmd=("python", "-m", "controller.actor")),
     TRAINER_IMAGE: python_environment(cmd=("python", "-m", "examples.trainer")),
 }
 

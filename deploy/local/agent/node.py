@@ -78,7 +78,7 @@ class Presence:
             answer = await self._api.merge_patch(NODES, config.name, changes)
         self._uid = answer["metadata"]["uid"]
         await self._renew()
-        await self._say_ready(True)
+        await self._report_ready(True)
 
     async def keep(self) -> None:
         """Renew the lease four times in its duration and tell the status now and then, until cancelled."""
@@ -89,7 +89,7 @@ class Presence:
             try:
                 await self._renew()
                 if loop.time() - reported_at >= _STATUS_EVERY:
-                    await self._say_ready(True)
+                    await self._report_ready(True)
                     reported_at = loop.time()
             except ApiError as error:
                 log.warning("node %s: heartbeat: %s", self._config.name, error)
@@ -98,7 +98,7 @@ class Presence:
         """Say that the node is going, so that nothing new is bound to it; give up if nobody answers."""
         try:
             async with asyncio.timeout(1.0):
-                await self._say_ready(False)
+                await self._report_ready(False)
         except (ApiError, TimeoutError) as error:
             log.info("node %s: not signed off: %s", self._config.name, error)
 
@@ -116,7 +116,7 @@ class Presence:
             }
             await self._api.create(LEASES, lease)
 
-    async def _say_ready(self, ready: bool) -> None:
+    async def _report_ready(self, ready: bool) -> None:
         config = self._config
         capacity = capacity_of(config)
         healthy = [

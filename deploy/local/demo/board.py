@@ -81,7 +81,7 @@ class Board:
             metadata = change.obj["metadata"]
             chronicle = self.chronicles.get(f"{metadata['namespace']}/{metadata['name']}")
             if chronicle is not None and chronicle.see(change.obj):
-                self._tell_state(chronicle)
+                self._log_state(chronicle)
 
     def refresh(self) -> None:
         """Redraw, or print the numbers now and then."""
@@ -123,7 +123,7 @@ class Board:
         colour = "yellow" if event.get("type") == "Warning" else ""
         self.log(f"{about['name']}: {reason}: {event.get('message')}", colour)
 
-    def _tell_state(self, c: Chronicle) -> None:
+    def _log_state(self, c: Chronicle) -> None:
         if self._live is None and c.summary and self._states.get(c.key) != c.summary:
             self._states[c.key] = c.summary
             self.log(f"{c.name}: {c.summary}; {_numbers(c)}")

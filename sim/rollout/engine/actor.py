@@ -42,15 +42,18 @@ class Actor:
         "_shared",
         "_ticket",
         "_tie",
+        "coming",
         "cut",
         "dealt",
         "dealt_done",
         "ended",
+        "first_token",
         "gone",
         "live",
         "recalled",
         "report",
         "slots",
+        "unheard",
         "waiting",
     )
 
@@ -71,6 +74,9 @@ class Actor:
         self.live: list[tuple[int, int, Response]] = []  # ends with iteration, tie, response
         self.waiting: deque[Response] = deque()
         self.ended: list[Response] = []  # since the boundary before
+        self.coming = 0  # responses that were given to it, and are on their way
+        self.unheard = 0  # responses that ended, and that the client has not heard of yet
+        self.first_token: float | None = None  # s, since it last had nothing to do
         self.cut = self.recalled = self.gone = False
         self.dealt = self.dealt_done = (
             0  # responses that were dealt to it first, and those of them that ended
@@ -95,13 +101,14 @@ class Actor:
 
     @property
     def free(self) -> int:
-        """Slots that nothing of its own queue will take."""
-        return max(0, self.slots - len(self.live) - len(self.waiting))
+        """Slots that the client knows to be free, and that nothing of its own queue will take."""
+        held = len(self.live) + len(self.waiting) + self.coming + self.unheard
+        return max(0, self.slots - held)
 
     @property
     def left(self) -> int:
-        """Responses that it holds, live or waiting."""
-        return len(self.live) + len(self.waiting)
+        """Responses that it holds, live or waiting or on their way."""
+        return len(self.live) + len(self.waiting) + self.coming
 
     @property
     def running(self) -> bool:
@@ -132,6 +139,8 @@ class Actor:
         """Begin a stretch up to the end of the next response. Between two stretches, with something live."""
         self._began = self._kernel.now
         self._planned = self.live[0][0] - self._iterations
+        if self.first_token is None:
+            self.first_token = self._began + self._seconds(1)
         self._ticket = self._kernel.at(
             self._began + self._seconds(self._planned), self.number, self._arrive, None
         )

@@ -1,4 +1,4 @@
-"""How responses reach actors: one queue, the paper's groups by rank, or equal counts in the given order.
+"""Dispatch of responses to actors: one queue, the paper's groups by rank, or equal counts in given order.
 
 Each class deals what a dispatch decides; which of them is used, with how many actors, comes from a plan.
 `Groups` may cut: an actor whose work is mostly done gives its last responses to free slots of other running

@@ -1,11 +1,15 @@
 """One step's generation on the kernel: actors come, work, give their last responses away, and go.
 
+A real client hears of ended responses with the next frame of tokens of their actor (`frames`): until then
+their slots are empty, and the last response is not there. Engine and actors go on from what they have.
+
 Everything that was decided before (which actors, when they are ready, how responses reach them, whether an
 actor leaves when it has nothing more to do) is an argument. Times are s of virtual time.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from sim.kernel import Kernel
@@ -32,6 +36,9 @@ class Generation:
         shared_prefill: whether the copies of a prompt on one actor share its prefill.
         done: called with the report when the last response has ended.
         left: called with each actor when it is gone.
+        frames: s between an actor's frames of tokens to the client, from its first token on; 0: the client
+            hears of everything at once.
+        way: s from the client's decision to the engine's queue; only with frames.
     """
 
     def __init__(
@@ -46,12 +53,15 @@ class Generation:
         shared_prefill: bool = True,
         done: Callable[[GenerationReport], None] | None = None,
         left: Callable[[Actor], None] | None = None,
+        frames: float = 0.0,
+        way: float = 0.0,
     ) -> None:
         self.actors: list[Actor] = []
         self.report: GenerationReport | None = None
         self._kernel, self._law, self._slots, self._dispatch = kernel, law, slots, dispatch
         self._release, self._shared = release, shared_prefill
         self._done, self._left_actor = done, left
+        self._frames, self._way = frames, way
         self._missing = responses
         self._began = kernel.now
         self._moved = self._recomputed = 0
@@ -119,13 +129,98 @@ class Generation:
         return True
 
     def _boundary(self, actor: Actor) -> None:
-        for response in actor.ended:
-            self._missing -= 1
-            if 0 <= response.home < len(self.actors):
-                self.actors[response.home].dealt_done += 1
+        if self._frames > 0.0:
+            self._framed(actor)
+            return
+        self._count(actor.ended)
         actor.ended.clear()
         self._between(actor)
         self._cut()
+
+    def _count(self, ended: Sequence[Response]) -> None:
+        for response in ended:
+            self._missing -= 1
+            if 0 <= response.home < len(self.actors):
+                self.actors[response.home].dealt_done += 1
+
+    def _framed(self, actor: Actor) -> None:
+        """Between two stretches, where the client hears of it later: go on with what the actor has."""
+        frame = self._next_frame(actor)
+        if actor.ended:
+            actor.unheard += len(actor.ended)
+            self._kernel.at(frame, actor.number, self._hear, (actor, list(actor.ended)))
+            actor.ended.clear()
+        if actor.recalled:
+            self._between(actor)
+            return
+        if actor.cut:
+            actor.cut = False
+            if self._dispatch.to_cut(self.actors) is actor:
+                self._kernel.at(frame, actor.number, self._come_back, (actor, actor.take_all()))
+        self._go_on(actor)
+        if not actor.running:
+            actor.first_token = None  # the next one is sent at once
+
+    def _next_frame(self, actor: Actor) -> float:
+        now, first = self._kernel.now, actor.first_token
+        if first is None or now <= first:
+            return now
+        return max(now, first + math.ceil((now - first) / self._frames - 1e-9) * self._frames)
+
+    def _go_on(self, actor: Actor) -> None:
+        """Have an actor work on its own queue, from the end of the iteration that runs."""
+        if actor.running:
+            if actor.waiting and len(actor.live) < actor.slots:
+                actor.poke()
+            return
+        actor.admit()
+        if actor.live:
+            actor.go()
+
+    def _hear(self, given: object) -> bool:
+        """Take in a frame that has ends: what they leave room for is given now."""
+        assert isinstance(given, tuple)
+        actor, ended = given
+        actor.unheard -= len(ended)
+        self._count(ended)
+        if self._missing == 0:
+            self._end()
+        elif not actor.gone and not actor.recalled:
+            if actor.free > 0:
+                self._send(actor)
+            self._go_on(actor)
+            if not (actor.running or actor.unheard or actor.coming) and self._releases(actor):
+                self._leave(actor)
+        self._cut()
+        return True
+
+    def _send(self, actor: Actor) -> None:
+        """Give more to an actor with free slots: it has it when it has come there."""
+        before = len(actor.waiting)
+        self._dispatch.refill(actor)
+        if self._way <= 0.0:
+            return
+        given = [actor.waiting.pop() for _ in range(len(actor.waiting) - before)][::-1]
+        if given:
+            actor.coming += len(given)
+            self._kernel.at(self._kernel.now + self._way, actor.number, self._arrived, (actor, given))
+
+    def _arrived(self, sent: object) -> bool:
+        assert isinstance(sent, tuple)
+        actor, given = sent
+        actor.coming -= len(given)
+        if actor.gone:  # lost meanwhile
+            self._dispatch.give_back(given)
+            self._offer()
+        else:
+            actor.waiting.extend(given)
+            self._go_on(actor)
+        return True
+
+    def _come_back(self, given: object) -> bool:
+        assert isinstance(given, tuple)
+        self._give(*given)
+        return True
 
     def _between(self, actor: Actor) -> None:
         """Between two stretches: give away, take more, go on, or leave."""
@@ -171,14 +266,21 @@ class Generation:
             self._move(actor)
 
     def _move(self, actor: Actor) -> None:
-        """Give what an actor holds to free slots of the others that run, the most free first."""
-        held = actor.take_all()
+        self._give(actor, actor.take_all())
+
+    def _give(self, actor: Actor, held: Sequence[Response]) -> None:
+        """Give what an actor held to free slots of the others that run, the most free first."""
         for response in held:
             self._note_move(response)
             target = max(
                 (other for other in self.actors if other is not actor and other.live),
                 key=lambda other: (other.free, -other.number),
+                default=None,
             )
+            if target is None:  # they all ended while it came back
+                self._dispatch.give_back([response])
+                self._offer()
+                continue
             target.waiting.append(response)
             target.poke()
         if self._releases(actor):
@@ -196,7 +298,10 @@ class Generation:
         """Let actors with free slots take what was given back."""
         for actor in self.actors:
             if not actor.gone and actor.free > 0:
-                if actor.running:
+                if self._frames > 0.0 and actor.report.ready <= self._kernel.now:
+                    self._send(actor)
+                    self._go_on(actor)
+                elif actor.running:
                     actor.poke()
                 elif actor.report.ready <= self._kernel.now:
                     self._between(actor)

@@ -1,4 +1,4 @@
-"""What is generated: prompts with their copies, and the responses that an engine holds."""
+"""Work of a generation: prompts with their copies, and the responses that an engine holds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Response:
 
 @dataclass(slots=True)
 class ActorReport:
-    """What one actor did in one generation, as its sidecar would report it. Times are s of virtual time."""
+    """One actor's report of one generation, as its sidecar would make it. Times are s of virtual time."""
 
     number: int
     bound: float
@@ -64,7 +64,7 @@ class ActorReport:
 
 @dataclass(slots=True)
 class GenerationReport:
-    """What became of one step's generation. ``seconds``: from its begin to the last response."""
+    """Report of one step's generation. ``seconds``: from its begin to the last response."""
 
     began: float
     seconds: float

@@ -200,7 +200,14 @@ def _status(data: bytes) -> None:
         return
     if wire.problem(status):
         return
-    for read in (convert.handovers, convert.reservations, fleet.noise, fleet.shared_falls, fleet.stops):
+    for read in (
+        convert.handovers,
+        convert.reservations,
+        convert.recalled,
+        fleet.noise,
+        fleet.shared_falls,
+        fleet.stops,
+    ):
         with suppress(convert.StatusError):
             read(status)
     fleet.taught(status)
@@ -273,6 +280,14 @@ def _seeds(resource: Resource) -> Callable[[], Iterator[bytes]]:
 POOL_STATUS = {
     "reservations": [
         {"source": "a/b", "target": "c/d", "nodes": ["n"], "expires": "2026-11-23T06:00:00Z", "admission": 1}
+    ],
+    "recalled": [
+        {
+            "target": "a/b",
+            "places": [{"node": "n", "gpus": 1}],
+            "expires": "2026-11-23T06:00:00Z",
+            "returning": True,
+        }
     ],
     "noise": [{"namespace": "a", "metric": "gold", "sigma": "0.1", "freedom": "9", "jobs": 2}],
     "sharedFalls": [

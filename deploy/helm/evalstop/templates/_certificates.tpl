@@ -2,20 +2,29 @@
 {{- define "evalstop.leaves" -}}
 {{- $space := .Release.Namespace }}
 {{- if or .Values.extender.enabled .Values.scheduler.enabled }}
-{{- $host := (urlParse (include "evalstop.extenderUrl" .)).host }}
-{{- $host = regexReplaceAll ":[0-9]+$" $host "" | trimPrefix "[" | trimSuffix "]" }}
-{{- $hosts := concat (list "evalstop-extender" (printf "evalstop-extender.%s" $space) (printf "evalstop-extender.%s.svc" $space) (printf "evalstop-extender.%s.svc.cluster.local" $space)) .Values.extender.certificates.hosts (list $host) | uniq }}
-{{- $names := list }}
-{{- $addresses := list }}
-{{- range $hosts }}
-{{- if or (regexMatch "^[0-9.]+$" .) (contains ":" .) }}{{ $addresses = append $addresses . }}{{ else }}{{ $names = append $names . }}{{ end }}
-{{- end }}
-{{ dict "evalstop-extender-tls" (dict "usage" "server auth" "names" $names "addresses" $addresses) | toYaml }}
+{{ dict "evalstop-extender-tls" (include "evalstop.serverLeaf" (dict "root" . "service" "evalstop-extender" "url" (include "evalstop.extenderUrl" .)) | fromYaml) | toYaml }}
 {{ dict "evalstop-scheduler-tls" (dict "usage" "client auth" "names" (list "evalstop-scheduler")) | toYaml }}
+{{- end }}
+{{- if .Values.rollouts.enabled }}
+{{ dict "evalstop-steps-tls" (include "evalstop.serverLeaf" (dict "root" . "service" "evalstop-steps" "url" (include "evalstop.stepsUrl" .)) | fromYaml) | toYaml }}
 {{- end }}
 {{- if eq .Values.metrics.access "review" }}
 {{ dict "evalstop-metrics-tls" (dict "usage" "server auth" "names" (list (printf "evalstop-operator.%s.svc" $space) (printf "evalstop-extender.%s.svc" $space))) | toYaml }}
 {{- end }}
+{{- end }}
+
+{{/* The certificate of a server, as YAML: {usage, names, addresses}; for its Service, the host of its address, and
+     those that the values name: (dict "root" $ "service" "evalstop-extender" "url" "https://…"). */}}
+{{- define "evalstop.serverLeaf" -}}
+{{- $space := .root.Release.Namespace }}
+{{- $host := regexReplaceAll ":[0-9]+$" (urlParse .url).host "" | trimPrefix "[" | trimSuffix "]" }}
+{{- $own := list .service (printf "%s.%s" .service $space) (printf "%s.%s.svc" .service $space) (printf "%s.%s.svc.cluster.local" .service $space) }}
+{{- $names := list }}
+{{- $addresses := list }}
+{{- range concat $own .root.Values.extender.certificates.hosts (list $host) | uniq }}
+{{- if or (regexMatch "^[0-9.]+$" .) (contains ":" .) }}{{ $addresses = append $addresses . }}{{ else }}{{ $names = append $names . }}{{ end }}
+{{- end }}
+{{- dict "usage" "server auth" "names" $names "addresses" $addresses | toYaml }}
 {{- end }}
 
 {{/* What `generate` makes, or found and keeps, as YAML: {secrets: {name: {annotations, data}}, authority}.

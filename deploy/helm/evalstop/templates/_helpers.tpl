@@ -29,6 +29,11 @@ app.kubernetes.io/name: {{ .name }}
 {{ .Values.extender.url | default (printf "https://evalstop-extender.%s.svc:8443" .Release.Namespace) }}
 {{- end }}
 
+{{/* Where trainers and rollout actors find the step API. */}}
+{{- define "evalstop.stepsUrl" -}}
+{{ .Values.rollouts.url | default (printf "https://evalstop-steps.%s.svc:8446" .Release.Namespace) }}
+{{- end }}
+
 {{/* What every pod of ours has: restricted pod security. */}}
 {{- define "evalstop.podSecurity" -}}
 runAsNonRoot: true
@@ -199,12 +204,16 @@ ignorable: {{ .root.Values.extender.ignorable }}
 {{- end }}
 {{- end }}
 
-{{/* Rights to ask who wants to read metrics, and whether they may. */}}
+{{/* Rights to ask who wants to read metrics, and whether they may: (dict "root" $ "steps" true). steps: the component
+     serves the step API, which asks whose pod a token is. */}}
 {{- define "evalstop.metricsRules" }}
-{{- if eq .Values.metrics.access "review" -}}
+{{- $review := eq .root.Values.metrics.access "review" }}
+{{- if or $review .steps -}}
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
-  verbs: [create]  # who wants to read metrics
+  verbs: [create]  # who wants to read metrics; whose pod asks the step API
+{{- end }}
+{{- if $review }}
 - apiGroups: [authorization.k8s.io]
   resources: [subjectaccessreviews]
   verbs: [create]  # whether they may
