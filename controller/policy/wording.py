@@ -54,9 +54,10 @@ def counted(count: int, word: str) -> str:
 
 
 def percent(share: float, digits: int = 3) -> str:
-    """Return a share as percent with at most so many digits: ``0.3876`` -> ``38.8 %``."""
+    """Return a share as percent with at most so many digits: ``0.3876`` -> ``38.8 %``; never as ``1e+02``."""
     value = 100.0 * share
-    return f"{value:.{digits}g} %" if abs(value) < 10.0**digits else f"{value:.0f} %"
+    text = f"{value:.{digits}g}"
+    return f"{value:.0f} %" if "e" in text else f"{text} %"
 
 
 def two_digits(value: float) -> str:
