@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.dashboard_scene import STOPPED, scene
+from controller.cli.report import _from_statuses
+from tests.support.dashboard_scene import STOPPED, many, scene
 from tests.support.dashboard_world import Running, job_object, judged, pool_object, running, with_record
 
 Tabs = Callable[..., Any]
@@ -141,3 +142,44 @@ def test_curves_stay_readable_in_print_and_in_forced_colours(tabs: Tabs, board: 
         assert not page.locator("header").is_visible()
         assert not page.locator("button.copy").first.is_visible()
         assert page.locator("figure.chartbox svg").is_visible()
+
+
+def test_pages_keep_their_size_and_shift_little(tabs: Tabs) -> None:
+    """1,000 jobs, one of 1,000 evals: at most 150 kB and 3,000 elements, and nothing jumps."""
+    now, pool = time.time(), pool_object()
+    obj = job_object("team-00", "thousand", created=now - 9000)
+    record = judged(obj, [(0.5 + 0.3 * math.sin(n / 90), n / 900) for n in range(1000)], now, pool)
+    with running([*many(999, now), with_record(obj, record, pool)]) as crowd:
+        for path in ("/jobs", "/jobs/team-00/thousand", "/"):
+            tab = tabs()
+            sizes: list[int] = []
+
+            def read(response: Any, sizes: list[int] = sizes) -> None:
+                if "/view" in response.url and response.status == 200:
+                    sizes.append(int(response.headers.get("content-length", "0")))
+
+            tab.page.on("response", read)
+            page = tab.open(crowd.address(path))
+            assert 0 < max(sizes) <= 150_000, (path, sizes)
+            assert page.evaluate("document.querySelectorAll('*').length") <= 3000, path
+            shift = page.evaluate(
+                "new Promise(done => { let sum = 0; new PerformanceObserver(l => { for (const e of "
+                "l.getEntries()) if (!e.hadRecentInput) sum += e.value; }).observe({type: 'layout-shift', "
+                "buffered: true}); requestAnimationFrame(() => requestAnimationFrame(() => done(sum))); })"
+            )
+            assert shift <= 0.02, (path, shift)
+            page.close()
+
+
+def test_a_report_is_one_page_that_prints(tabs: Tabs, board: Running) -> None:
+    objects = scene(time.time())
+    pools = [obj for obj in objects if obj["kind"] == "GPUPool"]
+    jobs = [obj for obj in objects if obj["kind"] == "RLHFJob"]
+    one = next(obj for obj in jobs if obj["metadata"]["name"] == STOPPED[1])
+    for found in (None, one):
+        page = tabs(width=718).page  # A4 less its margins, at 96 px an inch
+        page.set_content(_from_statuses("research", found, pools, jobs, time.time()))
+        page.emulate_media(media="print")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 718
+        assert page.evaluate("document.scripts.length") == 0
+        assert len(page.pdf(format="A4")) > 5000

@@ -117,6 +117,7 @@ def test_what_rules_promise() -> None:
     assert promise(PolicySpec("kDeclines", {"k": 3}), 50) == (
         "it promises nothing: of flat runs of 50 evals it stops about 83 %, whatever the noise"
     )
+    assert "about 100 %, whatever" in promise(PolicySpec("kDeclines", {"k": 3}), 1000)
     assert "about 83 % at most" in promise(PolicySpec("kDeclines", {"min_delta": 0.01}), 50)
     assert "at most 4 %, given independent noise" in promise(PolicySpec("scan", {"alpha": 0.04}), 50)
     assert "at most 2.5 %, given Gaussian noise" in promise(PolicySpec("glr"), 50)
@@ -186,6 +187,7 @@ def test_numbers_for_people() -> None:
     ]
     numbers = {0.07311: "0.073", 1.26: "1.3", 9.96: "10", 12.4: "12", 1234.0: "1200", 99.7: "100"}
     assert {value: two_digits(value) for value in numbers} == numbers
+    assert (percent(0.99999, 2), percent(12345.0, 2), percent(1e-9)) == ("100 %", "1234500 %", "0 %")
     assert about(1.0, "GPU-hours") == "about 1 GPU-hour"
     assert about(38.2, "GPU-hours") == "about 38 GPU-hours"
     assert about(0.0, "GPU-hours") == "no GPU-hours"
