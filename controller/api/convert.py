@@ -7,7 +7,7 @@ and what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from controller.policy.rollout import Objective, RolloutSettings, WhenIdle
 from controller.policy.stopping import MODIFIERS, RULES, make_rule
 from controller.policy.stopping.guardrails import shared
 from controller.policy.types import Delegate, Mode, PolicySpec, Problem, Quota, Reservation, cap_mode
+from controller.policy.wording import did_you_mean, nearest
 
 __all__ = [
     "StatusError",
@@ -78,6 +79,13 @@ def parse_pool(obj: Mapping[str, Any]) -> GPUPool | Problem:
     return pool
 
 
+def parse_pool_without_policy(obj: Mapping[str, Any]) -> GPUPool | None:
+    """Return the GPUPool as if it named no queue policy; None: more than that is wrong with it."""
+    spec = {key: value for key, value in (obj.get("spec") or {}).items() if key != "queuePolicy"}
+    pool = parse_pool({**obj, "spec": spec})
+    return pool if isinstance(pool, GPUPool) else None
+
+
 def policy(pool: GPUPool) -> PolicySpec:
     """Return the pool's queue policy in the brain's words, with the bound on waits that every policy
     takes."""
@@ -99,7 +107,12 @@ def mode_cap(obj: Mapping[str, Any]) -> Mode | None:
         return None
 
 
-def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode | None = None) -> Desired:
+def desired(
+    obj: Mapping[str, Any],
+    found: GPUPool | Problem | None,
+    cap: Mode | None = None,
+    pools: Collection[str] = (),
+) -> Desired:
     """Return what an RLHFJob asks for, within what its pool allows.
 
     Args:
@@ -107,6 +120,7 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
         found: the pool it names, or what is wrong with that; None: there is none.
         cap: how far the pool let the operator go when that was last known, for one that is not usable now:
             what runs there is watched as before, in Shadow without a touch.
+        pools: names of those there are, of which one may have been meant.
 
     Never raises for what users wrote: see `Desired.problem`.
     """
@@ -137,7 +151,8 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
     except ParamError as error:
         problem = Problem("InvalidStopRule", _explain_param(error))
     ref = spec.workload.ref
-    problem = problem or _retention_problem(spec) or _pool_problem(job, found) or _policy_problem(spec, pool)
+    problem = problem or _retention_problem(spec)
+    problem = problem or _pool_problem(job, found, pools) or _policy_problem(spec, pool)
     problem = problem or _rollout_problem(spec, pool)
     wanted = Desired(
         **identity,
@@ -171,6 +186,7 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
             max(spec.scrape.interval_seconds, 0 if pool is None else pool.spec.min_scrape_interval_seconds)
         ),
         first_eval=float(spec.scrape.first_eval_seconds),
+        metric_index=spec.metrics.index(spec.primary),
         rollout=None if spec.rollout is None else _rollout_terms(spec.rollout, pool),
     )
     if problem is None and pool is not None and wanted.mode is not Mode.OFF:
@@ -269,10 +285,12 @@ def handovers(status: Mapping[str, Any] | None) -> tuple[Handover, ...]:
     return found
 
 
-def _pool_problem(job: RLHFJob, pool: GPUPool | Problem | None) -> Problem | None:
+def _pool_problem(job: RLHFJob, pool: GPUPool | Problem | None, pools: Collection[str]) -> Problem | None:
     spec, namespace = job.spec, job.metadata.namespace
     if pool is None:
-        return Problem("PoolNotFound", f"spec.pool: there is no GPUPool {spec.pool!r}")
+        close = nearest(spec.pool, pools)
+        question = f"; {did_you_mean(close)}" if close else ""
+        return Problem("PoolNotFound", f"spec.pool: there is no GPUPool {spec.pool!r}{question}")
     if isinstance(pool, Problem):
         return Problem("PoolNotUsable", f"spec.pool: GPUPool {spec.pool!r} admits nobody: {pool.message}")
     ceiling = pool.ceiling(namespace)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from controller import names
-from controller.api import markers, rule_text, rule_unions
+from controller.api import markers, rule_text, rule_unions, template_schema
 from controller.api.base import (
     DNS_LABEL_PATTERN,
     Count,
@@ -88,6 +88,7 @@ class Template(BaseModel):
         default="batch/v1", max_length=253, min_length=1, description="API version of the child workload."
     )
     kind: str = Field(default="Job", max_length=63, min_length=1, description="Kind of the child workload.")
+    spec: Annotated[Any, WithJsonSchema(template_schema.SPEC)] = None
 
 
 class WorkloadRef(Spec):
@@ -265,7 +266,7 @@ class Scrape(Spec):
     )
 
     first_eval_seconds: Annotated[
-        int, Field(strict=True, ge=60, le=604800, json_schema_extra=markers.INT32)
+        int, Field(strict=True, ge=10, le=604800, json_schema_extra=markers.INT32)
     ] = Field(
         default=int(FIRST_EVAL),
         alias="firstEvalSeconds",
@@ -502,6 +503,7 @@ class RLHFJobSpec(Spec):
                 "self.gang.replicas",
                 path=".scrape.speaker",
             ),
+            *template_schema.GANG_RULES,
             markers.rule(
                 "!has(self.rollout) || has(self.workload.template)",
                 "spec.rollout: is not allowed with workload.ref, whose pods get no token for the step API: "

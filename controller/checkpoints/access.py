@@ -28,6 +28,7 @@ from controller.checkpoints.securing import changed_pins, check, detach, pins_by
 from controller.checkpoints.staging import Writer
 from controller.checkpoints.store import Store, away, relative
 from controller.checkpoints.stores import open_store
+from controller.policy.wording import NO_CHECKPOINT
 
 MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
 MESSAGE_PATH = "/dev/termination-log"
@@ -96,7 +97,7 @@ def _layout(location: Store, retention: Store | None, request: Request) -> tuple
     if len(found) == 1:
         return found[0].layout, found[0]
     if not found:
-        raise AccessError(Reason.MISSING, f"no checkpoint of any known layout in {location.root}")
+        raise AccessError(Reason.MISSING, f"{NO_CHECKPOINT} in {location.root}")
     raise AccessError(
         Reason.LAYOUT_AMBIGUOUS,
         f"{location.root}: {several(found)} fit; name one of them in spec.checkpoints.layout, or move away "

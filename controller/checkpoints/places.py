@@ -6,9 +6,11 @@ and can be handed to the trainer to resume from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+from controller.policy.wording import did_you_mean, nearest
 
 Object = Mapping[str, Any]
 
@@ -70,7 +72,8 @@ def resolve(
         kinds = ", ".join(sorted(k for k, v in place.items() if v)) or "empty"
         raise PlaceProblem("PlaceMissing", f"{field}: {kinds}, expected volumeClaim or objectStore")
     name, path = str(claim["claimName"]), normal_path(str(claim.get("path") or "/"))
-    one_node = _check_claim(f"{field}.volumeClaim.claimName", name, claims)
+    mounted_claims = [] if mount is not None else _claims_of(pod_template)
+    one_node = _check_claim(f"{field}.volumeClaim.claimName", name, claims, mounted_claims)
     volume_name = "retention" if mount else "location"
     volume = {"name": volume_name, "persistentVolumeClaim": {"claimName": name}}
     if mount is not None:
@@ -88,11 +91,26 @@ def resolve(
     return MountedLocation(root, (volume,), (at,), one_node, within=within)
 
 
-def _check_claim(field: str, name: str, claims: Mapping[str, Object]) -> bool:
-    """Return whether only one node may mount the claim at a time."""
+def _claims_of(pod_template: Object) -> list[str]:
+    """Return the claims that the trainer's pods mount."""
+    volumes = (pod_template.get("spec") or {}).get("volumes") or ()
+    found = ((volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in volumes)
+    return sorted({str(name) for name in found if name})
+
+
+def _question(name: str, mounted: Collection[str]) -> str:
+    """Return which of the claims that the trainer mounts may have been meant, a clause; "": none."""
+    others = [other for other in mounted if other != name]
+    close = nearest(name, others)
+    return f"; the trainer mounts {', '.join(others[:3])}: {did_you_mean(close)}" if close else ""
+
+
+def _check_claim(field: str, name: str, claims: Mapping[str, Object], mounted: Collection[str]) -> bool:
+    """Return whether only one node may mount the claim at a time. ``mounted``: claims of the trainer's."""
     claim = claims.get(name)
     if claim is None:
-        raise PlaceProblem("ClaimMissing", f"{field}: {name!r}, but the namespace has no such claim")
+        told = f"{field}: {name!r}, but the namespace has no such claim"
+        raise PlaceProblem("ClaimMissing", told + _question(name, mounted))
     modes = set((claim.get("spec") or {}).get("accessModes") or ())
     if ONE_POD in modes:
         raise PlaceProblem(
@@ -121,7 +139,7 @@ def _trainer_mount(field: str, claim: str, path: str, pod_template: Object) -> O
         raise PlaceProblem(
             "LocationNotMounted",
             f"{field}.volumeClaim.claimName: {claim!r} is mounted by no container of the workload; expected "
-            "the claim the trainer writes its checkpoints to",
+            f"the claim the trainer writes its checkpoints to{_question(claim, _claims_of(pod_template))}",
         )
     for mount in mounts:
         below = normal_path(str(mount.get("subPath") or "/")).rstrip("/")

@@ -22,10 +22,12 @@ from controller.checkpoints.judge import SAVE_RECORD, Survey, Verdict
 from controller.checkpoints.layouts import Candidate, Folder, Layout
 from controller.checkpoints.pins import NOBODY, Pin, parse_pin, pin_folder, pin_name, pins_folder
 from controller.checkpoints.progress import METER
+from controller.checkpoints.recognition import recognised, several
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.store import Store, away, publish, read_json
 from controller.checkpoints.workers import each
 from controller.policy.job import is_linked
+from controller.policy.wording import NO_CHECKPOINT, did_you_mean
 
 AVAILABLE_LOOKED_AT = 20  # checkpoints judged to tell a person which steps there are
 FILES_SUFFIX = ".files.json"  # beside a pin: signatures of its files when its digest was taken
@@ -425,6 +427,8 @@ def _nothing(survey: Survey, request: Request, lowest: int, problems: list[str])
     window = f"step {request.step}" if lowest == request.step else f"steps {lowest} to {request.step}"
     there = ", ".join(map(str, available)) if available else "none"
     where = f"in {store.root} (layout {survey.layout.name}); complete ones there: {there}"
+    if not available:
+        where += _other_layout(survey)
     if problems:
         return AccessError(
             Reason.INCOMPLETE,
@@ -432,6 +436,18 @@ def _nothing(survey: Survey, request: Request, lowest: int, problems: list[str])
             available,
         )
     return AccessError(Reason.MISSING, f"no checkpoint of {window} {where}", available)
+
+
+def _other_layout(survey: Survey) -> str:
+    """Return what else lies in a folder that has no whole checkpoint of its layout, a clause; "": it has
+    begun ones."""
+    others = [one for one in recognised(survey.store) if one.layout.name != survey.layout.name]
+    if len(others) == 1:
+        name, by = others[0].layout.name, others[0].by
+        return f"; what lies there is of layout {name} (by {by}): {did_you_mean(name)}"
+    if others:
+        return f"; what lies there is {several(others)}"
+    return "" if survey.candidates else f"; {NO_CHECKPOINT} lies there"
 
 
 def _note(found: Pinned, problems: list[str]) -> str:

@@ -141,7 +141,7 @@ def resume(
 
     async def work(api: CallerApi) -> None:
         found = await read_job(api, job)
-        _check_resumable(found, chosen)
+        check_resumable(found, chosen)
         if step is not None and not dry_run:
             _ask_about(found, step, yes)
         wish = {
@@ -228,7 +228,12 @@ async def _cap(api: CallerApi, job: Reading, to: Mode) -> None:
         )
 
 
-def _check_resumable(job: Reading, source: Source) -> None:
+def check_resumable(job: Reading, source: Source) -> None:
+    """Check that a job can go on from there.
+
+    Raises:
+        Failure: it cannot; with what can be done instead.
+    """
     decision = job.record.decision
     name = f"{job.name}{job.flags()}"
     if job.record.finished is not None:

@@ -71,7 +71,12 @@ def dashboard(
             )
             try:
                 async with serve(
-                    api, namespaces=namespaces or (), default_namespace=api.namespace, port=port, way=way
+                    api,
+                    namespaces=namespaces or (),
+                    default_namespace=api.namespace,
+                    port=port,
+                    way=way,
+                    operator_namespace=operator_namespace,
                 ) as address:
                     typer.echo(f"{address}\nThe key in it is this run's alone. Ctrl-C ends it.", err=False)
                     if open_browser:

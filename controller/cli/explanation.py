@@ -12,7 +12,7 @@ from controller.api.rule_text import read as read_rule
 from controller.api.rule_text import rule_and_modifiers
 from controller.cli import formatting
 from controller.cli.job_view import Reading, rule
-from controller.cli.remedies import as_step, cure, marks, sentence
+from controller.cli.remedies import as_steps, cure, marks, sentence
 from controller.cli.remedies import document as mark_document
 from controller.policy.job import (
     MARKED,
@@ -261,10 +261,10 @@ def _next_steps(job: Reading, found: tuple[Finding, ...]) -> Iterator[tuple[str,
     name = f"{job.name}{job.flags()}"
     seen: set[tuple[str, str]] = set()
     for one in found:
-        do = as_step(cure(job, one.code))
-        if do not in seen:
-            seen.add(do)
-            yield do
+        for do in as_steps(cure(job, one.code, one.message)):
+            if do not in seen:
+                seen.add(do)
+                yield do
     state = job.state
     if state == "New":
         yield "evalstop doctor", "is the operator there, and may it work?"

@@ -82,13 +82,7 @@ def of_api(error: ApiError, doing: str) -> Failure:
             "log in to the cluster again; kubectl auth whoami tells who it takes you for",
         )
     if error.status == 403:
-        return Failure(
-            Exit.FORBIDDEN,
-            f"cannot {doing}: {error.message}",
-            "ask whoever runs the cluster for the role edit (or view, to look) in that namespace, as in\n"
-            "kubectl create rolebinding NAME -n NAMESPACE --clusterrole=edit --user=YOU\n"
-            "evalstop doctor lists what you may do",
-        )
+        return Failure(Exit.FORBIDDEN, f"cannot {doing}: {error.message}", _rights(error.message))
     if error.status == 404:
         return Failure(
             Exit.NOT_FOUND,
@@ -126,4 +120,36 @@ def of_api(error: ApiError, doing: str) -> Failure:
         )
     return Failure(
         Exit.REFUSED, f"cannot {doing}: {error}", "evalstop doctor looks at the whole installation"
+    )
+
+
+_WHO = re.compile(r'User "([^"]+)" cannot (\w+)')
+_WHERE = re.compile(r'in the namespace "([^"]+)"')
+_LOOKS = ("get", "list", "watch")
+_PLAIN = re.compile(r"[\w.:@/+-]+")
+
+
+def _rights(message: str) -> str:
+    """Return what somebody with more rights runs, by the API server's own words of who lacks what, where."""
+    who, where = _WHO.search(message), _WHERE.search(message)
+    user, verb = (who[1], who[2]) if who else ("YOU", "")
+    role = "view" if verb in _LOOKS else "edit"
+    account = user.removeprefix("system:serviceaccount:")
+    subject = f"--user={user}" if account == user else f"--serviceaccount={account}"
+    if not _PLAIN.fullmatch(user):
+        subject = "--user=YOU"
+    name = "evalstop-" + (re.sub(r"[^a-z0-9]+", "-", account.lower()).strip("-") or "user")
+    if "at the cluster scope" in message and verb not in ("", *_LOOKS):
+        return "ask whoever runs the cluster to do it: a right in one namespace is not enough for it"
+    if "at the cluster scope" in message:
+        asked = f"the role {role} in the whole cluster"
+        command = f"kubectl create clusterrolebinding {name} --clusterrole={role} {subject}"
+    else:
+        asked = f"the role {role} in that namespace"
+        command = (
+            f"kubectl create rolebinding {name} -n {where[1] if where else 'NAMESPACE'} "
+            f"--clusterrole={role} {subject}"
+        )
+    return (
+        f"ask whoever runs the cluster for {asked}, as in\n{command}\nevalstop doctor lists what you may do"
     )

@@ -15,6 +15,7 @@ from controller.cli.flags import Format
 from controller.cli.jobs import fields, state_style, table
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -119,7 +120,7 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
     gang = spec.get("gang") or {}
     replicas, each = gang.get("replicas", 1), gang.get("gpusPerReplica", 0)
     yield "pool", f"{spec.get('pool')}, priority {spec.get('priority', 0)}"
-    yield "gang", f"{replicas} x {each} GPUs"
+    yield "gang", f"{replicas} x {counted(each, 'GPU')}"
     yield "rule", rule(spec)
     yield "metric", f"{job.metric.get('name')}, {job.metric.get('direction', 'Maximize')}"
     yield "mode", job.mode + (", runState Stopped" if spec.get("runState") == "Stopped" else "")

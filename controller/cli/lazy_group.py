@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ import typer
 import typer.main
 from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
 from typer.core import TyperCommand, TyperGroup
+
+from controller.cli import examples
 
 
 class Place(NamedTuple):
@@ -78,6 +81,9 @@ class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _plain(super().get_params(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, even(args, {flag for param in self.params for flag in param.opts}))
+
 
 def _plain(params: list[Any]) -> list[Any]:
     for param in params:
@@ -108,8 +114,55 @@ def _load(name: str, place: Place) -> Any:
     found = getattr(importlib.import_module(place.module), place.attribute)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        alone.command(name, cls=Command, rich_help_panel=place.panel)(found)
+        alone.command(name, cls=Command, rich_help_panel=place.panel, epilog=examples.epilog(name))(found)
         return typer.main.get_command(alone)
     loaded: Any = typer.main.get_group(found)
-    loaded.name, loaded.rich_help_panel = name, place.panel
+    loaded.name, loaded.rich_help_panel, loaded.epilog = name, place.panel, examples.epilog(name)
+    _make_even(loaded)
     return loaded
+
+
+def _make_even(group: Any) -> None:
+    """Let the commands of a group take both ways to ask for JSON."""
+    for command in group.commands.values():
+        if hasattr(command, "commands"):
+            _make_even(command)
+        else:
+            command.parse_args = functools.partial(_parse, command.parse_args, command.params)
+
+
+def _parse(
+    parse: Callable[[Any, list[str]], list[str]], params: Sequence[Any], ctx: Any, args: list[str]
+) -> Any:
+    return parse(ctx, even(args, {flag for param in params for flag in param.opts}))
+
+
+def even(args: Sequence[str], known: Collection[str]) -> list[str]:
+    """Return a command's words as it knows them: of ``--json`` and ``-o json`` each stands for the other.
+
+    Args:
+        args: the words.
+        known: the command's own flags.
+    """
+    asked: list[str] = []
+    given = list(args)
+    while given:
+        word = given.pop(0)
+        if word == "--":
+            return [*asked, word, *given]
+        if word == "--json" and "--json" not in known and "-o" in known:
+            asked += ["-o", "json"]
+        elif (
+            "--json" in known
+            and "-o" not in known
+            and "--output" not in known
+            and (
+                word in ("-ojson", "-o=json", "--output=json")
+                or (word in ("-o", "--output") and given[:1] == ["json"])
+            )
+        ):
+            given = given[1:] if word in ("-o", "--output") else given
+            asked.append("--json")
+        else:
+            asked.append(word)
+    return asked

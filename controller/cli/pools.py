@@ -16,6 +16,7 @@ from controller.cli.flags import Format
 from controller.cli.jobs import Field, at, shown, table
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -175,7 +176,7 @@ def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple
 
     labels = ", ".join(f"{label['key']}={label.get('value', '')}" for label in spec.get("nodeSelector") or [])
     yield "nodes", labels
-    sizes = [f"{size['nodes']} x {size['gpus']} GPUs" for size in status.get("nodeSizes") or []]
+    sizes = [f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in status.get("nodeSizes") or []]
     if sizes:
         yield "sizes", ", ".join(sizes)
     yield "policy", union(spec.get("queuePolicy") or {"fifo": {}})

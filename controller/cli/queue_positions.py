@@ -152,10 +152,13 @@ def by_status(
     async def work(api: CallerApi) -> None:
         nonlocal begun
         found, version, where = await _jobs(api, wanted)
-        policy = await _policy(api, wanted.pool)
-        first = _answer(found, wanted, policy)
+        pool = await _pool(api, wanted.pool)
+        whole = pool if where is None else None  # who sees only some of the jobs cannot tell their places
+        first = _answer(found, wanted, pool, whole)
         begun = True
         why = f"places in the queue are the operator's to tell, and it was not reached: {failure}"
+        if not wanted.job and any(place["position"] for place in first["items"]):
+            why += "; these are the queue policy's order by what the statuses say"
         typer.echo(f"note: {why}", err=True)
         show(first)
         if not watch:
@@ -166,7 +169,7 @@ def by_status(
                 held.pop(key_of(obj), None)
             else:
                 held[key_of(obj)] = obj
-            show(_answer(held.values(), wanted, policy))
+            show(_answer(held.values(), wanted, pool, whole))
 
     try:
         cluster.run(work, connection)
@@ -198,23 +201,50 @@ async def _jobs(api: CallerApi, wanted: Wanted) -> tuple[list[Object], str, str 
     return (*await cluster.listed(api, RLHFJOBS, where, fields=_fields(wanted)), where)
 
 
-async def _policy(api: CallerApi, pool: str) -> str:
-    """Return the name of a pool's queue policy, if the caller may know it."""
+async def _pool(api: CallerApi, pool: str) -> Object | None:
+    """Return the GPUPool; None: the caller may not know it."""
     from controller.cli import cluster
     from controller.kube.errors import ApiError
     from controller.kube.resources import GPUPOOLS
 
     try:
-        known = await api.get(GPUPOOLS, pool)
+        return await api.get(GPUPOOLS, pool)
     except ApiError as error:
         if error.status != 404:
-            return "unknown"
-        known = await cluster.pool(api, pool)
-    return str(next(iter((known.get("spec") or {}).get("queuePolicy") or {"unknown": {}})))
+            return None
+        return await cluster.pool(api, pool)
 
 
-def _answer(found: Iterable[Object], wanted: Wanted, policy: str) -> Any:
-    now = time.time()
+def _positions(found: Iterable[Object], pool: Object) -> dict[str, int]:
+    """Return the places in a pool's queue by its policy and the statuses; {}: they are not to be had from
+    those.
+
+    Args:
+        found: all RLHFJobs, of every namespace.
+        pool: the GPUPool.
+    """
+    from controller.web.dashboard.feed import read_job, read_pool
+    from controller.web.dashboard.lineup import line_up
+
+    name = str(pool["metadata"]["name"])
+    pool = _versioned(pool)
+    mine = [o for o in found if (o.get("spec") or {}).get("pool") == name]
+    jobs = [read_job(_versioned(obj), {name: pool}) for obj in mine]
+    line = line_up(read_pool(pool), jobs, time.time())
+    return {} if line is None else {place.job: place.position for place in line.items if place.position}
+
+
+def _versioned(obj: Object) -> Object:
+    """Return an object that names a version, as those of lists do."""
+    return {**obj, "metadata": {"resourceVersion": "", **obj["metadata"]}}
+
+
+def _answer(found: Iterable[Object], wanted: Wanted, pool: Object | None, whole: Object | None) -> Any:
+    """Return what the queue API would answer, as far as the statuses tell. ``whole``: the pool, if all jobs
+    are known."""
+    now, found = time.time(), list(found)
+    spec = (pool or {}).get("spec") or {}
+    policy = str(next(iter(spec.get("queuePolicy") or {"unknown": {}})))
     places = [_place(obj, now) for obj in found if (obj.get("spec") or {}).get("pool") == wanted.pool]
     if wanted.job:
         if not places:
@@ -222,7 +252,11 @@ def _answer(found: Iterable[Object], wanted: Wanted, policy: str) -> Any:
             raise Failure(Exit.NOT_FOUND, text, "evalstop get shows its pool")
         return places[0]
     waiting = [place for place in places if place["state"] in WAITING]
-    waiting.sort(key=lambda place: (-(place["waitedSeconds"] or 0.0), place["job"]))
+    positions = _positions(found, whole) if whole is not None else {}
+    for place in waiting:
+        place["position"] = positions.get(place["job"])
+    last = len(waiting) + 1
+    waiting.sort(key=lambda p: (p["position"] or last, -(p["waitedSeconds"] or 0.0), p["job"]))
     return {
         "pool": wanted.pool,
         "policy": policy,

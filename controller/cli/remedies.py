@@ -17,12 +17,13 @@ def marks(job: Reading, now: float) -> tuple[Finding, ...]:
     return health(job.record, now)
 
 
-def cure(job: Reading, reason: str, *, examining: bool = False) -> Cure:
+def cure(job: Reading, reason: str, message: str = "", *, examining: bool = False) -> Cure:
     """Return what to do about a reason.
 
     Args:
         job: the job.
         reason: of a mark or a condition.
+        message: with it, which may tell values; "": none.
         examining: it is `evalstop doctor JOB` that says so: the command does not name itself.
     """
     lost = job.record.lost_bests
@@ -30,7 +31,7 @@ def cure(job: Reading, reason: str, *, examining: bool = False) -> Cure:
         reason = "DigestMismatch"  # it was not removed, but written into
     layout = job.record.layout_of(str((job.spec.get("checkpoints") or {}).get("layout") or ""))
     found = cure_of(reason, examining=examining)
-    return found.filled(job.name, job.namespace, str(job.spec.get("pool", "")), layout)
+    return found.filled(job.name, job.namespace, str(job.spec.get("pool", "")), layout, message)
 
 
 def sentence(one: Finding, now: float) -> str:
@@ -47,17 +48,19 @@ def document(job: Reading, one: Finding) -> dict[str, Any]:
         "message": one.message,
         "since": formatting.moment(one.since),
         "warning": one.warning,
-        "cure": cure_document(cure(job, one.code)),
+        "cure": cure_document(cure(job, one.code, one.message)),
     }
 
 
 def cure_document(found: Cure) -> dict[str, str | None]:
     """Return a cure as JSON."""
-    return {"text": found.text, "command": found.command or None, "patch": found.patch or None}
+    told = {"text": found.text, "command": found.command, "patch": found.patch, "apply": found.apply}
+    return {name: text or None for name, text in told.items()} | {"text": found.text}
 
 
-def as_step(found: Cure) -> tuple[str, str]:
-    """Return a cure as a line that can be pasted, and what it does; without a command the words alone."""
-    if found.command:
-        return found.command, found.text
-    return (f"{found.text}: {found.patch}" if found.patch else found.text), ""
+def as_steps(found: Cure) -> list[tuple[str, str]]:
+    """Return a cure as lines that can be pasted, each with what it does; without a command its words."""
+    if found.apply:
+        look = [(found.command, "tells more")] if found.command else []
+        return [*look, (found.apply, found.text)]
+    return [(found.command, found.text) if found.command else (found.text, "")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,9 @@ from controller.cli import flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.jobs import ACTORS, at, fields, table
+from controller.cli.screen.rows import ORDER, key_of, rank, state_of
 from controller.cli.terminal import Terminal, terminal
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -22,17 +26,11 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-# Who is looked at first: what goes wrong or ends, then what runs, then what waits, then what is over.
-ORDER = (
-    "Refused", "Failed", "Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind", "WouldStop",
-    "Stopping", "Preempting", "Demoted", "Declining", "Starting", "Running", "Unfit", "Queued", "New",
-    "Stopped", "Completed",
-)  # fmt: skip
-
 Interval = Annotated[float, typer.Option("--interval", min=0.2, max=60.0, help="Seconds between pictures.")]
 Once = Annotated[
     bool, typer.Option("--once", help="One picture, then end; so where no screen is written to.")
 ]
+ReadOnly = Annotated[bool, typer.Option("--readonly", help="Look only: no key changes anything.")]
 
 
 @command
@@ -43,9 +41,14 @@ def top(
     selector: flags.Selector = "",
     interval: Interval = 1.0,
     once: Once = False,
+    readonly: ReadOnly = False,
     connection: Connection = USUAL,
 ) -> None:
-    """Watch jobs and pools live: first what goes wrong or ends, then what runs, then what waits."""
+    """Watch jobs and pools live: first what goes wrong or ends, then what runs, then what waits.
+
+    On a terminal keys filter, sort, explain, show logs, and after asking stop, resume or set the mode: ?
+    lists them. Without the package textual (pip install 'evalstop[top]') it is a picture without keys.
+    """
     from controller.cli import cluster
 
     async def work(api: CallerApi) -> None:
@@ -54,10 +57,22 @@ def top(
         await view.fill()
         if once or not sys.stdout.isatty():
             output.lines(view.picture(time.time(), terminal(), None))
-            return
-        await _live(view, interval)
+        elif _has_keys():
+            from controller.cli.screen.app import Top
+
+            made = Top(view, api, everywhere=where is None, readonly=readonly, interval=interval)
+            await made.run_async(mouse=False)
+        else:
+            await _live(view, interval)
 
     cluster.run(work, connection, namespace)
+
+
+def _has_keys() -> bool:
+    """Return whether there is a keyboard, a terminal that shows lines and boxes, and the package that draws
+    them."""
+    drawn = terminal().unicode and os.environ.get("TERM", "dumb") != "dumb"
+    return sys.stdin.isatty() and drawn and importlib.util.find_spec("textual") is not None
 
 
 class View:
@@ -75,10 +90,10 @@ class View:
         from controller.kube.resources import GPUPOOLS, RLHFJOBS
 
         found, self._versions[RLHFJOBS] = await listed(self._api, RLHFJOBS, self._namespace, self._labels)
-        self.jobs = {_key(obj): obj for obj in found}
+        self.jobs = {key_of(obj): obj for obj in found}
         try:
             found, self._versions[GPUPOOLS] = await listed(self._api, GPUPOOLS, None)
-            self.pools = {_key(obj): obj for obj in found}
+            self.pools = {key_of(obj): obj for obj in found}
         except Failure as failure:
             if failure.code is not Exit.FORBIDDEN:
                 raise
@@ -105,15 +120,15 @@ class View:
         )
         async for kind, obj in changes:
             if kind == "DELETED":
-                kept.pop(_key(obj), None)
+                kept.pop(key_of(obj), None)
             else:
-                kept[_key(obj)] = obj
+                kept[key_of(obj)] = obj
 
     def picture(self, now: float, screen: Terminal, height: int | None) -> list[str]:
         """Return the screen as lines, at most ``height`` of them; None: all."""
         most = None if height is None else max(1, height // 3)  # of pools: jobs are to be seen, too
         lines = [*heading(self.jobs.values(), self.pools.values(), now, screen, most), ""]
-        found = sorted(self.jobs.values(), key=_rank)
+        found = sorted(self.jobs.values(), key=rank)
         room = len(found) if height is None else max(1, height - len(lines) - 2)
         chosen = fields(wide=False, everywhere=self._namespace is None)
         if any(at(job, "spec", "rollout") is not None for job in found):
@@ -128,11 +143,11 @@ def heading(jobs: Any, pools: Any, now: float, screen: Terminal, most: int | Non
     """Return counts of jobs by state, and one line for each of at most ``most`` pools; None: for all."""
     counts: dict[str, int] = {}
     for job in jobs:
-        state = _state(job)
+        state = state_of(job)
         counts[state] = counts.get(state, 0) + 1
     said = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
     lines = [f"evalstop  {formatting.moment(now)}  {said}"]
-    pools = sorted(pools, key=_key)
+    pools = sorted(pools, key=key_of)
     lines += [_pool_line(pool, screen) for pool in pools[:most]]
     if most is not None and len(pools) > most:
         lines.append(f"and {len(pools) - most} more pools: evalstop pools")
@@ -153,7 +168,7 @@ def _pool_line(pool: Mapping[str, Any], screen: Terminal) -> str:
     last = (status.get("lastHandovers") or [{}])[-1]
     handed = f", last handover {last['source']} to {last.get('target') or 'nobody'}" if last else ""
     return (
-        f"{pool['metadata']['name']}  {bar}{capacity - free} of {capacity} GPUs used{lends}, "
+        f"{pool['metadata']['name']}  {bar}{capacity - free} of {counted(capacity, 'GPU')} used{lends}, "
         f"{status.get('running', 0)} running, {status.get('queued', 0)} waiting{handed}"
     )
 
@@ -175,17 +190,3 @@ async def _live(view: View, interval: float) -> None:
         await following
     finally:
         following.cancel()
-
-
-def _key(obj: Mapping[str, Any]) -> str:
-    metadata = obj["metadata"]
-    return f"{metadata.get('namespace', '')}/{metadata['name']}"
-
-
-def _state(job: Object) -> str:
-    return str(at(job, "status", "summary") or "New")
-
-
-def _rank(job: Object) -> tuple[int, str]:
-    state = _state(job)
-    return (ORDER.index(state) if state in ORDER else len(ORDER), _key(job))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from controller.policy.types import JobKey
 
@@ -43,6 +44,34 @@ def places(nodes: Sequence[str]) -> str:
     """Return the nodes of a gang's pods, each named once: ``node-1, node-3 (2 pods)``."""
     counts = Counter(nodes)
     return ", ".join(node if n == 1 else f"{node} ({n} pods)" for node, n in counts.items())
+
+
+# What a cure is filled in with. What would end a quotation, of a shell or of JSON, is left to its owner.
+_MEANT = re.compile(r"did you mean '([^'\"\\\x00-\x1f]+)'\?")
+
+
+# Begins what is said of a checkpoint folder in which nothing lies that any trainer writes.
+NO_CHECKPOINT = "no checkpoint of any known layout"
+
+
+def did_you_mean(value: str) -> str:
+    """Return the question whether a value was meant, which `meant` finds again."""
+    return f"did you mean '{value}'?"
+
+
+def meant(message: str) -> str:
+    """Return the value that a message proposes; "": none, or it is fit for no command."""
+    found = _MEANT.search(message)
+    return found[1] if found else ""
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """Return which of the names may have been meant: the only one, or one that is spelt alike; "": none."""
+    import difflib  # of no use to whoever only reads a status
+
+    if len(known) == 1:
+        return next(iter(known))
+    return next(iter(difflib.get_close_matches(word, known, 1)), "")
 
 
 # -- numbers, everywhere the same --------------------

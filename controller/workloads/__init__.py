@@ -20,6 +20,7 @@ from controller.workloads.child import (
     template_shape_problem,
 )
 from controller.workloads.dryrun import server_problem
+from controller.workloads.hints import address_hint, folder_hint
 from controller.workloads.kinds import JOB, KINDS, Kind, find, kind_of, supported
 from controller.workloads.pods import gpus, owned, owned_pods, pod_view
 from controller.workloads.problems import ProblemError
@@ -45,11 +46,13 @@ __all__ = [
     "Kind",
     "ProblemError",
     "Scheduling",
+    "address_hint",
     "build_child",
     "child_problem",
     "controller_of",
     "expiry_note",
     "find",
+    "folder_hint",
     "gpus",
     "kind_of",
     "node_selector",

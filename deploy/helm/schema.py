@@ -28,8 +28,17 @@ EXTENDER_OWN = {
     *("schedulerName", "schedulerConfig", "namespace"),
     *_METRICS,
 }
+DASHBOARD_OWN = {
+    "host",
+    "port",
+    "statusHost",
+    "statusPort",
+    "tlsCert",
+    "tlsKey",
+    "allowedHosts",
+    "operatorNamespace",
+}
 NOTIFY_OWN = {"host", "port", "urlFile"}
-DASHBOARD_OWN = {"host", "port", "statusHost", "statusPort", "tlsCert", "tlsKey", "allowedHosts"}
 _RANGE = re.compile(r"\b(?:from|seconds, from) ([\d.e+-]+) to ([\d.e+]+)")
 # Keywords of OpenAPI v3 in a CRD that draft 7 understands in the same sense.
 _KEPT = (

@@ -6,7 +6,7 @@ Loads rich; import lazily. `plain.py` is the version without libraries.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 
@@ -31,13 +31,38 @@ def show(findings: Findings, console: Console | None = None) -> None:
     """Print the findings' table and notes to stdout."""
     console = console or Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
     table = Table(title=findings.title, title_justify="left", title_style="bold", caption_justify="left")
-    for column in findings.columns:
-        table.add_column(column.title, justify="right" if column.form in NUMERIC_FORMS else "left")
-    for row in findings.rows:
-        table.add_row(*format_row(findings.columns, row))
+    cells = [list(format_row(findings.columns, row)) for row in findings.rows]
+    shown, below = _fitting(findings, cells, console.width)
+    for i in shown:
+        numeric = findings.columns[i].form in NUMERIC_FORMS
+        table.add_column(findings.columns[i].title, justify="right" if numeric else "left", no_wrap=i == 0)
+    for row in cells:
+        table.add_row(*(row[i] for i in shown))
     console.print(table)
+    for i in below:
+        for row in cells:
+            if row[i]:
+                console.print(f"  {row[0]}, {findings.columns[i].title}: {row[i]}", markup=False)
     for note in findings.notes:
         console.print(f"  {note}", markup=False)
+
+
+def _fitting(
+    findings: Findings, cells: Sequence[Sequence[str]], width: int
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Return which columns fit side by side, and which stand below the table: words, the widest first."""
+    widths = [
+        max([len(column.title), *(len(row[i]) for row in cells)]) for i, column in enumerate(findings.columns)
+    ]
+    shown, below = list(range(len(widths))), []
+    while sum(widths[i] + 3 for i in shown) + 1 > width:
+        words = [i for i in shown[1:] if findings.columns[i].form not in NUMERIC_FORMS]
+        if not words:
+            break
+        widest = max(words, key=lambda i: widths[i])
+        shown.remove(widest)
+        below.append(widest)
+    return shown, sorted(below)
 
 
 @contextmanager

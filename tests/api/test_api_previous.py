@@ -19,6 +19,8 @@ NEW_RULES: dict[str, list[str]] = {
         ".spec.stopRule: of another default",
         ".spec.modifiers[].divergence.window: is gone",
         ".spec.metrics[]: has the rule !(has(self.preset) && has(self.range))",
+        # Of one that is stored and is not the gang's the operator has refused to make the workload.
+        ".spec: has the rule !(has(self.workload.template) && has(self.workload.template.spec)",
         ".spec.metrics[]: has the rule self.role != 'Proxy' || !(has(self.preset)",
         ": has the rule !(has(oldSelf.status) && has(oldSelf.status.admission)) || (has(self.spec.rollout)",
         ".spec: has the rule !has(self.rollout) || has(self.workload.template)",

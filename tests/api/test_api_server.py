@@ -290,6 +290,41 @@ def default_namespace() -> str:
     return "default"
 
 
+POD = "spec.workload.template.spec.template.spec"
+TEMPLATES: tuple[tuple[str, Any, str], ...] = (
+    ("spec.gang.replicas", 3, "workload.template.spec.completions is 1, expected 3 as in gang.replicas"),
+    ("spec.workload.template.spec.parallelism", 2, "template.spec.parallelism is 2, expected 1"),
+    (
+        f"{POD}.containers.0.resources",
+        {"limits": {"nvidia.com/gpu": "3"}},
+        "the containers of workload.template have 3 nvidia.com/gpu in their limits, expected",
+    ),
+    (
+        f"{POD}.containers.0.resources",
+        {"limits": {"nvidia.com/gpu": 3}},
+        "the containers of workload.template have 3 nvidia.com/gpu in their limits, expected",
+    ),
+    ("spec.workload.template.spec.completions", "one", "must be of type integer"),
+)
+
+
+@pytest.mark.parametrize(("path", "value", "said"), TEMPLATES, ids=[str(row[1]) for row in TEMPLATES])
+def test_a_dry_run_tells_of_a_template_that_is_not_the_gangs(
+    installed: Plane, default_namespace: str, path: str, value: Any, said: str
+) -> None:
+    bad = job(default_namespace, path, value)
+    assert said in refusal(installed.client(), "POST", jobs(default_namespace, query="dryRun=All"), bad)
+
+
+@pytest.mark.parametrize("limits", [{}, {"nvidia.com/gpu": "1", "memory": "8Gi"}, {"nvidia.com/gpu": 1}])
+def test_a_template_whose_gpus_are_the_gangs_or_are_counted_later_is_let_in(
+    installed: Plane, default_namespace: str, limits: Any
+) -> None:
+    made = job(default_namespace, f"{POD}.containers.0.resources", {"limits": limits})
+    made = changed(made, "spec.gang.gpusPerReplica", 1)
+    installed.client().post(jobs(default_namespace, query="dryRun=All"), made)
+
+
 def put_status(plane: Plane, namespace: str, new: Json) -> Json:
     client = plane.client()
     obj = client.get(jobs(namespace, "run"))
@@ -314,7 +349,7 @@ def accepted(**more: Any) -> Json:
 ADMISSION = {"number": 1, "nodes": ["n1"], "time": "2026-11-21T09:00:00Z"}
 FIXED: list[tuple[str, Any, Json, str]] = [
     (
-        "spec.workload.template.spec.completions",
+        "spec.workload.template.spec.backoffLimit",
         2,
         accepted(),
         "spec.workload cannot change once the job is accepted",

@@ -256,3 +256,84 @@ def test_the_theme_can_be_chosen(tabs: Tabs, board: Running) -> None:
     page.reload()
     page.wait_for_selector("main article h1")
     assert page.evaluate(ground) != light
+
+
+def test_the_key_is_handed_from_tab_to_tab_and_stored_nowhere(tabs: Tabs, board: Running) -> None:
+    """A second tab or a pasted link of the same origin asks no token; no cookie, nothing outlives tabs."""
+    first = tabs()
+    first.open(board.address("/jobs"))
+    second = first.page.context.new_page()
+    second.goto(f"{board.base}/pools")
+    expect(second.locator("main h1", has_text="Pools")).to_be_visible()
+    expect(second.locator("#signin")).to_be_hidden()
+    assert second.context.cookies() == []
+    assert second.evaluate("Object.keys(localStorage)") == []
+    alone = tabs().page  # another context: nobody there has a key
+    alone.goto(f"{board.base}/pools")
+    expect(alone.get_by_role("heading", name="Sign in")).to_be_visible()
+    second.close()
+
+
+def long_names(count: int) -> list[Any]:
+    """Jobs with names as long as they may be, in a namespace whose name is too."""
+    pool = pool_object("a-pool-with-a-name-as-long-as-a-label-may-be-" + "p" * 17)
+    found: list[Any] = [pool]
+    for number in range(count):
+        name = f"run-of-a-sweep-with-a-long-name-{number:08d}"
+        job = job_object("n" * 63, name, created=time.time() - 900, pool=pool["metadata"]["name"])
+        found.append(with_record(job, judged(job, over_optimising(3)[:9], time.time(), pool), pool))
+    return found
+
+
+@pytest.mark.parametrize("width", [390, 900, 1440])
+def test_long_names_hide_no_column_and_fifty_jobs_are_no_long_way(tabs: Tabs, width: int) -> None:
+    with running(long_names(50)) as world:
+        page = tabs(width=width).open(world.address("/jobs"))
+        rows = page.locator("table.jobs tbody tr")
+        expect(rows).to_have_count(50)
+        outside = page.evaluate(
+            """() => [...document.querySelectorAll('table.jobs tbody tr:first-child > *, header > *')]
+              .filter((one) => { const box = one.getBoundingClientRect();
+                return box.width && (box.right > innerWidth + 1 || box.left < -1); })
+              .map((one) => one.dataset.label || one.className)"""
+        )
+        assert outside == []
+        scroll = page.evaluate(
+            "(() => { const s = document.querySelector('.scroll'); return s.scrollWidth - s.clientWidth; })()"
+        )
+        assert scroll <= 1, "no column is behind an edge"
+        shown = rows.first.evaluate(
+            "row => [...row.children].filter((c) => c.getBoundingClientRect().height > 0).length"
+        )
+        assert shown == 11
+        per_job = page.evaluate("document.querySelector('table.jobs').getBoundingClientRect().height") / 50
+        assert per_job <= (190 if width == 390 else 110), per_job
+        left = page.evaluate(
+            "['header .brand', 'main h1'].map((s) => document.querySelector(s).getBoundingClientRect().left)"
+        )
+        assert abs(left[0] - left[1]) <= 1.0, "the header stands above the page"
+        page.close()
+
+
+def test_an_address_that_is_not_there_is_a_page_with_a_way_on(tabs: Tabs, board: Running) -> None:
+    tab = tabs()
+    page = tab.page
+    page.goto(f"{board.base}/nowhere/at/all#key={KEY}")
+    expect(page.locator("main h1")).to_contain_text("404")
+    expect(page.locator("main")).to_contain_text("there is no page /nowhere/at/all")
+    page.get_by_role("link", name="all jobs").click()
+    expect(page.locator("main h1", has_text="Jobs")).to_be_visible()
+    tab.errors.clear()  # the browser's own words about status 404
+
+
+def test_empty_pages_say_what_is_next(tabs: Tabs) -> None:
+    with running([]) as world:
+        for path, words in (
+            ("/jobs", "evalstop check -f run.yaml"),
+            ("/jobs?q=nothing", "all jobs"),
+            ("/pools", "kubectl apply -f pool.yaml"),
+            ("/savings", "The runs that are watched"),
+        ):
+            page = tabs().open(world.address(path))
+            expect(page.locator("main")).to_contain_text(words)
+            page.close()

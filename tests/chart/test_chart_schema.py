@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rendering import NAMESPACE, render, values
 
 from controller.extender.settings import Settings as ExtenderSettings
@@ -196,3 +197,10 @@ def test_every_setting_is_a_value_or_the_charts_own() -> None:
         assert own <= fields, "a setting that the chart sets is gone"
         assert set(known) == fields - own
         assert all({"type", "enum"} & set(one) for one in known.values())
+
+
+def test_the_charts_readme_names_every_part_of_its_values(repository: Path) -> None:
+    chart = repository / "deploy" / "helm" / "evalstop"
+    told = (chart / "README.md").read_text()
+    parts = yaml.safe_load((chart / "values.yaml").read_text())
+    assert [name for name in parts if f"`{name}`" not in told] == []

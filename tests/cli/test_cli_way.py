@@ -163,7 +163,11 @@ def test_a_caller_without_rights_is_told_which_and_whom_to_ask(shell: Shell) -> 
             code=4,
         )
         assert "cli-nobody" in told.stderr
-        assert "kubectl create rolebinding" in told.stderr
+        own = f"rolebinding evalstop-cli-nobody -n {shell.namespace}"
+        where = "clusterrolebinding" if command == ["pools"] else own
+        assert f"kubectl create {where}" in told.stderr
+        role = "edit" if command[0] == "mode" and "cannot patch" in told.stderr else "view"
+        assert f"--clusterrole={role} --user=cli-nobody" in told.stderr
 
 
 def test_who_may_look_may_not_change(shell: Shell) -> None:

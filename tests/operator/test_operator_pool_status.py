@@ -163,6 +163,20 @@ def test_an_unusable_pool_forgets_what_it_found_and_keeps_what_it_remembers() ->
     assert [c["type"] for c in told["conditions"]] == ["Ready"]
 
 
+def test_a_bad_policy_blanks_no_number() -> None:
+    """Nodes and jobs are counted whether or not anybody can be admitted to them."""
+    found = snapshot(JobView("ns/b", 0, 0, 1, 8))
+    known = status(found)
+    obj = {"metadata": {"name": "p", "generation": 4}, "status": known}
+    problem = Problem("InvalidSpec", "spec.queuePolicy: no")
+    told = pool_status.unusable(obj, problem, NOW.timestamp(), found)
+    numbers = ("capacity", "free", "held", "foreign", "running", "queued", "nodeSizes")
+    assert {name: told.get(name) for name in numbers} == {name: known.get(name) for name in numbers}
+    assert told["capacity"] == 16
+    assert "reservations" not in told
+    assert condition(told, "Ready")["status"] == "False"
+
+
 @pytest.mark.parametrize("count", [0, 1])
 def test_holds_are_stored_with_the_admission_they_are_for(count: int) -> None:
     hold = Reservation("ns/a", "ns/b", ("n1",), NOW.timestamp() + 9, 0)

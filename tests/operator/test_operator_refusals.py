@@ -70,7 +70,11 @@ def test_jobs_that_cannot_be_accepted(rig: Rig, kubelet: FakeKubelet) -> None:
                     "NoMetricsPort",
                     "expected one named 'metrics'",
                 ),
-                "gang": ({"gang": {"replicas": 2, "gpusPerReplica": 2}}, "GangMismatch", "expected 2"),
+                "gang": (
+                    {"workload": {"template": without(good, "spec", "completionMode")}},
+                    "GangMismatch",
+                    "expected 'Indexed'",
+                ),
                 "refused": (
                     {"workload": {"template": without(good, *POD, "restartPolicy", value="Always")}},
                     "TemplateRefused",

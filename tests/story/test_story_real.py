@@ -9,39 +9,23 @@ import contextlib
 import copy
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from controller import names
 from controller.api.record import record
-from deploy.local.acquire import Found
 from deploy.local.client import Unreachable
 from deploy.local.demo import cast
 from deploy.local.demo.facts import Role
-from deploy.local.demo.report import replay
-from deploy.local.demo.stage import SYSTEM, stage
+from deploy.local.demo.stage import SYSTEM
 from deploy.local.errors import PlaneError
-from deploy.local.report import silent
 from tests.support.stage_jobs import StageJobs, condition, holds
 
 pytestmark = pytest.mark.timeout(240)
 
 NAMESPACE = "story"
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def story(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[StageJobs]:
-    scenes = cast.load(namespace=NAMESPACE)
-    with stage(tmp_path_factory.mktemp("story") / "plane", scenes.node_labels, silent) as built:
-        built.apply(
-            [s for s in scenes.supplies if s["kind"] != "Namespace" or s["metadata"]["name"] == NAMESPACE]
-        )
-        yield StageJobs(built, NAMESPACE, 120.0)
-        same, words = replay(built.decision_log(), built.plane.work / "decisions.jsonl")
-        assert same, words
 
 
 def sample(name: str, **spec: Any) -> Json:

@@ -18,6 +18,7 @@ from itertools import count
 from typing import Any
 
 from controller.api import convert, values
+from controller.kube.errors import NotFound
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
 from controller.policy.job import conditions as c
 from controller.policy.job.curve import with_eval
@@ -276,6 +277,12 @@ class MemoryApi:
             if kind == resource.kind and namespace in (None, where)
         ]
         yield found, str(self._version)
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+        found = self._held.get((resource.kind, namespace or "", name))
+        if found is None:
+            raise NotFound(404, "NotFound", f"{resource.plural} {name!r} not found")
+        return found
 
     async def watch(
         self, resource: Resource, version: str, *, namespace: str | None = None, **_: Any

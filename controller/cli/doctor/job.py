@@ -83,7 +83,7 @@ def conditions(job: Reading, now: float) -> Iterator[Finding]:
         said.add(one.message)
         text = f"{one.reason}: {one.message}"
         found = wrong if one.warning else note
-        yield found(str(one.mark), text, cure(job, one.code, examining=True))
+        yield found(str(one.mark), text, cure(job, one.code, one.message, examining=True))
     for condition in job.record.conditions:
         if condition.status:
             if condition.type == ACCEPTED and EXPIRES in condition.message:

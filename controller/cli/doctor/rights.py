@@ -141,6 +141,7 @@ BESIDE = {
     ),
     DASHBOARD: (
         *_rights("list watch", names.GROUP, "rlhfjobs gpupools"),
+        *_rights("get", _LEASES, "leases", OPERATOR, own=True),
         *_REVIEWS,
     ),
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -99,7 +99,9 @@ class PoolReconciler:
             self._put_aside.pop(name, None)
             return Result("gone")
         if not isinstance(pool, GPUPool):
-            await self._writer.pool(obj, pool_status.unusable(obj, pool, self._clock()))
+            status = pool_status.unusable(obj, pool, self._clock(), self._counted(obj))
+            await self._writer.pool(obj, status)
+            await self._post_ready(obj, status)
             return Result("invalid")
         newer.refuse_newer_pool(obj.get("status"))
         started = time.perf_counter()
@@ -107,6 +109,7 @@ class PoolReconciler:
         status = self._status(planned)
         self.rest = min(REST_MOST, RESTS * (time.perf_counter() - started))
         wrote = await self._writer.pool(obj, status)
+        await self._post_ready(obj, status)
         await self._post_events(planned)
         changed = await self._carry_out(planned)
         return self._result(planned, wrote, changed)
@@ -146,6 +149,24 @@ class PoolReconciler:
         stops = newest_handovers(convert.handovers(loaded.obj.get("status")), stored)
         current = reservations.current(planned.snapshot, now)
         return pool_status.planned(loaded.obj, current, planned.plan, planned.around, stops, now)
+
+    def _counted(self, obj: dict[str, Any]) -> PoolSnapshot | None:
+        """Return the nodes and jobs of a pool whose policy cannot be used; None: more of it is wrong."""
+        pool = convert.parse_pool_without_policy(obj)
+        if pool is None:
+            return None
+        loaded = self._loader.load(pool, obj)
+        return self._loader.snapshot(loaded, self._loader.surroundings(loaded))
+
+    async def _post_ready(self, obj: dict[str, Any], status: dict[str, Any]) -> None:
+        """Post an Event when a pool cannot be planned for another reason than before, and when it can
+        again."""
+        before, now = _ready_of(obj.get("status") or {}), _ready_of(status)
+        if now is None or (before is not None and before[:2] == now[:2]):
+            return
+        ready, reason, message = now
+        if not ready or (before is not None and not before[0]):
+            await self._recorder.post(obj, reason, message, warning=not ready)
 
     async def _post_events(self, planned: FullPoolPlan) -> None:
         for event in fleet.events(planned.snapshot, planned.plan, planned.loaded.now):
@@ -225,6 +246,12 @@ class PoolReconciler:
         wake = min((at for at in again if at is not None), default=None)
         after_ = None if wake is None else max(0.0, wake - now)
         return Result("wrote" if wrote or changed else "quiet", after_, requeue=changed)
+
+
+def _ready_of(status: Mapping[str, Any]) -> tuple[bool, str, str] | None:
+    """Return status, reason and message of a GPUPool's condition Ready; None: it has none."""
+    found = [one for one in status.get("conditions") or () if one.get("type") == "Ready"]
+    return (found[0].get("status") == "True", found[0]["reason"], found[0]["message"]) if found else None
 
 
 async def _all(writes: Iterable[Awaitable[bool]]) -> list[bool]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controller import workloads
@@ -33,10 +33,8 @@ Object = Mapping[str, Any]
 
 NAMED = 5  # nodes or pods that a message names
 # What is found out at each pass; of a pool that is not usable nothing is, and the rest stays as it was.
-_FOUND = (
-    *("nodeSizes", "capacity", "free", "held", "foreign", "actors", "lent", "recalled", "running", "queued"),
-    *("reservations", "quotas"),
-)
+_COUNTED = (*("nodeSizes", "capacity", "free", "held", "foreign", "actors", "lent", "running", "queued"),)
+_FOUND = (*_COUNTED, "recalled", "reservations", "quotas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +62,48 @@ def planned(
     now: float,
 ) -> dict[str, Any]:
     """Return the status of a pool that was planned at ``now`` (s); ``obj`` is the GPUPool as last read."""
+    counts = _counts(snapshot)
+    facts = replace(
+        counts,
+        recalled=plan.lending.reserved[:RESERVATIONS_MAX] if plan.lending is not None else (),
+        reservations=plan.reservations,
+        quotas=_quotas(snapshot, plan),
+        last_handovers=tuple(stops),
+        stops=fleet_status.stored_stops(plan.stops, snapshot.stopped),
+        noise=plan.noise,
+        shared_falls=plan.falls,
+    )
+    told = [
+        _ready(snapshot),
+        _nodes_exclusive(snapshot.pool, around.contested),
+        _gpus_exclusive(around.guests, now),
+    ]
+    if snapshot.quotas:
+        told.append(_guarantees_fit(snapshot, counts.capacity or 0))
+        told.append(_quotas_allowed(snapshot, around.shut_out))
+    if around.queue is not None:
+        told.append(around.queue)
+    if held := fleet.held_back(obj, plan):
+        told.append(held)
+    return _status(obj, codec.encode(facts), told, now)
+
+
+def unusable(
+    obj: Object, problem: Problem, now: float, snapshot: PoolSnapshot | None = None
+) -> dict[str, Any]:
+    """Return the status of a pool whose spec cannot be carried out. What it remembers of its jobs stays.
+
+    ``snapshot``: of its nodes and jobs, which are counted all the same; None: its nodes are not known either.
+    """
+    facts = {key: value for key, value in (obj.get("status") or {}).items() if key not in _FOUND}
+    if snapshot is not None:
+        counted = codec.encode(_counts(snapshot))
+        facts |= {key: counted[key] for key in _COUNTED if key in counted}
+    return _status(obj, facts, [PoolCondition("Ready", False, *problem)], now)
+
+
+def _counts(snapshot: PoolSnapshot) -> PoolStatus:
+    """Return a pool's nodes, GPUs and jobs, counted."""
     capacity = sum(node.gpus for node in snapshot.nodes)
     foreign = sum(node.foreign for node in snapshot.nodes)
     here = {node.name for node in snapshot.nodes}
@@ -78,7 +118,7 @@ def planned(
     )
     queued = sum(1 for job in snapshot.jobs if job.state is JobState.QUEUED)
     sizes = sorted(Counter(node.gpus for node in snapshot.nodes).items(), reverse=True)
-    facts = PoolStatus(
+    return PoolStatus(
         node_sizes=tuple(NodeSize(gpus, count) for gpus, count in sizes[:NODE_SIZES_MAX]),
         capacity=capacity,
         free=free,
@@ -86,35 +126,9 @@ def planned(
         foreign=foreign,
         actors=actors if rollouts else None,
         lent=lent if rollouts else None,
-        recalled=plan.lending.reserved[:RESERVATIONS_MAX] if plan.lending is not None else (),
         running=len(snapshot.jobs) - queued,
         queued=queued,
-        reservations=plan.reservations,
-        quotas=_quotas(snapshot, plan),
-        last_handovers=tuple(stops),
-        stops=fleet_status.stored_stops(plan.stops, snapshot.stopped),
-        noise=plan.noise,
-        shared_falls=plan.falls,
     )
-    told = [
-        _ready(snapshot),
-        _nodes_exclusive(snapshot.pool, around.contested),
-        _gpus_exclusive(around.guests, now),
-    ]
-    if snapshot.quotas:
-        told.append(_guarantees_fit(snapshot, capacity))
-        told.append(_quotas_allowed(snapshot, around.shut_out))
-    if around.queue is not None:
-        told.append(around.queue)
-    if held := fleet.held_back(obj, plan):
-        told.append(held)
-    return _status(obj, codec.encode(facts), told, now)
-
-
-def unusable(obj: Object, problem: Problem, now: float) -> dict[str, Any]:
-    """Return the status of a pool whose spec cannot be carried out. What it remembers of its jobs stays."""
-    facts = {key: value for key, value in (obj.get("status") or {}).items() if key not in _FOUND}
-    return _status(obj, facts, [PoolCondition("Ready", False, *problem)], now)
 
 
 def stuck_at(guests: Iterable[Object], now: float) -> float | None:

@@ -627,11 +627,12 @@ class ClusterState:
             obj["metadata"].get("deletionTimestamp"),
             self._pools[name][0] if isinstance(pool, GPUPool) else pool,
             cap := self._caps.get(name),
+            there := self._pool_names() if pool is None else (),
         )
         known = self._desired.get(key)
         if known is None or known[0] != stamp:
             template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
-            read = convert.desired(obj, pool, cap)
+            read = convert.desired(obj, pool, cap, there)
             read = replace(
                 read,
                 key=key,
@@ -643,11 +644,16 @@ class ClusterState:
                 preempt_grace=_shared(read.preempt_grace),
                 scrape_interval=_shared(read.scrape_interval),
                 first_eval=_shared(read.first_eval),
+                address_hint=workloads.address_hint(obj),
+                folder_hint=workloads.folder_hint(obj),
             )
             if read.problem is None:
                 read = replace(read, problem=workloads.template_shape_problem(obj))
             known = self._desired[key] = (stamp, read)
         return known[1]
+
+    def _pool_names(self) -> tuple[str, ...]:
+        return tuple(sorted(str(pool["metadata"]["name"]) for pool in self.cache.values(GPUPOOLS)))
 
     def _problem(self, desired: Desired, obj: Object) -> Problem | None:
         if desired.problem is not None:

@@ -27,7 +27,7 @@ from controller.policy.job.evals import better, keepable
 from controller.policy.job.record import Best, InFlight, JobRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import AccessView, ForgetAccess, StartAccess
 from controller.policy.types import Attempt, Mode, Problem
-from controller.policy.wording import whole_by
+from controller.policy.wording import NO_CHECKPOINT, did_you_mean, whole_by
 
 # What the pin of a new best goes before: a user's pin, the copy of a linked one, what is done for a stop with
 # the former best, and a claim that takes long (`claiming.goes_first`).
@@ -420,6 +420,13 @@ def _remembered(context: PlanContext, kept: ProtectedCheckpoint) -> tuple[Protec
     return (*best, kept)
 
 
+def _other_folder(context: PlanContext, message: str) -> str:
+    """Return which folder the template names, where the spec's has no checkpoint, a clause; "": none."""
+    empty = NO_CHECKPOINT in message or "is not there" in message
+    hint = context.desired.folder_hint if empty else ""
+    return f"; the template names {hint}: {did_you_mean(hint)}" if hint else ""
+
+
 def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> None:
     tries = waited.tries + 1
     over = context.record.finished is not None
@@ -427,7 +434,7 @@ def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> Non
         tries, access_requests.RETRY_RARELY if over else access_requests.RETRY_MOST
     )
     reason = answered.reason or "AccessFailed"
-    problem = Problem(reason, answered.message)
+    problem = Problem(reason, answered.message + _other_folder(context, answered.message))
     message = remedies.retry(problem, tries, delay, context.layout)
     if waited.operation is Operation.SECURE:
         if lost_bests.given_up(context, waited, tries, problem):

@@ -1,15 +1,30 @@
 """Remedies by reason: data, so that every surface says the same and a script can carry it out.
 
 Decided here: whether people can do something about a reason at all (`CURES`), what, and by which command. A
-command holds ``<…>`` where only the owner knows the value.
+command holds ``<…>`` where only the owner knows the value; what the message itself tells is filled in.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from controller.policy.job.rotation import remedy
+from controller.policy.wording import NO_CHECKPOINT, meant
+
+# What a message tells of a cure's blanks, besides the value that it proposes.
+_TOLD = (
+    re.compile(r"containers\[(?P<container>\d+)\]"),
+    re.compile(r"containers\[\d+\]\.(?P<field>\w+)\[(?P<index>\d+)\](?P<value_of>\.value)?"),
+    re.compile(r"^spec\.metrics\[(?P<metric_index>\d+)\]"),
+    re.compile(r"^spec\.stopRule\.(?P<rule>\w+)\.(?P<parameter>\w+): "),
+    re.compile(r": (?P<gpus>[1-9]\d*) in all, expected \d+ as in spec\.gang"),
+    re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
+    re.compile(r"^spec\.gang\.gpusPerReplica: .*at most (?P<most>\d+) is right"),
+)
+# Of what the message does not tell: where most jobs have it.
+_USUAL = {"container": "0", "metric_index": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,35 +34,118 @@ class Cure:
     Attributes:
         text: a sentence without a full stop; {rotation} stands for the trainer's own setting.
         command: a shell command, with {job} for `` NAME -n NAMESPACE``, {ns} for `` -n NAMESPACE``, {name}
-            for the name, {pool} for the pool. "": there is none.
-        patch: where the field is fixed once the job is accepted: a merge patch, as JSON, for the manifest of
+            and {namespace} for those alone, {pool} for the pool. "": there is none. Beside a patch it only
+            shows more.
+        patch: where the field is fixed once the job is accepted: a JSON patch (RFC 6902) for the manifest of
             another RLHFJob. "": there is none.
+        blank: the ``<…>`` in them that a value proposed by the message fills.
+        apply: the command that applies the patch to the owner's manifest and puts the result in the job's
+            place; of a cure that is filled in.
     """
 
     text: str
     command: str = ""
     patch: str = ""
+    blank: str = ""
+    apply: str = ""
 
-    def filled(self, name: str, namespace: str, pool: str, layout: str) -> Cure:
-        """Return the cure for one job. ``layout``: of its checkpoint folder, "": not known."""
+    def filled(self, name: str, namespace: str, pool: str, layout: str, message: str = "") -> Cure:
+        """Return the cure for one job.
+
+        Args:
+            name: of the RLHFJob.
+            namespace: its namespace.
+            pool: of its spec.
+            layout: of its checkpoint folder, "": not known.
+            message: of the mark or condition, which may tell values; "": none.
+        """
         ns = f" -n {namespace}"
-        words = {"job": f" {name}{ns}", "ns": ns, "name": name, "pool": pool}
+        words = {"job": f" {name}{ns}", "ns": ns, "name": name, "namespace": namespace, "pool": pool}
+        told = _values(self.blank, message)
+        patch = _fill(self.patch, told)
         return replace(
             self,
             text=self.text.format(rotation=remedy(layout), **words),
-            command=self.command.format(**words),
+            command=_fill(self.command.format(**words), told),
+            patch=patch,
+            apply=_APPLY.format(ns=ns, patch=patch) if patch else "",
         )
 
     @property
     def line(self) -> str:
-        """The cure on one line: what, then how."""
-        return ": ".join(filter(None, (self.text, self.command or self.patch)))
+        """The cure on one line or two: what, then how."""
+        first = ": ".join(filter(None, (self.text, self.command or self.apply or self.patch)))
+        return "\n".join(filter(None, (first, self.apply if self.command else "")))
+
+
+_APPLY = (
+    "kubectl patch{ns} -f <manifest> --local --type json -p '{patch}' -o yaml | "
+    "kubectl replace{ns} --force -f -"
+)
+
+
+def _values(blank: str, message: str) -> dict[str, str]:
+    """Return what a message tells of a cure's blanks."""
+    told = dict(_USUAL)
+    for pattern in _TOLD:
+        if (found := pattern.search(message)) is not None:
+            told |= {name: text or "" for name, text in found.groupdict().items()}
+    told["value_of"] = told.get("value_of", "").replace(".", "/")
+    if blank and (value := meant(message)):
+        told[blank] = value
+    return told
+
+
+def _fill(text: str, told: Mapping[str, str]) -> str:
+    for name, value in told.items():
+        text = text.replace(f"<{name}>", value)
+    return text
+
+
+def key_of(reason: str, message: str) -> str:
+    """Return the key of a reason's cure: another one where its message shows what the reason alone does
+    not."""
+    for of, part, key in BY_MESSAGE:
+        if reason in of and part in message:
+            return key
+    return reason
+
+
+_GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete", "BestCheckpointLost"})
+_UNANSWERED = frozenset({"Unreachable", "Timeout"})
+# (reasons, what the message holds, key): the first one counts.
+BY_MESSAGE = (
+    (_GONE, "what lies there is", "OtherLayout"),
+    (_GONE, NO_CHECKPOINT, "OtherFolder"),
+    (frozenset({"StoreUnreachable"}), "the template names", "OtherFolder"),
+    (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
+    (frozenset({"ClaimMissing", "LocationNotMounted"}), "the trainer mounts", "ClaimMisnamed"),
+    (frozenset({"PodWaits"}), "Image", "ImageNotPulled"),
+    (frozenset({"TooLarge"}), "spec.gang.gpusPerReplica", "PodsTooLarge"),
+)
 
 
 def _merge(patch: str) -> str:
     """Return the command that merges a patch, JSON, into the job."""
-    escaped = patch.replace("{", "{{").replace("}", "}}")
-    return f"kubectl patch rlhfjob{{job}} --type merge -p '{escaped}'"
+    return f"kubectl patch rlhfjob{{job}} --type merge -p '{_escaped(patch)}'"
+
+
+def _json(*operations: str, on: str = "rlhfjob{job}") -> str:
+    """Return the command that applies a JSON patch, of these operations, to the job or to another object."""
+    return f"kubectl patch {on} --type json -p '{_escaped(_patch(*operations))}'"
+
+
+def _patch(*operations: str) -> str:
+    return f"[{','.join(operations)}]"
+
+
+def _set(path: str, value: str, op: str = "replace") -> str:
+    """Return one operation of a JSON patch. ``value``: as JSON."""
+    return f'{{"op":"{op}","path":"{path}","value":{value}}}'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 _EDIT = "kubectl edit rlhfjob{job}"
@@ -56,12 +154,12 @@ _PODS = "kubectl get pods{ns} -l evalstop.dev/job={name}"
 _POOL = "evalstop pools {pool}"
 _CLAIMS = "kubectl get pvc{ns}"
 _CONTRACT = "(docs/use/trainer-contract.md)"
-_TEMPLATE = '{"spec":{"workload":{"template":{"spec":%s}}}}'
-_CONTAINER = _TEMPLATE % '{"template":{"spec":{"containers":[{"name":"<container>",%s}]}}}'
-_ADDRESS = (
-    "correct spec.scrape.port and spec.scrape.path",
-    _merge('{"spec":{"scrape":{"port":<port>,"path":"<path>"}}}'),
-)
+_JOB = "/spec/workload/template/spec"
+_CONTAINER = f"{_JOB}/template/spec/containers/<container>"
+_PORT = _merge('{"spec":{"scrape":{"port":<port>}}}')
+_PATH = _merge('{"spec":{"scrape":{"port":<port>,"path":"<path>"}}}')
+_DEFAULT_RULE = _merge('{"spec":{"stopRule":null}}')
+_CLAIM = _merge('{"spec":{"checkpoints":{"location":{"volumeClaim":{"claimName":"<claim>"}}}}}')
 _READ = Cure("see what the trainer's metrics page answers through the API server", _DOCTOR)
 
 CURES: dict[str, Cure] = {
@@ -69,15 +167,21 @@ CURES: dict[str, Cure] = {
     "PoolNotFound": Cure(
         "name one of the pools that evalstop pools lists",
         _merge('{"spec":{"pool":"<pool>"}}'),
+        blank="pool",
     ),
     "PoolNotUsable": Cure("whoever runs the pool mends what the message names", "evalstop doctor"),
     "NamespaceNotAllowed": Cure(
         "whoever runs the pool adds the namespace to spec.allowedNamespaces of the GPUPool",
-        "kubectl edit gpupool {pool}",
+        _json(
+            _set("/spec/allowedNamespaces/-", '{"name":"<namespace>"}', "add"), on="gpupool {pool}"
+        ).replace("<namespace>", "{namespace}"),
     ),
     "PriorityTooHigh": Cure("lower spec.priority, or ask for a higher maxPriority in the GPUPool", _EDIT),
     "InvalidSpec": Cure("correct the field that the message names", _EDIT),
-    "InvalidStopRule": Cure("correct spec.stopRule or spec.modifiers as the message says", _EDIT),
+    "InvalidStopRule": Cure(
+        "correct the parameter that the message names, or leave it out for its default",
+        _merge('{"spec":{"stopRule":{"<rule>":{"<parameter>":null}}}}'),
+    ),
     "DurationMissing": Cure(
         "say how many seconds the run is expected to take",
         _merge('{"spec":{"expectedDurationSeconds":<seconds>}}'),
@@ -86,12 +190,15 @@ CURES: dict[str, Cure] = {
         "make the workload that spec.workload.ref names, or a new RLHFJob with a template"
     ),
     "GangMismatch": Cure(
-        "make completions and parallelism of the template equal spec.gang.replicas, in the manifest",
-        patch=_TEMPLATE % '{"completions":<replicas>,"parallelism":<replicas>}',
+        "make completions and parallelism of the template equal spec.gang.replicas",
+        _json(
+            _set(f"{_JOB}/completions", "<replicas>", "add"),
+            _set(f"{_JOB}/parallelism", "<replicas>", "add"),
+        ),
     ),
     "GangGPUsMismatch": Cure(
-        "make the GPUs of each pod of the template equal spec.gang.gpusPerReplica, in the manifest",
-        patch=_CONTAINER % '"resources":{"limits":{"nvidia.com/gpu":<gpusPerReplica>}}',
+        "make spec.gang.gpusPerReplica equal the GPUs of each pod of the template, or change those",
+        _merge('{"spec":{"gang":{"gpusPerReplica":<gpus>}}}'),
     ),
     "StepsNotServed": Cure(
         "have the operator serve the step API (docs/use/rollouts.md), or take spec.rollout out", _EDIT
@@ -111,6 +218,18 @@ CURES: dict[str, Cure] = {
     "LayoutAmbiguous": Cure(
         "name the layout",
         _merge('{"spec":{"checkpoints":{"layout":"<layout>"}}}'),
+        blank="layout",
+    ),
+    "OtherLayout": Cure(
+        "name the trainer's own layout in spec.checkpoints.layout, in the manifest",
+        patch=_patch(_set("/spec/checkpoints/layout", '"<layout>"')),
+        blank="layout",
+    ),
+    "OtherFolder": Cure(
+        "name the folder that the trainer saves to in spec.checkpoints.location, in the manifest; nothing "
+        "is wrong if it has saved nothing yet",
+        patch=_patch(_set("/spec/checkpoints/location/volumeClaim/path", '"<path>"')),
+        blank="path",
     ),
     "LocationShared": Cure("give each RLHFJob a location of its own in spec.checkpoints", _EDIT),
     "LocationTaken": Cure("give each RLHFJob a location of its own in spec.checkpoints", _EDIT),
@@ -123,18 +242,25 @@ CURES: dict[str, Cure] = {
         "make the claim that the message names, or correct spec.checkpoints while the job is not accepted",
         "kubectl apply{ns} -f <claim>.yaml",
     ),
+    "ClaimMisnamed": Cure("name the claim that the trainer mounts", _CLAIM, blank="claim"),
     "ClaimForOnePod": Cure("use a claim with access mode ReadWriteMany or ReadWriteOnce", _CLAIMS),
     # -- pods
     "NoPods": Cure("see why the trainer has no pod", "kubectl describe job{ns} {name}"),
     "PodWaits": Cure(
-        "correct what the message names (image, pull secret, ConfigMap or Secret) in a new RLHFJob",
+        "correct what the message names (ConfigMap, Secret, security) in a new RLHFJob",
         "kubectl describe pods{ns} -l evalstop.dev/job={name}",
-        _CONTAINER % '"image":"<image>"',
+    ),
+    "ImageNotPulled": Cure(
+        "correct the image, or its pull secret, in the manifest",
+        "kubectl describe pods{ns} -l evalstop.dev/job={name}",
+        _patch(_set(f"{_CONTAINER}/image", '"<image>"')),
+        blank="image",
     ),
     "ExitCode": Cure(
-        "correct what the trainer's last words name, in a new RLHFJob",
+        "correct what the trainer's last words name, in the manifest",
         "kubectl logs{ns} -l evalstop.dev/job={name} --previous",
-        _CONTAINER % '"command":["<command>"]',
+        _patch(_set(f"{_CONTAINER}/command", "<command>", "add")),
+        blank="command",
     ),
     "Failed": Cure("see how its pods ended", "kubectl describe job{ns} {name}"),
     "WorkloadGone": Cure("copy the checkpoints yourself, or have the run go on", "evalstop resume{job}"),
@@ -155,11 +281,18 @@ CURES: dict[str, Cure] = {
         "kubectl get job{ns} {name} -o yaml",
     ),
     # -- the trainer's metrics
-    "Unreachable": Cure("correct spec.scrape, or have the trainer listen on 0.0.0.0", _ADDRESS[1]),
+    "Unreachable": Cure(
+        "correct spec.scrape.port, or have the trainer listen on its pod IP", _PORT, blank="port"
+    ),
+    "LoopbackOnly": Cure(
+        "have the trainer listen on its pod IP, in the manifest",
+        patch=_patch(_set(f"{_CONTAINER}/<field>/<index><value_of>", '"<value>"')),
+        blank="value",
+    ),
     "Timeout": _READ,
     "MetricsNotRead": _READ,
     "NoFreshScrape": _READ,
-    "NotPrometheus": Cure(*_ADDRESS),
+    "NotPrometheus": Cure("correct spec.scrape.port and spec.scrape.path", _PATH, blank="port"),
     "NoSpeaker": Cure(
         "have the trainer's client export rlhf_run_info, or set spec.scrape.speaker to who speaks", _EDIT
     ),
@@ -169,8 +302,8 @@ CURES: dict[str, Cure] = {
     ),
     "MetricMissing": Cure(
         "name one of the metrics that the message lists, or have the trainer export it",
-        "kubectl patch rlhfjob{job} --type json -p "
-        '\'[{{"op":"replace","path":"/spec/metrics/0/name","value":"<metric>"}}]\'',
+        _json(_set("/spec/metrics/<metric_index>/name", '"<metric>"')),
+        blank="metric",
     ),
     "NoEvalsYet": Cure(
         "wait for its first eval; if it takes longer by nature, say so",
@@ -187,18 +320,18 @@ CURES: dict[str, Cure] = {
     "NoiseUnknown": Cure(
         f"have the trainer report prompts or the standard error of each eval {_CONTRACT}, or declare "
         "spec.metrics[].prompts",
-        _EDIT,
+        _json(_set("/spec/metrics/<metric_index>/prompts", "<prompts>", "add")),
     ),
     "NoPairedDifferences": Cure(
-        f"have the trainer report paired differences {_CONTRACT}, or choose a rule", _EDIT
+        f"have the trainer report paired differences {_CONTRACT}, or take the default rule", _DEFAULT_RULE
     ),
     "LossUnknown": Cure(
-        f"have the trainer export its training loss {_CONTRACT}, or choose another rule", _EDIT
+        f"have the trainer export its training loss {_CONTRACT}, or take the default rule", _DEFAULT_RULE
     ),
     "ProgressUnknown": Cure(
-        f"have the trainer export its total steps {_CONTRACT}, or choose another rule", _EDIT
+        f"have the trainer export its total steps {_CONTRACT}, or take the default rule", _DEFAULT_RULE
     ),
-    "TooFewPeers": Cure("choose a rule that needs no peers, until more runs are alike", _EDIT),
+    "TooFewPeers": Cure("take the default rule, until more runs are alike", _DEFAULT_RULE),
     "RuleNotUsable": Cure("correct spec.stopRule or spec.modifiers as condition Accepted says", _EDIT),
     "GuardrailNotJudged": Cure("have the trainer export what the guardrail's rule looks at", _DOCTOR),
     # -- rollout actors
@@ -261,6 +394,14 @@ CURES: dict[str, Cure] = {
     ),
     # -- the queue
     "TooLarge": Cure("the gang is larger than the pool, or than its quota's limit", _POOL),
+    "PodsTooLarge": Cure(
+        "ask for no more GPUs a pod than the largest node has, in the manifest",
+        _POOL,
+        _patch(
+            _set("/spec/gang/gpusPerReplica", "<most>"),
+            _set(f"{_CONTAINER}/resources/limits/nvidia.com~1gpu", '"<most>"', "add"),
+        ),
+    ),
     "AtQuotaLimit": Cure("its namespace has all that it may; see who has what", _POOL),
     "NodesClosed": Cure("nodes of the pool take no new pods; open one", "kubectl uncordon <node>"),
     "NoUsableNodes": Cure("see which nodes the pool has, and why none can be used", _POOL),

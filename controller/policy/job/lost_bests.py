@@ -8,6 +8,7 @@ from __future__ import annotations
 from controller.policy.job import access_requests, lives, remedies, rotation
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
+from controller.policy.job.cures import key_of
 from controller.policy.job.evals import keepable
 from controller.policy.job.record import Best, InFlight, Operation
 from controller.policy.types import Problem
@@ -149,7 +150,9 @@ def lose(context: PlanContext, gone: Best | None, problem: Problem) -> None:
     )
     how = "was changed after it had been pinned" if problem.reason == CHANGED else "is lost"
     told = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; "
-    helps = "" if problem.reason == CHANGED else f"what helps: {rotation.remedy(context.layout)}; "
-    told += helps + problem.message
+    misplaced = key_of(problem.reason, problem.message) != problem.reason  # its message says what helps
+    if problem.reason != CHANGED and not misplaced:
+        told += f"what helps: {rotation.remedy(context.layout)}; "
+    told += problem.message
     context.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
     context.wake_in(0.0)

@@ -16,7 +16,7 @@ from enum import StrEnum
 from controller.policy.job import conditions as c
 from controller.policy.job import rollout_health
 from controller.policy.job.conditions import MEMBERS_ENDED
-from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of
+from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of
 from controller.policy.job.record import Condition, JobRecord, PodTrouble
 from controller.policy.types import Mode
 
@@ -59,14 +59,17 @@ class Finding:
 
     @property
     def code(self) -> str:
-        """Return the key of its cure: its reason, or where that is a rule's the mark."""
-        return str(self.mark) if self.mark is Mark.WOULD_STOP else self.reason
+        """Return the key of its cure: its reason, where that is a rule's the mark; its message may tell
+        more."""
+        return str(self.mark) if self.mark is Mark.WOULD_STOP else key_of(self.reason, self.message)
 
     def cure(self, *, examining: bool = False) -> Cure:
         """Return what to do. ``examining``: `evalstop doctor JOB` shows it, which does not name itself."""
         return cure_of(self.code, examining=examining)
 
 
+# Whatever may take its time takes at most what its owner gives the first eval (`firstEvalSeconds`).
+#
 # Nothing but a fault explains these: evals are there, and not this one; the operator may not read the pod;
 # evals came, and come no more (which is said only after several times their usual interval).
 CERTAIN_UNWATCHED = frozenset({"MetricMissing", "RefusedAddress", "NoNewEvals", "PageTooLarge"})
@@ -155,12 +158,13 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
     yield from _stop(record, conditions)
     for type_ in _UNSAFE:
         if (told := _asked(conditions.get(type_))) is not None:
-            yield _of(Mark.UNSAFE, told, UNSAFE_AFTER if told.reason in PASSING else 0.0)
+            wait = min(UNSAFE_AFTER, record.first_eval) if told.reason in PASSING else 0.0
+            yield _of(Mark.UNSAFE, told, wait)
     if trains(record):
         yield from _watching(record, conditions)
         for one in rollout_health.troubles(record):
             yield Finding(Mark.STARVED, *one)
-    yield from _waiting(conditions)
+    yield from _waiting(conditions, record.first_eval)
 
 
 def _ended(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Finding]:
@@ -181,9 +185,8 @@ def _pods(record: JobRecord) -> Iterator[Finding]:
     if trouble is None or not trains(record):
         return
     if trouble.exit_code is None:
-        yield Finding(
-            Mark.NOT_STARTING, trouble.reason, words(trouble), trouble.since, trouble.since + START_AFTER
-        )
+        due = trouble.since + min(START_AFTER, record.first_eval)
+        yield Finding(Mark.NOT_STARTING, trouble.reason, words(trouble), trouble.since, due)
         return
     certain = not record.evals_seen or trouble.count >= CRASHES
     due = trouble.since if certain else math.inf
@@ -251,11 +254,12 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
         yield _of(mark, told, UNSAFE_AFTER)
 
 
-def _waiting(conditions: dict[str, Condition]) -> Iterator[Finding]:
-    """Yield what keeps a job from getting GPUs, as far as somebody can help; and what of a resume."""
+def _waiting(conditions: dict[str, Condition], first_eval: float) -> Iterator[Finding]:
+    """Yield what keeps a job from getting GPUs, as far as somebody can help; and what of a resume.
+    ``first_eval``: s that evals may be away, and with them whatever they wait for."""
     if (told := _asked(conditions.get(c.ADMITTED))) is not None:
         if told.reason == "TooLarge":
-            yield _of(Mark.UNFIT, told, UNFIT_AFTER)
+            yield _of(Mark.UNFIT, told, min(UNFIT_AFTER, first_eval))
         else:
             wait = 0.0 if told.reason in KUEUE else math.inf
             yield _of(Mark.HELD_UP, told, wait)

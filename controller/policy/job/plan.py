@@ -13,6 +13,7 @@ released. Until the suspend it may be taken back (`withdrawal`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.policy import wording
@@ -72,6 +73,10 @@ from controller.policy.types import (
     Problem,
     Proposal,
 )
+from controller.policy.wording import did_you_mean, nearest
+
+# What a wrong port or address looks like.
+_ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NOT_PROMETHEUS)
 
 
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
@@ -228,12 +233,7 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
     record, workload = context.record, context.observed.workload
     assert record.admission is not None
     assert workload is not None
-    context.conditions.set(
-        c.ADMITTED,
-        True,
-        "Admitted",
-        f"GPUs granted, planned on {wording.places(record.admission.nodes) or 'any node'}",
-    )
+    _say_admitted(context, context.conditions.is_true(c.RUNNING))
     context.conditions.drop(c.RELEASED)
     gang_timeout.note_ended(context)
     if gang_timeout.watch_binding(context):
@@ -329,6 +329,14 @@ def _start_anew(context: PlanContext, message: str, suspend: SuspendWorkload) ->
     return context.plan(JobState.ADMITTED)
 
 
+def _say_admitted(context: PlanContext, runs: bool) -> None:
+    """Say where the gang has its GPUs: a plan only until all of it runs there."""
+    assert context.record.admission is not None
+    where = wording.places(context.record.admission.nodes)
+    told = f"planned on {where or 'any node'}" if not runs else f"on {where}" if where else "and in use"
+    context.conditions.set(c.ADMITTED, True, "Admitted", f"GPUs granted, {told}")
+
+
 def _watch_start(context: PlanContext) -> None:
     record, ready = context.record, sum(1 for p in context.observed.pods if p.ready and not p.terminal)
     assert record.admission is not None
@@ -339,6 +347,7 @@ def _watch_start(context: PlanContext) -> None:
         context.conditions.set(
             c.RUNNING, True, "Running", f"attempt {record.admission.number}: all members are ready"
         )
+        _say_admitted(context, True)
     elif not context.conditions.is_true(c.RUNNING):
         context.conditions.set(
             c.RUNNING, False, "Starting", f"{ready} of {context.desired.replicas} members are ready"
@@ -384,7 +393,9 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     if scrape is None:
         return use
     if scrape.outcome is not ScrapeOutcome.OK:
-        context.conditions.set(c.METRICS, False, str(scrape.outcome), scrape.message)
+        hint = context.desired.address_hint if scrape.outcome in _ELSEWHERE else ""
+        told = "; ".join(filter(None, (scrape.message, hint)))
+        context.conditions.set(c.METRICS, False, str(scrape.outcome), told)
         return use
     if refused := lives.refusal(context.record, context.desired.uid, scrape):
         context.conditions.set(c.METRICS, False, *refused, warning=True)
@@ -392,11 +403,9 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     context.record = begin_life(context.record, use, scrape)
     metric = context.desired.metric
     if metric not in scrape.metrics_seen:
-        names = ", ".join(scrape.metrics_seen) or "none yet"
         reason = "MetricMissing" if scrape.metrics_seen else "NoEvalsYet"
-        context.conditions.set(
-            c.METRICS, False, reason, f"spec.metrics: no eval of {metric!r} is exported; names seen: {names}"
-        )
+        told = _no_eval_of(metric, context.desired.metric_index, scrape.metrics_seen)
+        context.conditions.set(c.METRICS, False, reason, told)
         return use
     before = context.record
     context.record = scores.noted(context.record, context.desired, scrape)
@@ -418,6 +427,15 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
         c.METRICS, True, "Scraped", "; ".join([f"evals of {metric!r} are being read", *notes])
     )
     return use
+
+
+def _no_eval_of(metric: str, index: int, seen: Sequence[str]) -> str:
+    where = f"spec.metrics[{index}]" if index else "spec.metrics"
+    close = nearest(metric, seen)
+    question = f"; {did_you_mean(close)}" if close else ""
+    return (
+        f"{where}: no eval of {metric!r} is exported; names seen: {', '.join(seen) or 'none yet'}{question}"
+    )
 
 
 def _begin_anew(context: PlanContext, use: RuleInUse, scrape: ScrapeView) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from controller.policy.job.cures import key_of
 from controller.policy.job.rotation import remedy
 from controller.policy.types import Problem
 
@@ -24,6 +25,8 @@ REMEDIES: Mapping[str, str] = {
     "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
     "PlaceMissing": "mount the claim in the trainer's template, or correct spec.checkpoints",
     "CheckpointMissing": "{rotation}",
+    "OtherFolder": "name the folder that the trainer saves to in spec.checkpoints.location, in a new RLHFJob",
+    "OtherLayout": "name the trainer's own layout in spec.checkpoints.layout, in a new RLHFJob",
     "CheckpointIncomplete": "have the trainer write save records (docs/use/trainer-contract.md), or correct "
     "spec.checkpoints.layout",
     "DigestMismatch": "have the trainer never write into a finished checkpoint",
@@ -51,7 +54,7 @@ def retry(problem: Problem, tries: int, delay: float, layout: str = "") -> str:
 
 def of(problem: Problem, layout: str = "") -> str:
     """Return the message with what would help, where that is known."""
-    help_ = REMEDIES.get(problem.reason)
+    help_ = REMEDIES.get(key_of(problem.reason, problem.message), REMEDIES.get(problem.reason))
     if help_ is None:
         return problem.message
     return f"{problem.message}. What helps: {help_.format(rotation=remedy(layout))}"

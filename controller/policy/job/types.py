@@ -142,6 +142,10 @@ class Desired:
     scrape_interval: float = 15.0  # s between two reads of the trainer's metrics
     scale: EvalScale = NOTHING_DECLARED  # what is declared about the Primary metric's evals
     first_eval: float = FIRST_EVAL  # s that evals may be away before it is a warning
+    metric_index: int = field(default=0, metadata=WHERE_USED)  # of the Primary metric in spec.metrics
+    # What the template says against the address that is read, a clause; "": nothing.
+    address_hint: str = field(default="", metadata=WHERE_USED)
+    folder_hint: str = field(default="", metadata=WHERE_USED)  # the folder that the template names instead
     rollout: RolloutTerms | None = field(default=None, metadata=WHERE_USED)  # None: it has no actors
 
     @property

@@ -11,6 +11,7 @@ Nothing else is answered but 405 or 404: there is nothing here that writes. Toke
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -125,7 +126,14 @@ class Dashboard:
         if error.status_code == 405:
             text = "only GET is answered: the dashboard changes nothing; use kubectl or evalstop\n"
             return PlainTextResponse(text, 405, dict(error.headers or {}))
-        return PlainTextResponse(f"{error.detail}: {request.url.path}\n", error.status_code)
+        path = request.url.path
+        if error.status_code == 404 and path.startswith("/view/"):
+            return self._problem(404, message=f"there is no page {path.removeprefix('/view')[:200]}")
+        if error.status_code == 404 and "text/html" in request.headers.get("accept", ""):
+            framed = await self._frame(request)  # its script asks for the page, and shows what that says
+            framed.status_code = 404
+            return framed
+        return PlainTextResponse(f"{error.detail}: {path}\n", error.status_code)
 
     # -- answers ---------------------------------------------------------------------------------------------
 
@@ -165,7 +173,8 @@ class Dashboard:
             message = "RLHFJobs and GPUPools are not installed in this cluster: kubectl apply -f crds/"
             return self._problem(503, message=message)
         if not self._feed.ready:  # else it would look as if there were no jobs, or none to be seen
-            message = f"the cluster's jobs are not listed yet: {self._feed.problem or 'under way'}"
+            old = self._feed.stale(time.time())
+            message = f"the cluster's jobs are not listed yet: {old.why if old is not None else 'under way'}"
             return self._problem(503, message=message)
         if viewer.namespaces is not None and not viewer.namespaces:
             return self._problem(403, viewer=viewer)
@@ -179,7 +188,9 @@ class Dashboard:
             page = await make(viewer, query, narrow)
         except NotThere as error:
             return self._problem(404, message=str(error))
-        body = render(page.template, {**page.values, "page": page, "stale": self._feed.problem}).encode()
+        body = render(
+            page.template, {**page.values, "page": page, "stale": self._feed.stale(time.time())}
+        ).encode()
         known_by = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
         headers = {"ETag": known_by, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
         if request.headers.get("if-none-match") == known_by:

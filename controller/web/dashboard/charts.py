@@ -64,7 +64,7 @@ def saved_svg(known: tuple[tuple[float, float], ...], prefix: str, narrow: bool)
         axis.xaxis.set_major_formatter(made.ConciseDateFormatter(locator))
         axis.set_ylim(bottom=0)
         axis.set_title("GPU-hours saved", loc="left", fontsize=11, color=svg.SCORE, weight="bold")
-        text = f"{total:.4g} GPU-hours saved by {len(known)} stops."
+        text = f"About {total:.2g} GPU-hours saved by {len(known)} stop{'' if len(known) == 1 else 's'}."
         return svg.page_svg(figure, prefix, "GPU-hours saved, added up", text)
 
 

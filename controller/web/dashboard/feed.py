@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from controller import log
+from controller import log, names
 from controller.api import codec, convert
 from controller.api.gpupool import GPUPool
 from controller.api.rule_text import rule_and_modifiers
@@ -25,6 +25,7 @@ from controller.kube.listwatch import ListWatch
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
 from controller.objects import parse_time
 from controller.policy.job import Desired, JobRecord
+from controller.web.dashboard.operator_lease import OperatorLease
 
 Object = Mapping[str, Any]
 
@@ -56,6 +57,25 @@ class Job:
         return self.desired.gpus
 
 
+OPERATOR_AWAY = "no operator renews its Lease, so nothing is decided until one is back"
+
+
+class Stale(NamedTuple):
+    """Since when (s) what is shown may be old, and why: a clause for people, without addresses."""
+
+    since: float
+    why: str
+
+
+def _in_words(problem: ApiError) -> str:
+    """Return why nothing new is heard. The log has the error itself: its text names addresses and tries."""
+    if problem.status in (401, 403):
+        return "the API server does not let this process look any more"
+    if problem.status == 0 or problem.status >= 500 or problem.status == 429:
+        return "the API server does not answer"
+    return f"the API server refuses to be followed ({problem.reason})"
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """A GPUPool as it is shown; like `Job`."""
@@ -74,6 +94,7 @@ class Feed:
     Attributes:
         namespaces: the ones whose RLHFJobs are followed; None: all, by one watch.
         pools_allowed: whether GPUPools are followed, too.
+        operator_namespace: where the operator's Lease is.
         version: changes with everything that can be seen here.
         broken: nothing is followed any more; the process must start anew.
     """
@@ -81,6 +102,7 @@ class Feed:
     api: Api
     namespaces: Sequence[str] | None = None
     pools_allowed: bool = True
+    operator_namespace: str = names.NAMESPACE
     version: int = 0
     broken: asyncio.Event = field(default_factory=asyncio.Event)
     _jobs: dict[str, Object] = field(default_factory=dict)
@@ -88,6 +110,8 @@ class Feed:
     _read_jobs: dict[str, Job] = field(default_factory=dict)
     _read_pools: dict[str, Pool] = field(default_factory=dict)
     _watches: list[ListWatch] = field(default_factory=list)
+    _broken_since: float | None = None
+    _lease: OperatorLease | None = None
 
     @contextlib.asynccontextmanager
     async def following(self, patience: float = 10.0) -> AsyncIterator[Feed]:
@@ -99,6 +123,8 @@ class Feed:
         if self.pools_allowed:
             self._watches.append(ListWatch(self.api, GPUPOOLS, self._take, self._replacer(None)))
         tasks = [asyncio.create_task(watch.run(), name=f"watch {watch}") for watch in self._watches]
+        self._lease = OperatorLease(self.api, self.operator_namespace)
+        lease = asyncio.create_task(self._lease.follow(), name="the operator's Lease")
         for task in tasks:
             task.add_done_callback(self._ended)
         try:
@@ -108,9 +134,9 @@ class Feed:
                 await asyncio.sleep(_LOOK)
             yield self
         finally:
-            for task in tasks:
+            for task in (*tasks, lease):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, lease, return_exceptions=True)
 
     # -- what there is -----------------------------------------------------------------------------------
 
@@ -132,6 +158,17 @@ class Feed:
     def problem(self) -> ApiError | None:
         """Return why what is shown may be old or missing; None: it is not."""
         return next((w.problem for w in self._watches if w.problem is not None), None)
+
+    def stale(self, now: float) -> Stale | None:
+        """Return since when what is shown may be old, and why; None: it is not. ``now``: s."""
+        problem = self.problem
+        if problem is None:
+            self._broken_since = None
+            away = self._lease.away_since() if self._lease is not None else None
+            return None if away is None else Stale(away, OPERATOR_AWAY)
+        if self._broken_since is None:
+            self._broken_since = now
+        return Stale(self._broken_since, _in_words(problem))
 
     @property
     def ready(self) -> bool:

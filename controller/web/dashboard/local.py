@@ -6,6 +6,7 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Sequence
 
+from controller import names
 from controller.kube.client import Api
 from controller.web.dashboard.access import KeyGate, own_rights
 from controller.web.dashboard.app import Dashboard
@@ -25,6 +26,7 @@ async def dashboard(
     default_namespace: str = "default",
     port: int = 0,
     way: QueueAddress | None = None,
+    operator_namespace: str = names.NAMESPACE,
 ) -> AsyncIterator[str]:
     """Serve until the block ends; yield the address to open, with this run's key in its fragment.
 
@@ -34,6 +36,7 @@ async def dashboard(
         default_namespace: the kubeconfig's own, shown where namespaces cannot be listed.
         port: of 127.0.0.1; 0: any free one.
         way: the address of the operator's queue API; None: there is none.
+        operator_namespace: where its Lease is.
 
     Raises:
         Forbidden: RLHFJobs may be listed nowhere.
@@ -43,7 +46,8 @@ async def dashboard(
     viewer = await own_rights(api, namespaces, default_namespace)
     followed = None if viewer.namespaces is None else sorted(viewer.namespaces)
     async with contextlib.AsyncExitStack() as stack:
-        feed = await stack.enter_async_context(Feed(api, followed, viewer.pools).following())
+        followed_feed = Feed(api, followed, viewer.pools, operator_namespace)
+        feed = await stack.enter_async_context(followed_feed.following())
         queues = Queues(way or FixedAddress())
         stack.push_async_callback(queues.close)
         key = secrets.token_urlsafe(24)

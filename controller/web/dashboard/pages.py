@@ -12,9 +12,9 @@ from typing import Any
 from controller.api.values import timestamp
 from controller.policy.job import (
     Cure,
+    Finding,
     RuleInUse,
     course,
-    cure_of,
     curve_marks,
     evidence,
     other_rules,
@@ -124,7 +124,7 @@ class Pages:
             "runs_max": RUNS_MAX,
             "viewer": viewer,
         }
-        announce = f"{found.total} jobs: " + ", ".join(
+        announce = f"{counted(found.total, 'job')}: " + ", ".join(
             f"{found.counts[g]} {g}" for g in GROUPS if found.counts.get(g)
         )
         return Page("jobs.html", "Jobs", announce, values)
@@ -156,7 +156,7 @@ class Pages:
         values = {
             "job": job,
             "row": shown,
-            "cures": [(one, cure(job, one.code)) for one in shown.marks],
+            "cures": [(one, cure(job, one)) for one in shown.marks],
             "outcome": was_right(job.record.outcome) if job.record.outcome is not None else "",
             "evidence": evidence(record, desired.direction),
             "promise": promise(desired.rule, record.evals_seen),
@@ -252,7 +252,7 @@ class Pages:
             "shadow": shadow_record(r.job.record for r in rows),
             "viewer": viewer,
         }
-        announce = f"{name}: {pool.status.free or 0} GPUs free, {pool.status.queued or 0} jobs wait"
+        announce = f"{name}: {counted(pool.status.free or 0, 'GPU')} free, {pool.status.queued or 0} waiting"
         return Page("pool.html", f"Pool {name}", announce, values)
 
     async def saved(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
@@ -313,10 +313,10 @@ class Pages:
         return sorted(found, key=lambda b: b.decided, reverse=True)
 
 
-def cure(job: Job, reason: str) -> Cure:
+def cure(job: Job, one: Finding) -> Cure:
     """Return what to do about a mark of a job."""
     layout = job.record.layout_of(job.desired.layout)
-    return cure_of(reason).filled(job.name, job.namespace, job.pool, layout)
+    return one.cure().filled(job.name, job.namespace, job.pool, layout, one.message)
 
 
 def curve_of(job: Job, other_stop: int | None = None, view: View | None = None) -> RunChart:

@@ -36,7 +36,7 @@ async def run(settings: Settings, environ: Mapping[str, str]) -> int:
     queues = Queues(FixedAddress(settings.queue_url))
     # Served from the first moment: /healthz answers while the first LIST is under way, /readyz says so.
     async with Api(connection, user_agent="evalstop-dashboard") as api:
-        feed = Feed(api)
+        feed = Feed(api, operator_namespace=settings.operator_namespace)
         gate = ReviewGate(Reviews(api, settings.audience), settings.audience)
         # Without a certificate elsewhere than on loopback there is a proxy in front, which has one.
         secure = bool(settings.tls_cert) or settings.plain_http == "allow"

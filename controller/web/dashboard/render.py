@@ -63,6 +63,12 @@ def size(count: int | None) -> str:
     return UNKNOWN if not count else f"{value:.3g} {unit}"
 
 
+def short_digest(text: str) -> str:
+    """Return as much of a digest as tells two apart: ``sha256:`` and twelve digits."""
+    kind, colon, digits = text.rpartition(":")
+    return f"{kind}{colon}{digits[:12]}…" if len(digits) > 12 else text
+
+
 def moment(at: float | str | None) -> Markup:
     """Return a time as a ``<time>`` element.
 
@@ -105,6 +111,14 @@ def link(key: str, viewer: Viewer | None = None) -> Markup:
     return Markup('<a href="/jobs/{}/{}">{}</a>').format(quote(namespace, safe=""), quote(name, safe=""), key)
 
 
+def short_link(key: str) -> Markup:
+    """Return the link to a job of a list: a long namespace is cut with an ellipsis, the name is whole."""
+    namespace, _, name = key.partition("/")
+    return Markup('<a href="/jobs/{}/{}" title="{}"><span class="cut">{}</span>/<wbr>{}</a>').format(
+        quote(namespace, safe=""), quote(name, safe=""), key, namespace, name
+    )
+
+
 def address(path: str, **query: Any) -> str:
     """Return a path with its query, without parameters that are empty."""
     kept = {key: value for key, value in query.items() if value not in ("", None)}
@@ -143,6 +157,7 @@ def _environment() -> Environment:
         "share": share,
         "span": span,
         "size": size,
+        "short_digest": short_digest,
         "moment": moment,
         "badge": badge,
         "whole_by": whole_by,
@@ -156,6 +171,7 @@ def _environment() -> Environment:
         "address": address,
         "asset": _asset,
         "link": link,
+        "short_link": short_link,
         "states": states.STATES,
         "version": names.VERSION,
     }

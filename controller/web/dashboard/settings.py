@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
+from controller import names
 from controller.environ import SettingsError, choice, described, listed, setting, text, values_of
 from controller.web.dashboard.access import AUDIENCE
 
@@ -63,6 +64,9 @@ class Settings:
         AUDIENCE, text, "what viewers' tokens must be made for; empty: the API server, as its own tokens are"
     )
     queue_url: str = setting("", _url, "the operator's queue API; empty: positions come from the statuses")
+    operator_namespace: str = setting(
+        names.NAMESPACE, text, "namespace of the operator's Lease, which tells whether it lives"
+    )
     log_level: str = setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
     log_format: str = setting("json", choice("json", "console"), "form of the log lines on stderr")
 

@@ -2,6 +2,7 @@
 // Without a framework and without a build: this file is what is served.
 
 const POLL = 2000; // ms between looks while the page is seen
+const HANDED = 400; // ms in which another tab hands over its key
 const KEY = "evalstop-token";
 const main = document.getElementById("main");
 const signin = document.getElementById("signin");
@@ -22,6 +23,31 @@ function takeKey() {
     sessionStorage.setItem(KEY, given);
     history.replaceState(null, "", location.pathname + location.search);
   }
+}
+
+// Another tab of this origin that has the key hands it over: nothing is stored, and no cookie is made, which every
+// server on this host would get.
+const tabs = "BroadcastChannel" in window ? new BroadcastChannel("evalstop-key") : null;
+
+tabs?.addEventListener("message", ({ data }) => {
+  const key = sessionStorage.getItem(KEY);
+  if (data?.asks && key) tabs.postMessage({ key });
+});
+
+function keyOfAnotherTab() {
+  if (!tabs) return Promise.resolve();
+  return new Promise((resolve) => {
+    const done = ({ data }) => {
+      if (data?.key && !sessionStorage.getItem(KEY)) sessionStorage.setItem(KEY, data.key);
+      if (!data || data.key) {
+        tabs.removeEventListener("message", done);
+        resolve();
+      }
+    };
+    tabs.addEventListener("message", done);
+    tabs.postMessage({ asks: true });
+    setTimeout(() => done({}), HANDED);
+  });
 }
 
 function authorization() {
@@ -90,7 +116,9 @@ async function load({ focus = false, again = false } = {}) {
     etag = response.ok ? response.headers.get("ETag") || "" : "";
     shown = wanted;
   }
-  state(response.status < 400 || response.status === 304 ? "on" : "off", response.status < 400 ? "live" : "not available");
+  const old = main.querySelector("article")?.dataset.stale;
+  if (response.status >= 400) state("off", "not available");
+  else state(old ? "off" : "on", old ? "stale" : "live");
   next(1);
 }
 
@@ -310,4 +338,5 @@ addEventListener("resize", () => {
 
 theme(localStorage.getItem("evalstop-theme") ?? "");
 takeKey();
+if (!signedIn && !sessionStorage.getItem(KEY)) await keyOfAnotherTab();
 load({ focus: false });

@@ -1,0 +1,443 @@
+"""The application behind `evalstop top`: tabs of jobs, pools and the queue, and what its keys do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from rich.text import Text
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
+from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
+
+from controller.cli import change, explanation, formatting, job_view, pools
+from controller.cli.failure import Failure
+from controller.cli.jobs import ACTORS, Field, at, fields
+from controller.cli.screen import wishes
+from controller.cli.screen.dialogs import Ask, Modes, Reader
+from controller.cli.screen.rows import MOST, ORDER, Rows, key_of, state_of
+from controller.cli.table import Column
+from controller.cli.terminal import Terminal, clean
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import CallerApi
+
+Object = dict[str, Any]
+
+AGAIN = 2.0  # s until a cluster that fell silent is asked again
+RIGHTS_LAST = 60.0  # s that an answer about the caller's rights is believed
+CHANGES = frozenset({"mode", "stop", "resume"})
+OF_A_JOB = CHANGES | {"logs", "copy"}
+HELP = (
+    "Enter     why the job is as it is, and what can be done",
+    "/         show only rows with these words (name, state, reason, pool); Esc shows all",
+    "o  O      sort by the next column; the other way round",
+    "l         last lines of the job's pods, by your own rights",
+    "m  s  r   mode, stop, resume: say what follows, and ask",
+    "c         copy the command that does the same as what is shown (OSC 52)",
+    "1  2  3   jobs, pools, queue",
+    "?  q      this page; leave",
+    "",
+    "Keys that are grey are not yours: you may not change RLHFJobs there, or --readonly was given.",
+)
+
+
+class Followed(Protocol):
+    """The cluster as it is followed: all jobs and pools as they are now."""
+
+    jobs: dict[str, Object]
+    pools: dict[str, Object]
+
+    async def fill(self) -> None: ...
+
+    async def follow(self) -> None: ...
+
+
+WAITING = (
+    Field(Column("POOL"), lambda o, now: str(at(o, "spec", "pool") or "")),
+    Field(Column("JOB"), lambda o, now: key_of(o)),
+    Field(Column("GPUS"), lambda o, now: str(at(o, "status", "printed", "gpus") or "")),
+    Field(Column("PRIORITY"), lambda o, now: str(at(o, "spec", "priority") or 0)),
+    Field(Column("WHY"), lambda o, now: _waits_for(o)),
+)
+
+
+class Top(App[None]):
+    """The screen.
+
+    Args:
+        view: what is followed.
+        api: the caller's client.
+        everywhere: rows name their namespace.
+        readonly: nothing can be changed, whatever the caller's rights are.
+        interval: s between pictures.
+    """
+
+    CSS = """
+    #said { height: auto; max-height: 2; color: $text-muted; }
+    #filter { display: none; height: 3; }
+    #filter.asked { display: block; }
+    DataTable { height: 1fr; }
+    #more { height: auto; color: $text-muted; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "why", "Why"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("o", "sort", "Sort"),
+        Binding("O", "reverse", show=False),
+        Binding("l", "logs", "Logs"),
+        Binding("m", "mode", "Mode"),
+        Binding("s", "stop", "Stop"),
+        Binding("r", "resume", "Resume"),
+        Binding("c", "copy", "Copy"),
+        Binding("1", "tab('jobs')", show=False),
+        Binding("2", "tab('pools')", show=False),
+        Binding("3", "tab('queue')", show=False),
+        Binding("j", "step(1)", show=False),
+        Binding("k", "step(-1)", show=False),
+        Binding("escape", "all", show=False),
+        Binding("question_mark", "help", "Keys", key_display="?"),
+        Binding("q,ctrl+c", "quit", "Quit"),
+    ]
+
+    def __init__(
+        self,
+        view: Followed,
+        api: CallerApi,
+        *,
+        everywhere: bool = True,
+        readonly: bool = False,
+        interval: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.view, self._api, self._interval = view, api, interval
+        self.readonly = readonly
+        chosen = fields(wide=False, everywhere=everywhere)
+        if any(at(job, "spec", "rollout") is not None for job in view.jobs.values()):
+            chosen.append(ACTORS)
+        self.rows = Rows(chosen)
+        self.stale = ""  # why what is shown may be old; "": it is not
+        self._tables_there = False  # its tables are there
+        self._keys: list[str] = []  # of the rows that are shown
+        self._versions: dict[str, str] = {}
+        self._rights: dict[str, tuple[float, bool]] = {}  # namespace -> (asked at (s), may change jobs there)
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="said")
+        yield Input(placeholder="words that a row has; Enter keeps them, Esc shows all", id="filter")
+        with TabbedContent(initial="jobs"):
+            for name in ("jobs", "pools", "queue"):
+                with TabPane(name.capitalize(), id=name):
+                    yield DataTable(id=f"{name}-table", cursor_type="row", zebra_stripes=True)
+        yield Static(id="more")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        shown = {"jobs": self.rows.fields, "pools": pools.FIELDS, "queue": WAITING}
+        for name, of in shown.items():
+            for field in of:
+                self._table(name).add_column(field.column.title, key=field.column.title)
+        self._tables_there = True
+        self.draw()
+        self._table("jobs").focus()
+        self.set_interval(self._interval, self.draw)
+        self._follow()
+
+    # -- what is shown -----------------------------------------------------------------------------------
+
+    @work(exclusive=True, group="follow")
+    async def _follow(self) -> None:
+        """Keep the view up to date; where the cluster does not answer, say so and ask again."""
+        while True:
+            try:
+                await self.view.follow()
+            except Failure as failure:
+                self.stale = self.stale or f"as of {formatting.moment(time.time())}: {failure.message}"
+            await asyncio.sleep(AGAIN)
+            try:
+                await self.view.fill()
+                self.stale = ""
+            except Failure:
+                continue
+
+    def draw(self) -> None:
+        """Bring the tables up to what is known now."""
+        if self._has_tables():
+            with contextlib.suppress(NoMatches):  # while it ends its parts go one by one
+                self._draw()
+
+    def _draw(self) -> None:
+        now = time.time()
+        self._draw_jobs(now)
+        self._fill("pools", pools.FIELDS, sorted(self.view.pools.values(), key=key_of), now)
+        self._fill("queue", WAITING, sorted(filter(_waits, self.view.jobs.values()), key=_by_pool), now)
+        self._base().query_one("#said", Static).update(self._heading(now))
+        self._base().query_one("#more", Static).update(self._foot())
+
+    def _draw_jobs(self, now: float) -> None:
+        table, jobs = self._table("jobs"), self.view.jobs
+        keys = self.rows.chosen(jobs, now)
+        if keys == self._keys:
+            for key in keys:
+                if self._versions.get(key) != _version(jobs[key], now):
+                    for field, cell in zip(self.rows.fields, self._cells(jobs[key], now), strict=True):
+                        table.update_cell(key, field.column.title, cell, update_width=True)
+                    self._versions[key] = _version(jobs[key], now)
+            return
+        chosen = self.selected
+        place, scrolled = table.cursor_row, table.scroll_offset.y
+        table.clear()
+        for key in keys:
+            table.add_row(*self._cells(jobs[key], now), key=key)
+        self._keys = keys
+        self._versions = {key: _version(jobs[key], now) for key in keys}
+        if keys:
+            at_ = keys.index(chosen) if chosen in keys else min(place, len(keys) - 1)
+            table.move_cursor(row=at_, animate=False, scroll=False)
+            table.scroll_to(y=scrolled + (at_ - place), animate=False)
+
+    def _cells(self, obj: Object, now: float) -> list[Text]:
+        return [_cell(field, obj, now) for field in self.rows.fields]
+
+    def _fill(self, name: str, of: Sequence[Field], found: Iterable[Object], now: float) -> None:
+        rows = [[_cell(field, obj, now) for field in of] for obj in list(found)[:MOST]]
+        table = self._table(name)
+        if [table.get_row_at(i) for i in range(table.row_count)] == rows:
+            return
+        place = table.cursor_row
+        table.clear()
+        for row in rows:
+            table.add_row(*row)
+        table.move_cursor(row=min(place, max(0, len(rows) - 1)), animate=False)
+
+    def _heading(self, now: float) -> Text:
+        counts: dict[str, int] = {}
+        for job in self.view.jobs.values():
+            counts[state_of(job)] = counts.get(state_of(job), 0) + 1
+        told = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
+        text = Text(f"evalstop  {formatting.moment(now)}  {told}", no_wrap=True)
+        if self.stale:
+            text.append(f"\nstale {self.stale}", "yellow")
+        return text
+
+    def _foot(self) -> str:
+        parts = [f"/{self.rows.text}"] if self.rows.text else []
+        if self.rows.sort is not None:
+            title = self.rows.fields[self.rows.sort].column.title
+            parts.append(f"by {title}{', reversed' if self.rows.reverse else ''}")
+        if self.rows.more:
+            parts.append(f"and {self.rows.more} more: / narrows")
+        if not self._keys:
+            parts.append("no RLHFJob has these words" if self.rows.text else "No RLHFJobs.")
+        return "   ".join(parts)
+
+    # -- which job, and what may be done with it ---------------------------------------------------------
+
+    @property
+    def tab(self) -> str:
+        return str(self._base().query_one(TabbedContent).active)
+
+    @property
+    def selected(self) -> str:
+        """The key of the job that is marked; "": none is."""
+        row = self._table("jobs").cursor_row
+        return self._keys[row] if 0 <= row < len(self._keys) else ""
+
+    def job(self) -> job_view.Reading | None:
+        found = self.view.jobs.get(self.selected) if self.tab == "jobs" else None
+        return None if found is None else job_view.read(found)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether a key does something now; None: it is shown grey."""
+        if action not in OF_A_JOB or not self._has_tables():
+            return True
+        if self.job() is None:
+            return None
+        return True if action not in CHANGES or self._may_change() else None
+
+    def _may_change(self) -> bool:
+        if self.readonly:
+            return False
+        namespace = self.selected.partition("/")[0]
+        asked, may = self._rights.get(namespace, (-RIGHTS_LAST, False))
+        if time.monotonic() - asked > RIGHTS_LAST:
+            self._rights[namespace] = (time.monotonic(), may)
+            self._ask_rights(namespace)
+        return may
+
+    @work(group="rights")
+    async def _ask_rights(self, namespace: str) -> None:
+        from controller.kube.errors import ApiError
+        from controller.kube.resources import RLHFJOBS
+
+        try:
+            may = await self._api.may("patch", RLHFJOBS, namespace)
+        except ApiError:
+            may = False
+        self._rights[namespace] = (time.monotonic(), may)
+        self.refresh_bindings()
+
+    def on_data_table_row_highlighted(self) -> None:
+        self.refresh_bindings()
+
+    def on_tabbed_content_tab_activated(self) -> None:
+        if self._has_tables():
+            self._table(self.tab).focus()
+            self.refresh_bindings()
+
+    # -- keys --------------------------------------------------------------------------------------------
+
+    def on_data_table_row_selected(self) -> None:
+        self.action_why()
+
+    def action_why(self) -> None:
+        if self.tab == "pools" and self.view.pools:
+            row = self._table("pools").cursor_row
+            pool = sorted(self.view.pools.values(), key=key_of)[row]
+            name = str(pool["metadata"]["name"])
+            lines = pools.page(pool, time.time(), self._screen())
+            self.push_screen(Reader(f"GPUPool {name}", lines, f"evalstop pools {name}"))
+        job = self.job()
+        if job is not None:
+            from controller.cli.why import page
+
+            lines = page(job, explanation.explain(job, time.time()), self._screen())
+            self.push_screen(Reader(job.key, lines, f"evalstop why {job.name}{job.flags()}"))
+
+    @work(exclusive=True, group="logs")
+    async def action_logs(self) -> None:
+        job = self.job()
+        if job is not None:
+            from controller.cli.screen.logs import last_lines
+
+            lines = await last_lines(self._api, job)
+            command = f"kubectl logs{job.flags()} -l evalstop.dev/job={job.name} --tail=200 --prefix"
+            self.push_screen(Reader(f"Logs of {job.key}", lines, command))
+
+    @work(exclusive=True, group="change")
+    async def action_mode(self) -> None:
+        job = self.job()
+        to = await self.push_screen_wait(Modes(job.key, job.mode)) if job is not None else ""
+        if job is not None and to and to != job.mode:
+            await self._carry_out(job, wishes.mode(job, to))
+
+    @work(exclusive=True, group="change")
+    async def action_stop(self) -> None:
+        await self._ask(wishes.stop)
+
+    @work(exclusive=True, group="change")
+    async def action_resume(self) -> None:
+        await self._ask(wishes.resume)
+
+    async def _ask(self, of: Any) -> None:
+        job = self.job()
+        if job is None:
+            return
+        wish = of(job)
+        if isinstance(wish, str):
+            self.notify(wish, severity="warning")
+        elif await self.push_screen_wait(Ask(wish)):
+            await self._carry_out(job, wish)
+
+    async def _carry_out(self, job: job_view.Reading, wish: wishes.Wish) -> None:
+        try:
+            await change.patch(self._api, job, wish.spec, dry_run=False)
+        except Failure as failure:
+            self.notify(f"{failure.message}\n{failure.next_step}".strip(), severity="error", timeout=15)
+        else:
+            self.notify(wish.command, title="Asked for")
+
+    def action_copy(self) -> None:
+        job = self.job()
+        if job is not None:
+            command = f"evalstop why {job.name}{job.flags()}"
+            self.copy_to_clipboard(command)
+            self.notify(command, title="Copied")
+
+    def action_filter(self) -> None:
+        box = self.query_one("#filter", Input)
+        box.add_class("asked")
+        box.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.rows.text = event.value
+        self.draw()
+
+    def on_input_submitted(self) -> None:
+        self._leave_filter()
+
+    def action_all(self) -> None:
+        self.query_one("#filter", Input).value = ""
+        self.rows.text = ""
+        self._leave_filter()
+        self.draw()
+
+    def _leave_filter(self) -> None:
+        self.query_one("#filter", Input).remove_class("asked")
+        self._table(self.tab).focus()
+
+    def action_sort(self) -> None:
+        self.rows.next_sort()
+        self.draw()
+
+    def action_reverse(self) -> None:
+        self.rows.reverse = not self.rows.reverse
+        self.draw()
+
+    def action_step(self, rows: int) -> None:
+        table = self._table(self.tab)
+        table.move_cursor(row=max(0, min(table.row_count - 1, table.cursor_row + rows)), animate=False)
+
+    def action_tab(self, name: str) -> None:
+        self.query_one(TabbedContent).active = name
+
+    def action_help(self) -> None:
+        self.push_screen(Reader("Keys", HELP))
+
+    # -- parts -------------------------------------------------------------------------------------------
+
+    def _has_tables(self) -> bool:
+        """Return whether the tables are there: before the first picture and while it ends they are not."""
+        return self._tables_there and bool(self.screen_stack) and bool(self._base().query("#queue-table"))
+
+    def _base(self) -> Any:
+        return self.screen_stack[0]
+
+    def _table(self, name: str) -> DataTable[Any]:
+        found: DataTable[Any] = self._base().query_one(f"#{name}-table", DataTable)
+        return found
+
+    def _screen(self) -> Terminal:
+        return Terminal(max(40, min(102, int(self.size.width * 0.9) - 6)), colour=True)
+
+
+def _cell(field: Field, obj: Object, now: float) -> Text:
+    text = clean(field.of(obj, now))
+    shown = Terminal().cut_middle(text, 40) if field.column.name else text
+    return Text(shown, style=field.column.style(text), justify="right" if field.column.right else "left")
+
+
+def _version(obj: Object, now: float) -> str:
+    """Return what a row's text depends on: the object, and the age that is shown."""
+    metadata = obj["metadata"]
+    return f"{metadata.get('resourceVersion', '')} {formatting.age(metadata.get('creationTimestamp'), now)}"
+
+
+def _waits(job: Object) -> bool:
+    return state_of(job) in ("Queued", "Unfit", "Preempting")
+
+
+def _by_pool(job: Object) -> tuple[str, int, str, str]:
+    created = str(at(job, "metadata", "creationTimestamp") or "")
+    return (str(at(job, "spec", "pool") or ""), -int(at(job, "spec", "priority") or 0), created, key_of(job))
+
+
+def _waits_for(job: Object) -> str:
+    found = [c for c in at(job, "status", "conditions") or () if c.get("type") == "Admitted"]
+    return str(found[0].get("message", "")) if found else ""

@@ -1,0 +1,69 @@
+"""The operator's Lease, by which it is told to live: nothing is decided while nobody renews it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from controller.kube.errors import ApiError
+from controller.kube.resources import LEASES
+from controller.objects import parse_time
+
+if TYPE_CHECKING:
+    from controller.kube.client import Api
+
+NAME = "evalstop-operator"
+LOOK = 5.0  # s between two looks
+SPARE = 10.0  # s beside the Lease's own duration in which a new leader may come
+USUAL_DURATION = 15.0  # s, where the Lease does not say
+
+
+class OperatorLease:
+    """Looks at the Lease. What counts is whether it changes, seen by one clock: not two clocks' difference.
+
+    Args:
+        api: a client that may have the right to get it; without the right nothing is known.
+        namespace: the operator's.
+        clock: gives seconds that only rise.
+    """
+
+    def __init__(self, api: Api, namespace: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._namespace, self._clock = api, namespace, clock
+        self._seen: tuple[str, str] | None = None  # holder and time of renewal
+        self._changed = 0.0
+        self._duration = USUAL_DURATION
+        self._renewed: float | None = None
+
+    def away_since(self) -> float | None:
+        """Return when (s since the epoch) it was renewed last, if nobody renews it any more; None: somebody
+        does, or it is not known."""
+        if self._seen is None or self._clock() - self._changed <= self._duration + SPARE:
+            return None
+        return self._renewed
+
+    async def follow(self) -> None:
+        """Look again and again until it is cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK)
+
+    async def look(self) -> None:
+        """Look once. What cannot be read changes nothing: whoever cannot reach the API server says so."""
+        try:
+            spec = (await self._api.get(LEASES, NAME, self._namespace)).get("spec") or {}
+        except ApiError as error:
+            if error.status in (403, 404):
+                self._seen = None
+            return
+        seen = (str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or ""))
+        if seen != self._seen:
+            first = self._seen is None
+            self._seen, self._changed = seen, self._clock()
+            self._renewed = parse_time(seen[1])
+            if first and self._renewed is not None:
+                # Of one that was left behind long ago the age is believed: no two clocks differ by so much.
+                old = time.time() - self._renewed
+                self._changed -= old if old > 300.0 else 0.0
+        self._duration = float(spec.get("leaseDurationSeconds") or USUAL_DURATION)

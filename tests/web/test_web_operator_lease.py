@@ -1,0 +1,95 @@
+"""Whether the operator lives, by its Lease: told by one clock, and quietly."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from controller.api.values import timestamp
+from controller.kube.errors import ApiError
+from controller.web.dashboard.feed import OPERATOR_AWAY, Stale
+from controller.web.dashboard.operator_lease import OperatorLease
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Leases:
+    """An API server with one Lease, or what it answers instead."""
+
+    def __init__(self) -> None:
+        self.spec: dict[str, Any] = {}
+        self.failure: ApiError | None = None
+
+    def renew(self, holder: str = "operator-0", at: float | None = None) -> None:
+        renewed = timestamp(time.time() if at is None else at)
+        self.spec = {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}
+
+    async def get(self, resource: Any, name: str, namespace: str) -> dict[str, Any]:
+        assert (resource.plural, name, namespace) == ("leases", "evalstop-operator", "system")
+        if self.failure is not None:
+            raise self.failure
+        return {"spec": self.spec}
+
+
+def looked(leases: Leases, clock: Clock, seconds: float, lease: OperatorLease) -> float | None:
+    clock.now += seconds
+    asyncio.run(lease.look())
+    return lease.away_since()
+
+
+def made() -> tuple[Leases, Clock, OperatorLease]:
+    leases, clock = Leases(), Clock()
+    return leases, clock, OperatorLease(leases, "system", clock)  # type: ignore[arg-type]
+
+
+def test_while_it_is_renewed_nothing_is_said_and_then_since_when() -> None:
+    leases, clock, lease = made()
+    assert lease.away_since() is None, "nothing is known yet"
+    for second in range(5):
+        leases.renew(at=time.time() + second)
+        assert looked(leases, clock, 10.0, lease) is None
+    assert looked(leases, clock, 20.0, lease) is None, "a new leader may come"
+    away = looked(leases, clock, 10.0, lease)
+    assert away == pytest.approx(time.time() + 4.0, abs=3.0)
+    leases.renew("operator-1", at=time.time() + 60.0)
+    assert looked(leases, clock, 1.0, lease) is None, "another one has taken over"
+
+
+def test_another_clock_is_not_believed_but_an_old_lease_is() -> None:
+    leases, clock, lease = made()
+    leases.renew(at=time.time() - 120.0)  # the operator's clock is two minutes behind
+    assert looked(leases, clock, 0.0, lease) is None
+    leases, clock, lease = made()
+    leases.renew(at=time.time() - 3600.0)  # it was left behind an hour ago
+    assert looked(leases, clock, 0.0, lease) == pytest.approx(time.time() - 3600.0, abs=3.0)
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_without_the_right_or_the_lease_nothing_is_known(status: int) -> None:
+    leases, clock, lease = made()
+    leases.renew()
+    looked(leases, clock, 0.0, lease)
+    leases.failure = ApiError(status, "Reason", "no")
+    assert looked(leases, clock, 100.0, lease) is None
+
+
+def test_an_api_server_that_is_away_does_not_make_the_operator_live() -> None:
+    leases, clock, lease = made()
+    leases.renew()
+    looked(leases, clock, 0.0, lease)
+    leases.failure = ApiError(0, "Unavailable", "no answer")
+    assert looked(leases, clock, 100.0, lease) is not None
+
+
+def test_what_is_said_names_no_address() -> None:
+    assert Stale(1.0, OPERATOR_AWAY).why == OPERATOR_AWAY
+    assert "://" not in OPERATOR_AWAY
