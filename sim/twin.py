@@ -213,6 +213,19 @@ def draw(runs: int, seed: int, *, how: Prompts = Prompts.WANDERING) -> Iterator[
             yield run(kind, random, how=how)
 
 
+def dipping(runs: int, length: int, seed: int) -> Iterator[Run]:
+    """Yield healthy runs of which ``length`` evals in a row are those of a collapse, and that recover."""
+    random = np.random.default_rng([seed, length])
+    for _ in range(runs):
+        evals, prompts = int(random.choice(EVALS)), int(random.choice(PROMPTS))
+        kind = RISING if random.random() < 2.0 / 3.0 else FLAT
+        means, _ = curve(kind, "", evals, random)
+        at = int(random.integers(2, evals - length))
+        means[at : at + length] = floor(means[0], random)
+        wander = float(random.choice(WANDER))
+        yield observed(kind, "", means, -1, prompts, Prompts.WANDERING, wander, random)
+
+
 def ceiling(one: Run) -> int:
     """Return at which eval of a declining run who knows the curve sees its fall; -1: at none.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json as json_module
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,12 +34,11 @@ WITH_OUTLIERS = (
 )
 WITH_PROMPTS = ("scan", "scan:alpha=0.04", "glr", DEFAULT, "scan:alpha=0.04+gate:evals=1")
 CANDIDATES = (  # for the default
-    DEFAULT,
     *("kDeclines", "drawdown", "cusum", "scan", "glr", "scan+patience", "scan+gate", "scan+patience+gate"),
     *(
         f"scan:alpha={a}{after}"
-        for a in ("0.025", "0.03", "0.035", "0.04", "0.05", "0.1")
-        for after in ("", "+gate:evals=1", "+patience")
+        for a in ("0.025", "0.03", "0.035", "0.04", "0.045", "0.05", "0.1")
+        for after in ("+gate", "", "+gate:evals=1", "+patience")
     ),
 )
 MOST_EVALS, MOST_PROMPTS = 10_000, 100_000  # of `flat`
@@ -336,6 +336,21 @@ def choose(
         float,
         typer.Option(help="The most that a rule may stop of flat runs, by the 95 % bound.", min=0.0, max=1.0),
     ] = 0.05,
+    dips: Annotated[
+        float,
+        typer.Option(
+            help="The same, of healthy runs one of whose evals is that of a collapse.", min=0.0, max=1.0
+        ),
+    ] = 0.05,
+    gaussian: Annotated[
+        int,
+        typer.Option(
+            help="Flat Gaussian runs of each of five lengths, 5 to 200 evals, on which the chosen rule keeps "
+            "--flat too; 0: none.",
+            min=0,
+            max=1_000_000,
+        ),
+    ] = 4000,
     json: Json = False,
 ) -> None:
     """Which rule is worth most on runs like public ones: GPU time given back, less that of wrong stops."""
@@ -344,12 +359,13 @@ def choose(
 
     try:
         named = {text: specs.rule(text) for text in rule or CANDIDATES}
-        found = choices.choose(named, runs, seed, flat)
+        found = choices.choose(named, runs, seed, flat, dips, gaussian)
     except ValueError as error:
         raise _unusable(error) from None
     if json:
         rows = [row.as_dict() for row in found.rows]
-        said = {"command": "choose", "seed": seed, "rule": found.rule, "ties": found.ties, "rows": rows}
+        said = {"command": "choose", "seed": seed, "rule": found.rule, "rows": rows}
+        said |= {"ties": list(map(asdict, found.ties)), "doubtful": list(map(asdict, found.doubtful))}
         typer.echo(json_module.dumps(said, allow_nan=False))
         return
     for line in rules_text.chosen(found):

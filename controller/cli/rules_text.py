@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sim.rules.choose import Choice
+    from sim.rules.choose import Choice, Rival
     from sim.rules.evaluate import Row
     from sim.rules.flat import FlatRow
     from sim.rules.outliers import OutlierRow
@@ -95,25 +95,33 @@ def chosen(found: Choice) -> list[str]:
     weights = list(found.rows[0].value)
     lines = [
         f"| rule | told | {' | '.join(f'value at {w:g}' for w in weights)} | caught | flat stopped "
-        "| rising stopped | wrong of 100 | still to gain | right |",
-        "|---|---|" + "---|" * (len(weights) + 6),
+        "| rising stopped | one bad eval: stopped | wrong of 100 | still to gain | right |",
+        "|---|---|" + "---|" * (len(weights) + 7),
     ]
     for r in found.rows:
         values = " | ".join(
             f"{value:.2f} ± {r.error:.2f}" if weight == found.weight else f"{value:.2f}"
             for weight, value in r.value.items()
         )
-        shares = " | ".join(f"{100 * share:.1f} %" for share in (r.caught, r.flat, r.rising))
+        shares = " | ".join(f"{100 * share:.1f} %" for share in (r.caught, r.flat, r.rising, r.dips))
         ahead = "-" if r.ahead != r.ahead else f"{r.ahead:.3f}"
         right = "-" if r.right != r.right else f"{100 * r.right:.0f} %"
         lines.append(f"| `{r.rule}` | {r.known} | {values} | {shares} | {r.wrong:.2f} | {ahead} | {right} |")
-    ties = ", ".join(f"`{rule}`" for rule in found.ties)
+    ties = ", ".join(_rival(one) for one in found.ties)
+    doubtful = ", ".join(_rival(one) for one in found.doubtful)
     return [
         *lines,
         "",
-        f"chosen of those that stop at most {100 * found.bound:g} % of flat runs: `{found.rule}`"
-        + (f"; cannot be told from it: {ties}" if ties else "; no tie"),
+        f"chosen of those that stop at most {100 * found.flat:g} % of flat runs and {100 * found.dips:g} % "
+        f"of healthy ones with one bad eval: `{found.rule}`"
+        + (f"; cannot be told from it: {ties}" if ties else "; no tie")
+        + (f"; worth more, and whether they keep to this cannot be told: {doubtful}" if doubtful else ""),
     ]
+
+
+def _rival(one: Rival) -> str:
+    low, high = one.interval
+    return f"`{one.rule}` (worth {one.more:+.2f}, 95 %: {low:+.2f} to {high:+.2f})"
 
 
 def twin(found: Sequence[TwinRow]) -> list[str]:

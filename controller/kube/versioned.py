@@ -66,12 +66,8 @@ async def patch_as_read(
     cache.put(resource, answer)
 
 
-async def delete_as_read(
-    api: Api, cache: Cache, resource: Resource, obj: Object, *, foreground: bool = False
-) -> None:
+async def delete_as_read(api: Api, cache: Cache, resource: Resource, obj: Object) -> None:
     """Delete that very object, in the version that was read; one that is gone is fine.
-
-    ``foreground``: it stays until what it owns is gone.
 
     Raises:
         Stale: it has changed.
@@ -80,8 +76,7 @@ async def delete_as_read(
     metadata = obj["metadata"]
     name, namespace = metadata["name"], metadata.get("namespace")
     try:
-        version = metadata["resourceVersion"]
-        await api.delete(resource, name, namespace, metadata["uid"], version, foreground=foreground)
+        await api.delete(resource, name, namespace, metadata["uid"], metadata["resourceVersion"])
     except NotFound:
         cache.drop(resource, obj)
     except Conflict as error:  # a namesake is there by now, or the server was not sure

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -104,6 +105,7 @@ class SequenceTraining:
         self._weights = INITIAL
         self._moments = [np.zeros_like(a) for a in INITIAL.arrays().values() for _ in range(2)]
         self.tokens = 0  # trained on, in this process
+        self.generated = time.monotonic()  # when the newest step's responses were there
         self.extra: dict[str, object] = {}  # what a checkpoint keeps for whoever generates
 
     # -- a step --------------------------------------------------------------------------------------------
@@ -121,7 +123,9 @@ class SequenceTraining:
         baseline)."""
         step = self.step + 1
         prompts = self.prompts(step)
-        return self.learn(step, prompts, self._generate(step, prompts, self._weights))
+        found = self._generate(step, prompts, self._weights)
+        self.generated = time.monotonic()
+        return self.learn(step, prompts, found)
 
     def learn(self, step: int, prompts: Sequence[int], responses: Responses) -> Progress:
         """Return what a step on these responses showed."""

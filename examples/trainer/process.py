@@ -82,7 +82,10 @@ class TrainerProcess:
                 self._evaluate()
             if self._serve_requests():
                 return self._stand_by()
-            if self.termination.wait(settings.step_seconds - (time.monotonic() - began)):
+            until = began + settings.step_seconds
+            if isinstance(training, SequenceTraining):
+                until = max(until, training.generated + settings.train_seconds)
+            if self.termination.wait(until - time.monotonic()):
                 return self._leave()
         try:
             self._save()

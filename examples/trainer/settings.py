@@ -34,6 +34,7 @@ class Settings:
     port: int
     record: Path | None
     step_seconds: float
+    train_seconds: float
     linger_seconds: float
     stop_grace_seconds: float
     checkpoint_on_term: bool
@@ -59,6 +60,10 @@ def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str]
             sequences = SequenceRecipe(args.rollout_prompts, args.rollout_copies, args.rollout_most, kl, lr)
     except ValueError as fault:
         parser.error(f"--{str(fault).replace('_', '-')}")
+    if args.rollouts == "off" and args.train_seconds:
+        parser.error(
+            "--train-seconds: expected --rollouts local or pods, whose steps generate and then train"
+        )
     if args.rollouts == "pods" and environment.get("JOB_COMPLETION_INDEX", "0") != "0":
         parser.error("--rollouts pods: expected a gang of one pod; only member 0 of a job may ask for actors")
     index = environment.get("JOB_COMPLETION_INDEX", "0")
@@ -78,6 +83,7 @@ def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str]
         port=args.port,
         record=args.record,
         step_seconds=args.step_seconds,
+        train_seconds=args.train_seconds,
         linger_seconds=args.linger_seconds,
         stop_grace_seconds=args.stop_grace_seconds,
         checkpoint_on_term=args.checkpoint_on_term,
@@ -123,6 +129,12 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     rollouts.add_argument("--rollout-most", type=_positive, default=of.most, help="tokens of a response")
     rollouts.add_argument(
         "--rollouts-record", type=Path, metavar="FILE", help="append what each step took as a JSON line"
+    )
+    rollouts.add_argument(
+        "--train-seconds",
+        type=_seconds,
+        default=0.0,
+        help="the rest of a step, after its responses, takes at least this long (for demos)",
     )
     rollouts.add_argument(
         "--starve-seconds", type=_seconds, default=60.0, help="without any actor before the run gives up"

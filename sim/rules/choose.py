@@ -6,8 +6,16 @@ level) is stopped wrongly, and what was given back by it is charged ``weight`` t
 in the shares of `twin.SHARES`, in whole runs' GPU time.
 
 By that alone the rule that stops most would win: a stop of a flat run costs no quality and gives back much.
-But whose run it is was promised that chance stops it seldom. So only rules are chosen from of whose flat runs
-at most a share is stopped, by its one-sided 95 % bound and whatever they are told.
+But whose run it is was promised that chance stops it seldom, and one bad eval too. So only rules are chosen
+from that keep two limits, by one-sided 95 % bounds:
+
+- of flat runs, on the twin whatever the rule is told of them, and on long and short Gaussian ones (`flat`);
+- of healthy runs of the twin one of whose evals is that of a collapse: a scorer that was down.
+
+The more a rule of one kind may stop, the more it gives back: so the choice is the one that comes nearest to a
+limit, and two seeds may differ in which that is. Hence those are named that are worth more and miss a limit
+by no more than chance explains, and those whose value cannot be told from its: by the interval of the
+difference on the same runs.
 
 The rule is chosen on one seed and its figures come from another: else the luckiest of many would be shown
 with its luck.
@@ -16,7 +24,7 @@ with its luck.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +34,7 @@ import numpy.typing as npt
 from sim import twin
 from sim.foresight import RuleSpec
 from sim.rules import evaluate, twin_series
+from sim.rules import flat as flats
 
 Vector = npt.NDArray[np.float64]
 
@@ -33,6 +42,9 @@ WEIGHT = 3.0  # of a wrong stop's GPU time, in the choice
 WEIGHTS = (1.0, WEIGHT, 10.0)  # that are shown
 ERRORS = 2.0  # by which a run has to get better still, to be stopped wrongly
 FLAT = 0.05  # of flat runs, the most that a rule may stop
+DIPS = 0.05  # of healthy runs with one bad eval
+GAUSSIAN = 4000  # flat Gaussian runs of each length
+LENGTHS = (5, 10, 20, 50, 200)  # of these, in evals
 TIE = 1.96  # standard errors of a difference of values within which two rules are a tie
 
 
@@ -46,6 +58,7 @@ class Judged:
         error: standard error of the value at `WEIGHT`.
         caught: share of declining runs that are stopped after their peak.
         flat, rising: share of these runs that is stopped.
+        dips: share that is stopped of healthy runs with one bad eval.
         wrong: of 100 runs, how many are stopped that would still have got better.
         ahead: mean score that stopped rising runs still had to gain; NaN: none was stopped.
         right: share of the stops that are of a declining run after its peak; NaN: nothing was stopped.
@@ -58,6 +71,7 @@ class Judged:
     caught: float
     flat: float
     rising: float
+    dips: float
     wrong: float
     ahead: float
     right: float
@@ -69,23 +83,116 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
+class Rival:
+    """A rule that may be as good as the chosen one.
+
+    Attributes:
+        more: by which it is worth more on the first seed (negative: less), per 100 runs.
+        interval: of that, 95 %, by the differences on the same runs.
+    """
+
+    rule: str
+    more: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The rule of the greatest value, and those that cannot be told from it.
 
     Attributes:
-        rule: of the greatest value on the first seed, of those that keep the bound there.
-        ties: others whose value differs from its by no more than `TIE` standard errors, best first.
+        rule: of the greatest value on the first seed, of those that keep the limits there.
+        ties: others whose interval of the difference has 0 in it, best first.
+        doubtful: rules of greater value that miss a limit by no more than chance explains, best first.
         rows: of each rule and of what it was told, on the second seed.
+        flat, dips: the limits.
     """
 
     rule: str
-    ties: tuple[str, ...]
+    ties: tuple[Rival, ...]
+    doubtful: tuple[Rival, ...]
     rows: tuple[Judged, ...]
-    bound: float  # on flat runs
+    flat: float
+    dips: float
     weight: float = WEIGHT  # at which it was chosen
 
 
-def choose(named: Mapping[str, RuleSpec], runs: int, seed: int, flat: float = FLAT) -> Choice:
+class Limits:
+    """Limits on stops of runs that chance or a bad eval makes fall; Gaussian runs are drawn when asked for.
+
+    Args:
+        named: the rules.
+        runs: of the twin, of each kind.
+        stops: in these, by what is told, and by rule.
+        seed: of what is drawn besides.
+        flat, dips: the limits, 0 to 1.
+        gaussian: flat Gaussian runs of each length.
+    """
+
+    def __init__(
+        self,
+        named: Mapping[str, RuleSpec],
+        runs: Sequence[twin.Run],
+        stops: Mapping[str, Mapping[str, Sequence[int]]],
+        seed: int,
+        flat: float,
+        dips: float,
+        gaussian: int,
+    ) -> None:
+        self._named, self._seed, self._gaussian = named, seed, gaussian
+        self._flat, self._dips = flat, dips
+        kinds = np.array([run.kind for run in runs])
+        dipped = _stops(named, list(twin.dipping(sum(run.kind == twin.FLAT for run in runs), 1, seed)))
+        self._found: dict[str, list[tuple[float, int, int]]] = {}  # limit, stopped, runs
+        for name in named:
+            held = [np.array(by_rule[name])[kinds == twin.FLAT] for by_rule in stops.values()]
+            self._found[name] = [(flat, int((one >= 0).sum()), len(one)) for one in held]
+            bad = [np.array(by_rule[name]) for by_rule in dipped.values()]
+            self._found[name] += [(dips, int((one >= 0).sum()), len(one)) for one in bad]
+        self._long: dict[str, list[tuple[float, int, int]]] = {}
+
+    def kept(self, name: str) -> bool:
+        """Return whether no limit is missed, by the upper bounds of what is stopped."""
+        return all(evaluate.upper_bound(stopped, of) <= limit for limit, stopped, of in self._all(name))
+
+    def missed(self, name: str) -> bool:
+        """Return whether a limit is missed by more than chance explains."""
+        return any(evaluate.exact_interval(stopped, of)[0] > limit for limit, stopped, of in self._all(name))
+
+    def least(self, name: str) -> float:
+        """Return what the limit on flat runs would have to be."""
+        return max(
+            evaluate.upper_bound(stopped, of) for limit, stopped, of in self._all(name) if limit == self._flat
+        )
+
+    def _all(self, name: str) -> Iterator[tuple[float, int, int]]:
+        yield from self._found[name]
+        if self._flat >= 1.0 or not self._gaussian:
+            return
+        if name not in self._long:
+            self._long[name] = [
+                (self._flat, round(row.stopped * row.runs), row.runs)
+                for total in (flats.Total.UNKNOWN, flats.Total.KNOWN)
+                for row in flats.rates(
+                    name,
+                    self._named[name],
+                    runs=self._gaussian,
+                    seed=self._seed,
+                    lengths=LENGTHS,
+                    total=total,
+                )
+            ]
+        yield from self._long[name]
+
+
+def choose(
+    named: Mapping[str, RuleSpec],
+    runs: int,
+    seed: int,
+    flat: float = FLAT,
+    dips: float = DIPS,
+    gaussian: int = GAUSSIAN,
+) -> Choice:
     """Choose among rules on ``runs`` runs of each kind of ``seed``; judge them on as many of ``seed + 1``.
 
     The choice weighs what rules are told alike: with pairs, with prompts, with scores only.
@@ -95,31 +202,44 @@ def choose(named: Mapping[str, RuleSpec], runs: int, seed: int, flat: float = FL
         runs: of each kind.
         seed: of the choice.
         flat: the most that a rule may stop of flat runs, by the one-sided 95 % bound, 0 to 1.
+        dips: the same of healthy runs with one bad eval.
+        gaussian: flat Gaussian runs of each length on which the first limit is to hold too; 0: none.
 
     Raises:
-        ValueError: no rule was given, or none keeps the bound.
+        ValueError: no rule was given, or none keeps the limits.
     """
     if not named:
         raise ValueError("rules: none was given, expected at least one")
     drawn = list(twin.draw(runs, seed))
     stops = _stops(named, drawn)
-    least = {name: max(_flat_bound(drawn, by_rule[name]) for by_rule in stops.values()) for name in named}
-    seen = {name: _values(drawn, stops, name) for name in named if least[name] <= flat}
-    if not seen:
-        lowest = min(least, key=lambda name: least[name])
+    limits = Limits(named, drawn, stops, seed, flat, dips, gaussian)
+    seen = {name: _values(drawn, stops, name) for name in named}
+    order = sorted(seen, key=lambda name: -_stratified(seen[name])[0])
+    best = next((name for name in order if limits.kept(name)), None)
+    if best is None:
+        lowest = min(order, key=limits.least)
         raise ValueError(
-            f"flat: {flat:g}, expected {least[lowest]:.3g} or more: of {runs} flat runs no rule's stops "
-            f"have a lower 95 % bound ({lowest} has this one); more runs narrow it"
+            f"flat: {flat:g}, dips: {dips:g}: no rule's stops have 95 % bounds below both of {runs} runs; "
+            f"of flat runs {lowest} has the lowest, {limits.least(lowest):.3g}; more runs narrow them"
         )
-    means = {name: _stratified(value)[0] for name, value in seen.items()}
-    order = sorted(seen, key=lambda name: -means[name])
-    best = order[0]
-    ties = []
-    for name in order[1:]:
-        mean, error = _stratified({k: seen[best][k] - seen[name][k] for k in seen[best]})
-        if mean <= TIE * error:
-            ties.append(name)
-    return Choice(best, tuple(ties), tuple(_rows(named, list(twin.draw(runs, seed + 1)))), flat)
+    at = order.index(best)
+    return Choice(
+        best,
+        tuple(
+            r
+            for name in order[at + 1 :]
+            if (r := _rival(seen, name, best)).interval[1] >= 0.0 and limits.kept(name)
+        ),
+        tuple(_rival(seen, name, best) for name in order[:at] if not limits.missed(name)),
+        tuple(_rows(named, list(twin.draw(runs, seed + 1)), list(twin.dipping(runs, 1, seed + 1)))),
+        flat,
+        dips,
+    )
+
+
+def _rival(seen: Mapping[str, Mapping[str, Vector]], name: str, best: str) -> Rival:
+    more, error = _stratified({k: seen[name][k] - seen[best][k] for k in seen[best]})
+    return Rival(name, more, (more - TIE * error, more + TIE * error))
 
 
 def still_to_gain(run: twin.Run, stop: int) -> float:
@@ -155,11 +275,6 @@ def _values(
     return _by_kind(runs, told)
 
 
-def _flat_bound(runs: Sequence[twin.Run], stops: Sequence[int]) -> float:
-    stopped = [stop >= 0 for run, stop in zip(runs, stops, strict=True) if run.kind == twin.FLAT]
-    return evaluate.upper_bound(sum(stopped), len(stopped))
-
-
 def _worth(runs: Sequence[twin.Run], stops: Sequence[int], weight: float) -> Vector:
     """Of each run, what its stop gives back less ``weight`` times that if the stop is wrong."""
     found = []
@@ -180,16 +295,19 @@ def _stratified(values: Mapping[str, Vector]) -> tuple[float, float]:
     return mean, math.sqrt(variance)
 
 
-def _rows(named: Mapping[str, RuleSpec], runs: Sequence[twin.Run]) -> list[Judged]:
-    stops = _stops(named, runs)
+def _rows(
+    named: Mapping[str, RuleSpec], runs: Sequence[twin.Run], dipping: Sequence[twin.Run]
+) -> list[Judged]:
+    stops, dipped = _stops(named, runs), _stops(named, dipping)
     found = []
     for name in named:
         for told, by_rule in stops.items():
-            found.append(_row(name, told, runs, by_rule[name]))
+            bad = float(np.mean([stop >= 0 for stop in dipped[told][name]]))
+            found.append(_row(name, told, runs, by_rule[name], bad))
     return found
 
 
-def _row(name: str, told: str, runs: Sequence[twin.Run], stops: Sequence[int]) -> Judged:
+def _row(name: str, told: str, runs: Sequence[twin.Run], stops: Sequence[int], dips: float) -> Judged:
     def share(kind: str, holds: Sequence[bool]) -> float:
         return float(np.mean([h for run, h in zip(runs, holds, strict=True) if run.kind == kind]))
 
@@ -212,6 +330,7 @@ def _row(name: str, told: str, runs: Sequence[twin.Run], stops: Sequence[int]) -
         share(twin.DECLINING, caught),
         share(twin.FLAT, stopped),
         share(twin.RISING, stopped),
+        dips,
         sum(n * share(kind, wrong) for kind, n in twin.SHARES.items()),
         float(np.mean(ahead)) if ahead else math.nan,
         right / stopped_of_100 if stopped_of_100 else math.nan,

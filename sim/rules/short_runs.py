@@ -54,7 +54,7 @@ def rows(named: Mapping[str, RuleSpec], runs: int, seed: int) -> Iterator[Figure
         yield from _shallow(name, spec, runs, seed)
     for name, spec in named.items():
         yield from _delay(name, spec, runs, seed)
-    dips = {length: _dipping(runs, length, seed) for length in DIPS}
+    dips = {length: list(twin.dipping(runs, length, seed)) for length in DIPS}
     for name, spec in named.items():
         for length, dipped in dips.items():
             what = f"dip of {length} eval{'s' if length > 1 else ''}"
@@ -131,22 +131,6 @@ def _delay(name: str, spec: RuleSpec, runs: int, seed: int) -> Iterator[Figure]:
         yield Figure(what, name, "pairs", "evals", delays[0])
         yield Figure(what, name, "prompts", "evals", delays[1])
         yield Figure(what, name, "pairs", "of that without", delays[0] / delays[1])
-
-
-def _dipping(runs: int, length: int, seed: int) -> list[twin.Run]:
-    """Return healthy runs of the twin of which so many evals in a row are those of a collapse, and that
-    recover."""
-    random = np.random.default_rng([seed, length])
-    found = []
-    for _ in range(runs):
-        evals, prompts = int(random.choice(twin.EVALS)), int(random.choice(twin.PROMPTS))
-        kind = twin.RISING if random.random() < 2.0 / 3.0 else twin.FLAT
-        means, _ = twin.curve(kind, "", evals, random)
-        at = int(random.integers(2, evals - length))
-        means[at : at + length] = twin.floor(means[0], random)
-        wander = float(random.choice(twin.WANDER))
-        found.append(twin.observed(kind, "", means, -1, prompts, twin.Prompts.WANDERING, wander, random))
-    return found
 
 
 def _straight(name: str, spec: RuleSpec, series: Sequence[Series]) -> Iterator[Figure]:

@@ -9,7 +9,7 @@ there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +47,7 @@ class Evals(NamedTuple):
     prompt_pairs: PromptPairs | None = None
     prompts: Flags | None = None  # which evals name their prompts; None: none does
     usual: tuple[Matrix, Matrix] | None = None  # what each run's pool knows: noise, degrees of freedom
-    last_pairs: PromptPairs | None = None  # with the eval before, for a gate
+    last_pairs: PromptPairs | None = None  # with the eval before
 
     def numbered(self) -> Matrix:
         """Return the step of each eval."""
@@ -86,39 +86,67 @@ def falls(
     shared: Flags | None = None,
 ) -> Matrix:
     """`windows.observe` after every eval: the largest z times sigma, -inf while there is none."""
+    out = np.full(scores.shape, -np.inf)
+    for t, pair, sums, now, last in _comparisons(scores, window, share):
+        width = pair.reference
+        ends = np.arange(width, last + 1, windows.stride(width, sparse))
+        highest = (sums[:, ends] - sums[:, ends - width]).max(axis=1)
+        if excess is not None:
+            highest = highest - excess[:, t] / windows.layout(t + 1).size
+        spread = pair.spread if shared is None else np.where(shared[:, t], pair.shared, pair.spread)
+        out[:, t] = np.fmax(out[:, t], (highest / width - now) / spread)
+    found: Matrix = np.where(np.isnan(scores), np.nan, out)
+    return found
+
+
+def since(scores: Matrix, at: npt.NDArray[np.int64], near: Matrix, window: int, share: float) -> Matrix:
+    """`windows.since` after every eval; ``at``: column of the best before it."""
+    out = np.full(scores.shape, -np.inf)
+    for t, pair, sums, now, last in _comparisons(scores, window, share):
+        width, block = pair.reference, at[:, t, None] // windows.layout(t + 1).size
+        ends = np.arange(width, last + 1)
+        inside = (ends > block) & (ends <= block + width)
+        highest = np.where(inside, sums[:, ends] - sums[:, ends - width], -np.inf).max(axis=1)
+        out[:, t] = np.fmax(out[:, t], (highest / width - now) / windows.measured(pair, near[:, t]))
+    return out
+
+
+def _comparisons(
+    scores: Matrix, window: int, share: float
+) -> Iterator[tuple[int, windows.Pair, Matrix, Matrix, int]]:
+    """Yield each comparison at each eval: its column, the comparison, sums of the blocks up to each, the mean
+    of the newest evals, and the block before which references end."""
     runs, count = scores.shape
-    x = _single(scores - scores[:, :1])
-    out = np.full((runs, count), -np.inf)
+    x = vector_spending.single(scores - scores[:, :1])
     means, rest = np.empty((runs, 0)), np.zeros(runs)
     for t in range(count):
         size = windows.layout(t).size
-        rest = rest + x[:, t]
+        rest = vector_spending.single(rest + x[:, t])
         if (t + 1) % size == 0:
-            means = np.column_stack([means, _single(rest / size)])
+            means = _kept(means, rest / size)
             rest = np.zeros(runs)
             if means.shape[1] == windows.BLOCKS:
-                means = _single((means[:, ::2] + means[:, 1::2]) / 2.0)
+                merged, means = (means[:, ::2] + means[:, 1::2]) / 2.0, np.empty((runs, 0))
+                for mean in merged.T:
+                    means = _kept(means, mean)
         length, blocks = windows.layout(t + 1).rest, means.shape[1]
         newest = np.column_stack([means, rest / length]) if length else means
         sums = np.column_stack([np.zeros(runs), np.cumsum(means, axis=1)])
         for pair in windows.pairs(t + 1, window, share):
-            width, last = pair.reference, blocks - pair.newest
-            ends = np.arange(width, last + 1, windows.stride(width, sparse))
-            highest = (sums[:, ends] - sums[:, ends - width]).max(axis=1)
-            if excess is not None:
-                highest = highest - excess[:, t] / windows.layout(t + 1).size
             now = newest[:, newest.shape[1] - len(pair.weights) :] @ np.asarray(pair.weights)
-            spread = pair.spread if shared is None else np.where(shared[:, t], pair.shared, pair.spread)
-            out[:, t] = np.fmax(out[:, t], (highest / width - now) / spread)
-    found: Matrix = np.where(np.isnan(x), np.nan, out)
-    return found
+            yield t, pair, sums, now, blocks - pair.newest
 
 
-def _single(values: Matrix) -> Matrix:
-    """As `windows.single`."""
-    largest = float(np.finfo(np.float32).max)
-    found: Matrix = np.clip(values, -largest, largest).astype(np.float32).astype(np.float64)
-    return found
+def _kept(means: Matrix, mean: Matrix) -> Matrix:
+    """Return the blocks with one more, as `windows.add` keeps it."""
+    last = means[:, -1] if means.shape[1] else np.zeros(len(mean))
+    return np.column_stack([means, last + _coarse(mean - last)])
+
+
+def _coarse(values: Matrix) -> Matrix:
+    """As `windows.coarse`; NaN stays."""
+    bits = vector_spending.single(values).astype(np.float32).view(np.uint32) & np.uint32(windows.KEPT_BITS)
+    return np.where(np.isnan(values), np.nan, bits.view(np.float32).astype(np.float64))
 
 
 def _scan(evals: Evals, p: Any) -> Matrix:
@@ -149,10 +177,12 @@ def _spent(evals: Evals, p: Any) -> Matrix:
     excess = vector_spending.excess(evals.scores, guessed)
     wide_falls = falls(evals.scores, p.window, p.share, excess=excess, shared=evals.prompts)
     levels: list[Matrix] = []
-    look = None
+    look, around = None, None
     for one in estimates:
         doubted = vector_spending.doubted(one, excess, guessed)
         alone = vector_spending.against_best(evals.scores, steps, *doubted, ~guessed, evals.prompt_pairs)
+        if around is None and alone.paired is not None:
+            around = _around_best(evals, alone, alone.paired, p)
         if look is None:
             progress = np.full(shape, np.nan) if evals.progress is None else evals.progress
             looked = known if alone.paired is None else known | alone.paired
@@ -167,13 +197,29 @@ def _spent(evals: Evals, p: Any) -> Matrix:
             for fall, sigma, freedom in (alone[:3], grown[:3])
         )
         levels.append(
-            vector_spending.levels(single, wide, look, known, alone.paired, ~guessed, p.window, p.share)
+            vector_spending.levels(
+                single, wide, around, look, known, alone.paired, ~guessed, p.window, p.share
+            )
         )
     one, other = estimates
     two = guessed & ~np.isnan(one.sigma + other.sigma)
     two &= (one.sigma != other.sigma) | (one.freedom != other.freedom)
     level: Matrix = np.fmax(*levels) - math.log(2.0) * two
     return np.where(unknown & (vector_spending.ties(evals.scores) > p.min_drop) & ~told, np.inf, level)
+
+
+def _around_best(evals: Evals, alone: vector_spending.Singles, paired: Flags, p: Any) -> Matrix:
+    """Return z of stretches around the best before, by what the prompts of both tell (NaN: nothing)."""
+    least = np.full(evals.scores.shape, np.inf)
+    for pairs in (evals.prompt_pairs, evals.last_pairs):
+        if pairs is not None:
+            least = np.fmin(least, vector_spending.errors(pairs))
+    near = np.fmin.accumulate(least.astype(np.float32).astype(np.float64), axis=1)
+    ratio = np.minimum(1.0, np.square(near / alone.sigma))
+    at = vector_spending.best_before(evals.scores)
+    fall = since(evals.scores, at, np.where(paired, ratio, 1.0), p.window, p.share)
+    told = paired & np.isfinite(fall) & (fall > p.min_drop)
+    return unwiden(np.where(told, fall / (alone.sigma / math.sqrt(2.0)), np.nan), alone.freedom)
 
 
 def _glr(evals: Evals, p: Any) -> Matrix:
@@ -187,7 +233,10 @@ def _glr(evals: Evals, p: Any) -> Matrix:
         pairs = windows.comparisons(seen, p.window, p.share, True)
         if pairs:
             spent[seen - 1] = math.log(pairs / glr.share(seen, p))
-    level: Matrix = -(log_ndtr(-z) + spent)
+    guessed = np.isfinite(known.freedom) & (p.usual_noise <= 0.0)
+    if evals.usual is not None:
+        guessed &= ~(evals.usual[0] > 0.0)[:, None]
+    level: Matrix = -(log_ndtr(-z) + spent) + np.where(guessed, math.log(glr.GUESSED), 0.0)
     if evals.prompts is None:
         return level
     everywhere = np.ones(evals.scores.shape, dtype=bool)
@@ -198,7 +247,10 @@ def _glr(evals: Evals, p: Any) -> Matrix:
     single = np.full(count, np.nan)
     for seen in range(glr.SECOND, count + 1):
         single[seen - 1] = math.log((seen - 1) / glr.share(seen, p, glr.SECOND))
-    return np.where(evals.prompts, -(log_ndtr(-z) + single), level)
+    if alone.paired is not None:
+        guessed &= ~alone.paired
+    left = np.where(guessed, math.log(glr.GUESSED), 0.0)
+    return np.where(evals.prompts, -(log_ndtr(-z) + single) + left, level)
 
 
 def _cusum(evals: Evals, p: Any) -> Matrix:
@@ -321,6 +373,7 @@ def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals
         shared,
         None if evals.prompts is None else moved(evals.prompts.astype(np.float64)) > 0.0,
         evals.usual,
+        None if evals.last_pairs is None else PromptPairs(*map(moved, evals.last_pairs)),
     )
 
 

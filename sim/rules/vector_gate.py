@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from controller.policy.stopping import noise, spending
+from controller.policy.stopping import gate, noise, spending
 from controller.policy.stopping.gate import GateParams
 
 Matrix = npt.NDArray[np.float64]
@@ -112,7 +112,7 @@ class _Walk:
         self.recent[r[reported]] = np.nan
         r, a = r[~reported], a[~reported]
         fresh = np.isnan(self.recent[r, -1])
-        self.first[r[fresh]] = self.x[r[fresh], a[fresh]]
+        self.first[r[fresh]] = [gate.near(float(score)) for score in self.x[r[fresh], a[fresh]]]
         moved = np.clip(self.x[r, a] - self.first[r], -LARGEST, LARGEST).astype(np.float32)
         self.recent[r] = np.column_stack([self.recent[r, 1:], moved.astype(np.float64)])
 

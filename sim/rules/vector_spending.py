@@ -100,8 +100,8 @@ def ties(scores: Matrix) -> Matrix:
         seen = np.where((level > 1.0) | (largest < 0.0), of_ties.TIED, np.maximum(largest, fell))
         largest = np.where(tied, largest, seen)
         before = np.where(tied, before, before + level)
-        lowest = np.where(tied, lowest, np.fmin(lowest, last))
-        fell = np.where(tied, fell, np.maximum(0.0, last - x))
+        lowest = np.where(tied, lowest, np.fmin(lowest, single(last)))
+        fell = np.where(tied, fell, single(np.maximum(0.0, last - x)))
         level = np.where(tied, level + 1.0, 1.0)
         with np.errstate(invalid="ignore"):
             below = lowest - x
@@ -109,17 +109,23 @@ def ties(scores: Matrix) -> Matrix:
             (level >= of_ties.LEAST_TIED)
             & (before >= of_ties.LEAST_BEFORE)
             & (largest >= 0.0)
-            & (below > largest)
+            & (below > largest + of_ties.ALIKE * np.maximum(np.abs(lowest), np.abs(x)))
         )
         found[:, t] = np.where(evidence, below, -np.inf)
+    return found
+
+
+def single(values: Matrix) -> Matrix:
+    """As `windows.single`."""
+    largest = float(np.finfo(np.float32).max)
+    found: Matrix = np.clip(values, -largest, largest).astype(np.float32).astype(np.float64)
     return found
 
 
 def _highest_before(scores: Matrix) -> tuple[Matrix, Matrix, npt.NDArray[np.int64]]:
     """Return each eval's fall below the best before it and below the second highest (-inf where there is
     none), and the best one's column."""
-    largest = float(np.finfo(np.float32).max)
-    x = np.clip(scores - scores[:, :1], -largest, largest).astype(np.float32).astype(np.float64)
+    x = single(scores - scores[:, :1])
     highest, at = running_best(x)
     before = np.column_stack([np.zeros(len(x), dtype=np.int64), at[:, :-1]])
     fall = np.column_stack([np.full(len(x), -np.inf), highest[:, :-1] - x[:, 1:]])
@@ -129,57 +135,88 @@ def _highest_before(scores: Matrix) -> tuple[Matrix, Matrix, npt.NDArray[np.int6
     return fall, np.column_stack([np.full(len(x), -np.inf), second[:, :-1] - x[:, 1:]]), before
 
 
-def looks(known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon: int) -> Matrix:
-    """Return the share of the budget that each look may spend; 0 where the noise is not ``known``."""
+class Looks(NamedTuple):
+    """`spending.Look` of every eval."""
+
+    share: Matrix
+    more: Matrix
+
+
+def looks(known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon: int) -> Looks:
+    """Return what each look may spend: nothing where the noise is not ``known``."""
     runs, count = known.shape
-    spent, found = np.zeros(runs), np.zeros((runs, count))
+    spent, found, more = np.zeros(runs), np.zeros((runs, count)), np.zeros((runs, count))
     longest = vector_gate.longest(steps, progress)
     for t in range(1, count):
         most = longest[:, t]
         evals = np.where(most > 0.0, most, horizon)
-        weighed = np.where(
-            most > 0.0, spending.part(t + 1, np.maximum(evals, t + 1.0)), 1.0 / np.maximum(1.0, evals - t)
-        )
+        length = np.maximum(evals, t + 1.0)
+        weight = spending.weight(t + 1, length)
+        weighed = np.where(most > 0.0, weight / spending.left(t + 1, length), 1.0 / (length - t))
         within = np.maximum(0.0, spending.WITHIN - spent) * weighed
+        planned = np.where(most > 0.0, weight / spending.left(spending.SECOND, length), 1.0 / (length - 1.0))
+        grown = np.where(most > 0.0, 1.0 - spending.weight(t, length) / weight, 0.0)
+        grown = np.where(within > spending.AS_PLANNED * spending.WITHIN * planned, 1.0, grown)
         beyond = (1.0 - spent) / np.maximum(1.0, t + 3 - evals)
         found[:, t] = np.where(known[:, t], np.where(t + 1 <= evals, within, beyond), 0.0)
+        more[:, t] = np.where(t + 1 <= evals, grown, 0.0)
         spent = spent + found[:, t]
-    return found
+    return Looks(found, more)
+
+
+def best_before(scores: Matrix) -> npt.NDArray[np.int64]:
+    """Return the column of the best before each eval."""
+    return _highest_before(scores)[2]
 
 
 def levels(
     single: Matrix,
     wide: Matrix,
-    look: Matrix,
+    around: Matrix | None,
+    look: Looks,
     shared: Flags,
     paired: Flags | None,
     told: Flags,
     window: int,
     share: float,
 ) -> Matrix:
-    """Return minus the log of the smallest alpha that would have stopped here, of z of singles and of windows
-    (NaN, -inf: none).
+    """Return minus the log of the smallest alpha that would have stopped here.
+
+    Of z of singles, of windows and of those around the best by what pairs tell (NaN, -inf: none).
 
     ``shared``: windows have their part of the look; ``paired``: singles are judged by the prompts of both;
     ``told``: the noise is not guessed from the scores.
     """
+    if paired is not None:
+        shared = shared | paired
     count = single.shape[1]
     level = np.full(single.shape, -np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         for t in range(1, count):
             pairs = windows.comparisons(t + 1, window, share, False)
-            least = scan.SINGLES if paired is None else np.where(paired[:, t], scan.PAIRED, scan.SINGLES)
+            least = np.full(len(level), scan.part_of_singles(t + 1, False))
+            if paired is not None:
+                least = np.where(paired[:, t], scan.part_of_singles(t + 1, True), least)
             part = np.where(shared[:, t] & (pairs > 0), least, 1.0)
-            spent = np.log(look[:, t] * part) - log_ndtr(-single[:, t]) - np.log(t)
+            spent = np.log(look.share[:, t] * part) - log_ndtr(-single[:, t]) - np.log(t)
+            left, more = np.log(look.share[:, t] * (1.0 - part)), look.more[:, t]
             if pairs:
-                z = wide[:, t]
-                chance = log_ndtr(-z) + np.log(pairs)
                 fewer = np.where(told[:, t], spending.stretches(t + 1), 1.0)
-                rate = np.log(spending.RATE * fewer) + 4.0 * np.log(np.maximum(z, 1.0)) - z * z / 2.0
-                rate = np.fmax(
-                    rate - np.log(t + 1 + spending.LATER), np.log((t + 1) / spending.ALIKE) + log_ndtr(-z)
-                )
-                rate = np.where(z >= spending.LEAST_Z, rate, np.inf)
-                spent = np.fmax(spent, np.log(look[:, t] * (1.0 - part)) - np.fmin(chance, rate))
+                spent = np.fmax(spent, left - _log_rate(wide[:, t], more, t + 1, pairs, fewer))
+            if pairs and around is not None:
+                fewer = np.full(len(left), spending.stretches(t + 1))
+                around_left = np.log(look.share[:, t] * scan.AROUND)
+                spent = np.fmax(spent, around_left - _log_rate(around[:, t], more, t + 1, pairs, fewer))
             level[:, t] = np.where(np.isnan(spent), -np.inf, spent)
     return level
+
+
+def _log_rate(z: Matrix, more: Matrix, seen: int, pairs: int, fewer: Matrix) -> Matrix:
+    """Return the log of what bounds longer windows' passing of z at this look: `spending.windows_limit`."""
+    rate = np.log(spending.RATE * fewer) + 4.0 * np.log(np.maximum(z, 1.0)) - z * z / 2.0
+    worth = np.maximum(1.0, np.minimum(spending.worth(z), spending.of_few(seen)))
+    alone = np.log(worth) + log_ndtr(-z)
+    rate = np.fmin(alone, np.logaddexp(np.log(more) + alone, rate - np.log(seen + spending.LATER)))
+    rate = np.where(z >= spending.LEAST_Z, rate, np.inf)
+    found: Matrix = np.fmin(log_ndtr(-z) + np.log(pairs), rate)
+    return found

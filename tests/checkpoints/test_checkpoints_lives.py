@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.checkpoints import judge
+from controller.checkpoints import judge, volume
 from controller.checkpoints.access import answer, carry_out
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.request import BranchLife, Request, Result, Source
@@ -379,6 +379,38 @@ def test_files_that_change_while_they_are_linked_are_not_pinned(
     monkeypatch.setattr(os, "link", racing)
     told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40)
     assert "while it was being linked" in told.message
+
+
+def test_a_pin_whose_files_were_written_into_is_not_answered_again(tmp_path: Path) -> None:
+    """Of the same sizes, in a format that does not tell."""
+    files = hugging_face(40)
+    folder = save(tmp_path, "HuggingFace", 40, files)
+    record(tmp_path, FIRST.attempt, 40, "checkpoint-40", files)
+    ask(tmp_path, "secure", 40, layout="HuggingFace", branch=(FIRST,))
+    with (folder / "tokenizer_config.json").open("r+b") as shared:  # a hard link of the pin's
+        shared.write(b"[]")
+    shutil.rmtree(folder)
+    told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, layout="HuggingFace", branch=(FIRST,))
+    assert "changed since it was pinned" in told.message
+
+
+def test_a_copy_that_came_out_short_is_not_a_pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing in the format tells: by its save record the checkpoint is whole, and so are its files."""
+    files = hugging_face(40)
+    save(tmp_path, "HuggingFace", 40, files)
+    record(tmp_path, "1-aa01b2c3", 40, "checkpoint-40", files)
+    duplicate = volume.Volume.duplicate
+
+    def short(store: Any, source: str, target: str) -> str:
+        if not source.endswith("trainer_state.json"):
+            return duplicate(store, source, target)
+        with store.create(target) as new:
+            new.write(b"{}")
+        return "copy"
+
+    monkeypatch.setattr(volume.Volume, "duplicate", short)
+    told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, layout="HuggingFace", branch=(FIRST,))
+    assert "not what was there before" in told.message
 
 
 def test_what_rotation_takes_between_the_verdict_and_the_links_is_missed(

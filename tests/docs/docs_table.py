@@ -29,6 +29,7 @@ LOOK = DOCS + "test_commands_within_sentences"
 SHOWN = {
     "evalstop checkpoints": "tests/cli/test_cli_checkpoints.py::"
     "test_weights_that_only_their_owner_reads_cannot_be_pinned_by_another",
+    "make demo STORY=elastic": MINUTES,
     "make demo": "tests/demo/test_demo_story.py::test_the_story_happens",
     "make test": BY_HAND + "it is what runs this",
     "make generate": "tests/chart/test_chart_schema.py::test_generated_files_are_up_to_date",
@@ -118,6 +119,8 @@ WITHIN: dict[str, str] = {
     "python -m controller.notify": "tests/notify/test_notify_process.py",
     "python -m controller.steps.planner": "tests/rollouts/test_rollouts_steps.py",
     "make demo": SHOWN["make demo"],
+    "make demo STORY=elastic": MINUTES,
+    "python -m deploy.local.demo.elastic": MINUTES,
     "make test": SHOWN["make test"],
     "python -m deploy.images.build --twice": DOCKER,
     "python -m deploy.images.sizes": DOCKER,

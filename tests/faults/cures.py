@@ -98,6 +98,30 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/policy/test_policy_identity.py"
         "::test_the_life_that_all_restarts_went_on_from_is_kept_however_many_there_are",
     ),
+    Mutant(
+        "a best whose process has ended is looked for without an end",
+        "1",
+        "controller/policy/job/lost_bests.py",
+        " or lives.has_ended(context.record, waited.attempt):\n",
+        ":\n",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+    ),
+    Mutant(
+        "the first process that is seen is taken for the first of its attempt",
+        "1",
+        "controller/policy/job/location_claim.py",
+        "    alone = first and not lives.after_unseen(record)\n",
+        "    alone = first\n",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+    ),
+    Mutant(
+        "what a process started from is the pin of the save before it",
+        "1",
+        SECURING,
+        "            if not _of_left_branch(survey, request, step, found):\n",
+        "            if True:\n",
+        "tests/checkpoints/test_checkpoints_lives.py",
+    ),
     # 2: a newer best while a secure Job runs
     Mutant(
         "an answer is recorded without its score",
@@ -173,6 +197,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if {name: file.size for name, file in staged.manifest.items()} != content.files():\n"
         '            raise Damaged("what was linked is not what was there before")\n',
         "",
+        "tests/checkpoints/test_checkpoints_lives.py::test_a_copy_that_came_out_short_is_not_a_pin",
     ),
     Mutant(
         "a save that is not through counts by its marker file",
@@ -234,6 +259,7 @@ MUTANTS: tuple[Mutant, ...] = (
         LIVES,
         "    if earlier or older_pod:\n",
         "    if False:\n",
+        "tests/policy/test_policy_identity.py::test_an_earlier_process_says_nothing_any_more",
     ),
     Mutant(
         "a page that does not say whose it is stops the run",
@@ -250,6 +276,7 @@ MUTANTS: tuple[Mutant, ...] = (
         TAKING_BACK,
         "    if verdicts.stands(context, use) is None:\n",
         "    if False:\n",
+        "tests/policy/test_policy_withdrawal.py::test_a_run_that_rises_to_a_new_best_while_its_copy_is_made_is_not_stopped",
     ),
     Mutant(
         "a stop stands though the mode forbids it",
@@ -257,6 +284,7 @@ MUTANTS: tuple[Mutant, ...] = (
         TAKING_BACK,
         "    if desired.mode is not Mode.ENFORCE:\n",
         "    if False:\n",
+        "tests/policy/test_policy_withdrawal.py::test_mode_and_cap_are_obeyed_until_the_suspend",
     ),
     Mutant(
         "a new best under a stop is not pinned",
@@ -264,6 +292,7 @@ MUTANTS: tuple[Mutant, ...] = (
         RETENTION,
         "    if checkpoints.to_pin(context) is not None or secured is None:\n",
         "    if secured is None:\n",
+        "tests/policy/test_policy_withdrawal.py::test_a_new_best_under_a_verdict_that_stands_is_pinned_and_copied_too",
     ),
     Mutant(
         "a stop asks for no fresh page",
@@ -271,6 +300,7 @@ MUTANTS: tuple[Mutant, ...] = (
         TAKING_BACK,
         "    if scrape is not None and scrape.at > settled and scrape.outcome is ScrapeOutcome.OK:\n",
         "    if True:\n",
+        "tests/policy/test_policy_withdrawal.py::test_just_before_the_suspend_it_is_read_once_more",
     ),
     Mutant(
         "a copy has an hour",
@@ -295,6 +325,7 @@ MUTANTS: tuple[Mutant, ...] = (
         RETENTION,
         "    if hopeless(context, USER_TRIES, USER_STILL) or _lost_meanwhile(context, decision, wanted):\n",
         "    if False:\n",
+        "tests/policy/test_policy_withdrawal.py::test_a_user_s_stop_suspends_though_no_copy_can_be_made_and_copies_on",
     ),
     Mutant(
         "a user's stop goes through all evals whose checkpoints are gone",
@@ -320,6 +351,7 @@ MUTANTS: tuple[Mutant, ...] = (
         TAKING_BACK,
         'return Problem("CalledOff", "spec.runState is Run again") if again else None',
         "return None",
+        "tests/policy/test_policy_withdrawal.py::test_run_takes_a_user_s_stop_back_until_the_suspend_and_resumes_after_it",
     ),
     # 7: one eval that says nothing
     Mutant(
@@ -329,6 +361,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if limit is None or abs(point.score - memory.last[0]) <= limit"
         " or memory.drops >= self.params.most:\n",
         "        if True:\n",
+        "tests/policy/test_policy_gate.py::test_what_counts",
     ),
     Mutant(
         "what bears a jump out counts, however far from it",
@@ -353,6 +386,7 @@ MUTANTS: tuple[Mutant, ...] = (
         HISTORY,
         "    return math.isfinite(point.score) and point.samples != 0\n",
         "    return math.isfinite(point.score)\n",
+        "tests/policy/test_policy_gate.py::test_an_eval_of_no_samples_is_no_eval",
     ),
     Mutant(
         "a late pin makes a dropped eval the best",
@@ -386,6 +420,7 @@ MUTANTS: tuple[Mutant, ...] = (
         SAFEKEEPING,
         "    if baseline is not None and kept.baseline != baseline.number:\n",
         "    if baseline is not None and kept.baseline != kept.baseline:\n",
+        "tests/policy/test_policy_identity.py::test_the_answer_about_the_old_evaluators_best_stays_beside_the_new_ones",
     ),
     Mutant(
         "an answer that comes after the end is dropped, what it replaces is let go",
@@ -395,6 +430,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if answered is not None and context.record.finished is not None:\n"
         "        context.update(access=None)\n"
         "    elif answered is not None:\n        checkpoints.take_answer(context, answered)\n",
+        "tests/policy/test_policy_identity.py::test_the_answer_of_a_job_that_outlives_the_run_is_recorded",
     ),
     # 9: the pool befalls something
     Mutant(
@@ -403,6 +439,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/job/plan.py",
         "    if use is not None:\n        proposal = _watch(context, use)\n",
         "    if use is not None and context.problem is None:\n        proposal = _watch(context, use)\n",
+        "tests/policy/test_policy_watched.py::test_what_befalls_a_pool_stops_neither_reading_nor_securing",
     ),
     Mutant(
         "a run is not read while its rule cannot be made",
@@ -427,6 +464,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/job/verdict_age.py",
         "    if newest.resumed is None and record.evals[-1].attempt != newest.attempt:\n",
         "    if False:\n",
+        "tests/policy/test_policy_withdrawal.py::test_a_verdict_of_the_process_before_stops_nobody_though_somebody_waits_now",
     ),
     Mutant(
         "a checkpoint of another branch that no eval told of is taken for this one's",
@@ -486,6 +524,7 @@ MUTANTS: tuple[Mutant, ...] = (
         SECURING,
         '    if noted.get("digest") != kept.digest:\n        raise Damaged(f"it was changed',
         '    if False:\n        raise Damaged(f"it was changed',
+        "tests/checkpoints/test_checkpoints_lives.py::test_a_pin_whose_files_were_written_into_is_not_answered_again",
     ),
     Mutant(
         "a best that was changed after its pin keeps its score",
@@ -525,6 +564,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/job/location_claim.py",
         "    if answered.reason == TAKEN and _follows(context, waited, answered):\n",
         "    if False:\n",
+        "tests/policy/test_policy_location_claim.py",
     ),
     Mutant(
         "a pin takes the turn of the claim that follows a predecessor",
@@ -542,6 +582,7 @@ MUTANTS: tuple[Mutant, ...] = (
         HISTORY,
         '    fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""\n',
         "",
+        "tests/policy/test_policy_guardrails.py::test_a_guardrail_whose_direction_is_corrected_begins_anew",
     ),
     Mutant(
         "another rule reads what the one before kept",
@@ -707,6 +748,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/job/resume.py",
         "        kept = retention.best_of(context, (*record.retained, *pinned))\n",
         "        kept = next(reversed((*record.retained, *pinned)), None)\n",
+        "tests/policy/test_policy_withdrawal.py::test_resumed_from_the_best_of_what_was_retained_not_from_the_newest",
     ),
     Mutant(
         "a resume that was taken back keeps pins waiting",

@@ -117,10 +117,10 @@ def test_a_rule_that_begins_anew_has_no_more_to_spend_than_was_left(
 
 
 def spent_of(state: Any) -> float:
-    """The budget is the one tuple of four that ends in a share, a text before."""
+    """The budget is the one tuple of five that ends in a share, a text before."""
     if not isinstance(state, tuple):
         return 0.0
-    if len(state) == 4 and [type(x) for x in state] == [str, int, tuple, float]:
+    if len(state) == 5 and [type(x) for x in state] == [str, int, int, tuple, float]:
         return float(state[-1])
     return max((spent_of(part) for part in state), default=0.0)
 

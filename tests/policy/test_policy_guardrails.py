@@ -308,6 +308,20 @@ def test_other_parameters_begin_a_guardrail_anew_and_a_removed_one_is_forgotten(
     assert guard(w, "safety").state == (0.7, 0)
 
 
+def test_a_guardrail_whose_direction_is_corrected_begins_anew() -> None:
+    """What was a fall is a rise: memory of the one direction says nothing about scores of the other."""
+    w = world(replace(TOXICITY, direction=Direction.MAXIMIZE))
+    evals(w, [1, 2], toxicity=[0.3, 0.2])
+    job = w.jobs["ns/a"]
+    job.wish(guardrails=(TOXICITY,))
+    evals(w, [1, 2, 3], toxicity=[0.3, 0.2, 0.1])
+    assert guard(w, "toxicity").state == (-0.1, 0)
+    assert job.record.decision is None
+    evals(w, [1, 2, 3, 4, 5], toxicity=[0.3, 0.2, 0.1, 0.4, 0.5])
+    w.settle()
+    assert job.record.decision is not None, "and by its own direction it falls"
+
+
 def test_modifiers_hold_guardrails_too_but_for_those_that_look_at_more_than_scores() -> None:
     warm = PolicySpec("warmUp", {"min_evals": 5})
     w = world(SAFETY, modifiers=(PolicySpec("divergence"), warm))

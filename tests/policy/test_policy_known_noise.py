@@ -95,7 +95,8 @@ def test_what_cannot_be_right_stops_nobody() -> None:
 def test_no_totals_that_a_trainer_can_state_spend_more_than_there_is(totals: list[int]) -> None:
     spent = 0.0
     for seen, total in enumerate(totals, 1):
-        look = spending.share(seen, total, spent)
+        look, more = spending.look(seen, total, spent)
+        assert 0.0 <= more <= 1.0
         assert look >= 0.0
         spent += look
     assert spent <= 1.0 + 1e-9
@@ -104,7 +105,7 @@ def test_no_totals_that_a_trainer_can_state_spend_more_than_there_is(totals: lis
 def test_a_known_total_leaves_a_tenth() -> None:
     spent = 0.0
     for seen in range(1, 11):
-        spent += spending.share(seen, 10, spent)
+        spent += spending.look(seen, 10, spent).share
     assert spent == pytest.approx(0.9)
 
 
@@ -131,12 +132,31 @@ def test_the_evals_that_a_run_will_have(steps: tuple[int, ...], total: int | Non
 def test_the_last_looks_of_a_known_total_spend_the_most() -> None:
     spent, looks = 0.0, []
     for seen in range(1, 11):
-        looks.append(spending.share(seen, 10, spent))
+        looks.append(spending.look(seen, 10, spent).share)
         spent += looks[-1]
     assert looks[1:] == sorted(looks[1:])
-    assert looks[9] / looks[1] == pytest.approx((0.5 + 1.0) / (0.5 + 0.2))
-    even = [spending.share(2, 10, 0.0, known=False), spending.share(10, 10, 0.8, known=False)]
-    assert even == pytest.approx([0.1, 0.1])
+    assert looks[9] / looks[1] == pytest.approx((0.05 + 1.0) / (0.05 + 0.04))
+    even = [spending.look(2, 10, 0.0, known=False), spending.look(10, 10, 0.8, known=False)]
+    assert even == [pytest.approx((0.1, 0.0)), pytest.approx((0.1, 0.0))]
+
+
+def test_a_look_that_may_suddenly_spend_more_stands_alone() -> None:
+    """Its stretches passed no limit before, and that says nothing where none of those was as low."""
+    planned = spending.look(10, 20, sum_of_looks(9, 20))
+    sudden = spending.look(10, 20, 0.0)
+    assert (planned.more, sudden.more) == (pytest.approx(1.0 - (0.05 + 0.2025) / (0.05 + 0.25)), 1.0)
+    assert sudden.share > planned.share
+    assert spending.look(30, 20, 0.9).more == 0.0  # beyond the end they only become less
+    limits = [spending.windows_limit(1e-3, more, 40, 100) for more in (0.0, planned.more, 1.0)]
+    assert limits == sorted(limits)
+    assert limits[2] > 1.03 * limits[0]
+
+
+def sum_of_looks(seen: int, evals: int) -> float:
+    spent = 0.0
+    for one in range(1, seen + 1):
+        spent += spending.look(one, evals, spent).share
+    return spent
 
 
 @pytest.mark.parametrize("seen", [8, 30, 200])
@@ -144,8 +164,9 @@ def test_the_last_looks_of_a_known_total_spend_the_most() -> None:
 def test_limits_are_where_their_chances_are(chance: float, seen: int) -> None:
     single = spending.single_limit(chance, seen)
     assert spending.single_chance(single, seen) == pytest.approx(chance)
-    wide = spending.windows_limit(chance, seen, 1000)
-    assert spending.rate(wide, seen) == pytest.approx(chance)
+    for more in (0.0, 0.1, 1.0):
+        wide = spending.windows_limit(chance, more, seen, 1000)
+        assert spending.rate(wide, more, seen) == pytest.approx(chance)
 
 
 def test_the_state_stays_small() -> None:

@@ -615,6 +615,30 @@ def test_a_verdict_of_yesterday_stops_nobody_though_somebody_waits_now() -> None
     assert not job.observed.workload.suspended
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_verdict_of_the_process_before_stops_nobody_though_somebody_waits_now(told: bool) -> None:
+    """A new process has begun: until it tells where it went on, or has an eval, its branch is not known."""
+    # row 10
+    world = PolicyWorld({"n1": 2, "n2": 2})
+    world.submit("ns/a", replicas=2, gpus=2, modifiers=(PolicySpec("onlyWhenContended"),))
+    world.settle()
+    job = world.jobs["ns/a"]
+    for score in (*RISE, *FALL):
+        world.scores("ns/a", score)
+        world.settle()
+    assert job.plan.proposal is not None
+    newest = job.record.evals[-1].step
+    page = Page(job.desired.uid, Attempt(job.record.attempt, "after"))
+    world.scrape("ns/a", points=(), page=page, resumed_step=newest if told else None)
+    world.submit("ns/b", replicas=2, gpus=2)
+    world.step("ns/b")
+    passes(world, 5)
+    assert job.record.lives[-1].attempt == page.attempt
+    assert (job.record.decision is None) is not told
+    if not told:
+        assert condition(world, c.TERMINATION).reason == "NewLife"
+
+
 def test_a_verdict_is_silent_while_its_run_cannot_be_read() -> None:
     # row 10
     world = PolicyWorld({"n1": 2, "n2": 2})

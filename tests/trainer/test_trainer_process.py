@@ -463,6 +463,7 @@ def test_an_address_in_use_is_an_error_that_names_it(
         (["--preferences=0"], {}, "--preferences: expected a number >= 1, got 0"),
         (["--eval-samples=1"], {}, "--eval-samples: expected a number >= 2, got 1"),
         (["--port=65536"], {}, "argument --port: expected a port from 0 to 65535, got '65536'"),
+        (["--train-seconds=5"], {}, "--train-seconds: expected --rollouts local or pods"),
         (["--step-seconds=nan"], {}, "argument --step-seconds: expected seconds >= 0, got 'nan'"),
         (["--metric="], {}, "argument --metric: expected a name, got ''"),
         ([], {"JOB_COMPLETION_INDEX": "x"}, "JOB_COMPLETION_INDEX: expected an integer >= 0, got 'x'"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -81,6 +82,7 @@ class Actions:
         self._outside = outside or Cache(())
         self._access = AccessSettings(image=settings.access_image, endpoints=settings.store_endpoints)
         self._sidecar_image = settings.actor_image
+        self._deleted: deque[str] = deque(maxlen=1024)  # uids of actors' Jobs, newest last
 
     async def do(self, loaded: JobSnapshot, action: Action) -> None:
         """Carry one action out.
@@ -210,8 +212,18 @@ class Actions:
         """Delete an actor's Job. It stays until its pod is gone: its pod's grace period is no longer than a
         recall."""
         for job in self._cluster.actor_jobs(loaded.obj, number):
-            if not job["metadata"].get("deletionTimestamp"):
-                await delete_as_read(self._api, self._cache, JOBS, job, foreground=True)
+            metadata = job["metadata"]
+            # At any version: whatever became of it since, it is to go. Once: the watch may be behind.
+            if metadata.get("deletionTimestamp") or metadata["uid"] in self._deleted:
+                continue
+            try:
+                await self._api.delete(
+                    JOBS, metadata["name"], metadata["namespace"], metadata["uid"], foreground=True
+                )
+            except NotFound:
+                self._cache.drop(JOBS, job)
+            else:
+                self._deleted.append(metadata["uid"])
 
     # -- the way back to the trainer -----------------------------------------------------------------------
 

@@ -122,7 +122,7 @@ class Memory(NamedTuple):
         seen: evals so far.
         pace: `spending.Pace`.
         held: evals that wait, oldest first (`_pack`).
-        first: the first score that `noise.robust` looks at.
+        first: about the first score that `noise.robust` looks at (`near`).
         recent: the newest scores less ``first``, packed (`windows.pack`).
         drops: evals dropped in a row.
         dropped: steps of those that the newest eval made drop.
@@ -159,7 +159,7 @@ class Gate:
     """
 
     name: ClassVar[str] = "gate"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     uses: ClassVar[tuple[str, ...]] = ("progress",)
     inner_at: ClassVar[int] = 2  # of the state
 
@@ -312,12 +312,18 @@ class Gate:
             if error is not None:
                 memory = memory._replace(first=0.0, recent="")  # not asked for beside reported ones
             else:
-                first = memory.first if memory.recent else point.score
+                first = memory.first if memory.recent else near(point.score)
                 scores = [*windows.unpack(memory.recent), windows.single(point.score - first)]
                 recent = windows.pack(scores[-noise.ROBUST_MOST :])
                 memory = memory._replace(first=first, recent=recent)
             memory = memory._replace(last=(point.score, error, point.step), drops=0)
         return memory._replace(lost=()), shown
+
+
+def near(score: float) -> float:
+    """Return a number near the score that a status holds in few digits."""
+    found = float(f"{score:.3g}")
+    return found if math.isfinite(found) else score
 
 
 def waiting(state: State) -> tuple[int, ...]:

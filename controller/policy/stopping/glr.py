@@ -15,8 +15,9 @@ both scored where that is reported (`EvalPoint.prompt_pairs`).
 
 The bound assumes independent Gaussian noise of known size: standard errors from the trainer with every
 eval. They may differ: the largest so far stands for all, and each pair's z then exceeds c still less often
-(`noise`). With noise estimated from the trajectory the threshold is raised after Student's t; what the rate
-is then is measured (docs/use/stop-rules.md).
+(`noise`). With noise estimated from the trajectory the threshold is raised after Student's t. That holds for
+Gaussian scores, and real ones have outliers: where nothing else says how noisy they are, only `GUESSED` of
+alpha is spent. What the rate is then is measured (docs/use/stop-rules.md).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict
 
 WITHIN_HORIZON = 0.9  # share of alpha that is spent up to the horizon
+GUESSED = 0.3  # share of alpha that is spent where the scores alone tell of their noise
 SECOND = 2  # eval at which single ones can be compared
 
 
@@ -61,20 +63,23 @@ class GlrParams:
 
 
 @lru_cache(maxsize=4096)
-def threshold(seen: int, params: GlrParams) -> float:
-    """c_t at the ``seen``-th eval, in standard deviations; infinite while there is nothing to compare."""
+def threshold(seen: int, params: GlrParams, part: float = 1.0) -> float:
+    """c_t at the ``seen``-th eval, in standard deviations; infinite while there is nothing to compare.
+
+    ``part``: of alpha, that is spent.
+    """
     pairs = windows.comparisons(seen, params.window, params.share, True)
     if not pairs:
         return math.inf
-    return -NormalDist().inv_cdf(params.alpha * share(seen, params) / pairs)
+    return -NormalDist().inv_cdf(part * params.alpha * share(seen, params) / pairs)
 
 
 @lru_cache(maxsize=4096)
-def single_threshold(seen: int, params: GlrParams) -> float:
-    """c_t of single evals at the ``seen``-th; infinite at the first."""
+def single_threshold(seen: int, params: GlrParams, part: float = 1.0) -> float:
+    """c_t of single evals at the ``seen``-th; infinite at the first. ``part``: of alpha, that is spent."""
     if seen < SECOND:
         return math.inf
-    return -NormalDist().inv_cdf(params.alpha * share(seen, params, SECOND) / (seen - 1))
+    return -NormalDist().inv_cdf(part * params.alpha * share(seen, params, SECOND) / (seen - 1))
 
 
 def share(seen: int, params: GlrParams, first: int = 0) -> float:
@@ -96,7 +101,7 @@ class Glr:
     """
 
     name: ClassVar[str] = "glr"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
 
     def __init__(self, params: GlrParams) -> None:
         check(params, self.name)
@@ -111,11 +116,14 @@ class Glr:
         seen, fall = windows.observe(seen, point.score, p.window, p.share, sparse=True)
         spread = noise.observe(spread, point)
         known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
-        limit, now = threshold(seen[0], p), windows.single(point.score - seen[1])
+        told = p.usual_noise > 0.0 or point.fleet_noise is not None
+        part = GUESSED if known is not None and known.freedom < math.inf and not told else 1.0
+        limit, now = threshold(seen[0], p, part), windows.single(point.score - seen[1])
         if point.prompts is not None and seen[0] > 1:
             paired = noise.of_difference(point, best_step)
             fall = (best - now) if paired is not None else (best - now) / math.sqrt(2.0)
-            known, limit = paired or known, single_threshold(seen[0], p)
+            limit = single_threshold(seen[0], p, 1.0 if paired is not None else part)
+            known = paired or known
         if now > best or seen[0] == 1:
             best, best_step = now, point.step
         state = (seen, spread, (best, best_step))

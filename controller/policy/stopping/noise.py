@@ -159,6 +159,13 @@ def of_difference(point: EvalPoint, step: int) -> Noise | None:
     return Noise(math.sqrt(variance / n), n - 1.0) if variance > 0.0 else None
 
 
+def least_difference(point: EvalPoint) -> float:
+    """Return the least noise of this eval's score less that of another, by the prompts of both; infinite:
+    nothing tells of any."""
+    known = (of_difference(point, pair.step) for pair in point.prompt_pairs)
+    return min((one.sigma for one in known if one is not None), default=math.inf)
+
+
 def observe(state: NoiseState, point: EvalPoint) -> NoiseState:
     """Take in one eval."""
     for score, stderr in point.beside:  # no part of any comparison, but noise

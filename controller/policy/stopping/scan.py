@@ -17,10 +17,12 @@ A fleet whose healthy runs rise can take a lower threshold: tune it (`evalstop r
 With ``alpha`` a budget takes the threshold's place (`spending`): of runs whose true score never falls at most
 so many are stopped, over the evals that the run will have and beyond. Then single evals are compared too, the
 newest with the best before it, at a share `SINGLES` of what each look may spend: of a run of ten evals that
-collapses, longer windows see the most of the collapse too late. How noisy the difference of these two is, is
-known from the prompts that both scored, where the trainer reports that (`EvalPoint.prompt_pairs`); then their
-share is `PAIRED`. Where
-nothing but the run's own scores says how noisy an eval is,
+collapses, longer windows see the most of the collapse too late, while in a long run they see all: so beyond
+`SHORT` evals the share falls. How noisy the difference of these two is, is known from the prompts that both
+scored, where the trainer reports that (`EvalPoint.prompt_pairs`); then their share is `PAIRED`, and the same
+is what stretches around the best are measured by (`windows.since`).
+
+Where nothing but the run's own scores says how noisy an eval is,
 
 - the estimate leaves out the run's own largest fall (`noise.estimate`): else a collapse hides in the noise
   that it makes; thresholds are those for so few differences (`noise.FAR_OUT`). A straight fall hides in none,
@@ -46,7 +48,8 @@ from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict
 
 SINGLES = 0.2  # of what a look may spend; all of it while there are no longer windows
-PAIRED = 0.5  # the same where the prompts of both are known
+PAIRED, AROUND = 0.2, 0.4  # of single evals and of longer windows, where the prompts of both are known
+SHORT = 20  # evals so far up to which it is as much; then less, as evals become more
 SPENT_DIGITS = 9  # of the share of the budget that was spent: a status is small
 BEFORE, BEYOND = 2.0, 4.0  # what one e-fold of the run's length adds to the squared threshold
 
@@ -100,12 +103,12 @@ class Scan:
     """Stop when the newest evals are clearly below the best stretch of the run.
 
     Silent until both can be formed and the noise is known. State: (windows, noise); with ``alpha`` also (best
-    and second highest score less the first, packed; step of the best, `spending.Pace`, share of the budget
-    that was spent) and what `ties` keeps.
+    and second highest score less the first, and the least noise of a difference of two evals, packed; step of
+    the best, which eval it is, `spending.Pace`, share of the budget that was spent) and what `ties` keeps.
     """
 
     name: ClassVar[str] = "scan"
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
     uses: ClassVar[tuple[str, ...]] = ("progress",)
 
     def __init__(self, params: ScanParams) -> None:
@@ -113,7 +116,7 @@ class Scan:
         self.params = params
 
     def initial(self) -> State:
-        beside = (("", 0, tuple(spending.Pace()), 0.0), ties.initial()) if self.params.alpha else ()
+        beside = (("", 0, 0, tuple(spending.Pace()), 0.0), ties.initial()) if self.params.alpha else ()
         return (windows.initial(), noise.initial(), *beside)
 
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
@@ -144,8 +147,8 @@ class Scan:
 
     def _spend(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         p = self.params
-        seen, spread, (packed, best_step, pace, spent), level = state
-        best, second = windows.unpack(packed) if packed else (0.0, 0.0)
+        seen, spread, (packed, best_step, best_at, pace, spent), level = state
+        best, second, near = windows.unpack(packed) if packed else (0.0, 0.0, math.inf)
         last = noise.last(spread)
         spread = noise.observe(spread, point)
         usual = (p.usual_noise, p.usual_noise_weight, point.fleet_noise)
@@ -162,41 +165,60 @@ class Scan:
         level = ties.observe(level, last, point.score)
         number, now = seen[0], windows.single(point.score - seen[1])
         if number == 1:
-            best, second, best_step = now, now, point.step
+            best, second, best_step, best_at = now, now, point.step, 1
         # Of two single evals the prompts that both scored tell more than either's own error does.
         paired = noise.of_difference(point, best_step)
-        pairs = windows.comparisons(number, p.window, p.share, False) if levels else 0
-        silent = number == 1 or (not levels and paired is None)
+        near = min(near, windows.single(noise.least_difference(point)))
+        known = bool(levels) or paired is not None
+        pairs = windows.comparisons(number, p.window, p.share, False) if known else 0
+        silent = number == 1 or not known
         pace = spending.Pace(*pace).after(number, point.step, point.progress)
         evals = pace.evals or p.horizon
-        look = 0.0 if silent else spending.share(number, evals, spent, known=pace.evals > 0)
+        look = spending.look(number, evals, spent, known=pace.evals > 0)
         runner_up = now if number <= 2 else max(second, now)
-        *highest, highest_step = (now, best, point.step) if now > best else (best, runner_up, best_step)
-        spent = round(spent + look, SPENT_DIGITS)
-        state = (seen, spread, (windows.pack(highest), highest_step, tuple(pace), spent), level)
+        highest = (best, runner_up, best_step, best_at)
+        if now > best:
+            highest = (now, best, point.step, number)
+        spent = round(spent + (0.0 if silent else look.share), SPENT_DIGITS)
+        packed = windows.pack((*highest[:2], near))
+        state = (seen, spread, (packed, *highest[2:], tuple(pace), spent), level)
         tie = ties.fall(level, point.score) if paired is None and (not levels or guessed) else None
         if tie is not None and not told and tie > p.min_drop:
             return state, Verdict(Verb.STOP, "Collapsed", tie, ties.lowest(level))
         if silent:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
             return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
-        chance = p.alpha * look / (len(levels) if guessed else 1)
-        part = 1.0 if not pairs else SINGLES if paired is None else PAIRED
+        chance = p.alpha * look.share / (len(levels) if guessed else 1)
+        part = part_of_singles(number, paired is not None) if pairs else 1.0
         limit = spending.single_limit(chance * part, number)
         if paired is not None:
             compared = [_against(best - now, paired, limit, p.min_drop)]
         else:
             fall = ((second if guessed else best) - now) / math.sqrt(2.0)
-            compared = [_against(fall, known, limit, p.min_drop) for known in levels]
+            compared = [_against(fall, one, limit, p.min_drop) for one in levels]
         if pairs:
-            limit = spending.windows_limit(chance * (1.0 - part), number, pairs, not guessed)
-            compared += [_against(wide, known, limit, p.min_drop) for known in levels]
+            limit = spending.windows_limit(chance * (1.0 - part), look.more, number, pairs, not guessed)
+            compared += [_against(wide, one, limit, p.min_drop) for one in levels]
+        if pairs and paired is not None:
+            share = min(1.0, (near / paired.sigma) ** 2)
+            fall = windows.since(seen, best_at, share, p.window, p.share)
+            far = noise.Noise(paired.sigma / math.sqrt(2.0), paired.freedom)
+            limit = spending.windows_limit(chance * AROUND, look.more, number, pairs)
+            compared.append(_against(fall, far, limit, p.min_drop))
         stop, _, z, limit = max(compared)
         if stop:
             before = math.inf if last is None else windows.single(last - seen[1])
             collapsed = best > 0.0 and max(now, before) <= best / 2.0
             return state, Verdict(Verb.STOP, "Collapsed" if collapsed else "FellBelowBestStretch", z, limit)
         return state, Verdict(Verb.CONTINUE, "NearBestStretch", z, limit)
+
+
+def part_of_singles(seen: int, paired: bool) -> float:
+    """Return the share of what the ``seen``-th look may spend that single evals get, beside longer windows.
+
+    ``paired``: whether the prompts of both are known.
+    """
+    return (PAIRED if paired else SINGLES) * min(1.0, SHORT / seen)
 
 
 def _doubted(known: noise.Noise, excess: float) -> noise.Noise:

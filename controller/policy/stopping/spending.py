@@ -3,20 +3,23 @@
 How many that are: the evals so far, and what is left of the run by its progress over the evals' usual
 distance (steps, `Pace`), at least `FEWEST` and at most `MOST`. Where no total is known, the rule's own
 horizon. Nine tenths of the budget are spent on these: each look gets what is left of it, by its weight among
-the looks left. Where the total is known, the last one weighs nearly three times as much as the first: it
-compares more evals, and a slow fall is deepest there. A tenth is kept for what comes beyond, of which the
-j-th look after takes 1 / (j + 2) of what is left, so that it is never used up. A total that is wrong makes a
-run harder or easier to stop, and never spends more than there is. Of totals that change the one counts that
-makes for most evals: what a look may spend must not rise suddenly, for then what longer windows passed before
-does not tell how seldom they pass now.
+the looks left. Where the total is known, they weigh by the square of how much of the run is done: later ones
+compare more evals, a slow fall is deepest there, and who falls early leaves looks enough. A tenth is kept for
+what comes beyond, of which the j-th look after takes 1 / (j + 2) of what is left, so that it is never used
+up. A total that is wrong makes a run harder or easier to stop, and never spends more than there is. Of totals
+that change the one counts that makes for most evals: what a look may spend must not rise suddenly, for then
+what longer windows passed before does not tell how seldom they pass now.
 
 What a look may spend is the share of it that a comparison of the newest evals with the best before may pass
 by chance, on a run whose true score never falls:
 
 - single evals: (t - 1) pairs, each passed with 1 - Phi(c) at most (union bound);
 - longer windows: their pairs (`windows.comparisons`) the same way, or what was measured on flat Gaussian runs
-  (windows of 3 and more, a quarter of the run), whichever is less: successive looks see nearly the same, and
-  the chance that the t-th is the first above c is at most `RATE` c^4 exp(-c^2 / 2) / (t + `LATER`).
+  (windows of 3 and more, a quarter of the run), whichever is less. That any of a look's passes c is as
+  probable as if they were `worth` independent ones. But successive looks see nearly the same: if all had the
+  same chance, the t-th would be the first to pass with `RATE` c^4 exp(-c^2 / 2) / (t + `LATER`) at most. One
+  that may spend more than the one before may also be the first by having a lower limit: for that part of its
+  chance (`Look.more`) it counts as if it were alone.
 """
 
 from __future__ import annotations
@@ -28,11 +31,12 @@ from typing import Any, NamedTuple
 
 FEWEST, MOST = 5, 200  # evals that a run is taken to have
 WITHIN = 0.9  # of the budget, for the evals that it will have
-RATE, LATER = 0.25, 40.0
+RATE, LATER = 0.29, 40.0
 # Of that so much is enough up to `EARLY` evals, and `MORE` with each eval after: few stretches can be made.
-EARLY, FEWER, MORE = 8, 0.6, 0.025
-ALIKE = 5.0  # looks whose stretches are worth one comparison: so many of these each look is worth at least
-AT_FIRST, WITH_TIME = 0.5, 1.0  # weight of a look: so much, and so much more at the end of the run
+EARLY, FEWER, MORE = 8, 0.47, 0.033
+SECOND = 2  # eval at which anything can be compared
+AT_FIRST = 0.05  # weight of a look, beside the square of the share of the run that is done
+AS_PLANNED = 1.02  # times what a look was to spend from the beginning on, that still counts as that
 LEAST_Z = 2.0  # below it the rate does not fall as z rises
 HIGHEST_Z = 12.0
 
@@ -74,24 +78,47 @@ class Pace(NamedTuple):
         return pace._replace(evals=max(pace.evals, evals))
 
 
-def share(seen: int, evals: int, spent: float, *, known: bool = True) -> float:
-    """Return which share of the budget the ``seen``-th look may spend, of a run of ``evals``.
+class Look(NamedTuple):
+    """Spending limit of one look.
+
+    Attributes:
+        share: of the budget.
+        more: share of that by which it is more than the look before was to spend; 1: it is not known.
+    """
+
+    share: float
+    more: float
+
+
+def look(seen: int, evals: int, spent: float, *, known: bool = True) -> Look:
+    """Return what the ``seen``-th look may spend, of a run of ``evals``.
 
     ``spent``: share of the budget that the looks before it did. ``known``: whether that is the run's length;
     else looks weigh alike, for it may end at any. Nothing can be compared at the first.
     """
-    if seen < 2:
-        return 0.0
-    if seen <= evals:
-        return max(0.0, WITHIN - spent) * (part(seen, evals) if known else 1.0 / (evals - seen + 1))
-    return (1.0 - spent) / (seen - evals + 2)
+    if seen < SECOND:
+        return Look(0.0, 1.0)
+    if seen > evals:
+        return Look((1.0 - spent) / (seen - evals + 2), 0.0)
+    weighed, planned = 1.0 / (evals - seen + 1), 1.0 / (evals - 1)
+    if known:
+        weighed, planned = (weight(seen, evals) / left(first, evals) for first in (seen, SECOND))
+    found = max(0.0, WITHIN - spent) * weighed
+    if found > AS_PLANNED * WITHIN * planned:
+        return Look(found, 1.0)
+    return Look(found, 1.0 - weight(seen - 1, evals) / weight(seen, evals) if known else 0.0)
 
 
-def part(seen: Any, evals: Any) -> Any:
-    """Return the weight of this look over that of all that are left with it, of a run of ``evals``."""
+def weight(seen: Any, evals: Any) -> Any:
+    """Return the weight of a look of a run of ``evals``."""
+    return AT_FIRST + (seen / evals) ** 2
+
+
+def left(seen: Any, evals: Any) -> Any:
+    """Return the weight of this look and all after it."""
     rest = evals - seen + 1
-    left = AT_FIRST * rest + WITH_TIME * rest * (evals + seen) / (2.0 * evals)
-    return (AT_FIRST + WITH_TIME * seen / evals) / left
+    squares = evals * (evals + 1) * (2 * evals + 1) - seen * (seen - 1) * (2 * seen - 1)
+    return AT_FIRST * rest + squares / (6.0 * evals**2)
 
 
 def single_chance(z: float, seen: int) -> float:
@@ -105,26 +132,37 @@ def single_limit(chance: float, seen: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def windows_limit(chance: float, seen: int, pairs: int, told: bool = True) -> float:
+def windows_limit(chance: float, more: float, seen: int, pairs: int, told: bool = True) -> float:
     """Return the z that longer windows pass on a flat run first at this look with at most ``chance``.
 
-    ``pairs``: how many of them there are; infinite for none. ``told``: how noisy an eval is, is not guessed
-    from the scores.
+    ``more``: of the `Look`. ``pairs``: how many of them there are; infinite for none. ``told``: how noisy an
+    eval is, is not guessed from the scores.
     """
     if not pairs or chance <= 0.0:
         return math.inf
     low, high = LEAST_Z, HIGHEST_Z
-    for _ in range(40):
+    for _ in range(28):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if rate(middle, seen, told) > chance else (low, middle)
+        low, high = (middle, high) if rate(middle, more, seen, told) > chance else (low, middle)
     return min(high, _quantile(chance, pairs))
 
 
-def rate(z: float, seen: int, told: bool = True) -> float:
+def rate(z: float, more: float, seen: int, told: bool = True) -> float:
     """Return the measured bound on longer windows' first passing of z >= `LEAST_Z` at this look."""
     rate = RATE * (stretches(seen) if told else 1.0)
-    least = seen / ALIKE * _NORMAL.cdf(-z)
-    return max(least, rate * z**4 * math.exp(-z * z / 2.0) / (seen + LATER))
+    alone = max(1.0, min(worth(z), of_few(seen))) * _NORMAL.cdf(-z)
+    return float(min(alone, more * alone + rate * z**4 * math.exp(-z * z / 2.0) / (seen + LATER)))
+
+
+def worth(z: Any) -> Any:
+    """Return how many independent comparisons those of one look are worth at z: less where all of them pass
+    more often, being nearly the same."""
+    return 3.0 * z - 1.0
+
+
+def of_few(seen: int) -> float:
+    """Return the same where few stretches can be made, whatever z is."""
+    return 0.65 * (seen - 4)
 
 
 def stretches(seen: int) -> float:

@@ -14,14 +14,17 @@ import struct
 from base64 import b64decode, b64encode
 from typing import Any
 
+from controller.policy.stopping.windows import single
+
 LEAST_BEFORE = 3  # evals before the tie
 LEAST_TIED = 3  # a scorer that is down for two evals scores 0 twice
 TIED = -1.0  # in place of the largest fall: some tied before
+ALIKE = 1e-6  # of the larger score: falls that differ by no more are alike, as numbers are kept
 
 # (evals before the present level, evals on it; lowest of those before, largest fall among them and fall to
 # the level, packed)
 TieState = tuple[Any, ...]
-_NUMBERS = struct.Struct("<3d")
+_NUMBERS = struct.Struct("<3f")
 
 
 def initial() -> TieState:
@@ -46,8 +49,8 @@ def observe(state: TieState, last: float | None, score: float) -> TieState:
         return (before, level + 1, packed)
     lowest, largest, fell = _numbers(state)
     largest = TIED if level > 1 or largest < 0.0 else max(largest, fell)
-    lowest = min(lowest, last) if before else last
-    numbers = _NUMBERS.pack(lowest, largest, max(0.0, last - score))
+    lowest = min(lowest, single(last)) if before else single(last)
+    numbers = _NUMBERS.pack(lowest, largest, single(max(0.0, last - score)))
     return (before + level, 1, b64encode(numbers).decode("ascii"))
 
 
@@ -57,4 +60,6 @@ def fall(state: TieState, score: float) -> float | None:
     if level < LEAST_TIED or before < LEAST_BEFORE:
         return None
     lowest, largest, _ = _numbers(state)
-    return None if largest < 0.0 or lowest - score <= largest else float(lowest - score)
+    below = lowest - score
+    alike = largest + ALIKE * max(abs(lowest), abs(score))
+    return None if largest < 0.0 or below <= alike else float(below)

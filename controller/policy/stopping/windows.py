@@ -22,8 +22,16 @@ short stretches gain too little by averaging for it to matter (measured: `evalst
 --how wandering`), and nearly `PERSISTS` of it in long ones. Of single evals that are far apart nothing
 changes, since two independent errors are the worst there.
 
+Where evals are compared prompt by prompt, how far two of them differ by chance is measured: the one of now
+from the best before (variance 2 g), and those next to one another (2 r g at least). Errors that stay for a
+while make differences of evals far apart the larger ones. So of a stretch that has the best in it, less the
+newest evals, the variance is at most g (2 (1 - r) + r (1 / w + sum of weights squared)): `since`.
+
 The whole run is kept, at a resolution that falls as it grows: means of blocks of 1, 2, 4, ... evals, at
-most `BLOCKS`, relative to the first score, in single precision, as base64. One observation is O(BLOCKS).
+most `BLOCKS`, relative to the first score, as base64. A block is kept as its distance from the one before *as
+kept*, in 16 significant bits (`coarse`): what is lost is a 32,768th of that distance at most, of one block,
+for the next distance makes up for it. A block above the one before is never kept too high, so that no fall is
+seen which is none, however far the first score is from all others. One observation is O(BLOCKS).
 """
 
 from __future__ import annotations
@@ -39,9 +47,7 @@ from typing import Any, NamedTuple
 from controller.policy.params import param
 
 MAX_WINDOW = 16
-BLOCKS = (
-    46  # complete blocks are fewer, as many are merged in pairs: even, and a state has under 400 characters
-)
+BLOCKS = 46  # complete blocks are fewer, as many are merged in pairs: even, and small in a status
 LEAST_SHARE, MOST_SHARE = 0.1, 0.5
 NEWEST = 0.375  # of the reference's length: the shortest newest stretch; shorter ones add chances only
 STEP = 1.6  # from one length of the newest stretch to the next
@@ -49,7 +55,10 @@ PERSISTS = 0.5  # of an eval's variance on shared prompts; .41 where difficulty 
 APART = 11  # evals of a run up to which it does not matter
 LENGTHS = tuple(2.0**k for k in range(-1, 7))  # blocks, for which it may stay: all that matter
 
-# (evals seen, first score, packed means of complete blocks, sum of the evals in the incomplete one)
+_REST = struct.Struct("<f")
+KEPT_BITS = 0xFFFF_FF00  # of an IEEE 754 single-precision number: sign, exponent, 16 significant bits
+
+# (evals seen, first score, packed complete blocks and sum of the evals in the incomplete one)
 WindowState = tuple[Any, ...]
 
 
@@ -141,7 +150,7 @@ def _persistent(reference: int, weights: Sequence[float], between: int) -> float
 
 
 def initial() -> WindowState:
-    return (0, 0.0, "", 0.0)
+    return (0, 0.0, "")
 
 
 def observe(
@@ -159,26 +168,31 @@ def observe(
     ``sparse``: references half of which lie in the next one, and none between (`stride`). ``excess``: by so
     much one eval of the reference is taken to be too high. ``shared``: all evals are of the same prompts.
     """
-    seen, first, packed, rest = state
+    seen, first, packed = state
     if not seen:
         first = score
-    means, rest = add(unpack(packed), seen, rest, single(score - first))
+    blocks, rest = add(*_unpack_blocks(packed), seen, single(score - first))
     seen += 1
-    return (seen, first, pack(means), rest), _largest(
-        means, rest, seen, window, share, sparse, excess, shared
-    )
+    means = list(accumulate(blocks))
+    largest = _largest(means, rest, seen, window, share, sparse, excess, shared)
+    return (seen, first, _pack_blocks(blocks, rest)), largest
 
 
-def add(means: list[float], seen: int, rest: float, score: float) -> tuple[list[float], float]:
-    """Return the blocks and the incomplete one's sum after one more score."""
+def add(blocks: list[float], rest: float, seen: int, score: float) -> tuple[list[float], float]:
+    """Return the blocks, each less the one before, and the incomplete one's sum after one more score."""
     size = layout(seen).size
-    rest += score
+    rest = single(rest + score)
     if (seen + 1) % size:
-        return means, rest
-    means = [*means, single(rest / size)]
-    if len(means) == BLOCKS:
-        means = [single((a + b) / 2.0) for a, b in zip(means[::2], means[1::2], strict=True)]
-    return means, 0.0
+        return blocks, rest
+    *_, last = accumulate(blocks, initial=0.0)
+    blocks = [*blocks, coarse(rest / size - last)]
+    if len(blocks) == BLOCKS:
+        means = list(accumulate(blocks))
+        blocks, last = [], 0.0
+        for mean in ((a + b) / 2.0 for a, b in zip(means[::2], means[1::2], strict=True)):
+            blocks.append(coarse(mean - last))
+            last += blocks[-1]
+    return blocks, 0.0
 
 
 def _largest(
@@ -191,18 +205,51 @@ def _largest(
     excess: float,
     shared: bool,
 ) -> float:
-    size, _, length = layout(seen)
+    size = layout(seen).size
     sums = [0.0, *accumulate(means)]
-    newest = [*means, rest / length] if length else means
     largest = -math.inf
-    for pair in pairs(seen, window, share):
-        width, last = pair.reference, len(means) - pair.newest
+    for pair, last, now in _newest(means, rest, seen, window, share):
+        width = pair.reference
         highest = max(sums[end] - sums[end - width] for end in range(width, last + 1, stride(width, sparse)))
         highest -= excess / size
-        # The newest values are as many as there are weights.
-        now = sum(w * x for w, x in zip(pair.weights, newest[-len(pair.weights) :], strict=True))
         largest = max(largest, (highest / width - now) / (pair.shared if shared else pair.spread))
     return largest
+
+
+def _newest(
+    means: Sequence[float], rest: float, seen: int, window: int, share: float
+) -> Iterator[tuple[Pair, int, float]]:
+    """Yield each comparison, the block before which its references end, and the mean of its newest evals."""
+    length = layout(seen).rest
+    newest = [*means, rest / length] if length else means
+    for pair in pairs(seen, window, share):
+        # The newest values are as many as there are weights.
+        now = sum(w * x for w, x in zip(pair.weights, newest[-len(pair.weights) :], strict=True))
+        yield pair, len(means) - pair.newest, now
+
+
+def since(state: WindowState, at: int, near: float, window: int, share: float) -> float:
+    """Return the largest z times the root of g, of references that have the ``at``-th eval in them; -inf:
+    none has, or it is too new.
+
+    ``near``: r, the share of g by which evals next to one another differ at least, 0 to 1.
+    """
+    seen, _, packed = state
+    blocks, rest = _unpack_blocks(packed)
+    means = list(accumulate(blocks))
+    sums = [0.0, *accumulate(means)]
+    block, largest = (at - 1) // layout(seen).size, -math.inf
+    for pair, last, now in _newest(means, rest, seen, window, share):
+        width = pair.reference
+        ends = range(max(width, block + 1), min(last, block + width) + 1)
+        highest = max((sums[end] - sums[end - width] for end in ends), default=-math.inf)
+        largest = max(largest, (highest / width - now) / measured(pair, near))
+    return largest
+
+
+def measured(pair: Pair, near: Any) -> Any:
+    """Return the standard deviation of reference minus newest at most, in roots of g; ``near``: r."""
+    return (2.0 * (1.0 - near) + near * pair.spread**2) ** 0.5
 
 
 def stride(reference: int, sparse: bool) -> int:
@@ -235,6 +282,31 @@ def single(value: float) -> float:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
         return math.copysign(3.4028234663852886e38, value)
+
+
+def coarse(value: float) -> float:
+    """Return the value to 16 significant bits, as three bytes hold it: no further from 0 than `single`'s."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", single(value)))
+    return float(struct.unpack("<f", struct.pack("<I", bits & KEPT_BITS))[0])
+
+
+def _pack_blocks(blocks: Sequence[float], rest: float) -> str:
+    """Return values of `coarse`, three bytes each, and the rest in four, where it is not 0."""
+    whole = struct.pack(f"<{len(blocks)}f", *blocks)
+    kept = bytearray(3 * len(blocks))
+    for byte in range(3):  # the lowest one is 0
+        kept[byte::3] = whole[byte + 1 :: 4]
+    return b64encode(kept + (_REST.pack(rest) if rest else b"")).decode("ascii")
+
+
+def _unpack_blocks(packed: str) -> tuple[list[float], float]:
+    kept, rest = b64decode(packed), 0.0
+    if len(kept) % 3:
+        kept, (rest,) = kept[: -_REST.size], _REST.unpack(kept[-_REST.size :])
+    whole = bytearray(4 * (len(kept) // 3))
+    for byte in range(3):
+        whole[byte + 1 :: 4] = kept[byte::3]
+    return list(struct.unpack(f"<{len(whole) // 4}f", whole)), rest
 
 
 def pack(values: Sequence[float]) -> str:

@@ -77,8 +77,9 @@ class Oracle(Settling, Stops, Gpus):
         if self.case(job).resumed_from != "Best":
             return
         kept = [s for where, s in self.contents(job) if s is not None and "/retained/" in where]
-        values = [v for s in kept if (v := self.value(job, s, job.lives[-1].evaluator)) is not None]
-        chosen = self.value(job, source, job.lives[-1].evaluator)
+        scale = job.lives[-1].evaluator
+        values = [v for s in kept if (v := self.value(job, s, scale, sure=True)) is not None]
+        chosen = self.value(job, source, scale)
         if chosen is not None and values and chosen < max(values) - 1e-9:
             self.fail(
                 "S5", job, f"resumes from a checkpoint worth {chosen:.3f}; {max(values):.3f} is retained"

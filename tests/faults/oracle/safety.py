@@ -196,14 +196,15 @@ class Safety(Knowledge):
     def _retained(self, there: list[tuple[str, Saved | None]], saved: Saved) -> bool:
         return any(s is saved and "/retained/" in path for path, s in there)
 
-    def value(self, job: Job, saved: Saved, evaluator: str) -> float | None:
-        """The best true eval that a checkpoint stands for."""
+    def value(self, job: Job, saved: Saved, evaluator: str, *, sure: bool = False) -> float | None:
+        """The best true eval that a checkpoint stands for. ``sure``: of those that no gate may drop."""
         lag = job.spec("checkpoints.maxStepLag", 0) or 0
         found = [
             self.worth(job, e)
             for life in job.lives
             for e in life.evals
             if not e.fault
+            and not (sure and e.jumps)
             and e.evaluator == evaluator
             and saved.step <= e.step <= saved.step + lag
             and self.on_the_way(e, saved)

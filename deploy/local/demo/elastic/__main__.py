@@ -1,0 +1,82 @@
+"""`python -m deploy.local.demo.elastic`: exit status 0 if the story happened, 1 if not, 130 after Ctrl-C.
+
+A goal that is missed is said and is no failure: times depend on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from deploy.local import console as progress
+from deploy.local.agent.images import REPOSITORY
+from deploy.local.demo.elastic.stage import stage
+from deploy.local.demo.elastic.story import Result, Story, rows
+from deploy.local.errors import PlaneError
+
+ACTS = ("alone", "shared", "gang")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m deploy.local.demo.elastic", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/demo-elastic"), help="folder for everything")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each arm (default %(default)s)")
+    parser.add_argument("--steps", type=int, default=8, help="steps of a run, 3 to 8 (default %(default)s)")
+    parser.add_argument("--train-seconds", type=float, default=12.0, help="that a step trains (default 12)")
+    parser.add_argument("--act", choices=ACTS, action="append", help="only this act; repeatable")
+    given = parser.parse_args(arguments)
+    if given.runs < 1 or not 3 <= given.steps <= 8:
+        parser.error("--runs: expected at least 1; --steps: expected 3 to 8, as many as a status keeps")
+    signal.signal(signal.SIGTERM, _interrupt)
+    console = Console(highlight=False)
+    began = time.monotonic()
+    try:
+        result, decisions = _play(given)
+    except PlaneError as error:
+        console.print(f"error: {error}", style="bold red", soft_wrap=True, markup=False)
+        return 1
+    except KeyboardInterrupt:
+        console.print("interrupted; every process of the demo was ended")
+        return 130
+    done = subprocess.run(
+        [sys.executable, "-m", "controller.cli", "replay", str(decisions)],
+        cwd=REPOSITORY, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    words = (done.stdout + done.stderr).strip().splitlines()[-1:]
+    if done.returncode != 0:
+        result.problems.append(f"decision log: {' '.join(words)}")
+    for row in rows(result):
+        goal = "" if row.met is None else f"  goal {row.goal}: {'met' if row.met else 'not met'}"
+        console.print(f"{row.what}: {row.found}{goal}", soft_wrap=True, markup=False)
+    console.print(f"evalstop replay: {' '.join(words)}", soft_wrap=True, markup=False)
+    summary = given.out / "summary.json"
+    summary.write_text(json.dumps(dataclasses.asdict(result), indent=1) + "\n")
+    for problem in result.problems:
+        console.print(f"not as it should be: {problem}", style="bold red", soft_wrap=True, markup=False)
+    console.print(f"facts: {summary}; the whole story took {time.monotonic() - began:.0f} s")
+    return 1 if result.problems else 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _play(given: argparse.Namespace) -> tuple[Result, Path]:
+    with progress.Console() as announce, stage(given.out / "plane", announce) as built:
+        story = Story(built, announce, given.runs, given.steps, given.train_seconds)
+        for act in given.act or ACTS:
+            getattr(story, act)()
+    return story.result, built.decisions
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""The pool and the jobs of the story: the example trainer, and how its actors are to behave in each arm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller import names
+
+NAMESPACE, POOL = "demo", "rollouts"
+RECALL_SECONDS = 10
+SLOTS, ITERATION = 4, 0.05  # of an engine: responses at a time, s of an iteration
+Json = dict[str, Any]
+
+# How actors are held in each arm: three all the time, or as each step needs them.
+ARMS: dict[str, Json] = {
+    "Even": {"actors": {"min": 3, "max": 3, "static": 3}, "dispatch": "Even", "whenIdle": "Keep"},
+    "LongestFirst": {
+        "actors": {"min": 3, "max": 3, "static": 3},
+        "dispatch": "LongestFirst",
+        "whenIdle": "Keep",
+    },
+    "elastic": {"actors": {"min": 1, "max": 4, "static": 3}},
+}
+
+
+def pool() -> Json:
+    """Return the GPUPool."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUPool",
+        "metadata": {"name": POOL},
+        "spec": {
+            "nodeSelector": [{"key": "pool", "value": POOL}],
+            "allowedNamespaces": [{"name": NAMESPACE, "maxPriority": 10}],
+            "lending": {"recallSeconds": RECALL_SECONDS},
+        },
+    }
+
+
+def trainer(steps: int, seconds: float) -> list[str]:
+    """Return the command of a run of so many steps, in which it trains for so many seconds after its
+    responses are there."""
+    return [
+        *("python", "-m", "examples.trainer", "--rollouts", "pods", "--seed", "11", "--port", "0"),
+        *("--steps", str(steps), "--train-seconds", f"{seconds:g}", "--eval-every", "1000"),
+    ]
+
+
+def job(name: str, command: list[str], rollout: Json | None, *, gpus: int = 1) -> Json:
+    """Return an RLHFJob of one pod; it is not watched. ``rollout``: one of `ARMS`; None: it has no actors."""
+    limits = {"limits": {names.GPU_RESOURCE: str(gpus)}}
+    container = {"name": "trainer", "image": names.TRAINER_IMAGE, "command": command, "resources": limits,
+                 "ports": [{"name": "metrics", "containerPort": names.DEFAULT_METRICS_PORT}]}  # fmt: skip
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    child = {
+        "completions": 1,
+        "parallelism": 1,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "template": {"spec": pod},
+    }
+    spec: Json = {
+        "pool": POOL,
+        "gang": {"replicas": 1, "gpusPerReplica": gpus},
+        "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": child}},
+        "metrics": [{"name": "gold_reward"}],
+        "mode": "Off",
+        "checkpoints": {
+            "location": {"objectStore": {"uri": f"s3://work/{name}"}},
+            "layout": "Plain",
+            "retention": {"objectStore": {"uri": "s3://kept"}},
+        },
+    }
+    if rollout is not None:
+        engine = {
+            "name": "engine",
+            "image": names.TRAINER_IMAGE,
+            "command": [
+                *("python", "-m", "examples.engine", "--socket", "/run/engine/engine.sock"),
+                *("--slots", str(SLOTS), "--iteration", str(ITERATION)),
+            ],
+            "resources": {"limits": {names.GPU_RESOURCE: "1"}},
+        }
+        spec["rollout"] = {
+            "template": {"spec": {"containers": [engine]}},
+            "gpusPerActor": 1,
+            "slots": SLOTS,
+            **rollout,
+        }
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "RLHFJob",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": spec,
+    }

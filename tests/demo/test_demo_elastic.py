@@ -1,0 +1,68 @@
+"""The story of elastic rollouts without a cluster: its manifests, what its observer adds up, what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.api.gpupool import GPUPool
+from controller.api.rlhfjob import RLHFJob
+from deploy.local.demo.elastic.__main__ import main
+from deploy.local.demo.elastic.cast import ARMS, job, pool, trainer
+from deploy.local.demo.elastic.observer import Observer
+from deploy.local.demo.elastic.story import Arm, Result, rows
+
+
+@pytest.mark.parametrize("arm", [*ARMS, None])
+def test_its_jobs_and_its_pool_are_valid(arm: str | None) -> None:
+    made = RLHFJob.model_validate(job("one", trainer(8, 12.0), None if arm is None else ARMS[arm]))
+    assert (made.spec.rollout is None) == (arm is None)
+    assert GPUPool.model_validate(pool()).spec.lending.enabled
+
+
+def pod(job_name: str, node: str | None, phase: str = "Running", actor: bool = True) -> dict[str, Any]:
+    labels = {"evalstop.dev/job": job_name, **({"evalstop.dev/component": "actor"} if actor else {})}
+    container = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    spec = {"containers": [container], **({"nodeName": node} if node else {})}
+    return {"metadata": {"labels": labels}, "spec": spec, "status": {"phase": phase}}
+
+
+def test_the_observer_counts_actors_from_their_node_to_their_end() -> None:
+    watch = Observer(list)
+    there = [pod("a", "n1"), pod("a", "n1", actor=False), pod("b", "n2"), pod("b", None)]
+    watch._count(there, 2.0)
+    watch._count([*there, pod("a", "n2", "Succeeded")], 3.0)
+    assert watch.held == {"a": 5.0, "b": 5.0}
+    assert watch.most == {"n1": 2, "n2": 1}
+
+
+def arm(name: str, generation: float, step: float, held: float) -> Arm:
+    return Arm(name, [generation], [step], [held])
+
+
+def test_goals_are_told_met_or_not() -> None:
+    found = Result(
+        {
+            "Even": arm("Even", 9.0, 21.0, 300.0),
+            "LongestFirst": arm("LongestFirst", 7.0, 19.0, 290.0),
+            "elastic": arm("elastic", 7.4, 19.6, 230.0),
+        },
+        gang_seconds=13.0,
+    )
+    told = {row.what: row.met for row in rows(found) if row.met is not None}
+    assert told == {
+        "one job: generation, times as fast as Even": True,
+        "one job: step, of LongestFirst": True,
+        "one job: GPU-seconds, of LongestFirst": False,
+        "a gang comes while spare actors hold all free GPUs: bound after": True,
+    }
+    found.problems.append("the borrower was preempted, where a recall would do")
+    assert rows(found)[-1].met is False
+    assert rows(Result(alone={"Even": Arm("Even")})) == []
+
+
+@pytest.mark.parametrize("given", [["--runs", "0"], ["--steps", "2"], ["--steps", "9"], ["--act", "four"]])
+def test_what_cannot_be_played_is_refused(given: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(given)
