@@ -144,7 +144,7 @@ def test_top_on_a_screen_follows_the_cluster_until_ctrl_c(shell: Shell) -> None:
         assert screen.shows("Refused"), screen.drawn
     finally:
         code = screen.interrupt()
-    assert code == 130
+    assert code in (0, 130)  # a screen takes Ctrl-C as a key, and leaves as with q
 
 
 def test_the_dashboard_is_served_until_ctrl_c(shell: Shell) -> None:
