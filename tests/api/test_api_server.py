@@ -361,7 +361,7 @@ FIXED: list[tuple[str, Any, Json, str]] = [
         "spec.workload cannot change once the job is accepted",
     ),
     ("spec.workload", {"ref": REF}, accepted(), "spec.workload cannot change once the job is accepted"),
-    ("spec.gang.replicas", 2, accepted(), "spec.gang cannot change once the job is accepted"),
+    ("spec.gang.gpusPerReplica", 3, accepted(), "spec.gang cannot change once the job is accepted"),
     (
         "spec.checkpoints.location.volumeClaim.path",
         "/b",
@@ -454,7 +454,7 @@ def test_kubectl_says_how_it_is_going(installed: Plane, namespace: str, kubectl:
     put_status(installed, namespace, status(full, DESIRED, 0.0))
     row = kubectl("get", "rlhfjobs", "-n", namespace, "--no-headers").split()
     assert row[:8] == ["run", "Stopped", "ExitCode", "123100", "-0.1235", "-0.1235", "3/3", "0/32"]
-    wide = kubectl("get", "rlhf", "-n", namespace, "-o", "wide").splitlines()
+    wide = kubectl("get", "rlhfjobs", "-n", namespace, "-o", "wide").splitlines()
     named = dict(zip(wide[0].split(), wide[1].split(), strict=True))
     assert named["BESTSTEP"] == "120000"
     assert named["ATTEMPT"] == "12"
