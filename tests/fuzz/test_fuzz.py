@@ -53,7 +53,6 @@ EXEMPT = {
     "controller/operator/state/ownership.py:is_ref": "asked of RLHFJobs that their schema has passed",
     "controller/operator/state/run_configmap.py:manifest": "makes a ConfigMap",
     "controller/parity/local_cluster.py:start_local_cluster": "our own program's first line",
-    "controller/policy/stopping": "what `values.state_values` has read",
     "controller/steps/planner.py": "our own process, over a pipe",
     "controller/web/signing.py:_general": "names that an administrator gives",
     "controller/web/dashboard/queues.py:Queues._ask": "answers of the operator's queue API",
