@@ -53,10 +53,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "anybody's checkpoint of the step serves",
         "1",
         JUDGE,
-        "        recorded = [attempt for attempt in own if attempt in differences]\n",
+        "        found: Verdict | None = None\n        for attempt in own:\n",
         "        if own and (whole := [a for a, d in differences.items() if d is None]):\n"
         "            return Verdict(None, SAVE_RECORD, whole[0])\n"
-        "        recorded = [attempt for attempt in own if attempt in differences]\n",
+        "        found: Verdict | None = None\n        for attempt in own:\n",
     ),
     Mutant(
         "of many processes the newest are remembered, not those on the way",

@@ -751,7 +751,8 @@ def _stood_for(record: JobRecord, kept: ProtectedCheckpoint | None) -> Best | No
 def keepable(record: JobRecord, direction: Direction, use: RuleInUse | None = None) -> Best | None:
     """Return the best eval whose checkpoint may still be had: the best, unless its checkpoint is lost.
 
-    Then it is the best of the others that count by ``use``.
+    Then it is the best of the others that count by ``use``; if none is left, of those that wait to be borne
+    out: what is perhaps good is better than nothing.
     """
     if record.best is None or record.best not in record.lost_bests:
         return record.best
@@ -762,6 +763,10 @@ def keepable(record: JobRecord, direction: Direction, use: RuleInUse | None = No
     # Without the rule: an eval above the best was dropped, or waits to be borne out.
     kept = (p for p in counts if not better(direction, p.score, top))
     left = [p for p in kept if Best(p.step, p.score, p.attempt) not in record.lost_bests]
+    if not left and use is not None and rule is not None and made_under(record, use):
+        waits = use.waiting(rule.state)
+        left = [p for p in record.evals if p.step in waits and not better(direction, p.score, top)]
+        left = [p for p in left if Best(p.step, p.score, p.attempt) not in record.lost_bests]
     # A copy of one that is lost was made for an earlier stop: there is nothing to pin it from any more.
     copies = tuple(k for k in record.retained if not any(map(k.stands_for, record.lost_bests)))
     return _best_after(replace(record, best=None, retained=copies), direction, left, -1)

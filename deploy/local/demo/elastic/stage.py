@@ -99,6 +99,7 @@ def _operator(plane: Plane, work: Path) -> Iterator[Stage]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     decisions, log = folder / "decisions.jsonl", folder / "operator.log"
+    decisions.unlink(missing_ok=True)  # of an earlier story, by other code perhaps
     settings = {
         "HOST": "127.0.0.1", "PORT": "0", "METRICS_PORT": "0", "METRICS_ACCESS": "open", "QUEUE_PORT": "0",
         "LEADER_ELECT": "false", "DECISION_LOG": str(decisions), "DECISION_LOG_BYTES": str(2**30),
