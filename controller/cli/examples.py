@@ -33,6 +33,8 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ),
     ),
     "pin": (("Keep the checkpoint of a step", "evalstop pin run 300"),),
+    "rollouts": (("What a job's rollout actors do", "evalstop rollouts --help"),),
+    "report": (("What was stopped in a pool, as one file to pass on", "evalstop report --help"),),
     "simulate": (("What another rule would have done", "evalstop simulate run --rule glr"),),
     "export": (("A run's evals as a file", "evalstop export --evals --help"),),
     "what-if": (("What other rules would have done to all runs", "evalstop what-if --help"),),
