@@ -36,18 +36,30 @@ def _count_of(meaning: str) -> Json:
     }
 
 
-_GPUS: Json = {"description": "GPUs of the container.", **markers.INT_OR_STRING}
+_GPUS: Json = {
+    "description": "GPUs of the container, a whole number.",
+    **markers.INT_OR_STRING,
+    "pattern": "^[0-9]+$",
+    "maxLength": 9,
+}
 _LIMITS = _some("What it may use at most.", **{names.GPU_RESOURCE: _GPUS})
 _CONTAINERS: Json = {
     "description": "Its containers.",
     "type": "array",
     "maxItems": CONTAINERS_MAX,
+    **markers.ATOMIC,
     "items": _some("A container.", resources=_some("What it uses.", limits=_LIMITS)),
 }
 
 
 def _list(meaning: str) -> Json:
-    return {"description": meaning, "type": "array", "maxItems": CONTAINERS_MAX, "items": _some(meaning)}
+    return {
+        "description": meaning,
+        "type": "array",
+        "maxItems": CONTAINERS_MAX,
+        **markers.ATOMIC,
+        "items": _some(meaning),
+    }
 
 
 _POD = _some(

@@ -60,7 +60,8 @@ def test_the_schema_keeps_the_api_conventions(resource: Any) -> None:
         for path, node in nodes(schema["properties"][part], part):
             if node.get("x-kubernetes-int-or-string"):
                 assert "type" not in node, path
-                assert node["x-kubernetes-validations"], f"{path}: what neither type bounds, a rule does"
+                bounded = "x-kubernetes-validations" in node or {"pattern", "maxLength"} <= node.keys()
+                assert bounded, f"{path}: what neither type bounds, a rule or a pattern does"
                 assert node["description"], path
                 continue
             assert node["type"] in ("object", "array", "string", "integer", "boolean"), path

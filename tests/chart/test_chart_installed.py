@@ -334,7 +334,7 @@ def test_the_dashboard_shows_viewers_what_they_may_see_by_rights_that_it_uses(
     chart: Path,
     jobs: dict[Role, dict[str, Any]],
 ) -> None:
-    """A viewer and one without rights, each with a real token; then the log of it against its ClusterRole."""
+    """A viewer and one without rights, each with a real token; then the log of it against its roles."""
     dashboard, given = Dashboard(cluster), {**LOCAL, **Dashboard.VALUES, "pools": []}
     cluster.install(given)
     assert dashboard.ask("/view/jobs")[0] == 401
@@ -349,10 +349,11 @@ def test_the_dashboard_shows_viewers_what_they_may_see_by_rights_that_it_uses(
         "a token for the API server itself was taken"
     )
     assert f"{SPACE}/{jobs[Role.OVER_OPTIMISING]['metadata']['name']}" in text
-    role = named(render(helm, chart, given), "ClusterRole", "evalstop-dashboard")
-    rights = {(group, resource, verb) for group, resource, _, verb in rules(role)}
+    rendered = render(helm, chart, given)
+    roles = [named(rendered, kind, "evalstop-dashboard") for kind in ("ClusterRole", "Role")]
+    rights = {(group, resource, verb) for role in roles for group, resource, _, verb in rules(role)}
     wait_for_rights(audit, rights, "evalstop-dashboard")
-    compare(audit, "evalstop-dashboard", [role])
+    compare(audit, "evalstop-dashboard", roles)
     # The next upgrade is without it, and takes it away.
 
 

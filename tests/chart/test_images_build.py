@@ -221,6 +221,8 @@ def test_the_code_of_a_role_is_compiled_for_good_and_names_its_version(
         (tmp_path / file).write_text("X = {'a', 'b', 'c'}\n")
     for file in ("__init__.py", "played.py"):
         (tmp_path / "examples" / file).touch()
+    for folder in ("examples/engine", "examples/rollouts"):
+        (tmp_path / folder).mkdir()
     (tmp_path / "clients/python/evalstop_client").mkdir(parents=True)
     (tmp_path / "clients/python/evalstop_client/client.py").write_text("Y = 1\n")
     install.code(tmp_path / "out", tmp_path)
