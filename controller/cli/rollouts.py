@@ -14,6 +14,7 @@ from controller.cli.failure import Exit, Failure, command
 from controller.cli.flags import Document
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
+from controller.policy.wording import ELSEWHERE, UID
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -193,7 +194,7 @@ def _actor_row(one: Actor, place: int, base: int, now: float) -> list[str]:
         one.node,
         str(one.gpus),
         age,
-        one.for_whom or formatting.NOTHING,
+        ELSEWHERE if one.for_whom.startswith(UID) else one.for_whom or formatting.NOTHING,
     ]
 
 

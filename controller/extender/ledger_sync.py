@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from controller.api import convert
@@ -11,7 +12,9 @@ from controller.kube.cache import Cache, key_of
 from controller.kube.nodes import node_gpus
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
 from controller.kube.trim import Object
+from controller.policy.actor_types import Actor
 from controller.policy.node import GpuLedger
+from controller.policy.wording import UID
 
 WATCHED: tuple[Resource, ...] = (NODES, PODS, GPUPOOLS, RLHFJOBS)
 
@@ -92,7 +95,7 @@ class LedgerSync:
         """Return whether anything that the ledger knows of it changed."""
         pool = self._cache.get(GPUPOOLS, str((job.get("spec") or {}).get("pool")))
         key, (size, gang) = key_of(job), views.job(job, views.gang_timeout(pool))
-        actors = () if size is None else views.actors(job)
+        actors = () if size is None else tuple(map(self._named, views.actors(job)))
         moved = self._ledger.actors(key) != actors
         if moved:
             self._ledger.put_actors(key, actors)
@@ -103,6 +106,15 @@ class LedgerSync:
         else:
             self._ledger.put_job(key, size, gang)
         return True
+
+    def _named(self, actor: Actor) -> Actor:
+        """Return the entry with the name of whom it was recalled for: the status has the uid of a job of
+        another namespace, a pool's reserved GPUs have its name."""
+        if not actor.for_whom.startswith(UID):
+            return actor
+        uid = actor.for_whom.removeprefix(UID)
+        key = next((key_of(job) for job in self._cache.values(RLHFJOBS) if job["metadata"]["uid"] == uid), "")
+        return replace(actor, for_whom=key)
 
 
 def _judged(job: Object) -> tuple[Any, ...]:

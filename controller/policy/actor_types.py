@@ -44,7 +44,9 @@ class Actor:
         ActorState, "Running once it takes prompts; Recalled: it has to go; absent: Starting."
     ] = ActorState.STARTING
     since: Annotated[Time, "When its entry was written."] = 0.0
-    for_whom: Annotated[JobKey, "Whom it was recalled for (namespace/name); absent: nobody."] = ""
+    for_whom: Annotated[
+        JobKey, "Whom it was recalled for (namespace/name; of another namespace: uid:…); absent: nobody."
+    ] = ""
     until: Annotated[Time | None, "By when a recalled one has to be gone."] = None
     bound: Annotated[Time | None, "When its pod got its node; absent: that was not written yet."] = None
 

@@ -190,6 +190,18 @@ def test_actors_are_told_by_their_entries_and_are_no_members(world: LedgerWorld)
     assert world.ledger.actors("t/j") == ()
 
 
+def test_an_actor_recalled_for_a_job_of_another_namespace_is_known_by_that_job(world: LedgerWorld) -> None:
+    """Its status has the other's uid alone."""
+    other = job()
+    other["metadata"] |= {"namespace": "u", "name": "other", "uid": "uid-other"}
+    world.put(RLHFJOBS, other)
+    whom = ("uid:uid-other", "uid:gone")
+    recalled = [{**ENTRY, "number": i, "state": "Recalled", "forWhom": one} for i, one in enumerate(whom)]
+    admission = {"number": 2, "nodes": ["m"], "time": T0}
+    world.put(RLHFJOBS, job(admission, actors=recalled))
+    assert [actor.for_whom for actor in world.ledger.actors("t/j")] == ["u/other", ""]
+
+
 def test_recalled_gpus_are_kept_for_whom_they_were_recalled(world: LedgerWorld) -> None:
     world.put(NODES, node())
     world.put(RLHFJOBS, job())

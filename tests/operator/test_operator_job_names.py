@@ -11,6 +11,7 @@ from controller.api import convert
 from controller.kube.cache import Cache
 from controller.kube.resources import RLHFJOBS
 from controller.operator.state.job_names import JobNames
+from controller.policy.actor_types import Actor, ActorState
 from controller.policy.job.record import AdmissionRecord, Decision, JobRecord
 from controller.policy.job.types import Desired
 from controller.policy.pool.handovers import Handover, newest_handovers
@@ -63,6 +64,16 @@ def test_a_status_names_no_job_of_another_namespace() -> None:
     again = made.shown(convert.record(stored))
     assert (again.decision, again.admission) == (record.decision, record.admission)
     assert convert.status(made.hidden(again, "mine/run"), DESIRED, 0.0) == stored
+
+
+def test_an_actor_names_nobody_of_another_namespace_who_recalls_it() -> None:
+    _, made = names("mine/run", "mine/next", "rich/secret-model")
+    whom = ("rich/secret-model", "mine/next", "")
+    actors = tuple(Actor(i, "n1", 1, ActorState.RECALLED, for_whom=one) for i, one in enumerate(whom))
+    record = JobRecord(attempt=1, actors=actors)
+    hidden = made.hidden(record, "mine/run")
+    assert [actor.for_whom for actor in hidden.actors] == ["uid:uid-of-se", "mine/next", ""]
+    assert made.shown(convert.record(convert.status(hidden, DESIRED, 0.0))).actors == actors
 
 
 def test_of_its_own_namespace_jobs_are_named() -> None:

@@ -1,9 +1,10 @@
 """Names of RLHFJobs in the statuses of others.
 
 Whoever may read an RLHFJob may not therefore know what other teams run. So where one job's status tells of
-another, of whom it has its GPUs or who got them, it has the name only of one in its own namespace, and else
-``uid:`` with that job's uid, which says nothing to anybody who may not list it. In memory, in the decision
-log and in GPUPools, whose readers see all who wait there anyway, jobs have their names.
+another, of whom it has its GPUs, who got them or an actor's, it has the name only of one in its own
+namespace, and else ``uid:`` with that job's uid, which says nothing to anybody who may not list it. In
+memory, in the decision log and in GPUPools, whose readers see all who wait there anyway, jobs have their
+names.
 """
 
 from __future__ import annotations
@@ -73,4 +74,11 @@ def _with(record: JobRecord, rename: Callable[[JobKey], JobKey]) -> JobRecord:
         name = rename(decision.handed_to)
         if name != decision.handed_to:
             record = replace(record, decision=replace(decision, handed_to=name))
+    if any(actor.for_whom for actor in record.actors):
+        actors = tuple(
+            replace(actor, for_whom=rename(actor.for_whom)) if actor.for_whom else actor
+            for actor in record.actors
+        )
+        if actors != record.actors:
+            record = replace(record, actors=actors)
     return record

@@ -145,7 +145,7 @@ class Pages:
         record, desired = job.record, job.desired
         shown = row(job, time.time())
         place = await self._place(job) if shown.state.group == "waiting" else None
-        actors = rollouts(job, lambda who: _named(who, viewer))
+        actors = rollouts(job, lambda who: self._by_uid(who, viewer))
         lanes = ""
         if actors is not None and actors.lanes is not None:
             lanes = await asyncio.to_thread(lanes_svg, actors.lanes, "l", narrow)
@@ -274,12 +274,14 @@ class Pages:
     def _handed_to(self, job: Job, viewer: Viewer) -> str:
         """Return who got a job's GPUs: by name for those who may list it."""
         to = job.record.decision.handed_to if job.record.decision is not None else None
-        if not to:
-            return ""
-        if to.startswith(UID):
-            uid = to.removeprefix(UID)
-            to = next((other.key for other in self._feed.jobs() if uid and other.uid == uid), to)
-        return to if "/" in to and viewer.sees(to.partition("/")[0]) else ELSEWHERE
+        return self._by_uid(to, viewer) if to else ""
+
+    def _by_uid(self, who: str, viewer: Viewer) -> str:
+        """Return a job that a status tells of by its name or its uid: by name for those who may list it."""
+        if who.startswith(UID):
+            uid = who.removeprefix(UID)
+            who = next((other.key for other in self._feed.jobs() if uid and other.uid == uid), who)
+        return who if "/" in who and viewer.sees(who.partition("/")[0]) else ELSEWHERE
 
     # -- parts -------------------------------------------------------------------------------------------
 
