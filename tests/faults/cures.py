@@ -485,10 +485,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_a_checkpoint_that_a_process_without_evals_started_from_is_of_a_branch_that_was_left",
     ),
     Mutant(
+        "a start from a checkpoint that nobody had seen is from the branch before",
+        "10",
+        LIVES,
+        "    return known is not None and known < (newest.resumed or 0)\n",
+        "    return False\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_a_process_started_from_is_of_no_branch_until_a_claim_tells",
+    ),
+    Mutant(
         "a step that was evaluated is a step that was saved",
         "10",
-        HISTORY,
-        "        reached = max(former.saved, former.resumed)\n",
+        LIVES,
+        "        return max(life.saved, life.resumed or 0)\n",
         "        pass\n",
         "tests/policy/test_policy_identity.py"
         "::test_a_step_that_a_process_has_evaluated_and_not_saved_is_of_the_branch_that_was_left",

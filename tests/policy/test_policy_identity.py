@@ -10,7 +10,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job import lives
 from controller.policy.job.evals import RuleInUse, absorb
 from controller.policy.job.guardrails import watch
-from controller.policy.job.record import JobRecord, LifeRecord, Operation, ProtectedCheckpoint
+from controller.policy.job.record import Claim, JobRecord, LifeRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import (
     AccessView,
     BranchLife,
@@ -545,6 +545,25 @@ def test_a_checkpoint_that_a_process_without_evals_started_from_is_of_a_branch_t
     world.settle()
     rule = job.record.rule
     assert [p.step for p in job.record.evals[rule.unjudged :]] == [50, 60, 70]
+
+
+@pytest.mark.parametrize(
+    ("resumed", "claimed", "alone"), [(30, False, True), (30, True, False), (20, False, False)]
+)
+def test_what_a_process_started_from_is_of_no_branch_until_a_claim_tells(
+    resumed: int, claimed: bool, alone: bool
+) -> None:
+    """The second saved step 20; the third started from a 30 that nobody had seen, the first one's perhaps: a
+    checkpoint of 20 is not to stand for its eval of 40."""
+    known = tuple(
+        LifeRecord(attempt, "p", 0.0, 0.0, step, saved=saved, claimed=attempt is THIRD and claimed)
+        for attempt, step, saved in ((FIRST, 0, 20), (SECOND, 10, 20), (THIRD, resumed, None))
+    )
+    record = JobRecord(attempt=1, lives=known, claim=Claim(1, 0.0))
+    found = lives.branch(record, THIRD)
+    assert found[0].attempt == THIRD
+    assert (len(found) == 1) is alone
+    assert len(lives.branch(record, SECOND)) == 2, "and of the former nothing changes"
 
 
 @pytest.mark.parametrize(

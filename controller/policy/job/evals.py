@@ -349,9 +349,7 @@ def _forgotten(record: JobRecord, step: int) -> bool:
     former = record.lives[-1] if record.lives else None
     if former is None or former.resumed is None or former.resumed >= step:
         return False
-    reached = max((p.step for p in record.evals if p.attempt == former.attempt), default=None)
-    if former.saved is not None:  # an eval of that step is no checkpoint of it
-        reached = max(former.saved, former.resumed)
+    reached = lives.reached(record, former)
     if reached is None:
         return len(record.lives) > 1
     # Until its folder was claimed anew, nobody knows how far those go that lay there before it.

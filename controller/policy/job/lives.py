@@ -174,6 +174,8 @@ def branch(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ...]:
     if index is None or record.lives[index].resumed is None:
         return (BranchLife(attempt, -1),)
     lives = record.lives[: index + 1]
+    if index == len(record.lives) - 1 and _start_unknown(record):
+        return (BranchLife(attempt, max(0, lives[index].resumed or 0)),)
     within = {one.attempt for one in _within_attempt(record)}
     *found, oldest = (
         BranchLife(lives[i].attempt, after, after if lives[i].attempt in within and after > 0 else None)
@@ -189,6 +191,26 @@ def after_unseen(record: JobRecord) -> bool:
     if claim is None or claim.problem or claim.life or record.restored is not None:
         return False
     return claim.attempt == newest.attempt.number and (newest.resumed or 0) > claim.newest_step
+
+
+def reached(record: JobRecord, life: LifeRecord) -> int | None:
+    """Return the highest step of which a process is known to have a checkpoint: by its page, else by its
+    evals; None: nothing is known of it."""
+    if life.saved is not None:  # an eval of that step is no checkpoint of it
+        return max(life.saved, life.resumed or 0)
+    return max((p.step for p in record.evals if p.attempt == life.attempt), default=None)
+
+
+def _start_unknown(record: JobRecord) -> bool:
+    """Return whether nobody knows of which branch the checkpoint is that the newest process started from: it
+    lies beyond all that the one before is known to have saved, and no claim has told yet."""
+    if len(record.lives) < 2 or record.claim is None or record.restored is not None:
+        return False
+    former, newest = record.lives[-2:]
+    if newest.claimed or former.attempt.number != newest.attempt.number:
+        return False
+    known = reached(record, former)
+    return known is not None and known < (newest.resumed or 0)
 
 
 def _within_attempt(record: JobRecord) -> tuple[LifeRecord, ...]:
