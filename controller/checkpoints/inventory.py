@@ -229,6 +229,11 @@ def _written_by(
     return Writer(life.attempt)
 
 
+def own_inventory(inventories: Sequence[Inventory], attempt: str) -> Inventory | None:
+    """Return the inventory that was made when this very process was seen; None: none was."""
+    return next((one for one in inventories if one.life and one.attempt == attempt), None)
+
+
 def base_writer(
     candidate: Candidate,
     now: Signatures,
@@ -243,7 +248,7 @@ def base_writer(
             problem="it lay there before this RLHFJob first started, or is of a branch that was left"
         )
     for life in bases:
-        own = next((one for one in inventories if one.life and one.attempt == life.attempt), None)
+        own = own_inventory(inventories, life.attempt)
         if own is None and life is branch[-1]:
             own = inventories[0] if inventories else Inventory(NOBODY, {candidate.name: now})
         then = own.candidates.get(candidate.name) if own is not None else None

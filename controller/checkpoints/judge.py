@@ -15,6 +15,7 @@ from controller.checkpoints.inventory import (
     base_writer,
     branch_life,
     branch_lives,
+    own_inventory,
     read_inventories,
     signatures_of,
     writer,
@@ -242,7 +243,7 @@ class Survey:
         ``pinned`` as links (signatures by name): from a save over them of which no eval was read."""
         for life in self.branch:
             if life.base == step:
-                own = next((i for i in self._inventories() if i.life and i.attempt == life.attempt), None)
+                own = own_inventory(self._inventories(), life.attempt)
                 then = own.candidates.get(self.layout.own_name(step)) if own is not None else None
                 if then is not None and then != UNREADABLE:
                     return dict(then) != dict(pinned)

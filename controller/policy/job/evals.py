@@ -755,16 +755,20 @@ def keepable(record: JobRecord, direction: Direction, use: RuleInUse | None = No
     if record.best is None or record.best not in record.lost_bests:
         return record.best
     rule, top = record.rule, record.best.score
-    counts: Iterable[EvalPoint] = record.evals
-    if use is not None and rule is not None and rule.params_hash == use.params_hash:
-        counts = use.counting(rule.base, record.evals, rule.unjudged)
-    # Without the rule: an eval above the best was dropped, or waits to be borne out.
-    kept = (p for p in counts if not better(direction, p.score, top))
-    left = [p for p in kept if Best(p.step, p.score, p.attempt) not in record.lost_bests]
-    if not left and use is not None and rule is not None and made_under(record, use):
-        waits = use.waiting(rule.state)
-        left = [p for p in record.evals if p.step in waits and not better(direction, p.score, top)]
-        left = [p for p in left if Best(p.step, p.score, p.attempt) not in record.lost_bests]
+
+    def had(points: Iterable[EvalPoint]) -> list[EvalPoint]:
+        """Return those whose checkpoint may be had. Without the rule an eval above the best was dropped, or
+        waits to be borne out."""
+        kept = (p for p in points if not better(direction, p.score, top))
+        return [p for p in kept if Best(p.step, p.score, p.attempt) not in record.lost_bests]
+
+    if use is None or rule is None or not made_under(record, use):
+        left = had(record.evals)
+    else:
+        left = had(use.counting(rule.base, record.evals, rule.unjudged))
+        if not left:
+            waits = use.waiting(rule.state)
+            left = had(p for p in record.evals if p.step in waits)
     # A copy of one that is lost was made for an earlier stop: there is nothing to pin it from any more.
     copies = tuple(k for k in record.retained if not any(map(k.stands_for, record.lost_bests)))
     return _best_after(replace(record, best=None, retained=copies), direction, left, -1)
