@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Seeds = Annotated[int | None, typer.Option(help="Paired runs; default: the documented setting's.", min=1)]
 FirstSeed = Annotated[int, typer.Option("--first-seed", help="Seed of the first run.", min=0)]
-Workers = Annotated[int | None, typer.Option(help="Processes; default: one for each core.", min=1)]
 
 # Named here and not read from the registry, so that starting another command does not load the statistics.
 COMMANDS = {
@@ -49,7 +48,7 @@ def _experiment(name: str) -> Callable[..., None]:
         base: options.Base = "srtfEst",
         rule: options.Rule = "kDeclines:k=3",
         sets: options.Set = None,
-        workers: Workers = None,
+        workers: options.Workers = None,
         json: options.Json = False,
         table: options.Table = None,
         html: options.Html = None,
@@ -77,7 +76,7 @@ def report(
     base: options.Base = "srtfEst",
     rule: options.Rule = "kDeclines:k=3",
     sets: options.Set = None,
-    workers: Workers = None,
+    workers: options.Workers = None,
     fill: Annotated[
         Path | None, typer.Option(help="Fill in the tables of this Markdown page, too.", exists=True)
     ] = None,

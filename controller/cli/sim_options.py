@@ -23,6 +23,11 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting; `evalstop sim settings` lists them."),
 ]
+NumberSet = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A number of the setting; a wrong NAME lists them."),
+]
+Workers = Annotated[int | None, typer.Option(help="Processes; default: one for each core.", min=1)]
 Base = Annotated[str, typer.Option(help="Base queue policy, NAME or NAME:param=value,…")]
 Rule = Annotated[
     str,

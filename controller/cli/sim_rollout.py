@@ -26,18 +26,13 @@ app = typer.Typer(
 )
 
 Seeds = Annotated[int, typer.Option(help="Paired runs.", min=1)]
-Workers = Annotated[int | None, typer.Option(help="Processes; default: one for each core.", min=1)]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A number of the setting; a wrong NAME lists them."),
-]
 
 
 def _comparison(name: str) -> Callable[..., None]:
     def run(
         seeds: Seeds = 20,
-        workers: Workers = None,
-        sets: Set = None,
+        workers: options.Workers = None,
+        sets: options.NumberSet = None,
         json: options.Json = False,
         table: options.Table = None,
     ) -> None:

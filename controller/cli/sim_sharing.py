@@ -27,11 +27,6 @@ app = typer.Typer(
 )
 
 Seeds = Annotated[int, typer.Option(help="Runs.", min=1)]
-Workers = Annotated[int | None, typer.Option(help="Processes; default: one for each core.", min=1)]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A number of the setting; a wrong NAME lists them."),
-]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Draw the figures (.svg, .png or .pdf).")]
 
 
@@ -54,8 +49,8 @@ def _put_out(findings: Findings, json: bool, table: Path | None, plot: Path | No
 def _comparison(name: str) -> Callable[..., None]:
     def run(
         seeds: Seeds = 20,
-        workers: Workers = None,
-        sets: Set = None,
+        workers: options.Workers = None,
+        sets: options.NumberSet = None,
         json: options.Json = False,
         table: options.Table = None,
         plot: Plot = None,
@@ -82,8 +77,8 @@ for _name, _text in COMMANDS.items():
 @app.command("replay")
 def replay(
     seeds: Seeds = 3,
-    workers: Workers = None,
-    sets: Set = None,
+    workers: options.Workers = None,
+    sets: options.NumberSet = None,
     json: options.Json = False,
     table: options.Table = None,
     plot: Plot = None,

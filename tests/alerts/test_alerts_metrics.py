@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import datetime
 import json
 import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from unused_registries import registries, unused
 
-from controller.extender.process import Extender
-from controller.extender.settings import Settings as ExtenderSettings
-from controller.kube.connection import Connection
-from controller.metrics import ScrapeLoop
-from controller.operator.engine import Engine
 from controller.operator.process.job_gauges import STATES
 from controller.operator.process.metrics import Metrics
-from controller.operator.process.settings import Settings
 from controller.policy.job import Mark
 from controller.policy.job import conditions as c
 from controller.policy.job.record import Condition, Decision, JobRecord, RuleRecord
 from controller.policy.job.types import ScrapeOutcome
 from controller.policy.types import Mode, Proposal, Verb, Verdict
-from controller.web.certificates import issue_server, make_authority
 from deploy.grafana import dashboards
 
 NAME = re.compile(r"\b(evalstop_\w+)(?:\{([^}]*)\})?")
@@ -41,26 +32,9 @@ NOW = 1_800_000_000.0
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """Name of each sample that an operator or an extender can export -> its labels."""
     folder = tmp_path_factory.mktemp("extender")
-    now = datetime.datetime.now(datetime.UTC)
-    authority = make_authority(now)
-    server = issue_server(authority, ["localhost"], now)
-    for name, text in (("ca", authority.certificate), ("crt", server.certificate), ("key", server.key)):
-        (folder / name).write_text(text)
-
-    async def build() -> list[Any]:
-        connection = Connection("http://nowhere", "nowhere")
-        engine = Engine(Settings(), connection)
-        engine._watch_scrapes(ScrapeLoop(lambda target: None, lambda key, view: None))  # type: ignore[arg-type]
-        files = [str(folder / name) for name in ("crt", "key", "ca")]
-        settings = ExtenderSettings(certificate=files[0], key=files[1], client_ca=files[2])
-        extender = Extender(settings, connection)
-        await engine.api.close()
-        await extender.api.close()
-        registries = (engine.metrics.registry, extender.metrics.registry)
-        return [collector for registry in registries for collector in registry._collector_to_names]
-
+    made = unused(folder)
     samples: dict[str, set[str]] = {}
-    for collector in asyncio.run(build()):
+    for collector in (one for registry in registries(made) for one in registry._collector_to_names):
         labels = set(collector._labelnames)
         (family,) = collector.describe()
         endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}

@@ -7,7 +7,6 @@ the reasons for counting are missing.
 from __future__ import annotations
 
 import asyncio
-import datetime
 import http.server
 import math
 import threading
@@ -19,14 +18,8 @@ from typing import Any
 import pytest
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
 from prometheus_server import OF_A_LEADER, PrometheusServer
+from unused_registries import registries, unused
 
-from controller.extender.process import Extender
-from controller.extender.settings import Settings as ExtenderSettings
-from controller.kube.connection import Connection
-from controller.metrics import ScrapeLoop
-from controller.operator.engine import Engine
-from controller.operator.process.settings import Settings
-from controller.web.certificates import issue_server, make_authority
 from deploy.grafana import dashboards
 from tests.support.operator_rig import eventually
 
@@ -38,26 +31,8 @@ class Registries:
     """The registries of an operator and an extender that have seen nothing yet."""
 
     def __init__(self, folder: Path) -> None:
-        now = datetime.datetime.now(datetime.UTC)
-        authority = make_authority(now)
-        server = issue_server(authority, ["localhost"], now)
-        for name, text in (("ca", authority.certificate), ("crt", server.certificate), ("key", server.key)):
-            (folder / name).write_text(text)
-
-        async def build() -> list[Any]:
-            connection = Connection("http://nowhere", "nowhere")
-            engine = Engine(Settings(), connection)
-            engine._watch_scrapes(ScrapeLoop(lambda target: None, lambda key, view: None))  # type: ignore[arg-type]
-            files = [str(folder / name) for name in ("crt", "key", "ca")]
-            extender = Extender(
-                ExtenderSettings(certificate=files[0], key=files[1], client_ca=files[2]), connection
-            )
-            await engine.api.close()
-            await extender.api.close()
-            self._alive = (engine, extender)
-            return [engine.metrics.registry, extender.metrics.registry]
-
-        self.all = asyncio.run(build())
+        self._alive = unused(folder)
+        self.all = registries(self._alive)
 
     def count(self) -> None:
         """Count once whatever is counted."""
