@@ -31,6 +31,8 @@ Object = dict[str, Any]
 
 AGAIN = 2.0  # s until a cluster that fell silent is asked again
 RIGHTS_LAST = 60.0  # s that an answer about the caller's rights is believed
+MOST_NAME, LEAST_NAME = 40, 12  # columns of a name: what is longer is cut in its middle
+BESIDE_NAMES = 40  # columns beside the names for a state, its reason and the room between
 CHANGES = frozenset({"mode", "stop", "resume"})
 OF_A_JOB = CHANGES | {"logs", "copy"}
 HELP = (
@@ -185,10 +187,10 @@ class Top(App[None]):
         keys = self.rows.chosen(jobs, now)
         if keys == self._keys:
             for key in keys:
-                if self._versions.get(key) != _version(jobs[key], now):
+                if self._versions.get(key) != self._version(jobs[key], now):
                     for field, cell in zip(self.rows.fields, self._cells(jobs[key], now), strict=True):
                         table.update_cell(key, field.column.title, cell, update_width=True)
-                    self._versions[key] = _version(jobs[key], now)
+                    self._versions[key] = self._version(jobs[key], now)
             return
         chosen = self.selected
         place, scrolled = table.cursor_row, table.scroll_offset.y
@@ -196,14 +198,26 @@ class Top(App[None]):
         for key in keys:
             table.add_row(*self._cells(jobs[key], now), key=key)
         self._keys = keys
-        self._versions = {key: _version(jobs[key], now) for key in keys}
+        self._versions = {key: self._version(jobs[key], now) for key in keys}
         if keys:
             at_ = keys.index(chosen) if chosen in keys else min(place, len(keys) - 1)
             table.move_cursor(row=at_, animate=False, scroll=False)
             table.scroll_to(y=scrolled + (at_ - place), animate=False)
 
     def _cells(self, obj: Object, now: float) -> list[Text]:
-        return [_cell(field, obj, now) for field in self.rows.fields]
+        room = self._name_room()
+        return [_cell(field, obj, now, room) for field in self.rows.fields]
+
+    def _name_room(self) -> int:
+        """Return the columns that a name may take, so that state and reason stay on the screen."""
+        names = sum(field.column.name for field in self.rows.fields)
+        return max(LEAST_NAME, min(MOST_NAME, (self.size.width - BESIDE_NAMES) // max(1, names)))
+
+    def _version(self, obj: Object, now: float) -> str:
+        """Return what a row's text depends on: the object, the age that is shown, the room for its names."""
+        metadata = obj["metadata"]
+        age = formatting.age(metadata.get("creationTimestamp"), now)
+        return f"{metadata.get('resourceVersion', '')} {age} {self._name_room()}"
 
     def _fill(self, name: str, of: Sequence[Field], found: Iterable[Object], now: float) -> None:
         rows = [[_cell(field, obj, now) for field in of] for obj in list(found)[:MOST]]
@@ -417,16 +431,10 @@ class Top(App[None]):
         return Terminal(max(40, min(102, int(self.size.width * 0.9) - 6)), colour=True)
 
 
-def _cell(field: Field, obj: Object, now: float) -> Text:
+def _cell(field: Field, obj: Object, now: float, room: int = MOST_NAME) -> Text:
     text = clean(field.of(obj, now))
-    shown = Terminal().cut_middle(text, 40) if field.column.name else text
+    shown = Terminal().cut_middle(text, room) if field.column.name else text
     return Text(shown, style=field.column.style(text), justify="right" if field.column.right else "left")
-
-
-def _version(obj: Object, now: float) -> str:
-    """Return what a row's text depends on: the object, and the age that is shown."""
-    metadata = obj["metadata"]
-    return f"{metadata.get('resourceVersion', '')} {formatting.age(metadata.get('creationTimestamp'), now)}"
 
 
 def _waits(job: Object) -> bool:
