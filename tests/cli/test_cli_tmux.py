@@ -96,10 +96,11 @@ def test_top_by_keys_alone_and_with_the_api_server_cut(
         pane.hides("there is no GPUPool 'b100'")
         # A filter, and back.
         pane.keys("/")
+        pane.shows("words that a row has")
         pane.keys("-l", "stopped")
+        pane.until(lambda seen: " over " in seen and "PoolNotFound" not in seen, "the rows are filtered")
         pane.keys("Enter")
-        seen = pane.hides("PoolNotFound")
-        assert "over" in seen
+        pane.hides("words that a row has")
         # What would be done is said and asked, and not done.
         pane.keys("m")
         pane.shows("Shadow")
@@ -132,7 +133,8 @@ def test_top_by_keys_alone_and_with_the_api_server_cut(
         w.write(shell.plane, shell.namespace, "fresh", w.completed())
         pane.keys("/")
         pane.keys("-l", "fresh")
+        pane.until(lambda seen: "Completed" in seen and " over " not in seen, "the new state is shown")
         pane.keys("Enter")
-        pane.shows("Completed")
+        pane.until(lambda seen: "▔▔▔" not in seen, "the filter is left")
         pane.keys("q")
         pane.shows("it has ended")

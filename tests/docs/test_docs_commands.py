@@ -26,8 +26,8 @@ from docs_table import (
     LOOK,
     MENTIONED,
     ON_A_CLUSTER,
-    PASTED,
     OTHERWISE,
+    PASTED,
     SHOWN,
     WITHIN,
 )

@@ -47,8 +47,11 @@ class Tmux:
         self._run("paste-buffer", "-d")
 
     def copied(self) -> str:
-        """Return what a program has copied."""
-        return self._run("show-buffer")
+        """Return what a program has copied; "": nothing."""
+        try:
+            return self._run("show-buffer")
+        except subprocess.CalledProcessError:
+            return ""
 
     def screen(self) -> str:
         """Return the lines that are seen."""

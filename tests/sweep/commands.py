@@ -100,8 +100,8 @@ def looked_at(printed: Printed, command: Sequence[str], columns: int) -> list[Fa
     if not lines:
         found.append(Fault(said, columns, "nothing is said"))
     wide = "wide" in command or "export" in command or "--help" in command
-    if not wide:
-        long = [one for one in lines if length(one) > columns and not _COPIED.search(one)]
+    if not wide:  # what goes to stderr are sentences, and commands to copy: a terminal folds them
+        long = [one for one in printed.out.splitlines() if length(one) > columns and not _COPIED.search(one)]
         found += [Fault(said, columns, f"{length(one)} columns wide: {one[:100]!r}") for one in long]
     texts = [re.sub(r"\b(True|False|None)\b", "", one) if "get" in command else one for one in lines]
     if "export" not in command:  # it writes numbers for programs

@@ -9,7 +9,8 @@
   const box = (r) => `[${Math.round(r.left)},${Math.round(r.top)} ${Math.round(r.width)}×${Math.round(r.height)}]`;
   const style = new Map();
   const css = (e) => { let s = style.get(e); if (!s) style.set(e, s = getComputedStyle(e)); return s; };
-  const unseen = (e) => e.closest('.unseen, .skip, title, desc, defs, noscript, dialog:not([open]), option');
+  const hidden = (e) => { for (let a = e; a && a !== document.body; a = a.parentElement) if (css(a).clipPath !== 'none') return a; return null; };
+  const unseen = (e) => e.closest('.unseen, .skip, title, desc, defs, noscript, dialog:not([open]), option') || hidden(e);
   const wide = document.documentElement.clientWidth;
 
   // Around a text: what scrolls (and so shows all of it), what cuts, and what only holds it.
@@ -125,7 +126,7 @@
 
   // What is not told by boxes alone.
   const row = document.querySelector('table.jobs tbody tr');
-  if (row && innerWidth <= 720) {
+  if (row && innerWidth <= 720 && matchMedia('screen').matches) {
     const table = document.querySelector('table.jobs'), rows = table.tBodies[0].rows.length;
     const each = table.getBoundingClientRect().height / rows;
     if (each > 210) tell('a list as long as a book', table, `${Math.round(each)} px a row`);

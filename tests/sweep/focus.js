@@ -3,12 +3,10 @@
   window.sweepFocus = [];
   document.addEventListener('focusin', (event) => {
     const e = event.target, s = getComputedStyle(e), b = e.getBoundingClientRect();
-    const head = document.querySelector('header');
-    const under = head && getComputedStyle(head).position === 'sticky' && !head.contains(e) ? head.getBoundingClientRect().bottom : 0;
     window.sweepFocus.push({
       what: `${e.tagName.toLowerCase()}${e.id ? '#' + e.id : ''} "${(e.textContent || e.getAttribute('aria-label') || e.name || '').trim().slice(0, 40)}"`,
       ring: s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 && s.outlineColor !== s.backgroundColor,
-      seen: b.width > 0 && b.height > 0 && b.bottom > under && b.top < innerHeight && b.right > 0 && b.left < innerWidth,
+      element: e,
     });
     e.setAttribute('data-sweep', '');
   });

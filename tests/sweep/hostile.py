@@ -82,7 +82,7 @@ def _attempts(pool: Object, now: float) -> Object:
         for number in range(2, 6)
         for text in (f"Stopped {40 * number}", f"Resumed {40 * number - 30} {number}")
     )
-    evals = tuple(replace(p, attempt=Attempt(5, "f00d")) for p in record.evals)
+    evals = tuple(p._replace(attempt=Attempt(5, "f00d")) for p in record.evals)
     record = replace(
         record, attempt=5, preemptions=1, evals=evals, curve=replace(record.curve, marks=marks[-8:])
     )

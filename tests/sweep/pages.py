@@ -149,12 +149,8 @@ def walked(page: Any, path: str, width: int) -> list[Fault]:
     for _ in range(count + 2):
         page.keyboard.press("Tab")
     found = [Fault(path, width, "Tab", f"never comes to {one}") for one in page.evaluate(boxes.MISSED)]
-    for one in page.evaluate("window.sweepFocus"):
-        if not one["ring"]:
-            found.append(Fault(path, width, "Tab", f"no ring around {one['what']}"))
-        if not one["seen"]:
-            found.append(Fault(path, width, "Tab", f"out of sight: {one['what']}"))
-    return list(dict.fromkeys(found))
+    found += [Fault(path, width, "Tab", what) for what in page.evaluate(boxes.WALKED)]
+    return found
 
 
 def axe_faults(page: Any, path: str, width: int, run: Callable[[Any], Any]) -> list[Fault]:

@@ -83,7 +83,6 @@ class Top(App[None]):
     CSS = """
     #said { height: auto; max-height: 2; color: $text-muted; }
     #filter { display: none; height: 3; }
-    #filter.asked { display: block; }
     DataTable { height: 1fr; }
     #more { height: auto; color: $text-muted; }
     """
@@ -376,8 +375,8 @@ class Top(App[None]):
 
     def action_filter(self) -> None:
         box = self.query_one("#filter", Input)
-        box.add_class("asked")
-        box.focus()
+        box.display = True
+        self.screen.set_focus(box)  # at once: what is typed next is for the box, and no key of the table
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.rows.text = event.value
@@ -393,7 +392,7 @@ class Top(App[None]):
         self.draw()
 
     def _leave_filter(self) -> None:
-        self.query_one("#filter", Input).remove_class("asked")
+        self.query_one("#filter", Input).display = False
         self._table(self.tab).focus()
 
     def action_sort(self) -> None:
