@@ -35,6 +35,7 @@ class Eval:
     samples: int | None = None
     stderr: float | None = None
     jumps: bool = False  # so far from the one before that a gate may wait for others, and drop it
+    follows: bool = False  # one that jumps, and lies far from what a gate compares with if it drops that one
     young: bool = False  # so early of its process and evaluator that later ones may still show it was none
     left: bool = False  # the run went on from before it, and that was seen
     doubtful: bool = False  # it came with the news of another evaluator

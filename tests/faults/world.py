@@ -312,12 +312,29 @@ class World:
         limit = 4.5 * stderr if stderr is not None else None if scale is None else 4.0 * scale
         if len(last) == 2 and limit is not None and abs(last[0].score - last[1].score) > limit:
             last[0].jumps = last[1].jumps = True
+        if limit is not None:
+            self._mark_followers(known, limit)
         if stderr is None and e.young:  # those before there was a scale are judged again
             for at, one in enumerate(known):
                 others = [b.score for b in known if b is not one]
                 scale = robust(others)
                 if scale is not None and abs(one.score - others[max(0, at - 1)]) > 4.0 * scale:
                     one.jumps = True
+
+    def _mark_followers(self, known: list[Eval], limit: float) -> None:
+        """Mark those after a jump that a gate may drop with it: each near the jump, and far from before it.
+
+        A jump that both evals after it bear out, with a margin, counts for sure; else they are judged by
+        the last one before it.
+        """
+        for at in range(max(1, len(known) - 3), len(known) - 1):
+            before, jump, after = known[at - 1].score, known[at].score, known[at + 1 : at + 3]
+            if abs(jump - before) <= limit:
+                continue
+            shares = [(e.score - before) / (jump - before) for e in after]
+            sure = len(after) == 2 and min(shares) >= 0.6
+            for e in after:
+                e.follows = not sure and abs(e.score - before) > limit
 
     def _saw_best(self, job: Job, e: Eval) -> None:
         """A new best may come while something is made sure of the former one."""

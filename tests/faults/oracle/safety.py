@@ -90,7 +90,7 @@ class Safety(Knowledge):
                 continue
             if id(e) in agree:
                 return  # nobody can tell that it is not the best
-            if e.fault or e.jumps:
+            if e.fault or e.jumps or e.follows:
                 continue  # it may count for nothing; the operator may keep it beside the best
             if any(s.spoilt for s in job.files.saved if s.step == saved.step and self.on_the_way(e, s)):
                 return  # what lies there now is not what was scored: once that is seen, the next best is owed
@@ -172,7 +172,7 @@ class Safety(Knowledge):
         recent = list(dict.fromkeys(e.evaluator for life in job.lives for e in life.evals))[-2:]
         case.owed = [o for o in case.owed if o.eval.evaluator in recent]  # one former scale's best is kept
         # The one after a first eval lay far from it: a gate drops the one of the two that is not borne out.
-        case.owed = [o for o in case.owed if not (o.eval.young and o.eval.jumps)]
+        case.owed = [o for o in case.owed if not (o.eval.young and o.eval.jumps) and not o.eval.follows]
         safe = [s for _, s in there if s is not None]
         for evaluator in {o.eval.evaluator for o in case.owed}:
             owed = max(
@@ -204,7 +204,7 @@ class Safety(Knowledge):
             for life in job.lives
             for e in life.evals
             if not e.fault
-            and not (sure and e.jumps)
+            and not (sure and (e.jumps or e.follows))
             and e.evaluator == evaluator
             and saved.step <= e.step <= saved.step + lag
             and self.on_the_way(e, saved)
