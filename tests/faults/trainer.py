@@ -32,6 +32,7 @@ class Eval:
     fault: str = ""
     guard: float | None = None
     shown: float | None = None  # s, when a scrape of the operator's first had it
+    recorded: bool = False  # a status was written since it was shown
     samples: int | None = None
     stderr: float | None = None
     jumps: bool = False  # so far from the one before that a gate may wait for others, and drop it

@@ -197,6 +197,7 @@ class World:
         except Crash:
             self.saw("crash")
             self.say("operator dies")
+            self.oracle.died()
             self.operator = Operator(self)
             self.operator.latest = op.latest
             return False
@@ -253,7 +254,11 @@ class World:
         if source is not None:
             life.source = source
             life.resumed = life.step = source.step
-            life.before = tuple(e for e in source.life.branch if e.step <= source.step)
+            life.before = (
+                *(e for e in source.life.branch if e.step <= source.step),
+                # Others that started from this very checkpoint have evaluated it too.
+                *(e for o in job.lives if o.source is source for e in o.evals if e.step == source.step),
+            )
             life.checkpoint_step = source.step
             last = next((e for e in reversed(life.before) if not e.fault), None)
             job.level = last.score if last is not None else 0.5

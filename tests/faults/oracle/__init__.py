@@ -85,7 +85,16 @@ class Oracle(Settling, Stops, Gpus):
                 "S5", job, f"resumes from a checkpoint worth {chosen:.3f}; {max(values):.3f} is retained"
             )
 
+    def died(self) -> None:
+        """The operator died: what it had scraped and not written down, nobody has seen."""
+        for job in self.world.jobs.values():
+            self.case(job).shown = None
+            for e in (e for life in job.lives for e in life.evals if not e.recorded):
+                e.shown = None
+
     def written(self, job: Job, before: JobRecord, after: JobRecord) -> None:
+        for e in (e for life in job.lives for e in life.evals if e.shown is not None):
+            e.recorded = True
         if before.secured != after.secured or before.retained != after.retained:
             self.dirty = True
         if before.resume_id != after.resume_id:
