@@ -485,6 +485,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_a_checkpoint_that_a_process_without_evals_started_from_is_of_a_branch_that_was_left",
     ),
     Mutant(
+        "a claim is asked about a process's own checkpoints alone",
+        "10",
+        CLAIMING,
+        "lives.branch_by_steps(context.record, lives.newest(context.record))",
+        "lives.branch(context.record, lives.newest(context.record))",
+        "tests/policy/test_policy_identity.py"
+        "::test_a_claim_of_a_start_that_nobody_had_seen_names_the_process_before",
+    ),
+    Mutant(
         "a start from a checkpoint that nobody had seen is from the branch before",
         "10",
         LIVES,
