@@ -346,6 +346,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_a_users_stop_does_not_wait_for_a_checkpoint_that_the_trainer_has_not_saved",
     ),
     Mutant(
+        "in Shadow a user's stop of a refused run that somebody started by hand is not carried out",
+        "6",
+        "controller/policy/job/plan.py",
+        "        and not _stopped_by_user(context)\n",
+        "",
+        "tests/policy/test_policy_watched.py::test_what_somebody_starts_meanwhile_is_suspended",
+    ),
+    Mutant(
         "a user's stop cannot be called off",
         "6",
         TAKING_BACK,

@@ -76,6 +76,7 @@ class Life:
     served: int = 0
     alive: bool = True
     read: bool = False  # a scrape of the operator's met its page
+    claimed: bool = False  # the folder was claimed while it ran
     saving: tuple[int, list[tuple[str, bytes]]] | None = None  # step, files still to be written
 
     @property

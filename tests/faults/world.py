@@ -6,6 +6,7 @@ Acts change it (acts.py), ticks let it go on, and the oracle watches what comes 
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import tempfile
 from collections import Counter
@@ -215,9 +216,17 @@ class World:
                     op.scraped(key, NO_POD)
                 continue
             op.next_scrape[key] = self.now + SCRAPE
-            view = self.pages[key].pop(0)() if self.pages.get(key) else self.page(job)
+            view = self._other_page(job) or self.page(job)
             op.scraped(key, view)
             self.oracle.scraped(job, view)
+
+    def _other_page(self, job: Job) -> ScrapeView | None:
+        """The page that a scrape of this job meets in place of its own."""
+        if not self.pages.get(job.key):
+            return None
+        if not job.names_itself:
+            self.oracle.case(job).fooled = True  # nothing tells it from its own; the job may be made anew
+        return self.pages[job.key].pop(0)()
 
     def page(self, job: Job) -> ScrapeView:
         """What job's own trainer shows now; the same object until it shows something else."""
@@ -419,6 +428,10 @@ class World:
         except Killed:
             access.failed = "Killed"
             self.saw("access Job killed")
+            self.oracle.killed(job, access)
+        else:
+            if access.operation == "claim" and job.life is not None and json.loads(access.message)["ok"]:
+                job.life.claimed = True
         self.disk.begin()
         self.say(f"{job.name}: {access.id} -> {access.message or access.failed}")
 

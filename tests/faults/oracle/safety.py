@@ -41,10 +41,16 @@ class Safety(Knowledge):
         )
 
     def _unclaimed(self, job: Job) -> bool:
-        """Whether the folder is still its predecessor's, because claims fail or did until a while ago."""
+        """Whether the folder is still its predecessor's, or nobody can know whose checkpoint its process
+        started from, because claims fail or did until a while ago."""
         owner = job.files.folder / ".evalstop" / "owner.json"
         if self.world.now > self.world.claims_out_until + 700.0 or not owner.exists():
             return False
+        life = job.life
+        if life is not None and life.source is not None and not life.claimed:
+            seen = [e.step for e in life.source.life.branch if e.shown is not None]
+            if max(seen, default=0) < life.source.step:
+                return True
         return bool(json.loads(owner.read_text())["uid"] != job.uid)
 
     def _slow(self, access: Access) -> bool:
