@@ -16,7 +16,6 @@ from rich.console import Console
 from tests.bench import (
     bench_checkpoints,
     bench_cli,
-    bench_dashboard,
     bench_extender,
     bench_fleet,
     bench_gangs,
@@ -30,7 +29,6 @@ from tests.bench import (
     bench_sharing,
     bench_sim_speed,
     bench_steps,
-    bench_top,
     bench_what_if,
 )
 from tests.bench.rows import Row, show, write
@@ -38,7 +36,6 @@ from tests.bench.rows import Row, show, write
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "checkpoints": bench_checkpoints.run,
     "cli": bench_cli.run,
-    "dashboard": bench_dashboard.run,
     "scrape": bench_scrape.run,
     "sim": bench_sim_speed.run,
     "handover": bench_handover.run,
@@ -54,7 +51,6 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "rollout": bench_rollout.run,
     "steps": bench_steps.run,
     "sharing": bench_sharing.run,
-    "top": bench_top.run,
 }
 
 
