@@ -63,7 +63,7 @@ class Worker:
         self, request: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> tuple[dict[str, Any], Mapping[str, Array]]:
         """Return the answer to a request, and its arrays."""
-        what = request.get("do")
+        what = request.get("do", "call")  # a call is the job's own body
         if what == "call":
             return self._call(request, arrays)
         try:
