@@ -48,11 +48,15 @@ class Pod:
         address: at which it is reached; fingerprint: of its certificate.
     """
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], address: str, fingerprint: str) -> None:
+    def __init__(
+        self, settings: Settings, environ: Mapping[str, str], address: str, fingerprint: str
+    ) -> None:
         self._settings, self._address, self._fingerprint = settings, address, fingerprint
         self._disk = Path(settings.disk)
         own = {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
-        self._command = Command(settings.python or sys.executable, settings.family, own, settings.body_bytes + _FRAME)
+        self._command = Command(
+            settings.python or sys.executable, settings.family, own, settings.body_bytes + _FRAME
+        )
         self.metrics = GroupMetrics()
         self.memory = HostMemory(Path(settings.memory), settings.host_bytes)
         self.door = Door(self.memory, self.metrics, settings.body_bytes)
@@ -77,9 +81,17 @@ class Pod:
         assert admitted is not None
         ticket, index = admitted.ticket, admitted.index
         device = await self._device()
-        member = me.Member(ticket.pod, ticket.admission, ticket.pods, self.memory.newest(), self.memory.versions())
+        member = me.Member(
+            ticket.pod, ticket.admission, ticket.pods, self.memory.newest(), self.memory.versions()
+        )
         self.supervisor = Supervisor(
-            me.member_restarted(member), index, self._command, device, settings.device_bytes, self.memory, self._say
+            me.member_restarted(member),
+            index,
+            self._command,
+            device,
+            settings.device_bytes,
+            self.memory,
+            self._say,
         )
         self.supervisor.failed = self._failed  # type: ignore[method-assign]
         self.metrics.supervisor = self.supervisor
@@ -90,7 +102,9 @@ class Pod:
             self._exchange.supervisor = self.supervisor
             self._spawn(self._exchange.run(lambda: self.door.admitted), "exchange")
         self.supervisor.begin()
-        _logger.info("began", group=ticket.group, admission=ticket.admission, index=index, address=self._address)
+        _logger.info(
+            "began", group=ticket.group, admission=ticket.admission, index=index, address=self._address
+        )
 
     def _coordinate(self, admitted: Admitted) -> None:
         settings, ticket = self._settings, admitted.ticket

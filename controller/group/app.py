@@ -73,7 +73,9 @@ class Door:
         """
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            raise Refused(401, "NoTicket", "expected the header Authorization: Bearer, with an operator's ticket")
+            raise Refused(
+                401, "NoTicket", "expected the header Authorization: Bearer, with an operator's ticket"
+            )
         if self.admitted is None:
             raise Refused(503, "NotReady", "this member has no ticket from the operator yet")
         here = self.admitted.ticket
@@ -137,7 +139,9 @@ def create(door: Door) -> FastAPI:
 
     async def healthz() -> Response:
         group = door.coordination
-        ready = door.admitted is not None and (group is None or all(one.connected for one in group.links.values()))
+        ready = door.admitted is not None and (
+            group is None or all(one.connected for one in group.links.values())
+        )
         return _json({"ready": ready}, 200 if ready else 503)
 
     async def metrics() -> Response:
@@ -161,9 +165,13 @@ async def _turn(door: Door, ticket: GroupTicket, request: Request) -> Any:
     group, given = door.group(), await _document(request)
     wait, step = given.get("wait", MOST_WAIT), given.get("step")
     if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait <= MOST_WAIT:
-        raise Refused(400, "BadRequest", f"wait: {quoted(wait)} is not allowed, expected 0 to {MOST_WAIT:g} s")
+        raise Refused(
+            400, "BadRequest", f"wait: {quoted(wait)} is not allowed, expected 0 to {MOST_WAIT:g} s"
+        )
     if step is not None and whole(step) is None:
-        raise Refused(400, "BadRequest", f"step: {quoted(step)} is not allowed, expected a whole number or null")
+        raise Refused(
+            400, "BadRequest", f"step: {quoted(step)} is not allowed, expected a whole number or null"
+        )
     number = whole(step)
     found = await group.turn(ticket.resident, float(wait), -1 if number is None else number)
     if found is None:
@@ -201,11 +209,15 @@ async def _region(door: Door, ticket: GroupTicket, request: Request) -> Any:
         newest = max((v for name, v in door.memory.versions() if name == ticket.resident), default=0)
         raise Refused(409, "StateMoved", f"version {version} is not kept", version=newest)
     if region not in sizes:
-        raise Refused(404, "NoSuchRegion", f"no region {quoted(region)}; there are {', '.join(sorted(sizes))}")
+        raise Refused(
+            404, "NoSuchRegion", f"no region {quoted(region)}; there are {', '.join(sorted(sizes))}"
+        )
     try:
         file = (door.memory.folder(ticket.resident, version or 0) / region).open("rb")
     except FileNotFoundError:
-        raise Refused(409, "StateMoved", f"version {version} is not kept", version=(version or 0) + 1) from None
+        raise Refused(
+            409, "StateMoved", f"version {version} is not kept", version=(version or 0) + 1
+        ) from None
     first, last, part = _range(request.headers.get("range"), sizes[region])
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -228,8 +240,17 @@ def _range(given: str | None, size: int) -> tuple[int, int, bool]:
         return 0, size - 1, False
     first, dash, last = given.removeprefix("bytes=").partition("-")
     begin, end = whole(first), whole(last) if last else size - 1
-    if not given.startswith("bytes=") or not dash or begin is None or end is None or not begin <= end or begin >= size:
-        raise Refused(416, "BadRange", f"range: {quoted(given)} is not allowed, expected bytes=a-b in {size} bytes")
+    if (
+        not given.startswith("bytes=")
+        or not dash
+        or begin is None
+        or end is None
+        or not begin <= end
+        or begin >= size
+    ):
+        raise Refused(
+            416, "BadRange", f"range: {quoted(given)} is not allowed, expected bytes=a-b in {size} bytes"
+        )
     return begin, min(end, size - 1), True
 
 
@@ -260,7 +281,9 @@ async def _report(door: Door, _: GroupTicket, request: Request) -> Any:
 async def _exchange(door: Door, ticket: GroupTicket, request: Request) -> Any:
     link = door.group().links.get(ticket.pod)
     if link is None:
-        raise Refused(403, "WrongTicket", f"pod {quoted(ticket.pod)} is none of this admission's other members")
+        raise Refused(
+            403, "WrongTicket", f"pod {quoted(ticket.pod)} is none of this admission's other members"
+        )
     return Streamed(link.serve(request.stream()), 200, {"content-type": ENVELOPE})
 
 

@@ -243,7 +243,9 @@ class Coordination:
             Refused: 410 or 422.
         """
         if not NAME.fullmatch(name):
-            raise Refused(422, "BadName", f"name: {name[:80]!r} is not allowed, expected 1 to 63 of a-z, 0-9 and -")
+            raise Refused(
+                422, "BadName", f"name: {name[:80]!r} is not allowed, expected 1 to 63 of a-z, 0-9 and -"
+            )
         if self.state.version(name) is not None:
             return
         if name in self.kept.gone or name in self.kept.leaving:
@@ -290,8 +292,14 @@ class Coordination:
         self._meet_anew |= set(self.kept.residents)
         self._forget_unknown(uid, self.regions[uid])
         turn, newest = self.state.turn, message.get("newest")
-        if turn is not None and isinstance(newest, list) and newest >= [turn.token.start, turn.token.sequence]:
-            self._because(turn.token, f"the supervisor of member {self.state.members.index(uid)} was restarted")
+        if (
+            turn is not None
+            and isinstance(newest, list)
+            and newest >= [turn.token.start, turn.token.sequence]
+        ):
+            self._because(
+                turn.token, f"the supervisor of member {self.state.members.index(uid)} was restarted"
+            )
             self.event("heard", uid, Died(turn.token))
         self.event("remind")
 
@@ -381,7 +389,9 @@ class Coordination:
             if not counted:
                 self._meet_anew.add(old.resident)
                 why = self._turn.why if self._turn is not None else ""
-                _logger.warning("a turn was lost", resident=old.resident, token=token_text(old.token), why=why)
+                _logger.warning(
+                    "a turn was lost", resident=old.resident, token=token_text(old.token), why=why
+                )
         if turn is not None and (self._turn is None or self._turn.token != turn.token):
             self._last = self._turn
             self._turn = _Turn(turn.token, before.loaded, now)

@@ -103,6 +103,7 @@ def text(kept: Kept) -> bytes:
     """Return the file's contents."""
     values: dict[str, Any] = {name: getattr(kept, name) for name in Kept.__slots__}
     values["residents"] = {
-        name: {part: getattr(one, part) for part in Residency.__slots__} for name, one in kept.residents.items()
+        name: {part: getattr(one, part) for part in Residency.__slots__}
+        for name, one in kept.residents.items()
     }
     return json.dumps(values, separators=(",", ":")).encode()

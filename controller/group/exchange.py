@@ -116,5 +116,8 @@ class Exchange:
         assert self.supervisor is not None
         # The peer is the one whose certificate the ticket names: member 0 of this admission.
         self.supervisor.told(
-            here.ticket.pods[0], told, None if body is None else bytes(body), more if isinstance(more, dict) else {}
+            here.ticket.pods[0],
+            told,
+            None if body is None else bytes(body),
+            more if isinstance(more, dict) else {},
         )

@@ -155,7 +155,13 @@ class Link:
             if not ready.is_set():
                 reader.result()
                 return
-            yield _joined(framed(envelope({"n": 0, "have": self.outbox.had, "message": {"is": "Hello", "start": self._start}})))
+            yield _joined(
+                framed(
+                    envelope(
+                        {"n": 0, "have": self.outbox.had, "message": {"is": "Hello", "start": self._start}}
+                    )
+                )
+            )
             outgoing = self.outbox.frames()
             sending = asyncio.ensure_future(anext(outgoing, None))
             try:
@@ -193,5 +199,3 @@ class Link:
 
 def _joined(parts: Parts) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)  # type: ignore[return-value]
-
-

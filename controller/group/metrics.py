@@ -21,9 +21,7 @@ class GroupMetrics(ProcessMetrics):
         self.registry = CollectorRegistry()
         self.supervisor: Supervisor | None = None
         self.coordination: Coordination | None = None
-        self.gauge(
-            "evalstop_group_host_bytes", "Bytes of states in this member's host memory.", self._host
-        )
+        self.gauge("evalstop_group_host_bytes", "Bytes of states in this member's host memory.", self._host)
         self.gauge(
             "evalstop_group_workers", "Worker processes of this member, at work or asleep.", self._workers
         )
@@ -36,7 +34,9 @@ class GroupMetrics(ProcessMetrics):
         self.counter("evalstop_group_switches", "Turns for which a state was loaded.", self._switches)
         self.gauge("evalstop_group_waiting", "Residents that wait for a turn.", self._waiting)
         self.gauge("evalstop_group_residents", "Residents.", self._residents)
-        self.gauge("evalstop_group_members_connected", "Members that are connected to member 0.", self._connected)
+        self.gauge(
+            "evalstop_group_members_connected", "Members that are connected to member 0.", self._connected
+        )
 
     def _host(self) -> Iterable[tuple[tuple[str, ...], float]]:
         return [] if self.supervisor is None else [((), float(self.supervisor.memory.used()))]

@@ -80,10 +80,14 @@ class Settings:
         values, problems = values_of(Settings, PREFIX, environ)
         values["pod"] = values.get("pod") or environ.get("POD_UID", "")
         for name, parse in (("family", _family), ("operator", _urls), ("pod", text)):
-            if not values.get(name) and not any(one.startswith(f"{PREFIX}{name.upper()}=") for one in problems):
+            if not values.get(name) and not any(
+                one.startswith(f"{PREFIX}{name.upper()}=") for one in problems
+            ):
                 problems.append(f"{PREFIX}{name.upper()}: not set, expected {parse.__doc__}")
         for name in ("device_bytes", "host_bytes"):
-            if not values.get(name) and not any(one.startswith(f"{PREFIX}{name.upper()}=") for one in problems):
+            if not values.get(name) and not any(
+                one.startswith(f"{PREFIX}{name.upper()}=") for one in problems
+            ):
                 problems.append(f"{PREFIX}{name.upper()}: not set, expected a number of bytes")
         if problems:
             raise SettingsError("; ".join(problems))

@@ -325,5 +325,3 @@ def _micros(since: float) -> int:
 
 def _regions(found: Mapping[str, Any]) -> dict[str, int]:
     return {str(name): int(size) for name, size in (found.get("regions") or {}).items()}
-
-

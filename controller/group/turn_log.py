@@ -45,11 +45,15 @@ class TurnLog:
         self._file: TextIO | None = None
         self._size = 0
 
-    def event(self, now: int, before: co.Coordinator, name: str, given: tuple[Any, ...], after: co.Coordinator) -> None:
+    def event(
+        self, now: int, before: co.Coordinator, name: str, given: tuple[Any, ...], after: co.Coordinator
+    ) -> None:
         """Write what was told, and a checksum of the state that it led to."""
         if self._file is None or (self._size > MOST_BYTES and before.turn is None and not before.leaving):
             self._begin(now, before)
-        self._line({"at": now, "event": name, "given": [_value(one) for one in given], "state": checksum(after)})
+        self._line(
+            {"at": now, "event": name, "given": [_value(one) for one in given], "state": checksum(after)}
+        )
 
     def close(self) -> None:
         """Write what is buffered."""
@@ -63,7 +67,15 @@ class TurnLog:
             self._path.replace(self._path.with_suffix(".1" + self._path.suffix))
         self._file, self._size = self._path.open("w"), 0
         values = {name: getattr(state, name) for name in _SNAPSHOT}
-        self._line({"at": now, "event": "begin", "given": [values], "leaving": [list(one[0:1]) + [sorted(one[1])] for one in state.leaving], "state": checksum(state)})
+        self._line(
+            {
+                "at": now,
+                "event": "begin",
+                "given": [values],
+                "leaving": [list(one[0:1]) + [sorted(one[1])] for one in state.leaving],
+                "state": checksum(state),
+            }
+        )
 
     def _line(self, values: dict[str, Any]) -> None:
         assert self._file is not None

@@ -58,9 +58,7 @@ def encode(header: Mapping[str, Any], arrays: Mapping[str, Array] | None = None)
     for name, array in (arrays or {}).items():
         data = _flat(array.data)
         _check(name, array.dtype, array.shape, data.nbytes)
-        listed.append(
-            {"name": name, "dtype": array.dtype, "shape": list(array.shape), "bytes": data.nbytes}
-        )
+        listed.append({"name": name, "dtype": array.dtype, "shape": list(array.shape), "bytes": data.nbytes})
         buffers.append(data)
     text = json.dumps({**header, "arrays": listed}, separators=(",", ":"), allow_nan=False).encode()
     if len(text) > MOST_HEADER:

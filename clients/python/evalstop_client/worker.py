@@ -56,7 +56,9 @@ class Worker:
 
     def hello(self) -> dict[str, Any]:
         """Return what the supervisor is told at the start."""
-        changes = {name: None if regions is None else list(regions) for name, regions in self.functions.items()}
+        changes = {
+            name: None if regions is None else list(regions) for name, regions in self.functions.items()
+        }
         return {"hello": {"pid": os.getpid(), "functions": changes}}
 
     def answer(
@@ -160,7 +162,9 @@ def family_of(name: str) -> Any:
         if not callable(getattr(found, method, None))
     ]
     if found is None or missing:
-        raise ValueError(f"family: {name} has no {', '.join(missing)}; a family is a evalstop_client.family.Family")
+        raise ValueError(
+            f"family: {name} has no {', '.join(missing)}; a family is a evalstop_client.family.Family"
+        )
     return found
 
 
