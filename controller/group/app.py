@@ -1,4 +1,4 @@
-"""The routes of a member (docs/understand/groups-wire.md). Each needs a ticket, but for /healthz and /metrics.
+"""The routes of a member (docs/understand/groups-wire.md); all but /healthz and /metrics need a ticket.
 
 Member 0:
 POST /v1/turns                        a job asks for a turn, and waits
@@ -192,9 +192,12 @@ async def _call(door: Door, ticket: GroupTicket, request: Request) -> Any:
 
 async def _release(door: Door, ticket: GroupTicket, request: Request) -> Any:
     group, token = door.group(), token_of(request.path_params["token"])
-    again = (await _document(request)).get("again", False)
-    if not isinstance(again, bool):
-        raise Refused(400, "BadRequest", f"again: {quoted(again)} is not allowed, expected true or false")
+    given = await _document(request)
+    again, discard = given.get("again", False), given.get("discard", False)
+    if not isinstance(again, bool) or not isinstance(discard, bool):
+        raise Refused(400, "BadRequest", "again and discard: expected true or false")
+    if discard:
+        return {"version": group.discard(ticket.resident, token)}
     return {"version": await group.release(ticket.resident, token, again)}
 
 

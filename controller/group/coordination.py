@@ -212,6 +212,17 @@ class Coordination:
         assert isinstance(found, Released)
         return found.version
 
+    def discard(self, resident: str, token: Token) -> int:
+        """Take a turn away because its holder wants that, and return the version that counts.
+
+        Raises:
+            Refused: 403.
+        """
+        version = self._resident(resident)
+        if self.state.turn is not None and self.state.turn.resident == resident:
+            self.lose(token, "its holder gave it up")
+        return version
+
     def state_of(self, resident: str) -> dict[str, Any]:
         """Return where the newest version that counts can be read.
 

@@ -159,7 +159,8 @@ class NvmlDevice:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
             )
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(b"\n")
         await self._process.stdin.drain()
         line = await self._process.stdout.readline()

@@ -126,26 +126,13 @@ class Link:
         mine = self._connection
 
         async def read() -> None:
-            last = asyncio.get_running_loop().time()
-
-            async def watch() -> None:
-                while asyncio.get_running_loop().time() - last < SILENCE:
-                    await asyncio.sleep(1.0)
-
-            watching = asyncio.create_task(watch())
-            reading = asyncio.ensure_future(anext(stream, b""))
-            try:
-                while True:
-                    await asyncio.wait({watching, reading}, return_when=asyncio.FIRST_COMPLETED)
-                    if not reading.done() or not (part := reading.result()) or mine != self._connection:
-                        return
-                    last = asyncio.get_running_loop().time()
-                    for frame in frames.feed(part):
-                        self._take(frame, ready)
-                    reading = asyncio.ensure_future(anext(stream, b""))
-            finally:
-                watching.cancel()
-                reading.cancel()
+            while True:
+                async with asyncio.timeout(SILENCE):
+                    part = await anext(stream, b"")
+                if not part or mine != self._connection:
+                    return
+                for frame in frames.feed(part):
+                    self._take(frame, ready)
 
         reader = asyncio.create_task(read())
         try:

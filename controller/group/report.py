@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from controller.group.coordination import Coordination
 from controller.policy.sharing import coordinator as co
 

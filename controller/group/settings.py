@@ -34,7 +34,7 @@ def _urls(value: str) -> str:
 
 
 def _family(value: str) -> str:
-    """package.module:Class or /path/file.py:Class"""  # noqa: D401, D403 -- part of an error
+    """package.module:Class or /path/file.py:Class"""
     where, _, attribute = value.rpartition(":")
     if not where or not attribute.isidentifier():
         raise ValueError

@@ -67,14 +67,9 @@ class TurnLog:
             self._path.replace(self._path.with_suffix(".1" + self._path.suffix))
         self._file, self._size = self._path.open("w"), 0
         values = {name: getattr(state, name) for name in _SNAPSHOT}
+        leaving = [[resident, sorted(members)] for resident, members in state.leaving]
         self._line(
-            {
-                "at": now,
-                "event": "begin",
-                "given": [values],
-                "leaving": [list(one[0:1]) + [sorted(one[1])] for one in state.leaving],
-                "state": checksum(state),
-            }
+            {"at": now, "event": "begin", "given": [values], "leaving": leaving, "state": checksum(state)}
         )
 
     def _line(self, values: dict[str, Any]) -> None:

@@ -141,7 +141,8 @@ class WorkerProcess:
             await asyncio.shield(self._watch)
 
     async def _wait(self) -> None:
-        assert self._process is not None and self._socket is not None
+        assert self._process is not None
+        assert self._socket is not None
         code = await self._process.wait()
         # Whoever it started has its descriptors, too.
         with contextlib.suppress(ProcessLookupError, PermissionError):

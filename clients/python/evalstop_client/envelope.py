@@ -138,7 +138,7 @@ def _check(name: str, dtype: str, shape: tuple[int, ...], nbytes: int) -> None:
     item = ITEM_BYTES.get(dtype)
     if item is None:
         raise EnvelopeError(
-            f"arrays: {name[:60]!r}: dtype {dtype[:20]!r} is not allowed, expected one of {', '.join(ITEM_BYTES)}"
+            f"arrays: {name[:60]!r}: dtype {dtype[:20]!r}, expected one of {', '.join(ITEM_BYTES)}"
         )
     if math.prod(shape) * item != nbytes:
         raise EnvelopeError(
