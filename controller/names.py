@@ -109,6 +109,7 @@ STEPS_AUDIENCE = f"{GROUP}/steps"
 STEPS_TOKEN_DIR, STEPS_TOKEN_VOLUME = f"/var/run/secrets/{GROUP}", "evalstop-steps"
 STEPS_TOKEN_SECONDS = 3600
 ACTOR_PORT = 8700  # of the sidecar in an actor's pod
+GROUP_PORT = 8710  # of the supervisor in a worker group's pod
 
 # Image names of the shipped manifests; deploy/local maps them to local environments.
 OPERATOR_IMAGE = "evalstop/operator"

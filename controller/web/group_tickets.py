@@ -50,9 +50,7 @@ def read(text: str, keys: Iterable[str]) -> GroupTicket:
         TicketError: none has, or a field is missing or of another type.
     """
     found = opened(text, keys, MOST_CHARACTERS, "this group")
-    texts = {
-        name: found.get(name) for name in ("kind", "group", "pod", "resident", "address", "fingerprint")
-    }
+    texts = {name: found.get(name) for name in ("kind", "group", "pod", "resident", "address", "fingerprint")}
     admission, pods, ends = whole(found.get("admission")), found.get("pods"), found.get("ends")
     if (
         not all(isinstance(text, str) for text in texts.values())

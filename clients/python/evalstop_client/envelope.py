@@ -58,9 +58,7 @@ def encode(header: Mapping[str, Any], arrays: Mapping[str, Array] | None = None)
     for name, array in (arrays or {}).items():
         data = _flat(array.data)
         _check(name, array.dtype, array.shape, data.nbytes)
-        listed.append(
-            {"name": name, "dtype": array.dtype, "shape": list(array.shape), "bytes": data.nbytes}
-        )
+        listed.append({"name": name, "dtype": array.dtype, "shape": list(array.shape), "bytes": data.nbytes})
         buffers.append(data)
     text = json.dumps({**header, "arrays": listed}, separators=(",", ":"), allow_nan=False).encode()
     if len(text) > MOST_HEADER:
@@ -140,7 +138,7 @@ def _check(name: str, dtype: str, shape: tuple[int, ...], nbytes: int) -> None:
     item = ITEM_BYTES.get(dtype)
     if item is None:
         raise EnvelopeError(
-            f"arrays: {name[:60]!r}: dtype {dtype[:20]!r} is not allowed, expected one of {', '.join(ITEM_BYTES)}"
+            f"arrays: {name[:60]!r}: dtype {dtype[:20]!r}, expected one of {', '.join(ITEM_BYTES)}"
         )
     if math.prod(shape) * item != nbytes:
         raise EnvelopeError(

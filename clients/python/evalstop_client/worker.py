@@ -56,14 +56,16 @@ class Worker:
 
     def hello(self) -> dict[str, Any]:
         """Return what the supervisor is told at the start."""
-        changes = {name: None if regions is None else list(regions) for name, regions in self.functions.items()}
+        changes = {
+            name: None if regions is None else list(regions) for name, regions in self.functions.items()
+        }
         return {"hello": {"pid": os.getpid(), "functions": changes}}
 
     def answer(
         self, request: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> tuple[dict[str, Any], Mapping[str, Array]]:
         """Return the answer to a request, and its arrays."""
-        what = request.get("do")
+        what = request.get("do", "call")  # a call is the job's own body
         if what == "call":
             return self._call(request, arrays)
         try:
@@ -160,7 +162,9 @@ def family_of(name: str) -> Any:
         if not callable(getattr(found, method, None))
     ]
     if found is None or missing:
-        raise ValueError(f"family: {name} has no {', '.join(missing)}; a family is a evalstop_client.family.Family")
+        raise ValueError(
+            f"family: {name} has no {', '.join(missing)}; a family is a evalstop_client.family.Family"
+        )
     return found
 
 
