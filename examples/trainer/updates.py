@@ -48,7 +48,7 @@ def adam(
 
 
 class Updates(Protocol):
-    """Who has the optimizer's state and makes steps with it."""
+    """The optimizer's state, and steps with it."""
 
     def begin(self, parameters: Parameters, moments: Sequence[Floats]) -> None:
         """Go on from here."""

@@ -133,12 +133,15 @@ def test_what_the_group_refuses_is_said_and_the_turn_goes_on(job: Losing) -> Non
         with pytest.raises(CallRefused, match="lr: -1, expected a number of at least 0"):
             turn.call("refuse")
         assert turn.call("count").result["counter"] == 1
-        with pytest.raises(TurnLost, match="something went wrong") as lost:
-            turn.call("fail")
-        assert lost.value.version == 0
-        with pytest.raises(TurnLost):
-            turn.call("count")
-    assert job.version == 0
+    assert (job.version, counter(job)) == (1, 1)
+
+
+def test_a_function_that_fails_costs_the_turn(job: Losing) -> None:
+    with pytest.raises(TurnLost, match="something went wrong") as lost, job.turn() as turn:
+        turn.call("fail")
+    assert lost.value.version == 0
+    with job.turn() as turn:
+        assert turn.call("count").result["counter"] == 1
 
 
 def test_arrays_come_back_as_they_went(job: Losing) -> None:

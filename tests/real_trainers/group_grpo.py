@@ -96,7 +96,7 @@ def alone(out: Path, steps: int, seed: int) -> None:
                 settings["lr"] = LR
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-    whole = {f"model.{name}": one for name, one in model.named_parameters()}
+    whole = {f"model.{name}": one for name, one in [*model.named_parameters(), *model.named_buffers()]}
     for name, parameter in model.named_parameters():
         whole |= {f"optimizer.{name}.{key}": one for key, one in optimizer.state[parameter].items()}
     tensors = {name: one.full_tensor() if hasattr(one, "full_tensor") else one for name, one in whole.items()}

@@ -1,4 +1,4 @@
-"""Whether a family does what a worker group relies on, and how much memory and time it takes. Standard
+"""Checks of a family: does it keep what a worker group relies on, how much memory and time does it take. Standard
 library only.
 
     python -m evalstop_client.conform /path/family.py --members 2        # `evalstop doctor --family` shows

@@ -1,4 +1,4 @@
-"""What a shared worker group runs: functions on a state of named regions (docs/use/sharing.md). Standard
+"""Families of shared worker groups: functions on a state of named regions (docs/use/sharing.md). Standard
 library only, Python 3.9 or newer.
 
 A family is one class in a file or package of the group's image. Each member of the group has one process of

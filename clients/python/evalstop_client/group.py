@@ -98,7 +98,7 @@ class StateMoved(GroupError):
 
 
 class Ticket(NamedTuple):
-    """What lets a job in: to which member 0, by which certificate (SHA-256 of it), as which resident."""
+    """The right to ask a group: at which member 0, with which certificate (its SHA-256), as which resident."""
 
     ticket: str
     resident: str
@@ -129,7 +129,7 @@ class Ticket(NamedTuple):
 
 
 class Tickets(Protocol):
-    """Where tickets come from."""
+    """A source of tickets."""
 
     def get(self) -> Ticket | None:
         """Return one; None: not yet, ask again.
@@ -212,7 +212,7 @@ class OperatorTickets:
 
 
 class Answer(NamedTuple):
-    """What a function returned: JSON, and arrays by name (`arrays.as_numpy`, `arrays.as_torch`)."""
+    """The result of a function: JSON, and arrays by name (`arrays.as_numpy`, `arrays.as_torch`)."""
 
     result: Any
     arrays: dict[str, Array]
@@ -441,7 +441,7 @@ class Group:
         if place is None:
             raise ValueError(f"member: {member}, expected one of {[one.index for one in state.members]}")
         if region not in place.regions:
-            there = ", ".join(place.regions) or "none: version 0 is not kept"
+            there = ", ".join(sorted(place.regions)) or "none: version 0 is not kept"
             raise ValueError(f"region: {region!r}, there are {there}")
         found = bytearray(place.regions[region])
         at = 0

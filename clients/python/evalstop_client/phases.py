@@ -1,4 +1,4 @@
-"""How long the phases of a step take, and which of them need the training GPUs.
+"""Phases of a step: how long they take, and which of them need the training GPUs.
 
 `evalstop sim sharing advise` reads it from the metrics page: whether two jobs could share a group of
 training GPUs follows from how long each is away from them, and how long on them, step by step.

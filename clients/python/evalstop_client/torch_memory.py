@@ -1,4 +1,4 @@
-"""Where the tensors of a torch family lie while it has a turn, and how their memory is given back.
+"""Memory of a torch family's tensors: taken for a turn, given back after it.
 
 The tensors stay the same objects over an off-load: module, optimizer and hooks refer to them. `Flat` has
 them all in one piece of memory, which is copied at once; on the local plane that is the device's shared

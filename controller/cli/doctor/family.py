@@ -33,7 +33,7 @@ _CURES = {
 
 
 class FamilyReport:
-    """What the checks found.
+    """The findings of the checks, and what they measured.
 
     Args:
         document: that they printed.
