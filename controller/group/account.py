@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,7 +106,7 @@ class Account:
         if before is not None and before in self.records and offload:
             self.records[before].offloads.append(offload)
 
-    def restore(self, kept: Mapping[str, Any], residents: Mapping[str, int], now: int) -> None:
+    def restore(self, kept: Mapping[str, Any], residents: Collection[str], now: int) -> None:
         """Go on with the charges that an earlier start wrote.
 
         Raises:

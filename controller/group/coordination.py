@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -355,7 +355,7 @@ class Coordination:
                 self._because(message.token, str(more.get("why", "a worker died")), bool(more.get("full")))
         self.event("heard", uid, message)
 
-    def _forget_unknown(self, uid: str, residents: Mapping[str, Any]) -> None:
+    def _forget_unknown(self, uid: str, residents: Collection[str]) -> None:
         """Have a member forget states of residents that there are not."""
         leaving = {name for name, _ in self.state.leaving}
         for name in set(residents) - set(dict(self.state.versions)) - leaving:
@@ -523,7 +523,7 @@ class Coordination:
             if turn is not None and turn.token == message.token and turn.why:
                 reason, status = ("HostMemoryFull", 507) if turn.full else ("TurnOver", 409)
                 return Refused(
-                    status, reason, f"the turn is over: {turn.why}", version=message.version, why=turn.why
+                    status, reason, "the turn of this token is over", version=message.version, why=turn.why
                 )
         return Refused(
             409, "TurnOver", "the turn of this token is over", version=message.version, why="it is over"
@@ -542,7 +542,7 @@ class Coordination:
     def begin(self) -> None:
         """Begin, once supervisor and links are there."""
         assert self.supervisor is not None
-        here = {resident: {} for resident, _ in self.supervisor.memory.versions()}
+        here = {resident for resident, _ in self.supervisor.memory.versions()}
         self._forget_unknown(self.state.members[0], here)
         self.event("remind")
 

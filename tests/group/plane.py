@@ -128,7 +128,8 @@ class GroupPlane:
         self.environ = {"EVALSTOP_TEST_STATE": str(state), **(environ or {})}
         whole = state + 2 * MB
         self.settings = {
-            "DEVICE_BYTES": whole, "HOST_BYTES": 4 * whole, "TURN_SECONDS": 30, "IDLE_SECONDS": 10, **settings,
+            "DEVICE_BYTES": whole, "HOST_BYTES": 4 * whole, "TURN_SECONDS": 30, "IDLE_SECONDS": 10,
+            **settings,
         }  # fmt: skip
         self.state_bytes = state + 8192
         self.signer = Signer()
@@ -184,9 +185,11 @@ class GroupPlane:
         answer = {"ticket": ticket, "keys": [self.signer.public], "index": pod.index}
         (pod.disk / "ticket.json").write_text(json.dumps(answer))
 
-    # -- the operator's part -----------------------------------------------------------------------------------
+    # -- the operator's part ---------------------------------------------------------------------------------
 
-    def ask(self, method: str, path: str, body: Any = None, ticket: str | None = None) -> tuple[int, dict[str, Any]]:
+    def ask(
+        self, method: str, path: str, body: Any = None, ticket: str | None = None
+    ) -> tuple[int, dict[str, Any]]:
         """Ask member 0, as the operator unless another ticket is given."""
         head = self.pods[0]
         with contextlib.closing(_Pinned(head.address, head.fingerprint, 30.0)) as connection:
