@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from evalstop_client.arrays import as_numpy
-from evalstop_client.family import Array, BadCall, Family, Place, array, function, number
+from evalstop_client.family import Array, BadCall, Call, Family, Place, array, function, number
 from examples.trainer.policy import Parameters, Policy, score_gradient
 from examples.trainer.task import LENGTH, PROMPTS, VOCABULARY, Floats, Ints
 from examples.trainer.updates import adam, zeros
@@ -94,18 +94,23 @@ class SoftmaxFamily(Family):
         prompts, responses = _batch(arrays)
         weight = as_numpy(array(arrays, "weight", ["<f8"], prompts.shape))
         if self._counters()[PENDING]:
-            raise BadCall("forward_backward: there is a gradient already, expected optim_step before the next")
+            raise BadCall(
+                "forward_backward: there is a gradient already, expected optim_step before the next"
+            )
         batch = Policy(self._parameters()).replay(prompts, responses)
         gradient = score_gradient(batch, weight)
         self._set("gradient", [gradient.transition, gradient.topic])
         self._counted()
         self._counters()[PENDING] = 1
-        time.sleep(max(0.0, began + seconds - time.monotonic()))  # a model that is worth training takes longer
+        time.sleep(
+            max(0.0, began + seconds - time.monotonic())
+        )  # a model that is worth training takes longer
         return {"responses": int(prompts.size)}, {}
 
     @function(changes=["weights", "moments", "gradient", "counters"])
     def optim_step(self, arguments: Mapping[str, Any], arrays: Arrays) -> Answer:
-        """Make a step of Adam with learning rate ``lr``. ``step``: its number, for the bias of the moments."""
+        """Make a step of Adam with learning rate ``lr``. ``step``: its number, for the bias of the
+        moments."""
         lr = number(arguments, "lr", least=0.0)
         step = number(arguments, "step", float(self._counters()[STEPS]) + 1.0, least=1.0, most=1e12)
         if not self._counters()[PENDING]:
@@ -128,6 +133,18 @@ class SoftmaxFamily(Family):
         calls, steps, _ = self._counters().tolist()
         return {"calls": calls, "steps": steps}, {}
 
+    @classmethod
+    def examples(cls) -> list[list[Call]]:
+        drawn = np.random.default_rng(7)
+        responses = drawn.integers(0, VOCABULARY, (1, 16, LENGTH))
+        batch = {"prompts": drawn.integers(0, PROMPTS, (1, 16)), "responses": responses}
+        weight = drawn.normal(size=(1, 16))
+        like = Parameters.initial(1)
+        checkpoint = {"transition": 2.0 * like.transition, "topic": like.topic}
+        checkpoint |= {f"adam_{i}": moment + 0.5 for i, moment in enumerate(zeros(like))}
+        step = [Call("forward_backward", {}, {**batch, "weight": weight}), Call("optim_step", {"lr": 0.1})]
+        return [step, [Call("forward", {}, batch), Call("progress")], [Call("put", {}, checkpoint), *step]]
+
     # the state
 
     def _parameters(self) -> Parameters:
@@ -141,7 +158,8 @@ class SoftmaxFamily(Family):
         self._counters()[CALLS] += 1
 
     def _get(self, region: str, shapes: list[tuple[int, ...]]) -> list[Floats]:
-        """Return copies of a region's arrays: nothing may refer to the device's memory once it is given back."""
+        """Return copies of a region's arrays: nothing may refer to the device's memory once it is given
+        back."""
         flat, found, at = np.frombuffer(self._buffers[region], np.float64), [], 0
         for shape in shapes:
             size = int(np.prod(shape))

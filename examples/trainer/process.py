@@ -267,7 +267,8 @@ def _training(
     """Return the run that the settings ask for.
 
     Raises:
-        CheckpointError: it is to generate in pods or to train in a group, and nothing says where the operator is.
+        CheckpointError: it is to generate in pods or to train in a group, and nothing says where the
+        operator is.
     """
     if settings.group is not None:
         return Training(settings.recipe, [settings.seed], _group_updates(settings, client, termination))

@@ -65,7 +65,8 @@ def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str]
         parser.error(f"--{str(fault).replace('_', '-')}")
     if args.rollouts == "off" and args.group is None and args.train_seconds:
         parser.error(
-            "--train-seconds: expected --rollouts local or pods, whose steps generate and then train, or --group"
+            "--train-seconds: expected --rollouts local or pods, whose steps generate and then train, "
+            "or --group"
         )
     if args.rollouts != "off" and args.group is not None:
         parser.error("--group: expected --rollouts off, whose policy the group's family has")

@@ -97,7 +97,8 @@ class Training:
         self._policy = self._initial
 
     def advance(self, phase: Phase = uncounted, rolled_out: Callable[[], object] = nothing) -> Progress:
-        """Return one policy-gradient step: REINFORCE on proxy reward minus KL penalty, batch mean as baseline.
+        """Return one policy-gradient step: REINFORCE on proxy reward minus KL penalty, batch mean as
+        baseline.
 
         Args:
             phase: counts how long each phase takes.
@@ -112,9 +113,7 @@ class Training:
             ratio = batch.log_probability - self._initial.log_probability(batch)
             reward = proxy - recipe.kl * ratio
             advantage = reward - reward.mean(axis=1, keepdims=True)
-        self._parameters = self._updates.update(
-            batch, advantage / (recipe.batch - 1), recipe.lr, step, phase
-        )
+        self._parameters = self._updates.update(batch, advantage / (recipe.batch - 1), recipe.lr, step, phase)
         self._policy = Policy(self._parameters)
         self.step = step
         return Progress(proxy.mean(axis=1), ratio.mean(axis=1))

@@ -44,7 +44,9 @@ def array_of(value: Any) -> Array:
     found = numpy.ascontiguousarray(found, found.dtype.newbyteorder("<")).reshape(found.shape)
     if found.dtype.str not in ITEM_BYTES:
         raise ValueError(f"an array of {found.dtype}, expected one of {', '.join(ITEM_BYTES)}")
-    return Array(found.dtype.str, tuple(found.shape), found.reshape(-1).view(numpy.uint8) if found.size else b"")
+    return Array(
+        found.dtype.str, tuple(found.shape), found.reshape(-1).view(numpy.uint8) if found.size else b""
+    )
 
 
 def as_numpy(array: Array) -> Any:

@@ -580,11 +580,13 @@ class EvalStopClient:
         self._set(gauges, proxy, kl)
 
     def phase(self, name: str, *, training_gpus: bool = False) -> AbstractContextManager[None]:
-        """Count what is done within as a phase of a step (rollout, reward, train); `set_progress` ends a step.
+        """Count what is done within as a phase of a step (rollout, reward, train); `set_progress` ends a
+        step.
 
         Args:
             name: of the phase, 1 to 64 characters.
-            training_gpus: whether it needs the training GPUs. Whether others could use them meanwhile, and for how
+            training_gpus: whether it needs the training GPUs. Whether others could use them meanwhile, and
+                for how
                 long, follows from that: see ``evalstop sim sharing advise``.
 
         Raises:

@@ -1,7 +1,8 @@
 """What a shared worker group runs: functions on a state of named regions (docs/use/sharing.md). Standard
 library only, Python 3.9 or newer.
 
-A family is one class in a file or package of the group's image. Each member of the group has one process of it for each job:
+A family is one class in a file or package of the group's image. Each member of the group has one process of
+it for each job:
 
     class Softmax(Family):
         def load(self, place, fresh): …   # take device memory; with a new job's state if fresh
@@ -13,24 +14,26 @@ A family is one class in a file or package of the group's image. Each member of 
             ...
             return {"loss": loss}, {}     # JSON, and arrays by name: the job's answer
 
-No code of a job's comes into a group, and no pickle: a job names functions; arguments and results are JSON and arrays.
-`evalstop doctor --family FILE` checks a family, measures it, and prints what to write into the pool.
+No code of a job's comes into a group, and no pickle: a job names functions; arguments and results are JSON
+and arrays. `evalstop doctor --family FILE` checks a family, measures it, and prints what to write into the
+pool.
 
 A state has to hold all that decides what a function returns, random numbers too: a turn that was lost is done
 again, perhaps by a new process, and has to give the same to the last bit. Every member runs every function,
 with the same arguments; what member 0 returns is the answer. A function that refuses its arguments raises
-`BadCall` before it changes anything, on all members alike; any other error ends the process and costs the turn.
+`BadCall` before it changes anything, on all members alike; any other error ends the process and costs the
+turn.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Optional, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Optional, TypeVar
 
 from evalstop_client.place import Array, BadCall, HostRegion, Place
 
-__all__ = ["Array", "BadCall", "Family", "Place", "array", "function", "number"]
+__all__ = ["Array", "BadCall", "Call", "Family", "Place", "array", "function", "number"]
 
 Changes = Optional[frozenset[str]]  # None: all regions
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -41,7 +44,8 @@ def function(given: Any = None, *, changes: Iterable[str] | None = None) -> Any:
 
     Args:
         given: the method, where nothing else is said.
-        changes: names of the regions that it may change; left out: all of them. Others are not written when the
+        changes: names of the regions that it may change; left out: all of them. Others are not written when
+            the
             turn ends.
     """
     named: Changes = None if changes is None else frozenset(changes)
@@ -53,11 +57,19 @@ def function(given: Any = None, *, changes: Iterable[str] | None = None) -> Any:
     return mark if given is None else mark(given)
 
 
+class Call(NamedTuple):
+    """A call: its function, arguments as JSON, and arrays by name (NumPy's, torch's, lists, or `Array`)."""
+
+    function: str
+    arguments: Mapping[str, Any] = {}
+    arrays: Mapping[str, Any] = {}
+
+
 class Family:
     """One member's part of a job's model. One object in each process, and one thread asks it.
 
-    The order is `load`, then calls, with `copy_in` before them unless the state is fresh, and `copy_out` after
-    them; then perhaps `offload`, and `load` again.
+    The order is `load`, then calls, with `copy_in` before them unless the state is fresh, and `copy_out`
+    after them; then perhaps `offload`, and `load` again.
 
     Args:
         place: where this process is. No device memory is to be taken yet.
@@ -70,7 +82,8 @@ class Family:
         """Take device memory and make the state.
 
         Args:
-            place: as it is now. If its ``generation`` is another one than before, a process of another rank is
+            place: as it is now. If its ``generation`` is another one than before, a process of another rank
+                is
                 new: all ranks are to meet again.
             fresh: have what a new job begins with, the same each time. Else any content: `copy_in` follows.
         """
@@ -97,6 +110,12 @@ class Family:
     def copy_out(self, name: str, host: HostRegion) -> None:
         """Copy a region from the device to host memory."""
         host.write_from(self.regions()[name])
+
+    @classmethod
+    def examples(cls) -> Sequence[Sequence[Call]]:
+        """Return turns with calls that work one after the other on a fresh state, for `evalstop doctor
+        --family`."""
+        return []
 
     @classmethod
     def functions(cls) -> dict[str, Changes]:
@@ -153,7 +172,9 @@ def array(
         want is None or want == have for want, have in zip(shape, found.shape)
     )
     if found.dtype not in dtypes or not fits:
-        raise BadCall(f"arrays: {name!r} is of {found.dtype} and shape {_shown(found.shape)}, expected {wanted}")
+        raise BadCall(
+            f"arrays: {name!r} is of {found.dtype} and shape {_shown(found.shape)}, expected {wanted}"
+        )
     return found
 
 

@@ -9,9 +9,11 @@
         step += 1                              # only here does the turn count
         policy = group.read("weights")         # without a turn
 
-A turn is a transaction: what was called in it counts once its end was answered, and not before. So scores and checkpoints are
-published after the ``with``, or by `Turn.after`. A turn that is lost raises `TurnLost` and none of its calls count: the
-group has the state that the turn began with, and the job does the step again (`Group.run` does so by itself).
+A turn is a transaction: what was called in it counts once its end was answered, and not before. So scores
+and checkpoints are published after the ``with``, or by `Turn.after`. A turn that is lost raises `TurnLost`
+and none of its
+calls count: the group has the state that the turn began with, and the job does the step again (`Group.run`
+does so by itself).
 
 A call whose answer is lost is made again under the same number, and gets the same answer. Nothing here goes
 by a clock but how long to try: a grant counts if its token is newer than the last one that this client had.
@@ -185,7 +187,10 @@ class OperatorTickets:
             connection = http.client.HTTPSConnection(parts.netloc, timeout=10.0, context=self._context)
             try:
                 with open(self._token, encoding="ascii") as file:
-                    headers = {"Authorization": f"Bearer {file.read().strip()}", "Content-Type": "application/json"}
+                    headers = {
+                        "Authorization": f"Bearer {file.read().strip()}",
+                        "Content-Type": "application/json",
+                    }
                 body = json.dumps({"attempt": self._attempt})
                 connection.request("POST", parts.path.rstrip("/") + "/v1/groups/ticket", body, headers)
                 answer = connection.getresponse()
@@ -311,7 +316,8 @@ class Turn:
         return self.call(name, {key: value for key, value in given.items() if key not in arrays}, arrays)
 
     def after(self, publish: Callable[[], object]) -> None:
-        """Have something done once the turn counts: a score reported, a checkpoint written. Not if it is lost."""
+        """Have something done once the turn counts: a score reported, a checkpoint written. Not if it is
+        lost."""
         self._after.append(publish)
 
     def _publish(self) -> None:
@@ -326,7 +332,8 @@ class Group:
         tickets: where tickets come from.
         client: whose page shows how long turns are waited for and held.
         patience: s without any answer after which `GroupError` is raised.
-        leaves: asked while the group is waited for; True ends the wait with `Leaving` (a process that was sent
+        leaves: asked while the group is waited for; True ends the wait with `Leaving` (a process that was
+            sent
             SIGTERM). A turn that it holds ends by itself then, and does not count.
     """
 
@@ -478,7 +485,8 @@ class Group:
             if self.version is not None and turn.version != self.version:
                 self._discard(turn)
                 raise GroupError(
-                    f"turn: the group has version {turn.version}, and this process knows of {self.version}: another "
+                    f"turn: the group has version {turn.version}, and this process knows of "
+                    f"{self.version}: another "
                     "process of the job takes turns as well, expected one alone"
                 )
             self.version = turn.version
@@ -600,7 +608,9 @@ class Group:
         return found
 
     def _connection(self, where: tuple[str, str], timeout: float) -> http.client.HTTPSConnection:
-        open_: dict[tuple[str, str], http.client.HTTPSConnection] = vars(self._connections).setdefault("open", {})
+        open_: dict[tuple[str, str], http.client.HTTPSConnection] = vars(self._connections).setdefault(
+            "open", {}
+        )
         connection = open_.get(where)
         if connection is None:
             connection = open_[where] = _Pinned(where[0], where[1], timeout)
@@ -611,7 +621,9 @@ class Group:
 
     def _forget(self, at: tuple[str, str] | None) -> None:
         """Close what a failed request has left half done."""
-        open_: dict[tuple[str, str], http.client.HTTPSConnection] = vars(self._connections).setdefault("open", {})
+        open_: dict[tuple[str, str], http.client.HTTPSConnection] = vars(self._connections).setdefault(
+            "open", {}
+        )
         for where in [at] if at is not None else list(open_):
             connection = open_.pop(where, None)
             if connection is not None:
@@ -640,7 +652,8 @@ class Group:
 
 
 def _order(token: str) -> tuple[int, int, int]:
-    """Return what a token is newer by: admission, start, and sequence. The random part says nothing of that."""
+    """Return what a token is newer by: admission, start, and sequence. The random part says nothing of
+    that."""
     parts = token.split(".")
     if len(parts) != 4:
         raise ValueError(f"token {token[:80]!r}, expected <admission>.<start>.<random>.<sequence>")

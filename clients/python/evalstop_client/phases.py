@@ -1,7 +1,7 @@
 """How long the phases of a step take, and which of them need the training GPUs.
 
-`evalstop sim sharing advise` reads it from the metrics page: whether two jobs could share a group of training GPUs
-follows from how long each is away from them, and how long on them, step by step.
+`evalstop sim sharing advise` reads it from the metrics page: whether two jobs could share a group of
+training GPUs follows from how long each is away from them, and how long on them, step by step.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ class Phases:
             if self._reached is not None:
                 whole = step - self._reached
                 for number in range(max(self._reached, step - STEPS_KEPT) + 1, step + 1):
-                    self._steps.append(
-                        Step(number, self._step[OTHER] / whole, self._step[TRAINING] / whole)
-                    )
+                    self._steps.append(Step(number, self._step[OTHER] / whole, self._step[TRAINING] / whole))
             self._reached = step
             self._step = {TRAINING: 0.0, OTHER: 0.0}
 
