@@ -1,4 +1,4 @@
-"""What a group reports of its residents: turns, switches, waits and charges. Whole microseconds of a clock
+"""The account of a group's residents: turns, switches, waits and charges. Whole microseconds of a clock
 that does not go back, from when the group was opened."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Record:
-    """What is known of one resident."""
+    """One resident's turns so far."""
 
     turns: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=TURNS_KEPT))
     loads: deque[int] = field(default_factory=lambda: deque(maxlen=SWITCHES_KEPT))

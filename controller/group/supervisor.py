@@ -38,7 +38,7 @@ _logger = log.get("evalstop.group")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a member says: a message, a call's answer, and what comes with it (seconds, regions, why)."""
+    """One thing that a member says: a message, a call's answer, and what comes with it: seconds, regions."""
 
     message: FromMember
     body: bytes | None = None

@@ -35,7 +35,7 @@ class WorkerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How workers are started.
+    """The command that starts workers.
 
     Args:
         python: the interpreter.
