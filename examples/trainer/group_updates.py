@@ -46,7 +46,7 @@ class GroupUpdates:
             turn.forward_backward(given, seconds=self._seconds)
             turn.optim_step(lr, step=step)
 
-        self._group.run(work)  # its phases are counted by the group's client
+        self._group.run(work, step)  # its phases are counted by the group's client
         self._given = None
         with phase("weights", False):
             self._moments = []

@@ -191,7 +191,7 @@ def read(path: Path) -> list[MeasuredJob]:
 def _page(name: Any, folder: Path, where: str) -> PageSteps:
     """Return the steps of a metrics page that lies beside the file of jobs."""
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{where}: {PAGE}: {str(name)[:60]!r}, expected the name of a file")
+        raise ValueError(f"{where}: {PAGE}: {str(name)[:60]}, expected the name of a file")
     path = folder / name
     with path.open("rb") as file:
         content = file.read(MOST_PAGE + 1)

@@ -366,17 +366,21 @@ class Group:
         return Group(TicketFile(path), **options)
 
     @contextmanager
-    def turn(self, *, again: bool = False) -> Iterator[Turn]:
+    def turn(self, step: int | None = None, *, again: bool = False) -> Iterator[Turn]:
         """Wait for a turn, have it within the ``with``, and release it at its end.
 
-        An error within ends it without counting. ``again``: ask for the next one with the release.
+        An error within ends it without counting.
+
+        Args:
+            step: of the training that it is for: several turns may be of one.
+            again: ask for the next one with the release.
 
         Raises:
             TurnLost: it is over, and none of its calls count.
             StateLost, NoResidency, HostMemoryFull, GroupError: as they say.
         """
         with self._phase("waitForTurn", False):
-            turn = self._take()
+            turn = self._take(step)
         with self._phase("turn", True):
             try:
                 yield turn
@@ -388,11 +392,13 @@ class Group:
             self._release(turn, again)
         turn._publish()
 
-    def run(self, work: Callable[[Turn], _Result], *, again: bool = False) -> _Result:
+    def run(
+        self, work: Callable[[Turn], _Result], step: int | None = None, *, again: bool = False
+    ) -> _Result:
         """Return what ``work`` returns in a turn that counts; one that is lost is done again."""
         while True:
             try:
-                with self.turn(again=again) as turn:
+                with self.turn(step, again=again) as turn:
                     result = work(turn)
                 return result
             except TurnLost as lost:
@@ -463,11 +469,13 @@ class Group:
 
     # a turn
 
-    def _take(self) -> Turn:
+    def _take(self, step: int | None) -> Turn:
         wait = WAIT if self._leaves is None else _SOON
         while True:
             self._stay()
-            reply = self._ask("POST", "/v1/turns", json.dumps({"wait": wait}).encode(), timeout=wait + 30.0)
+            reply = self._ask(
+                "POST", "/v1/turns", json.dumps({"wait": wait, "step": step}).encode(), timeout=wait + 30.0
+            )
             if reply.status == 202:
                 continue
             if reply.status != 200:
