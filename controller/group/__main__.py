@@ -205,7 +205,7 @@ async def run(settings: Settings, environ: Mapping[str, str]) -> int:
         await asyncio.wait({stopping, registering, admitting}, return_when=asyncio.FIRST_COMPLETED)
         if pod.admitted.is_set():
             await pod.begin()
-        watched = {stopping, registering, pod.failed, *pod.parts}
+        watched: set[asyncio.Future[Any]] = {stopping, registering, pod.failed, *pod.parts}
         done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
         for one in done - {stopping}:
             one.result()

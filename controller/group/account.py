@@ -1,11 +1,11 @@
-"""What a group reports of its residents: turns, switches, waits and charges. Whole microseconds of a clock
+"""The account of a group's residents: turns, switches, waits and charges. Whole microseconds of a clock
 that does not go back, from when the group was opened."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +43,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Record:
-    """What is known of one resident."""
+    """One resident's turns so far."""
 
     turns: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=TURNS_KEPT))
     loads: deque[int] = field(default_factory=lambda: deque(maxlen=SWITCHES_KEPT))
@@ -106,7 +106,7 @@ class Account:
         if before is not None and before in self.records and offload:
             self.records[before].offloads.append(offload)
 
-    def restore(self, kept: Mapping[str, Any], residents: Mapping[str, int], now: int) -> None:
+    def restore(self, kept: Mapping[str, Any], residents: Collection[str], now: int) -> None:
         """Go on with the charges that an earlier start wrote.
 
         Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ _logger = log.get("evalstop.group")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the group was opened with.
+    """Settings that the group was opened with.
 
     Args:
         group: its name.
@@ -72,7 +72,7 @@ class Rules:
 
 @dataclass(slots=True)
 class _Turn:
-    """What the machine does not keep of the present turn."""
+    """The present turn's bodies, times and reasons, of which the machine knows nothing."""
 
     token: Token
     before: str | None  # whose state was loaded
@@ -144,7 +144,7 @@ class Coordination:
         self._resident(resident)
         future = self._expect(resident, None, None)
         record = self.account.records[resident]
-        self.event("ask", resident)
+        self.advance("ask", resident)
         record.step = step
         found = await self._result(resident, future, wait)
         if found is None:
@@ -274,12 +274,12 @@ class Coordination:
                 f"{self.rules.host_bytes} bytes of host memory",
             )  # fmt: skip
         residents[name] = Residency(job, size, kind, self.clock.now())
-        self.event("join", name)
+        self.advance("join", name)
         await self._recorded()
 
     async def leave(self, name: str) -> None:
         """Let a resident go; one that is none changes nothing."""
-        self.event("leave", name)
+        self.advance("leave", name)
         await self._recorded()
 
     async def _recorded(self) -> None:
@@ -311,8 +311,8 @@ class Coordination:
             self._because(
                 turn.token, f"the supervisor of member {self.state.members.index(uid)} was restarted"
             )
-            self.event("heard", uid, Died(turn.token))
-        self.event("remind")
+            self.advance("heard", uid, Died(turn.token))
+        self.advance("remind")
 
     def heard_from(self, uid: str, message: Mapping[str, Any], body: memoryview | None) -> None:
         """Take what a member says over its connection.
@@ -353,9 +353,9 @@ class Coordination:
                 self.regions.setdefault(uid, {})[present.resident] = dict(more.get("regions", {}))
             elif isinstance(message, Died):
                 self._because(message.token, str(more.get("why", "a worker died")), bool(more.get("full")))
-        self.event("heard", uid, message)
+        self.advance("heard", uid, message)
 
-    def _forget_unknown(self, uid: str, residents: Mapping[str, Any]) -> None:
+    def _forget_unknown(self, uid: str, residents: Collection[str]) -> None:
         """Have a member forget states of residents that there are not."""
         leaving = {name for name, _ in self.state.leaving}
         for name in set(residents) - set(dict(self.state.versions)) - leaving:
@@ -363,14 +363,14 @@ class Coordination:
 
     # -- the machine -----------------------------------------------------------------------------------------
 
-    def event(self, name: str, *given: Any) -> None:
+    def advance(self, name: str, *given: Any) -> None:
         """Tell the machine something, and do what it wants done."""
         before = self.state
         after, outputs = getattr(co, name)(before, *given)
         self.state = after
         now = self.clock.now()
         if self._log is not None:
-            self._log.event(now, before, name, given, after)
+            self._log.write(now, before, name, given, after)
         self.account.follow(before, after, now)
         self._follow(before, after)
         for output in outputs:
@@ -386,7 +386,7 @@ class Coordination:
     def lose(self, token: Token, why: str) -> None:
         """Take a turn away."""
         self._because(token, why)
-        self.event("expire", token)
+        self.advance("expire", token)
 
     def _because(self, token: Token, why: str, full: bool = False) -> None:
         if self._turn is not None and self._turn.token == token and not self._turn.why:
@@ -467,7 +467,7 @@ class Coordination:
     def _request(self, future: asyncio.Future[Any], name: str, *given: Any) -> None:
         self._asking = future
         try:
-            self.event(name, *given)
+            self.advance(name, *given)
         finally:
             self._asking = None
 
@@ -523,7 +523,7 @@ class Coordination:
             if turn is not None and turn.token == message.token and turn.why:
                 reason, status = ("HostMemoryFull", 507) if turn.full else ("TurnOver", 409)
                 return Refused(
-                    status, reason, f"the turn is over: {turn.why}", version=message.version, why=turn.why
+                    status, reason, "the turn of this token is over", version=message.version, why=turn.why
                 )
         return Refused(
             409, "TurnOver", "the turn of this token is over", version=message.version, why="it is over"
@@ -542,9 +542,9 @@ class Coordination:
     def begin(self) -> None:
         """Begin, once supervisor and links are there."""
         assert self.supervisor is not None
-        here = {resident: {} for resident, _ in self.supervisor.memory.versions()}
+        here = {resident for resident, _ in self.supervisor.memory.versions()}
         self._forget_unknown(self.state.members[0], here)
-        self.event("remind")
+        self.advance("remind")
 
     def close(self) -> None:
         """Write the turn log and the charges to their end."""
@@ -561,7 +561,7 @@ class Coordination:
             await asyncio.to_thread(self.disk.write, batch[-1][1])
             for record, _, done in batch:
                 if record is not None:
-                    self.event("recorded", record.resident, record.version, record.token)
+                    self.advance("recorded", record.resident, record.version, record.token)
                 if done is not None and not done.done():
                     done.set_result(None)
 

@@ -1,4 +1,4 @@
-"""What member 0 keeps on its disk volume: its start number, the versions that count, and what ended.
+"""Member 0's memory on its disk volume: its start number, the versions that count, and what ended.
 
 One file of a few kilobytes, written beside and renamed, with the file and then the folder synced: a version
 counts from then on, whatever happens to the machine.
@@ -20,7 +20,7 @@ _MOST = 1 << 20  # bytes
 
 @dataclass(slots=True)
 class Residency:
-    """What the operator said of a resident. ``bytes``: of its state on each member."""
+    """A resident as the operator announced it. ``bytes``: of its state on each member."""
 
     job: str
     bytes: int

@@ -28,7 +28,7 @@ _logger = log.get("evalstop.group")
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What the operator said: a member's ticket, as text and read, its index, and keys of operators."""
+    """The operator's answer: a member's ticket, as text and read, its index, and keys of operators."""
 
     text: str
     ticket: GroupTicket

@@ -1,4 +1,4 @@
-"""What member 0 reports to the operator (docs/understand/groups-wire.md, "The operator's routes")."""
+"""Member 0's report to the operator (docs/understand/groups-wire.md, "The operator's routes")."""
 
 from __future__ import annotations
 

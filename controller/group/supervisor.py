@@ -31,14 +31,14 @@ from controller.policy.sharing.messages import (
 )
 
 OFFLOAD_SECONDS = 60.0  # that a worker may take to off-load
-FREE_SECONDS = 10.0  # that the device may take to be free after it; then the worker is killed
+FREE_SECONDS = 5.0  # that the device may take to be free after it; then the worker is killed
 
 _logger = log.get("evalstop.group")
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a member says: a message, a call's answer, and what comes with it (seconds, regions, why)."""
+    """One thing that a member says: a message, a call's answer, and what comes with it: seconds, regions."""
 
     message: FromMember
     body: bytes | None = None
@@ -207,7 +207,7 @@ class Supervisor:
         worker = self.workers.get(resident)
         try:
             if worker is None:
-                raise WorkerFailed("the worker is gone")
+                raise WorkerFailed("the worker ended")
             answer = await worker.call(body)
             header = header_of(answer, "the worker's answer")
             if "failed" in header or not ("result" in header or "refused" in header):
@@ -227,7 +227,7 @@ class Supervisor:
         worker = self.workers.get(resident)
         try:
             if worker is None:
-                raise WorkerFailed("the worker is gone")
+                raise WorkerFailed("the worker ended")
             part = self.memory.begin(resident, version, sum(worker.regions.values()))
             base = str(self.memory.folder(resident, version - 1)) if version > 1 else None
             saved = await worker.ask({"do": "save", "folder": str(part), "base": base}, "saved")
@@ -288,7 +288,7 @@ class Supervisor:
         worker.close()
         if self.workers.get(worker.resident) is worker:
             if self.state.worker == worker.resident:
-                self._lost(worker.resident, worker, "its process ended")
+                self._lost(worker.resident, worker, "the worker ended")
             else:  # asleep
                 del self.workers[worker.resident]
                 self._say(Said(Died(_NOBODY), None, {"asleep": worker.resident}))

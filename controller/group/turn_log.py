@@ -45,7 +45,7 @@ class TurnLog:
         self._file: TextIO | None = None
         self._size = 0
 
-    def event(
+    def write(
         self, now: int, before: co.Coordinator, name: str, given: tuple[Any, ...], after: co.Coordinator
     ) -> None:
         """Write what was told, and a checksum of the state that it led to."""

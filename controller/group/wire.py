@@ -1,4 +1,4 @@
-"""What travels: tokens as text, envelopes, frames between members, refusals.
+"""Forms of all that travels: tokens as text, envelopes, frames between members, refusals.
 
 Arrays are passed on as they came: only headers are read here, by the bounded reader.
 """

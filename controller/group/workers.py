@@ -35,7 +35,7 @@ class WorkerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How workers are started.
+    """The command that starts workers.
 
     Args:
         python: the interpreter.
@@ -168,7 +168,7 @@ class WorkerProcess:
             for part in parts:
                 await loop.sock_sendall(self._socket, part)
         except OSError:
-            raise WorkerFailed("the worker is gone") from None
+            raise WorkerFailed("the worker ended") from None
 
     async def _receive(self) -> bytes:
         size = struct.unpack(">Q", await self._exactly(8))[0]
@@ -184,10 +184,10 @@ class WorkerProcess:
             while at < size:
                 count = await loop.sock_recv_into(self._socket, view[at:])
                 if not count:
-                    raise WorkerFailed("the worker is gone")
+                    raise WorkerFailed("the worker ended")
                 at += count
         except OSError:
-            raise WorkerFailed("the worker is gone") from None
+            raise WorkerFailed("the worker ended") from None
         return body
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ JOB, MEMBER, OPERATOR = KINDS = ("job", "member", "operator")
 
 @dataclass(frozen=True, slots=True)
 class GroupTicket:
-    """What the operator signs.
+    """One pod's right, as the operator signs it.
 
     Args:
         kind: `JOB`, `MEMBER` or `OPERATOR`.

@@ -117,6 +117,10 @@ SHOWN = {
 # Within sentences. `evalstop` is not among them: that its commands and flags are known is looked at for each.
 WITHIN: dict[str, str] = {
     "python -m controller.actor": "tests/rollouts/test_rollouts_processes.py",
+    "python -m controller.group": "tests/group/test_group_turns.py",
+    "python -m controller.group --help": "tests/group/test_group_settings.py",
+    "python -m controller.group.turn_log FILE": "tests/group/test_group_parts.py",
+    "python -m evalstop_client.worker": "tests/group/test_group_worker.py",
     "python -m examples.engine": "tests/rollouts/test_rollouts_processes.py",
     "python -m controller.notify": "tests/notify/test_notify_process.py",
     "python -m controller.steps.planner": "tests/rollouts/test_rollouts_steps.py",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evalstop_client.family import Array, BadCall, Family, Place, function
@@ -26,6 +27,9 @@ class Counted(Family):
         if os.environ.get("EVALSTOP_TEST_FAIL") == "load":
             raise RuntimeError("as it was told")
         assert place.device is not None
+        self._calls = place.device.path.replace("/worker-", "/calls-")
+        with contextlib.suppress(FileExistsError):
+            os.link(place.device.path, self._calls)
         sizes = {"counter": 8, "weights": size, "frozen": 4096}
         self._regions = {name: place.device.buffer(length) for name, length in sizes.items()}
         if fresh:
@@ -36,15 +40,19 @@ class Counted(Family):
         return self._regions
 
     def offload(self) -> None:
-        if os.environ.get("EVALSTOP_TEST_KEEPS") == self.place.resident:
-            self._kept = self._regions  # what it refers to cannot be given back
-            return
+        keeps = os.environ.get("EVALSTOP_TEST_KEEPS", "").split(":")
+        assert self.place.device is not None
+        if keeps == [self.place.resident, "views"]:
+            self._kept = [memoryview(one) for one in self._regions.values()]
+        if keeps == [self.place.resident, "open"]:
+            self._file = os.open(self.place.device.path, os.O_RDONLY)
         self._regions = {}
 
     @function(changes=("counter",))
     def count(self, arguments: Mapping[str, Any], arrays: Mapping[str, Array]) -> Answer:
-        number = struct.unpack("<q", self._regions["counter"])[0] + 1
-        self._regions["counter"][:] = struct.pack("<q", number)
+        with self._seen():
+            number = struct.unpack("<q", self._regions["counter"])[0] + 1
+            self._regions["counter"][:] = struct.pack("<q", number)
         return {"counter": number, "resident": self.place.resident, "frozen": self._frozen()}, {}
 
     @function(changes=("counter", "weights"))
@@ -63,7 +71,8 @@ class Counted(Family):
 
     @function(changes=())
     def sleep(self, arguments: Mapping[str, Any], arrays: Mapping[str, Array]) -> Answer:
-        time.sleep(float(arguments["seconds"]))
+        with self._seen():
+            time.sleep(float(arguments["seconds"]))
         return None, {}
 
     @function
@@ -79,6 +88,15 @@ class Counted(Family):
         if self.place.rank == 0:
             return None, {}
         raise BadCall("only this rank refuses")
+
+    @contextlib.contextmanager
+    def _seen(self) -> Iterator[None]:
+        """Let an onlooker see that a function runs."""
+        file = os.open(self._calls, os.O_RDONLY)
+        try:
+            yield
+        finally:
+            os.close(file)
 
     def _frozen(self) -> str:
         return bytes(self._regions["frozen"]).rstrip(b"\0").decode()

@@ -26,6 +26,7 @@ from controller.web.group_tickets import JOB, MEMBER, OPERATOR, GroupTicket
 from controller.web.tickets import Signer
 from evalstop_client.group import Group
 from evalstop_client.rollouts import _Pinned
+from tests.group.proxy import Proxy
 
 ROOT = Path(__file__).parents[2]
 GROUP, ADMISSION = "wg-test", 1
@@ -111,6 +112,7 @@ class GroupPlane:
         state: bytes of the family's weights.
         family: as `EVALSTOP_GROUP_FAMILY`.
         environ: of its processes besides.
+        through_proxy: jobs and members reach member 0 over a cable that a test can cut.
         settings: of its pods besides, in capitals.
     """
 
@@ -120,6 +122,7 @@ class GroupPlane:
         state: int = 4096,
         family: str = "tests.group.families:Counted",
         environ: dict[str, str] | None = None,
+        through_proxy: bool = False,
         **settings: Any,
     ) -> None:
         self.volume = Path(tempfile.mkdtemp(prefix="evalstop-group-", dir="/dev/shm"))
@@ -128,11 +131,14 @@ class GroupPlane:
         self.environ = {"EVALSTOP_TEST_STATE": str(state), **(environ or {})}
         whole = state + 2 * MB
         self.settings = {
-            "DEVICE_BYTES": whole, "HOST_BYTES": 4 * whole, "TURN_SECONDS": 30, "IDLE_SECONDS": 10, **settings,
+            "DEVICE_BYTES": whole, "HOST_BYTES": 4 * whole, "TURN_SECONDS": 30, "IDLE_SECONDS": 10,
+            **settings,
         }  # fmt: skip
         self.state_bytes = state + 8192
         self.signer = Signer()
         self.pods = [MemberPod(self, index) for index in range(members)]
+        self.proxy = Proxy(self.pods[0].port) if through_proxy else None
+        self.front = f"127.0.0.1:{self.proxy.port}" if self.proxy else self.pods[0].address
         for pod in self.pods:
             self._admit(pod)
 
@@ -161,6 +167,8 @@ class GroupPlane:
             if pod.process is not None and pod.process.poll() is None:
                 pod.signal(signal.SIGCONT)
                 pod.kill()
+        if self.proxy is not None:
+            self.proxy.close()
         # Workers die with their supervisors, by the kernel's hand.
         until(lambda: not any(pod.workers() for pod in self.pods), 20.0, "workers are gone")
         shutil.rmtree(self.volume, ignore_errors=True)
@@ -179,14 +187,16 @@ class GroupPlane:
         head = self.pods[0] if pod.index else None
         ticket = self.ticket(
             MEMBER, pod.uid, pods=tuple(one.uid for one in self.pods),
-            address=head.address if head else "", fingerprint=head.fingerprint if head else "",
+            address=self.front if head else "", fingerprint=head.fingerprint if head else "",
         )  # fmt: skip
         answer = {"ticket": ticket, "keys": [self.signer.public], "index": pod.index}
         (pod.disk / "ticket.json").write_text(json.dumps(answer))
 
-    # -- the operator's part -----------------------------------------------------------------------------------
+    # -- the operator's part ---------------------------------------------------------------------------------
 
-    def ask(self, method: str, path: str, body: Any = None, ticket: str | None = None) -> tuple[int, dict[str, Any]]:
+    def ask(
+        self, method: str, path: str, body: Any = None, ticket: str | None = None
+    ) -> tuple[int, dict[str, Any]]:
         """Ask member 0, as the operator unless another ticket is given."""
         head = self.pods[0]
         with contextlib.closing(_Pinned(head.address, head.fingerprint, 30.0)) as connection:
@@ -218,7 +228,7 @@ class GroupPlane:
         path = self.disk / f"{name}.json"
         head = self.pods[0]
         document = {
-            "ticket": self.job_ticket(name), "resident": name, "address": head.address,
+            "ticket": self.job_ticket(name), "resident": name, "address": self.front,
             "fingerprint": head.fingerprint,
         }  # fmt: skip
         path.write_text(json.dumps(document))

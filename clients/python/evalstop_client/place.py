@@ -1,5 +1,5 @@
-"""Where a family's worker process is: its rank, its device, and its states in host memory. Standard library
-only, Python 3.9 (docs/understand/groups-wire.md).
+"""The place of a family's worker process: rank, device, states in host memory. Standard library only,
+Python 3.9 (docs/understand/groups-wire.md).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class HostRegion:
 
 
 class Place:
-    """Where a worker is.
+    """A worker's rank, device and meeting point.
 
     Attributes:
         resident: whose state it has.
