@@ -120,12 +120,12 @@ class Family:
     @classmethod
     def functions(cls) -> dict[str, Changes]:
         """Return the functions that jobs may call, each with the regions that it may change; None: all."""
-        marked = {name: getattr(cls, name, None) for name in sorted(dir(cls))}
-        return {
-            name: method.evalstop_changes
-            for name, method in marked.items()
-            if hasattr(method, "evalstop_changes")
-        }
+        found: dict[str, Changes] = {}
+        for name in sorted(dir(cls)):
+            method: Any = getattr(cls, name, None)
+            if hasattr(method, "evalstop_changes"):
+                found[name] = method.evalstop_changes
+        return found
 
 
 def number(

@@ -98,7 +98,8 @@ class StateMoved(GroupError):
 
 
 class Ticket(NamedTuple):
-    """The right to ask a group: at which member 0, with which certificate (its SHA-256), as which resident."""
+    """The right to ask a group: at which member 0, with which certificate (its SHA-256), as which
+    resident."""
 
     ticket: str
     resident: str
@@ -120,7 +121,7 @@ class Ticket(NamedTuple):
 
     @property
     def ends(self) -> float | None:
-        """When it is over, s since the epoch; None: it does not say."""
+        """The time at which it is over, s since the epoch; None: it does not say."""
         try:
             head = self.ticket.partition(".")[0]
             return float(json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))["ends"])
