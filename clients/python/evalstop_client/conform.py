@@ -1,5 +1,5 @@
-"""Checks of a family: does it keep what a worker group relies on, how much memory and time does it take. Standard
-library only.
+"""Checks of a family: does it keep what a worker group relies on, how much memory and time does it take.
+Standard library only.
 
     python -m evalstop_client.conform /path/family.py --members 2        # `evalstop doctor --family` shows
     it nicely

@@ -98,7 +98,7 @@ class StateMoved(GroupError):
 
 
 class Ticket(NamedTuple):
-    """The right to ask a group: at which member 0, with which certificate (its SHA-256), as which resident."""
+    """The right to ask a group: at which member 0, with which certificate (SHA-256), as which resident."""
 
     ticket: str
     resident: str
