@@ -44,7 +44,7 @@ def test_a_right_family_passes_and_is_measured() -> None:
     ("fault", "about", "words"),
     [
         ("fresh", {"fresh"}, "sum differ, expected: a fresh state is the same each time"),
-        ("restored", {"restored", "repeatable"}, "large differ, expected: a state that is loaded is the one"),
+        ("restored", {"restored"}, "large differ, expected: a state that is loaded is the one"),
         ("answers", {"repeatable"}, "add: another answer to the same call in the same processes"),
         ("changes", {"changes"}, "region large changed, and no function says so"),
         ("regions", {"regions"}, "names or sizes change after add, add"),

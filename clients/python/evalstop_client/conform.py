@@ -216,11 +216,14 @@ def _examine(
         first.close()
     second = group()
     try:
-        second.ask({"do": "load", "folder": str(folder / "fresh")})
+        newest = f"a{len(turns)}" if turns else "fresh"
+        second.ask({"do": "load", "folder": str(folder / newest)})
         second.ask({"do": "save", "folder": str(folder / "restored"), "base": None})
         yield _equal(
-            "restored", "a state that is loaded is the one that was written", folder, "fresh", "restored"
+            "restored", "a state that is loaded is the one that was written", folder, newest, "restored"
         )
+        second.ask({"do": "offload"})
+        second.ask({"do": "load", "folder": str(folder / "fresh")})
         anew = _turns(second, turns, folder, "c", {}, sizes)
         yield from _same("in new processes", answers, anew, folder, "a", "c")
     finally:
