@@ -91,7 +91,7 @@ def test_doctor_names_what_is_wrong_and_what_to_do(monkeypatch: pytest.MonkeyPat
     result = CliRunner().invoke(app, ["doctor", "--family", str(FILE), "-o", "json"])
     assert result.exit_code == 1, result.output
     document = json.loads(result.stdout)
-    (bad,) = [one for one in document["findings"] if one["level"] == "WRONG"]
+    (bad,) = [one for one in document["findings"] if one["level"] == "wrong"]
     assert bad["about"] == "changes"
     assert "@function(changes=[…])" in json.dumps(bad["cure"], ensure_ascii=False)
     assert document["pool"]["name"] == "faulty"
