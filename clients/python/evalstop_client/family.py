@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Optional, TypeVar
+from typing import Any, NamedTuple, Optional, TypeVar, overload
 
 from evalstop_client.place import Array, BadCall, HostRegion, Place
 
@@ -39,14 +39,23 @@ Changes = Optional[frozenset[str]]  # None: all regions
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def function(given: Any = None, *, changes: Iterable[str] | None = None) -> Any:
+@overload
+def function(given: _Function) -> _Function: ...
+
+
+@overload
+def function(*, changes: Iterable[str] | None = None) -> Callable[[_Function], _Function]: ...
+
+
+def function(
+    given: _Function | None = None, *, changes: Iterable[str] | None = None
+) -> _Function | Callable[[_Function], _Function]:
     """Have a method be a function that jobs may call, as ``@function`` or ``@function(changes=["weights"])``.
 
     Args:
         given: the method, where nothing else is said.
         changes: names of the regions that it may change; left out: all of them. Others are not written when
-            the
-            turn ends.
+            the turn ends.
     """
     named: Changes = None if changes is None else frozenset(changes)
 

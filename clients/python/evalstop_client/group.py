@@ -227,7 +227,7 @@ class State(NamedTuple):
 
 
 class MemberState(NamedTuple):
-    index: int
+    number: int
     address: str
     fingerprint: str
     regions: dict[str, int]
@@ -438,9 +438,9 @@ class Group:
         """
         if state is None:
             state = self.state()
-        place = next((one for one in state.members if one.index == member), None)
+        place = next((one for one in state.members if one.number == member), None)
         if place is None:
-            raise ValueError(f"member: {member}, expected one of {[one.index for one in state.members]}")
+            raise ValueError(f"member: {member}, expected one of {[one.number for one in state.members]}")
         if region not in place.regions:
             there = ", ".join(sorted(place.regions)) or "none: version 0 is not kept"
             raise ValueError(f"region: {region!r}, there are {there}")

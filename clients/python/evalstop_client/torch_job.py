@@ -46,12 +46,12 @@ def full_state(group: Group, only: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for member in state.members:
         regions: dict[str, bytearray] = {}
-        for one in json.loads(bytes(group.read("layout", member.index, state))):
+        for one in json.loads(bytes(group.read("layout", member.number, state))):
             if not one["name"].startswith(only):
                 continue
             region = one["region"]
             if region not in regions:
-                regions[region] = group.read(region, member.index, state)
+                regions[region] = group.read(region, member.number, state)
             dtype = getattr(torch, TORCH[one["dtype"]])
             if one["name"] not in found:
                 found[one["name"]] = torch.zeros(one["whole"], dtype=dtype)

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller import bounded
-from controller.cli.doctor.findings import Cure, Finding, note, ok, wrong
+from controller.cli.doctor.findings import Finding, note, ok, wrong
+from controller.policy.job import Cure
 
 PROGRAM = "evalstop_client.conform"
 LONGEST = 1800.0  # s for all checks
