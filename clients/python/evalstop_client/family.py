@@ -92,8 +92,7 @@ class Family:
 
         Args:
             place: as it is now. If its ``generation`` is another one than before, a process of another rank
-                is
-                new: all ranks are to meet again.
+                is new: all ranks are to meet again.
             fresh: have what a new job begins with, the same each time. Else any content: `copy_in` follows.
         """
         raise NotImplementedError

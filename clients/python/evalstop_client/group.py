@@ -334,8 +334,7 @@ class Group:
         client: whose page shows how long turns are waited for and held.
         patience: s without any answer after which `GroupError` is raised.
         leaves: asked while the group is waited for; True ends the wait with `Leaving` (a process that was
-            sent
-            SIGTERM). A turn that it holds ends by itself then, and does not count.
+            sent SIGTERM). A turn that it holds ends by itself then, and does not count.
     """
 
     def __init__(
