@@ -87,6 +87,7 @@ PASSING = frozenset(
         "CheckpointIncomplete",
         "CheckpointMissing",
         "NoVerifiableCheckpoint",
+        "StartUnknown",
         "StoreUnreachable",
     }
 )
