@@ -1,0 +1,140 @@
+"""`evalstop top` in a real terminal, by keys alone, on a real API server; and with that server cut off."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from cli_shell import Shell
+
+from tests.support import cli_world as w
+from tests.support.replicas import api_address
+from tests.support.tmux import tmux
+
+pytestmark = pytest.mark.cluster
+
+
+class Cable:
+    """A way to the API server that can be cut: whoever is on it is thrown off, and nobody comes in."""
+
+    def __init__(self, to: tuple[str, int]) -> None:
+        self._to, self._ends = to, list[socket.socket]()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._open()
+
+    def cut(self) -> None:
+        for one in (self._listener, *self._ends):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        self._ends.clear()
+
+    def mend(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._open()
+
+    def _open(self) -> None:
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(self._to)
+                self._ends += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=_carry, args=(one, other), daemon=True).start()
+
+
+def _carry(near: socket.socket, far: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := near.recv(65536):
+            far.sendall(data)
+        far.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture
+def cable(shell: Shell, tmp_path: Path) -> Iterator[tuple[Cable, Path]]:
+    made = Cable(api_address(shell.kubeconfig))
+    config = yaml.safe_load(shell.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{made.port}"
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    yield made, path
+    made.cut()
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50)])
+def test_top_by_keys_alone_and_with_the_api_server_cut(
+    shell: Shell, cable: tuple[Cable, Path], tmp_path: Path, width: int, height: int
+) -> None:
+    wire, kubeconfig = cable
+    w.write(shell.plane, shell.namespace, "fresh", w.running())
+    with tmux(width, height) as pane:
+        command = shlex.join(
+            [sys.executable, "-m", "controller.cli", "top", "-n", shell.namespace, "--interval", "0.3"]
+        )
+        pane.start(f"{command}; echo it has ended; cat", {"KUBECONFIG": str(kubeconfig)}, Path.cwd())
+        seen = pane.shows("PoolNotFound")
+        head = next(line for line in seen.splitlines() if "STATE" in line)
+        assert [name for name in ("NAME", "STATE", "REASON") if name not in head] == []
+        assert all(len(line) <= width for line in seen.splitlines())
+        # Enter says why; c copies the command that does the same; Escape goes back.
+        pane.keys("Enter")
+        pane.shows("there is no GPUPool 'b100'")
+        pane.keys("c")
+        pane.until(lambda _: "evalstop why refused" in pane.copied(), "the command is copied")
+        pane.keys("Escape")
+        pane.hides("there is no GPUPool 'b100'")
+        # A filter, and back.
+        pane.keys("/")
+        pane.shows("words that a row has")
+        pane.keys("-l", "stopped")
+        pane.until(lambda seen: " over " in seen and "PoolNotFound" not in seen, "the rows are filtered")
+        pane.keys("Enter")
+        pane.hides("words that a row has")
+        # What would be done is said and asked, and not done.
+        pane.keys("m")
+        pane.shows("Shadow")
+        pane.keys("Escape")
+        pane.keys("r")
+        pane.shows("step 160")
+        pane.keys("n")
+        pane.hides("step 160")
+        assert shell.spec("over").get("runState", "Run") == "Run"
+        assert "resume" not in shell.spec("over")
+        pane.keys("Escape")
+        pane.shows("PoolNotFound")
+        # Sort, move, tabs, the page of keys.
+        pane.keys("o", "j", "j", "k")
+        pane.keys("2")
+        pane.shows(shell.pool)
+        pane.keys("3")
+        pane.shows("WHY" if width > 80 else "PRIORITY")
+        pane.keys("?")
+        pane.shows("other way round")
+        pane.keys("Escape")
+        pane.keys("1")
+        pane.shows("Running")
+        # The cluster falls silent: one line says so, and what was seen stays; then it is back.
+        wire.cut()
+        pane.shows("stale as of")
+        assert "Running" in pane.screen()
+        wire.mend()
+        pane.hides("stale as of")
+        w.write(shell.plane, shell.namespace, "fresh", w.completed())
+        pane.keys("/")
+        pane.keys("-l", "fresh")
+        pane.until(lambda seen: "Completed" in seen and " over " not in seen, "the new state is shown")
+        pane.keys("Enter")
+        pane.until(lambda seen: "▔▔▔" not in seen, "the filter is left")
+        pane.keys("q")
+        pane.shows("it has ended")
