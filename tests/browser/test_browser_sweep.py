@@ -157,7 +157,7 @@ WIDE_NAMES = """
 table.jobs tbody th a { white-space: nowrap }
 .cut, table.jobs td[data-label="Pool"] { max-width: none }
 """
-CUT = ".scroll { overflow-x: clip } table.jobs td { padding-inline: 1.6rem !important }"
+CUT = ".scroll { overflow: hidden } table.jobs tr { flex-wrap: nowrap } table.jobs tr > * { flex-shrink: 0 }"
 FAULTS = {
     "a long name hides columns": Fault("/jobs", 1440, "cut without ellipsis", WIDE_NAMES),
     "columns are cut at 900 px": Fault("/jobs", 900, "cut without ellipsis", CUT),
@@ -166,7 +166,7 @@ FAULTS = {
         "/jobs", 390, "as long as a book", "table.cards td { padding-block: .6rem !important }"
     ),
     "five digits of an estimate": Fault(
-        "/savings", 900, "estimate", change=filter_("two_digits", lambda value: f"{value:.5g}")
+        "/savings", 900, "too many digits", change=filter_("two_digits", lambda value: f"{value:.5g}")
     ),
     "1 GPUs": Fault(
         f"/pools/{POOL}", 390, "plural", change=filter_("counted", lambda n, word: f"{n} {word}s")
@@ -179,8 +179,12 @@ FAULTS = {
         "/", 1440, "header beside", "header { padding-inline: calc((100% - 1200px) / 2) }"
     ),
     "a text is cut without an ellipsis": Fault("/jobs", 390, "cut without", ".cut { text-overflow: clip }"),
-    "a text outside of the page": Fault("/", 390, "outside of the page", "h1 { margin-left: 330px }"),
-    "a button over a text": Fault("/", 900, "control over", "main h1 { margin-top: -60px }"),
+    "a text outside of the page": Fault(
+        "/", 390, "outside of the page", "h1 { position: relative; left: 330px }"
+    ),
+    "a button over a text": Fault(
+        "/jobs", 900, "control over", ".filters button { position: relative; top: 46px }"
+    ),
 }
 
 
