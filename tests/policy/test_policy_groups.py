@@ -87,12 +87,14 @@ def test_why_nobody_takes_it_is_said_with_the_numbers() -> None:
 
 
 def test_residency_and_private_gpus_come_together_or_not_at_all() -> None:
-    w = GroupWorld(nodes={"n1": 5})
+    w = GroupWorld(nodes={"n1": 6})
     w.share("a/1")
+    w.add("b/9", 1, 1)
     w.plan()
     w.share("a/2", gpus=2)
     assert not w.plan().admissions
-    w.nodes["n1"] = 6
+    assert waits(w.plans[-1], "a/2")[0] == "NoGroupFits"
+    w._leaves("b/9", back=False)
     (one,) = w.plan().admissions
     assert (one.group, one.nodes) == ("wg-1", ("n1",))
 

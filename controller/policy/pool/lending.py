@@ -310,7 +310,7 @@ class Loans:
             if node is not None:
                 self.free[node] -= rollout.gpus
                 self._start(job.key, node, rollout)
-            elif not self._recall_for(job.key, (1, rollout.gpus, None), (), returning=True):
+            elif not self._recall_for(job.key, (1, rollout.gpus, None, None), (), returning=True):
                 self.rights[job.key] += 1
                 return
 
