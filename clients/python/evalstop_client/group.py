@@ -347,6 +347,7 @@ class Group:
     ) -> None:
         self._tickets, self._client, self._patience, self._leaves = tickets, client, patience, leaves
         self._ticket: Ticket | None = None
+        self._renews = False  # another one is to be asked for; until one comes the present one is used
         self._connections = threading.local()
         self._last = (0, 0, 0)  # order of the newest token that was had
         self.version: int | None = None  # of the state, as far as this client knows
@@ -554,7 +555,7 @@ class Group:
                 reply = self._once(method, path, body, timeout, at, headers or {}, envelope)
                 reason = reply.document.get("reason") if reply.status in (401, 403) else None
                 if reply.status in (401, 403) and reason in ("WrongTicket", "NoTicket") and not renewed:
-                    self._ticket, renewed = None, True
+                    self._renews = renewed = True
                     continue
                 if reply.status not in (429, 502, 503, 504):
                     return reply
@@ -564,7 +565,7 @@ class Group:
                 self._forget(at)
                 why = f"{type(fault).__name__}: {fault}"
                 if isinstance(fault, ConnectionRefusedError):
-                    self._ticket = None  # member 0 may be somewhere else now
+                    self._renews = True  # member 0 may be somewhere else now
             if time.monotonic() >= given_up:
                 raise GroupError(f"the group has not answered {path} for {self._patience:g} s: {why}")
             log.info("group %s: %s", path, why)
@@ -598,7 +599,7 @@ class Group:
 
     def _present_ticket(self) -> Ticket:
         ticket = self._ticket
-        if ticket is not None:
+        if ticket is not None and not self._renews:
             ends = ticket.ends
             if ends is None or time.time() < ends - _EARLY:
                 return ticket
@@ -612,7 +613,7 @@ class Group:
             if ticket is not None:
                 return ticket
             raise ConnectionError("no residency in a group yet")
-        self._ticket = found
+        self._ticket, self._renews = found, False
         return found
 
     def _connection(self, where: tuple[str, str], timeout: float) -> http.client.HTTPSConnection:
