@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from controller.policy.actor_types import Part, Place
+from controller.policy.group_types import SharedTraining
 from controller.policy.types import JobKey, JobState, LossTrend, Proposal
 from controller.policy.wording import counted
 
@@ -45,6 +46,11 @@ class QueueJob(Protocol):
     @property
     def actor_places(self) -> tuple[Place, ...]:
         """Return the places of its actors that it gives up with its GPUs."""
+        ...
+
+    @property
+    def sharing(self) -> SharedTraining | None:
+        """The residency that it asks for, or has; None: its GPUs are its own."""
         ...
 
     @property
@@ -84,7 +90,8 @@ class QueueJob(Protocol):
 
 
 def sizes(job: QueueJob) -> str:
-    """Return the parts of a job for people: "2 x 4 GPUs", or "2 x 4 GPUs and, for base actors, 3 x 1 GPU"."""
+    """Return the parts of a job for people: "2 x 4 GPUs", or "2 x 4 GPUs and, for base actors, 3 x 1 GPU";
+    of one that asks for a residency its private ones."""
     gang, actors = f"{job.replicas} x {counted(job.gpus_per_replica, 'GPU')}", job.base_actors
     if actors is None:
         return gang
