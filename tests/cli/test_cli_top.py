@@ -28,6 +28,7 @@ class View:
         self.pools = {f"/{o['metadata']['name']}": o for o in pools or []}
         self.broken = asyncio.Event()
         self.back = asyncio.Event()
+        self.silent = ""
 
     async def fill(self) -> None:
         if not self.back.is_set():
@@ -263,6 +264,16 @@ def test_a_cluster_that_falls_silent_is_told_in_one_line_and_taken_up_again() ->
         assert app._keys, "what was known stays"
         view.back.set()
         await until(pilot, lambda: not app.stale)
+
+    use(look)
+
+
+def test_a_watch_that_breaks_is_told_at_once_not_when_all_tries_have_failed() -> None:
+    async def look(app: Top, pilot: Any, view: View, api: Cluster) -> None:
+        view.silent = "no answer from the API server"
+        await until(pilot, lambda: "stale as of" in app._heading(time.time()).plain)
+        view.silent = ""
+        await until(pilot, lambda: "stale" not in app._heading(time.time()).plain)
 
     use(look)
 

@@ -55,6 +55,10 @@ class Followed(Protocol):
     jobs: dict[str, Object]
     pools: dict[str, Object]
 
+    @property
+    def silent(self) -> str:
+        """Why nothing is heard of the cluster at present; "": it is."""
+
     async def fill(self) -> None: ...
 
     async def follow(self) -> None: ...
@@ -123,7 +127,8 @@ class Top(App[None]):
         if any(at(job, "spec", "rollout") is not None for job in view.jobs.values()):
             chosen.append(ACTORS)
         self.rows = Rows(chosen)
-        self.stale = ""  # why what is shown may be old; "": it is not
+        self.stale = ""  # since when and why what is shown may be old; "": it is not
+        self._heard = time.time()  # s, when the cluster was last heard
         self._tables_there = False  # its tables are there
         self._keys: list[str] = []  # of the rows that are shown
         self._versions: dict[str, str] = {}
@@ -235,8 +240,13 @@ class Top(App[None]):
             counts[state_of(job)] = counts.get(state_of(job), 0) + 1
         told = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
         text = Text(f"evalstop  {formatting.moment(now)}  {told}", no_wrap=True)
-        if self.stale:
-            text.append(f"\nstale {self.stale}", "yellow")
+        if not self.view.silent:
+            self._heard = now
+        stale = self.stale or (
+            f"as of {formatting.moment(self._heard)}: {self.view.silent}" if self.view.silent else ""
+        )
+        if stale:
+            text.append(f"\nstale {stale}", "yellow")
         return text
 
     def _foot(self) -> str:
