@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from controller.checkpoints import inventory, ownership, pins, s3, saves, securing, weights
+from controller.checkpoints import fence, inventory, ownership, pins, s3, saves, securing, weights
 from controller.checkpoints.completeness import dcp, deepspeed, shards, streams
 from controller.checkpoints.completeness.pickles import PickleProblem
 from controller.checkpoints.errors import AccessError, Damaged, Vanished, store_errors
@@ -316,6 +316,11 @@ TARGETS = (
         lambda data: str(ownership.read_owner(OneFile(data))),  # type: ignore[arg-type]
         lambda: (_dumped({"uid": OWNER, "job": "team/run", "since": "2026-11-23T06:00:00Z"}),),
         own=(Damaged,),
+    ),
+    Target(
+        "newest-request",
+        lambda data: fence._newest(OneFile(data), OWNER),  # type: ignore[arg-type]
+        lambda: (_dumped({"serial": 7}),),
     ),
     Target(
         "pinned-files",
