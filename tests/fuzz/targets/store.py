@@ -338,7 +338,7 @@ TARGETS = (
     Target("checked-pieces", _checked, lambda: (_dumped({"checked": [0, 1, 2, 9]}),)),
     Target(
         "first-seen",
-        lambda data: _first_seen(OneFile(data), 400, DIGEST),  # type: ignore[arg-type]
+        lambda data: _first_seen(OneFile(data), "0-400", DIGEST),  # type: ignore[arg-type]
         lambda: (_dumped({"digest": DIGEST}),),
         own=(Damaged,),
     ),
