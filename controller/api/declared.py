@@ -1,4 +1,4 @@
-"""What is declared of a stored class (`controller.policy.stored`), field by field."""
+"""Declarations of a stored class (`controller.policy.stored`), field by field."""
 
 from __future__ import annotations
 

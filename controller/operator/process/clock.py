@@ -38,7 +38,7 @@ _FUTURE = frozenset({"expires", "until", "notBefore"})  # fields that name a tim
 
 
 class _Heard(NamedTuple):
-    """What one server's answers said about the time.
+    """Clock readings from one server's answers.
 
     Newest last, each the server's time less our monotonic time; and when the last one came (monotonic s).
     """

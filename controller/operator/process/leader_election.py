@@ -39,7 +39,7 @@ class LeadershipLost(Exception):
 
 
 class Term(Protocol):
-    """What the engine needs to know about its leadership."""
+    """One term of leadership, as the engine sees it."""
 
     @property
     def epoch(self) -> int | None:

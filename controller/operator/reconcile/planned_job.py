@@ -31,7 +31,7 @@ _TOLD = (ADMITTED, COMPLETED, FAILED, TERMINATION)
 
 @dataclass(slots=True)
 class PlannedJob:
-    """What pools read of a job and of the plan made of it at ``now`` (s).
+    """The part of a job and of its plan, made at ``now`` (s), that pools read.
 
     Nothing of it changes but the view, by `view_at`.
 

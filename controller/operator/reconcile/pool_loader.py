@@ -1,4 +1,4 @@
-"""What a pass over a pool goes by: its jobs, its nodes, and what else is there, as they are now."""
+"""Input of a pass over a pool: its jobs, its nodes and the pods of others, as they are now."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _FOUND = (*_COUNTED, "recalled", "reservations", "quotas")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What concerns a pool in the cluster besides its own jobs.
+    """State of the cluster that concerns a pool besides its own jobs.
 
     Attributes:
         contested: node -> the pools that select it, its owner first, where there are several.

@@ -1,4 +1,4 @@
-"""Whether the API server accepts a job's workload: asked by dry run; a refusal is the job's problem.
+"""Validation of a job's workload by the API server; a refusal is the job's problem.
 
 For a template: a server-side dry run, so that schema, quota, security and any webhook have their say. For a
 ref: whether the object is there and is what the contract asks for. The answer is believed until the spec

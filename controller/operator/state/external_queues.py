@@ -33,9 +33,9 @@ SOON = 0.2  # s in which changes gather before it
 
 
 class ExternalQueues:
-    """What the delegates' adapters can read (`delegates.Known`), and the watches that keep it up to date.
+    """Objects that the delegates' adapters can read (`delegates.Known`), and the watches on them.
 
-    AdmissionChecks are followed always, for they are told when nobody answers them; the other kinds from the
+    AdmissionChecks are watched always, because one that nobody answers is reported; the other kinds from the
     moment that a pool delegates.
     """
 

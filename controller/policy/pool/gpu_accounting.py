@@ -31,7 +31,7 @@ Charges = list[tuple[str, int]]  # node, GPUs
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """Which GPUs of a pool's nodes are free, and which are charged to gangs.
+    """Free GPUs of a pool's nodes, and those charged to gangs.
 
     Attributes:
         free: GPUs per node that belong to nobody, never below zero.

@@ -1,4 +1,4 @@
-"""What a pool's plan writes into the records of its jobs: grants, preemptions, admissions, why one waits.
+"""Writes of a pool's plan to the records of its jobs: grants, preemptions, admissions, why one waits.
 
 `outcomes` lists the writes in their order, `after` gives the record that one of them makes. Each record is
 written before anything is done about it; what follows is the job's own next plan (`plan_job`).

@@ -149,7 +149,7 @@ class _Case:
 
 @dataclass
 class _Chosen:
-    """Which jobs get GPUs and which give them up.
+    """Jobs chosen to get GPUs, and jobs chosen to give them up.
 
     Attributes:
         rest: who waits after it, next one first.
