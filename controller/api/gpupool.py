@@ -130,7 +130,7 @@ class Fleet(Spec):
 
 
 class Preemption(Spec):
-    """Settings of preemption: runs give way where the queue policy preempts, or a stop rule has demoted them."""
+    """Settings of preemption, where the queue policy preempts or a stop rule has demoted a run."""
 
     grace_seconds: Annotated[int, Field(strict=True, ge=0, le=86400, json_schema_extra=markers.INT32)] = (
         Field(

@@ -166,7 +166,7 @@ class Turns:
             assert one.index not in self.asked, "twice in one turn"
             self.asked.append(one.index)
             view = replace(self.says.get(one.index, REFUSED), pod=one.pod, member=one.index)
-            self.search.hear(one, view, self.now)
+            self.search.take(one, view, self.now)
         return self.search.outcome(self.members, head, self.now)
 
     @property

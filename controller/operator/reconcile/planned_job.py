@@ -26,7 +26,7 @@ from controller.policy.job import (
 )
 from controller.policy.types import JobKey, JobView, Mode
 
-_TOLD = (ADMITTED, COMPLETED, FAILED, TERMINATION)
+_READ_BY_POOLS = (ADMITTED, COMPLETED, FAILED, TERMINATION)
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ def extract(record: JobRecord) -> JobRecord:
         preemptions=record.preemptions,
         gang_backoff=record.gang_backoff,
         attained=record.attained,
-        conditions=tuple(c for c in record.conditions if c.type in _TOLD),
+        conditions=tuple(c for c in record.conditions if c.type in _READ_BY_POOLS),
         finished=record.finished,
         taken_back=record.taken_back,
         delayed_at=record.delayed_at,

@@ -95,9 +95,9 @@ def offers(jobs: Iterable[JobView]) -> dict[JobKey, JobView]:
 
 def waits_for_quota(job: JobView, position: int) -> Waiting:
     """Return why a job waits that has no offer."""
-    if not job.queue_says:
+    if not job.queue_message:
         return Waiting(job.key, position, "Queued", "waits for its queue to look at it")
-    return Waiting(job.key, position, "WaitingForQuota", job.queue_says)
+    return Waiting(job.key, position, "WaitingForQuota", job.queue_message)
 
 
 def refusals(

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from controller.policy.actor_types import LendingPlan
-from controller.policy.fleet import Sifted, learn, sift
+from controller.policy.fleet import LimitedStops, learn, limit_stops
 from controller.policy.pool.delegates import (
     DELEGATIONS,
     TOO_LARGE,
@@ -32,7 +32,7 @@ from controller.policy.pool.delegates import (
     wake_ups,
 )
 from controller.policy.pool.demotion import REASON as DEMOTED
-from controller.policy.pool.demotion import give_way, lowered
+from controller.policy.pool.demotion import as_demoted, give_way
 from controller.policy.pool.gpu_accounting import LEAVING, Books, books, free_gpus
 from controller.policy.pool.inadmissible import backing_off, inadmissible_jobs
 from controller.policy.pool.lending import Loans
@@ -71,7 +71,7 @@ def plan_pool(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         ParamError: the pool's queue policy or one of its parameters does not exist or is out of bounds.
     """
     case = _Case.of(snapshot, now)  # 1. whose each GPU is, and who cannot run at all
-    stops = sift(case.snapshot.jobs, case.snapshot, now)  # 2. which proposals to stop count
+    stops = limit_stops(case.snapshot.jobs, case.snapshot, now)  # 2. which proposals to stop count
     chosen = _choose(case, stops)  # 3. who is released, admitted, preempted, by the queue policy
     _demote(case, chosen)  # 4. who gives way to those that still wait
     lent = _lend(case, chosen)  # 5. which spare actors are recalled for whom, and which start
@@ -169,18 +169,18 @@ class _Chosen:
     leaving: list[JobView] = field(default_factory=list)
 
 
-def _choose(case: _Case, stops: Sifted) -> _Chosen:
+def _choose(case: _Case, stops: LimitedStops) -> _Chosen:
     """Ask the queue policy."""
     snapshot, now, views = case.snapshot, case.now, case.views
     planner = Planner(EvalStop(case.new_policy()), case.room)
     held = {h.key for h in stops.held}
-    jobs = (lowered(replace(j, proposal=None) if j.key in held else j) for j in snapshot.jobs)
+    jobs = (as_demoted(replace(j, proposal=None) if j.key in held else j) for j in snapshot.jobs)
     if case.quotas:
         jobs = (_with_all_it_has(j, case.accounts) for j in jobs)
     planner.rebuild((j for j in jobs if case.competes(j.key)), now)
     for job in snapshot.jobs:
         if job.state is JobState.ADMITTED and not job.preemptible and job.proposal is None:
-            planner.policy.shielded(lowered(job), now)
+            planner.policy.shielded(as_demoted(job), now)
     decision = planner.decide(now)
     source, placed = source_of(snapshot), case.room.placed
     admitted = tuple(
@@ -258,9 +258,9 @@ def _lend(case: _Case, chosen: _Chosen) -> LendingPlan | None:
         going = {j.key for j in chosen.leaving}
         stay = [j for j in case.snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
         run = [*stay, *_starting(case, chosen)] if case.quotas else []
-        policy.rebuild([*map(lowered, run), *map(lowered, rest)], now)
+        policy.rebuild([*map(as_demoted, run), *map(as_demoted, rest)], now)
         for job in run:
-            policy.shielded(lowered(job), now)
+            policy.shielded(as_demoted(job), now)
         loans.recall(policy.decide(now, what_if).admit)
     if chosen.quota_ledger is not None:
         loans.recall_for_quota(chosen.barred, chosen.quota_ledger)
@@ -278,7 +278,7 @@ def _reserve(case: _Case, chosen: _Chosen) -> tuple[Reservation, ...]:
 
 def _report(
     case: _Case,
-    stops: Sifted,
+    stops: LimitedStops,
     chosen: _Chosen,
     reserved: tuple[Reservation, ...],
     lent: LendingPlan | None,

@@ -167,8 +167,8 @@ class Story:
             if (problem := self._stage.problem()) is not None:
                 raise PlaneError(problem)
             if time.monotonic() > end:
-                said = self._stage.log.read_text()[-2000:]
-                raise PlaneError(f"not within {seconds:.0f} s: {what}\n{said}")
+                log_end = self._stage.log.read_text()[-2000:]
+                raise PlaneError(f"not within {seconds:.0f} s: {what}\n{log_end}")
             time.sleep(0.2)
 
 
