@@ -21,9 +21,7 @@ from starlette.exceptions import HTTPException
 from controller import names
 from controller.web.hosts import HostGuard, Hosts
 from controller.web.positions import PlannedPool, Pools, Queue, QueuePosition, place, queue
-
-ROOT = f"/apis/{names.API_VERSION}/gpupools"
-MOST_ITEMS = 5000
+from controller.web.queue_api import MOST_ITEMS, ROOT
 
 
 class Source(Protocol):
