@@ -12,7 +12,7 @@ charged where it fits, for there it may go; the planned nodes of all gangs come 
 nowhere it is charged what is free of the nodes that could hold it, first of its own, so that nobody is
 admitted to GPUs of which there are not enough. The extender keeps such a member its planned node, as far as
 there is room, and refuses it any other: what is charged elsewhere is then given to no gang, and to that one
-neither, until it gets its node or its time-out takes its admission back (`gangs`).
+neither, until it gets its node or its time-out takes its admission back (`job.gang_timeout`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Charges = list[tuple[str, int]]  # node, GPUs
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class GpuAccounts:
     """Free GPUs of a pool's nodes, and those charged to gangs.
 
     Attributes:
@@ -44,11 +44,11 @@ class Books:
     displaced: frozenset[JobKey] = frozenset()
 
     def account(self, job: JobView) -> Charges:
-        """(node, GPUs) of all that is charged to a job: its gang, and its actors."""
+        """Return (node, GPUs) of all that is charged to a job: its gang, and its actors."""
         return [*self.of_gang(job), *_actors(job)]
 
     def of_gang(self, job: JobView) -> Charges:
-        """(node, GPUs) of all that is charged to its gang."""
+        """Return (node, GPUs) of all that is charged to its gang."""
         return [*job.bound, *self.reserved.get(job.key, ())]
 
     def as_charged(self, snapshot: PoolSnapshot) -> PoolSnapshot:
@@ -67,11 +67,11 @@ class Books:
 
 
 def free_gpus(snapshot: PoolSnapshot) -> dict[str, int]:
-    """Free GPUs per node: allocatable less foreign, bound and reserved; never below zero."""
-    return books(snapshot).free
+    """Return free GPUs per node: allocatable less foreign, bound and reserved; never below zero."""
+    return gpu_accounts(snapshot).free
 
 
-def books(snapshot: PoolSnapshot) -> Books:
+def gpu_accounts(snapshot: PoolSnapshot) -> GpuAccounts:
     """Return all accounts of a pool.
 
     A leaving gang's GPUs come free together: those whose pods are gone before the others' stay charged while
@@ -117,7 +117,7 @@ def books(snapshot: PoolSnapshot) -> Books:
             short.append((job, missing))
     if short:
         _charge_elsewhere(snapshot.nodes, free, short, reserved)
-    return Books(free, reserved, frozenset(displaced))
+    return GpuAccounts(free, reserved, frozenset(displaced))
 
 
 def _actors(job: JobView) -> Charges:

@@ -64,7 +64,7 @@ def fit_job(free: FreeGpus, shape: Shape, avoid: tuple[str, ...] = ()) -> Nodes 
 
 
 def held(job: QueueJob) -> list[Place]:
-    """(node, GPUs) that `accounts.books` charges to a job: bound pods, planned ones still to come, actors."""
+    """Return (node, GPUs) charged to a job (`gpu_accounts`): bound pods, planned ones to come, actors."""
     gang = _gang_holds(job)
     return [*gang, *job.actor_places] if job.base_actors is not None else gang
 

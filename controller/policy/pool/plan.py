@@ -33,7 +33,7 @@ from controller.policy.pool.delegates import (
 )
 from controller.policy.pool.demotion import REASON as DEMOTED
 from controller.policy.pool.demotion import as_demoted, give_way
-from controller.policy.pool.gpu_accounting import LEAVING, Books, books, free_gpus
+from controller.policy.pool.gpu_accounting import LEAVING, GpuAccounts, free_gpus, gpu_accounts
 from controller.policy.pool.inadmissible import backing_off, inadmissible_jobs
 from controller.policy.pool.lending import Loans
 from controller.policy.pool.lending_room import LendingRoom
@@ -91,7 +91,7 @@ class _Case:
     snapshot: PoolSnapshot
     now: float
     how: Delegation
-    accounts: Books
+    accounts: GpuAccounts
     quotas: tuple[Quota, ...]
     policy: PolicySpec
     inadmissible: dict[JobKey, Waiting]
@@ -108,7 +108,7 @@ class _Case:
             # Who is next is decided outside. For whom freed GPUs are reserved is a guess by the same order.
             snapshot = replace(snapshot, policy=PolicySpec("fifo", {"backfill": True}))
         snapshot = current(snapshot, now)
-        accounts = books(snapshot)
+        accounts = gpu_accounts(snapshot)
         snapshot = accounts.as_charged(snapshot)
         paused = backing_off(snapshot, now)
         offered = offers(j for j in snapshot.jobs if j.key not in paused) if how.offers else {}
@@ -363,7 +363,7 @@ def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldB
     )
 
 
-def _with_all_it_has(job: JobView, accounts: Books) -> JobView:
+def _with_all_it_has(job: JobView, accounts: GpuAccounts) -> JobView:
     """Return a leaving gang with what is still charged to it in the place of pods that are gone: who waits
     for it is not to have somebody else preempted meanwhile."""
     if job.state not in LEAVING or not job.bound:

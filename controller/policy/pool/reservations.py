@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from controller.policy.actor_types import Place
-from controller.policy.pool.gpu_accounting import Books
+from controller.policy.pool.gpu_accounting import GpuAccounts
 from controller.policy.pool.placement import NodeRoom, fit_job, shape
 from controller.policy.queueing import make_policy
 from controller.policy.queueing.quota_ledger import charged
@@ -39,9 +39,9 @@ class _Wanted(NamedTuple):
 
 def current(snapshot: PoolSnapshot, now: float) -> PoolSnapshot:
     """Return the snapshot without the reservations that have expired at ``now`` (s)."""
-    if all(h.expires > now for h in snapshot.reservations):
+    if all(r.expires > now for r in snapshot.reservations):
         return snapshot
-    return replace(snapshot, reservations=tuple(h for h in snapshot.reservations if h.expires > now))
+    return replace(snapshot, reservations=tuple(r for r in snapshot.reservations if r.expires > now))
 
 
 def reserve(
@@ -50,23 +50,28 @@ def reserve(
     admitted: Iterable[Admission],
     rest: Iterable[JobView],
     free: Mapping[str, int],
-    books: Books,
+    accounts: GpuAccounts,
     now: float,
 ) -> tuple[Reservation, ...]:
-    """Return whom freed GPUs go to: reserved while their job leaves, kept until the winner's pods have nodes.
+    """Return the pool's reservations: made while a job leaves, kept until its winner's pods have nodes.
 
-    ``leaving``: jobs on their way off their GPUs, in the order in which theirs are given out. ``admitted``:
-    in this pass. ``rest``: who waits after it, next one first. ``free``: GPUs per node after it.
-    ``books``: the accounts before it.
+    Args:
+        snapshot: the pool before this pass.
+        leaving: jobs on their way off their GPUs, in the order in which these are given out.
+        admitted: jobs admitted in this pass.
+        rest: jobs that wait after it, the next one first.
+        free: GPUs per node after it.
+        accounts: who is charged for which GPUs before it.
+        now: s.
     """
     leaving, admitted = list(leaving), list(admitted)
     views = {j.key: j for j in snapshot.jobs}
     starting = {a.key for a in admitted}
     expires = _expiries(snapshot, leaving, now)
     if snapshot.quotas:
-        wanted = _wanted_within_quotas(snapshot, leaving, admitted, list(rest), free, books, now)
+        wanted = _wanted_within_quotas(snapshot, leaving, admitted, list(rest), free, accounts, now)
     else:
-        wanted = _wanted(snapshot, leaving, list(rest), free, books, now)
+        wanted = _wanted(snapshot, leaving, list(rest), free, accounts, now)
     wanted += [_Wanted(a.source, a.key, a.nodes) for a in admitted if a.source is not None]
     settled = {w.source for w in wanted} | {j.key for j in leaving}
     ledger = charged(snapshot.quotas, snapshot.jobs)
@@ -90,25 +95,28 @@ def reserve(
 
 
 def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], JobKey | None]:
-    """Job, nodes -> the other job whose GPUs these were: by the oldest reservation of them whose source is
-    gone."""
+    """Return a function from a job and its nodes to the other job whose GPUs these were; None: nobody's.
+
+    It goes by the oldest reservation of these nodes whose source is gone.
+    """
     if not snapshot.reservations:
         return lambda key, nodes: None
     there = {(j.key, node) for j in snapshot.jobs for node, _ in j.bound}
-    oldest = sorted(snapshot.reservations, key=lambda h: (h.expires, h.source))
+    oldest = sorted(snapshot.reservations, key=lambda r: (r.expires, r.source))
 
     def source(key: JobKey, nodes: tuple[str, ...]) -> JobKey | None:
         wanted = set(nodes)
-        gone = (h for h in oldest if any(n in wanted and (h.source, n) not in there for n in h.nodes))
-        return next((h.source for h in gone if h.source != key), None)
+        gone = (r for r in oldest if any(n in wanted and (r.source, n) not in there for n in r.nodes))
+        return next((r.source for r in gone if r.source != key), None)
 
     return source
 
 
 def _void(reservation: Reservation, source: JobView | None, reservation_seconds: float) -> bool:
-    """Return whether the stop that a reservation was made for, or renewed in, was taken back since: its
-    source stays
-    where it is. Renewal ends with the stop, so what expires later than that was made for another one."""
+    """Return whether the stop behind a reservation was taken back since, so that its source stays.
+
+    Renewal ends with the stop, so what expires later than that was made for another one.
+    """
     if source is None or source.taken_back is None or source.state is not JobState.ADMITTED:
         return False
     return reservation.expires - reservation_seconds <= source.taken_back
@@ -119,10 +127,10 @@ def _wanted(
     leaving: list[JobView],
     rest: list[JobView],
     free: Mapping[str, int],
-    books: Books,
+    accounts: GpuAccounts,
     now: float,
 ) -> list[_Wanted]:
-    """Return the same policy on the room as it will be when each leaving job is gone."""
+    """Return what the same policy would give out of the room as it is once each leaving job is gone."""
     if not leaving or not rest:
         return []
     policy, room = make_policy(snapshot.policy), NodeRoom(free)
@@ -130,7 +138,7 @@ def _wanted(
     shapes = Counter(map(shape, rest))
     policy.rebuild(rest, now)
     for job in leaving:
-        for node, gpus in books.account(job):
+        for node, gpus in accounts.account(job):
             if node in room.free:
                 room.free[node] += gpus
         # Asking the policy means a walk over all who wait: not, while not one of them would fit.
@@ -149,17 +157,18 @@ def _wanted_within_quotas(
     admitted: list[Admission],
     rest: list[JobView],
     free: Mapping[str, int],
-    books: Books,
+    accounts: GpuAccounts,
     now: float,
 ) -> list[_Wanted]:
-    """Return the same policy on the room as it will be when all who leave are gone: what they have then
-    counts no more. A gang is reserved the GPUs of the one of them with whom the last that it needs come free.
+    """Return the same under quotas: once all who leave are gone, what they have had counts no more.
+
+    A gang's reservation names the leaving job with which the last GPUs that it needs come free.
     """
     if not leaving or not rest:
         return []
     policy, room, have = make_policy(snapshot.policy, snapshot.quotas), NodeRoom(free), dict(free)
     for job in leaving:
-        for node, gpus in books.account(job):
+        for node, gpus in accounts.account(job):
             if node in room.free:
                 room.free[node] += gpus
     going = {j.key for j in leaving}
@@ -195,7 +204,7 @@ def _wanted_within_quotas(
     served(on)  # these need nobody to leave
     reservations: list[_Wanted] = []
     for job in leaving:
-        account = [(node, gpus) for node, gpus in books.account(job) if node in have]
+        account = [(node, gpus) for node, gpus in accounts.account(job) if node in have]
         for node, gpus in account:
             have[node] += gpus
         reservations += [one._replace(source=job.key) for one in served(node for node, _ in account)]
@@ -210,7 +219,7 @@ def _by_node(places: Iterable[Place]) -> dict[str, int]:
 
 
 def _expiries(snapshot: PoolSnapshot, leaving: list[JobView], now: float) -> dict[JobKey, float]:
-    """Until when (s) the GPUs of each source are kept; a leaving job without an entry has had its time."""
+    """Return until when (s) each source's GPUs are reserved; who has no entry has had its time."""
     expires: dict[JobKey, float] = {}
     for reservation in snapshot.reservations:
         expires[reservation.source] = max(reservation.expires, expires.get(reservation.source, 0.0))
@@ -233,11 +242,11 @@ def _admission(target: JobView, starting: set[JobKey]) -> int:
 
 def _bounded(found: Iterable[Reservation]) -> tuple[Reservation, ...]:
     every = tuple(found)
-    if len(every) <= RESERVATIONS_MAX and sum(len(h.nodes) for h in every) <= NODES_MAX:
+    if len(every) <= RESERVATIONS_MAX and sum(len(r.nodes) for r in every) <= NODES_MAX:
         return every
     kept: list[Reservation] = []
     room = NODES_MAX
-    for reservation in sorted(every, key=lambda h: (h.expires, h.source, h.target)):
+    for reservation in sorted(every, key=lambda r: (r.expires, r.source, r.target)):
         if len(kept) < RESERVATIONS_MAX and len(reservation.nodes) <= room:
             kept.append(reservation)
             room -= len(reservation.nodes)
