@@ -90,7 +90,7 @@ def run(progress: Callable[[str], None], jobs: int = JOBS, rounds: int = ROUNDS)
             order = sides if number % 2 else sides[::-1]
             answers = {id(side): side.ask(round=number) for side in order}
             before, after = (answers[id(side)] for side in sides)
-            if before["evals"] != after["evals"]:
+            if not before["steps"] == after["steps"] == [10 * number] * jobs:
                 raise RuntimeError(f"round {number}: the two have not taken in the same evals")
             if number > WARM:
                 found.append((before, after))

@@ -4,7 +4,7 @@ Run by path with `python -P`, with a tree as working directory and on `PYTHONPAT
 tree need not know this file, so it imports nothing of its own folder. It answers each line of its standard
 input with one JSON line: `{"jobs": 100}` starts that many runs in one pool, each `{"round": n}` brings one
 eval of each run and returns the CPU seconds per eval of the job pass, with the scrape taken in, and of a pool
-pass, and how many evals the statuses count. What the objects' own server costs is not counted.
+pass, and the step of each run's newest eval by its status. What the objects' own server costs is not counted.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 TIME = "2026-11-01T00:00:00Z"
@@ -57,6 +58,7 @@ class Server:
         self.objects: dict[tuple[Any, str | None, str], Object] = {}
         self.version, self.cpu = 10**6, 0.0
         self.on_headers: Any = None
+        self.watched: Callable[[Any, Object], None] = lambda resource, obj: None  # as a watch tells it
 
     def seed(self, resource: Any, obj: Object) -> Object:
         metadata = obj["metadata"]
@@ -65,6 +67,7 @@ class Server:
         metadata.setdefault("uid", f"{resource.plural}-{metadata['name']}")
         metadata.setdefault("creationTimestamp", TIME)
         self.objects[resource, metadata.get("namespace"), metadata["name"]] = obj
+        self.watched(resource, copy.deepcopy(obj))
         return copy.deepcopy(obj)
 
     async def get(self, resource: Any, name: str, namespace: str | None = None) -> Object:
@@ -124,15 +127,17 @@ class Side:
         for watching in (getattr(engine, "external_queues", None) or engine.outside, engine.devices):
             for watch in watching.watches.values():
                 watch.listed = True
+        self.server.watched = self._watched
         self.server.seed(resources.PRIORITY_CLASSES, {"metadata": {"name": names.PRIORITY_CLASS}})
         for n in range(count // 8 + 1):
-            self._put(resources.NODES, _node(f"node-{n}"))
-        self._put(resources.GPUPOOLS, _pool())
+            self.server.seed(resources.NODES, _node(f"node-{n}"))
+        self.server.seed(resources.GPUPOOLS, _pool())
         for key in self.keys:
-            self._put(resources.RLHFJOBS, _job(key))
+            self.server.seed(resources.RLHFJOBS, _job(key))
 
-    def _put(self, resource: Any, obj: Object) -> None:
-        self.engine.cache.put(resource, self.server.seed(resource, obj))
+    def _watched(self, resource: Any, obj: Object) -> None:
+        if resource in self.engine.cache.stores:
+            self.engine.cache.put(resource, obj)
 
     async def start(self) -> None:
         """Plan until all runs have their pods."""
@@ -140,16 +145,22 @@ class Side:
             self.time += 1.0
             for key in self.keys:
                 await self.job_pass(key)
-                await self._run_pod(key)
+                self._run_pod(key)
             await self.pool_pass("gpus")
         states = {self._status(key).get("summary") for key in self.keys}
         if states != {"Running"}:
             raise RuntimeError(f"not all runs have started: {states}; {self._status(self.keys[0])}")
 
-    async def _run_pod(self, key: str) -> None:
+    def _run_pod(self, key: str) -> None:
+        """Do what the Job controller and a kubelet would do."""
         namespace, _, name = key.partition("/")
         job = self.server.objects.get((resources.JOBS, namespace, name))
-        if job is None or job["spec"].get("suspend"):
+        if job is None:
+            return
+        if job["spec"].get("suspend"):
+            if "status" not in job:
+                condition = {"type": "Suspended", "status": "True"}
+                self.server.seed(resources.JOBS, {**job, "status": {"conditions": [condition]}})
             return
         template = job["spec"]["template"]
         address = (resources.PODS, namespace, f"{name}-0")
@@ -181,7 +192,7 @@ class Side:
         }
         spec = {**template["spec"], "nodeName": f"node-{number // 8}"}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
-        self._put(resources.PODS, pod)
+        self.server.seed(resources.PODS, pod)
 
     async def round(self, number: int) -> Object:
         """Bring eval ``number`` of each run, and plan run and pool after each."""
@@ -198,7 +209,8 @@ class Side:
             job += between - began - (served_between - served)
             pool += ended - between - (self.server.cpu - served_between)
         count = len(self.keys)
-        return {"job": job / count, "pool": pool / count, "evals": self._evals()}
+        steps = [(self._status(key).get("printed") or {}).get("step") for key in self.keys]
+        return {"job": job / count, "pool": pool / count, "steps": steps}
 
     def _view(self, key: str, index: int, number: int) -> Any:
         namespace, _, name = key.partition("/")
@@ -220,10 +232,6 @@ class Side:
             page=job_types.Page(str(self._object(key)["metadata"]["uid"]), attempt),
             pod=str(pod["metadata"]["uid"]),
         )
-
-    def _evals(self) -> list[int]:
-        """Return how many evals each run's status counts: both trees have to take all of them in."""
-        return [int(self._status(key).get("evalsTotal") or 0) for key in self.keys]
 
     def _object(self, key: str) -> Object:
         namespace, _, name = key.partition("/")
