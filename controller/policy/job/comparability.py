@@ -27,7 +27,7 @@ def begin_anew(record: JobRecord, use: RuleInUse, scrape: ScrapeView, fall: Shar
     """Return the record without evals that cannot be compared with what comes now; the same one if all can
     be.
 
-    To be asked before the scrape's evals are taken in (`history.ingest`).
+    To be asked before the scrape's evals are taken in (`evals.ingest`).
     """
     record = _other_evaluator(record, use, scrape)
     return record if fall is None else _other_side(record, use, fall)
