@@ -33,7 +33,7 @@ LOST = " is kept to itself"
 
 def written(record: JobRecord, now: float) -> tuple[dict[str, Any], list[str]]:
     """Return the RLHFJob as the operator leaves it at a moment, and the reasons of its Warnings."""
-    plan = attention.told(Plan(record), DESIRED, now)
+    plan = attention.with_attention(Plan(record), DESIRED, now)
     obj = w.whole("run", plan.record)
     obj["status"] |= stored.status(plan.record, DESIRED, now)
     obj["metadata"]["resourceVersion"] = "1"
