@@ -9,8 +9,11 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
+from controller import log
 from controller.web import queue_api
 from controller.web.positions import Queue
+
+_logger = log.get("evalstop.dashboard.queues")
 
 FRESH = 2.0  # s for which an answer is shown without asking again
 PATIENCE = 3.0  # s for an answer
@@ -77,4 +80,5 @@ class Queues:
             return Found(problem=f"what answers at {base} is no queue API of this version")
         except queue_api.NoAnswer as error:
             self._way.broken()
-            return Found(problem=f"the operator's queue API at {base} does not answer: {error}")
+            _logger.info("the queue API does not answer", address=base, error=str(error))
+            return Found(problem=f"the operator's queue API at {base} does not answer")
