@@ -85,6 +85,8 @@ class Top(App[None]):
     """
 
     CSS = """
+    Screen { overflow: hidden; }  /* or a second line at its head would scroll the first out of sight */
+    TabbedContent { height: 1fr; }
     #said { height: auto; max-height: 2; color: $text-muted; }
     #filter { display: none; height: 3; }
     DataTable { height: 1fr; }
