@@ -39,7 +39,6 @@ async def serve() -> None:
         print(server.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)
         await server.stop()
-        await queues.close()
 
 
 if __name__ == "__main__":

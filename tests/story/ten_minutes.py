@@ -35,7 +35,8 @@ class Desk:
 
     def __init__(self, pane: Tmux, folder: Path) -> None:
         self._pane, self._count = pane, 0
-        pane.start("bash --norc --noprofile -i", {"PS1": "desk$ ", "PS2": "> "}, folder)
+        # A shell that reads no file of its user's. tmux's own shell would take PS1 away: so it comes last.
+        pane.start("env PS1='desk$ ' bash --norc --noprofile -i", {}, folder)
         pane.shows("desk$")
 
     def paste(self, block: str, seconds: float) -> str:
