@@ -339,6 +339,10 @@ CURES: dict[str, Cure] = {
         "see what its pod waits for: the image, the weights, the sidecar's registration",
         "kubectl describe pods{ns} -l evalstop.dev/job={name},evalstop.dev/component=actor",
     ),
+    "RolloutStarved": Cure(
+        "see why its actors do not come: Events ActorFailed of the job tell what became of each",
+        "kubectl events{ns} --for rlhfjob/{name}",
+    ),
     "ActorsFail": Cure(
         "see what the engine of an actor says (docs/use/rollouts.md)",
         "kubectl logs{ns} -l evalstop.dev/job={name},evalstop.dev/component=actor --all-containers --prefix",

@@ -263,8 +263,11 @@ def _waiting(conditions: dict[str, Condition], first_eval: float) -> Iterator[Fi
         else:
             wait = 0.0 if told.reason in KUEUE else math.inf
             yield _of(Mark.HELD_UP, told, wait)
-    if (told := _asked(conditions.get(c.RUNNING))) is not None and told.reason == MEMBERS_ENDED:
-        yield _of(Mark.HELD_UP, told)
+    if (told := _asked(conditions.get(c.RUNNING))) is not None:
+        if told.reason == MEMBERS_ENDED:
+            yield _of(Mark.HELD_UP, told)
+        elif told.reason == c.ROLLOUT_STARVED:
+            yield _of(Mark.STARVED, told)
     if (told := _asked(conditions.get(c.RESUMED))) is not None:
         yield _of(Mark.HELD_UP, told, UNSAFE_AFTER if told.reason in PASSING else 0.0)
 

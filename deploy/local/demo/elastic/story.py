@@ -18,6 +18,7 @@ from deploy.local.report import Report
 
 Json = dict[str, Any]
 FIRST = 2  # step from which on times count: in the first one actors still start
+KEPT, KEPT_STEPS = "run", 10_000  # the run that is left behind where the cluster is left up
 GANG_GOAL = RECALL_SECONDS + 10.0  # s until a gang is bound whose GPUs were lent
 
 
@@ -97,6 +98,11 @@ class Story:
         self._gone()
         observer.stop()
         self._no_gpu_twice(observer)
+
+    def leave_a_run(self) -> None:
+        """Leave an elastic run behind that goes on."""
+        self._stage.apply(job(KEPT, trainer(KEPT_STEPS, self._seconds), ARMS["elastic"]))
+        self._until(lambda: self._is(KEPT, "Running"), "the run that is left behind runs")
 
     def _play(self, arm: Arm, name: str, jobs: Sequence[str]) -> None:
         observer = Observer(self._stage.pods)
