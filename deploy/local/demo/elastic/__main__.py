@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,12 +95,13 @@ def _play(given: argparse.Namespace) -> tuple[Result, Path, str]:
         story = Story(built, announce, given.runs, given.steps, given.train_seconds)
         for act in given.act or ACTS:
             getattr(story, act)()
-        tour = ""
+        tour, decisions = "", built.decisions
         if given.keep:
+            decisions = Path(shutil.copy(built.decisions, given.out))  # that one goes on
             story.leave_a_run()
             tour = looking_around(built.plane, KEPT)
             built.plane.detach()
-    return story.result, built.decisions, tour
+    return story.result, decisions, tour
 
 
 def looking_around(plane: Plane, job: str) -> str:
