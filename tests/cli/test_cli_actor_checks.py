@@ -27,22 +27,16 @@ ROLLOUT: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("replicas", "gpus", "terms", "most", "level", "said"),
     [
-        (1, 8, RolloutTerms(4, 2), 4, "OK", "4 actors of 2 GPUs fit beside the gang when the pool is free"),
-        (1, 8, RolloutTerms(2, 2), 9, "OK", "of the 9 of spec.rollout.actors.max never more than 4"),
+        (1, 8, RolloutTerms(4, 2), 4, "ok", "4 actors of 2 GPUs fit beside the gang when the pool is free"),
+        (1, 8, RolloutTerms(2, 2), 9, "ok", "of the 9 of spec.rollout.actors.max never more than 4"),
         (1, 8, RolloutTerms(5, 2), 5, "WRONG", "actors.min: 1 x 8 GPUs with 5 actors of 2 never fit"),
         (1, 8, RolloutTerms(5, 2), 5, "WRONG", "at most 4 is right"),
         (1, 8, RolloutTerms(5, 2, shadow=True), 5, "WRONG", "actors.static, as with mode Shadow: "),
         (1, 8, RolloutTerms(1, 8), 1, "WRONG", "at most 0 is right"),  # the one node for it has the gang
         (1, 1, RolloutTerms(1, 16), 1, "WRONG", "gpusPerActor: 16 is more than the 8 GPUs"),
         (1, 1, RolloutTerms(1, 16), 1, "WRONG", "at most 8 is right"),
-        (
-            2,
-            3,
-            RolloutTerms(4, 2),
-            4,
-            "OK",
-            "4 actors of 2",
-        ),  # on what is left of each node, and the large one
+        # On what is left of each node, and the large one.
+        (2, 3, RolloutTerms(4, 2), 4, "ok", "4 actors of 2"),
     ],
 )
 def test_whether_a_pool_could_ever_hold_them(
@@ -51,7 +45,7 @@ def test_whether_a_pool_could_ever_hold_them(
     (found,) = actor_checks.room(SIZES, replicas, gpus, terms, most)
     assert (found.level, found.about) == (level, "actors")
     assert said in found.text
-    assert bool(found.cure) == (level == "WRONG")
+    assert bool(found.cure.line) == (level == "WRONG")
 
 
 def job(**rollout: Any) -> dict[str, Any]:

@@ -82,8 +82,8 @@ def test_what_shadow_would_have_saved_and_who_was_put_aside_is_told() -> None:
     assert known.measured is None or not known.measured.failures
     aside = StepMeasured(40, 14.2, failures="actor 7 faulty: it has weights 3, expected 4")
     shown = page(replace(record(), rollout=replace(known, saved=720.0, measured=aside)), mode="Shadow")
-    assert "  saved    0.20 GPU-hours that carrying plans out would have saved (Shadow)" in shown
-    assert "  aside    step 40: actor 7 faulty: it has weights 3, expected 4" in shown
+    assert "  saved   0.20 GPU-hours that carrying plans out would have saved (Shadow)" in shown
+    assert "  aside   step 40: actor 7 faulty: it has weights 3, expected 4" in shown
     dearer = page(replace(record(), rollout=replace(known, saved=-360.0, starved=2)), mode="Shadow")
     assert "  saved    0.10 GPU-hours that carrying plans out would have cost more (Shadow)" in dearer
     assert "  starved  2 times in a row its trainer had no actor left and queued again" in dearer
