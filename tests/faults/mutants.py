@@ -25,7 +25,7 @@ from tests.faults.rows import ROWS, focus_of
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 600.0  # s
 HELD = ("controller/policy/", "controller/checkpoints/")  # what the world runs of the product
-COPIED = ("controller", "tests", "examples", "deploy", "sim", "clients")
+COPIED = ("controller", "tests", "examples", "deploy", "sim", "clients", "crds")
 LEFT_OUT = (".git", ".venv", "build")
 FOUND, LOST, OLD = "found", "NOT found", "no longer applies"
 

@@ -76,8 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
         goal = "" if row.met is None else f"  goal {row.goal}: {'met' if row.met else 'not met'}"
         console.print(f"{row.what}: {row.found}{goal}", soft_wrap=True, markup=False)
     console.print(f"evalstop replay: {' '.join(words)}", soft_wrap=True, markup=False)
-    summary = given.out / "summary.json"
-    summary.write_text(json.dumps(dataclasses.asdict(result), indent=1) + "\n")
+    summary = _write(result, given.out)
     for problem in result.problems:
         console.print(f"not as it should be: {problem}", style="bold red", soft_wrap=True, markup=False)
     if tour:
@@ -95,6 +94,7 @@ def _play(given: argparse.Namespace) -> tuple[Result, Path, str]:
         story = Story(built, announce, given.runs, given.steps, given.train_seconds)
         for act in given.act or ACTS:
             getattr(story, act)()
+            _write(story.result, given.out)  # a later act may fail
         tour, decisions = "", built.decisions
         if given.keep:
             decisions = Path(shutil.copy(built.decisions, given.out))  # that one goes on
@@ -102,6 +102,13 @@ def _play(given: argparse.Namespace) -> tuple[Result, Path, str]:
             tour = looking_around(built.plane, KEPT)
             built.plane.detach()
     return story.result, decisions, tour
+
+
+def _write(result: Result, out: Path) -> Path:
+    """Write what was found so far; return the file."""
+    summary = out / "summary.json"
+    summary.write_text(json.dumps(dataclasses.asdict(result), indent=1) + "\n")
+    return summary
 
 
 def looking_around(plane: Plane, job: str) -> str:
