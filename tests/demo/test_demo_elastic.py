@@ -40,6 +40,44 @@ def test_the_observer_counts_actors_from_their_node_to_their_end() -> None:
     assert watch.most == {"n1": 2, "n2": 1}
 
 
+def there(uid: str, job_name: str, actor: bool = True) -> dict[str, Any]:
+    made = pod(job_name, "n1", actor=actor)
+    made["metadata"] |= {"uid": uid, "name": f"pod-{uid}"}
+    return made
+
+
+def test_it_names_who_ran_on_gpus_that_another_jobs_actor_had_left() -> None:
+    watch = Observer(list, 2)
+    learner, first, second = there("l", "a", actor=False), there("1", "a"), there("2", "b")
+    for pods in ([learner, first], [learner], [learner, second]):
+        watch._count(pods, 1.0)
+    assert watch.lent == [], "the first job has not come back: it may have ended"
+    for pods in ([learner], [learner, there("3", "a")]):
+        watch._count(pods, 1.0)
+    assert watch.lent == ["pod-2 of b on n1, after pod-1 of a"]
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [["1"], ["2"], ["3"]],  # there was a free GPU all the while
+        [["l", "1"], ["1"], ["2"], ["3"]],  # the other one was free, too, when somebody came
+        [["l", "1"], ["l"], ["l", "3"], ["l"], ["l", "2"]],  # nobody else came in between
+    ],
+)
+def test_it_names_nobody_where_others_gpus_were_free(looks: list[list[str]]) -> None:
+    known = {
+        "l": there("l", "a", actor=False),
+        "1": there("1", "a"),
+        "2": there("2", "b"),
+        "3": there("3", "a"),
+    }
+    watch = Observer(list, 2)
+    for look in looks:
+        watch._count([known[uid] for uid in look], 1.0)
+    assert watch.lent == []
+
+
 def arm(name: str, generation: float, step: float, held: float) -> Arm:
     return Arm(name, [generation], [step], [held])
 
