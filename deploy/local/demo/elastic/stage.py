@@ -36,7 +36,7 @@ class Stage:
 
     @property
     def log(self) -> Path:
-        """What the operator has written."""
+        """The log of the operator."""
         return self.plane.log(OPERATOR)
 
     def apply(self, *manifests: Json) -> None:
