@@ -100,8 +100,8 @@ class Observer(threading.Thread):
 
     @property
     def lent(self) -> list[str]:
-        """What was seen of GPUs that one job's actors left, another's pod used, and the first had actors
-        again after that: between two steps, or in one."""
+        """Pods, in words, that ran on GPUs which another job's actor had left, and that job had actors again
+        after that: between two of its steps, or in one."""
         return [
             f"{came.name} of {came.job} on {node}, after {left.name} of {left.job}"
             for left, came, node in self._taken
