@@ -30,7 +30,9 @@ class RolloutJob:
         start: s that a start takes, from its wish to being ready, by those that were seen.
         recall: s until GPUs are free again that were taken back, by those that were seen; at most the pool's
             ``lending.recallSeconds`` and the time that a pod takes to end.
-        most: actors that there are GPUs for; None: not known.
+        most: actors that there may be GPUs for when a step begins: those that stay, what is free, and what
+            spare actors of others hold, who leave between their steps; None: not known.
+        at_hand: of these, those that stay and what is free; None: not known.
         coming: actors that have been started and are not ready yet.
         shadow: with mode Shadow what steps would be planned by, for the account of what that would save;
             None: ``settings`` are carried out.
@@ -47,6 +49,7 @@ class RolloutJob:
     most: int | None = None
     shadow: RolloutSettings | None = None
     coming: int = 0
+    at_hand: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

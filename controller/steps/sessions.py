@@ -340,7 +340,7 @@ class Session:
         are.
 
         They start as late as they may (`curve.bound_times`): what they hold before the begin helps nobody. It
-        takes a recall longer where their GPUs are lent.
+        takes a recall longer where GPUs of base actors are lent.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -348,7 +348,7 @@ class Session:
         job = self._directory.job(self.uid)
         if job is None:
             return True
-        lent = job.most is not None and plan.actors > job.most
+        lent = job.at_hand is not None and min(plan.actors, job.settings.min) > job.at_hand
         left = self._begins_at - self._now() - job.start - (job.recall if lent else 0.0)
         if left <= 0.0:
             self._due = self._announced

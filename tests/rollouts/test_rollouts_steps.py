@@ -200,7 +200,7 @@ def test_actors_of_a_step_that_comes_start_as_late_as_they_may(server: StepServe
     assert ask("/v1/announce", {**ANNOUNCE, "beginsIn": 600.0}) == (200, {})
     plan_of(server, 1)
     assert server.do(lambda: due(1)) is False
-    lent = replace(soon, most=0)
+    lent = replace(soon, at_hand=0)
     server.do(lambda: server.directory.put_job(lent))
     assert server.do(lambda: due(1)) is True, "its GPUs are lent by now"
     server.do(lambda: server.directory.put_job(soon))

@@ -44,6 +44,7 @@ class RolloutSteps:
         self._starts: dict[str, dict[int, float]] = {}  # by uid and actor: s that its start took
         self._leaving: dict[str, dict[int, float]] = {}  # by uid and actor: since when it has to go (s)
         self._ends: dict[str, deque[float]] = {}  # by pool: s until an actor that had to go was gone
+        self._spare: dict[str, tuple[str, int]] = {}  # by uid: pool, and GPUs of its spare actors
         self._specs: dict[str, tuple[int, Rollout]] = {}  # by uid: as of a generation
         self._going: dict[str, frozenset[int]] = {}  # by uid: actors whose deletion was asked for
         self._bound: dict[str, dict[int, float]] = {}  # by uid: when actors' pods got their nodes (s)
@@ -73,6 +74,11 @@ class RolloutSteps:
         pool = loaded.pool.metadata.name
         settings = convert.rollout_settings(spec)
         carried_out = convert.rollout_settings(spec, shadow=terms.shadow)
+        at_hand, staying = self._at_hand(loaded, record), sum(actor.stays for actor in record.actors)
+        self._spare[loaded.uid] = pool, max(0, staying - terms.base) * terms.gpus
+        most = at_hand
+        if at_hand is not None and loaded.pool.spec.lending.enabled:
+            most = max(terms.base, at_hand + self._spare_of_others(loaded.uid, pool) // terms.gpus)
         self._directory.put_job(
             RolloutJob(
                 loaded.uid,
@@ -83,7 +89,7 @@ class RolloutSteps:
                 ActorLaw(slots=spec.slots),
                 median(self._starts.get(loaded.uid, {}).values() or [START_SECONDS]),
                 median(self._ends.get(pool) or [terms.recall_seconds]),
-                self._most(loaded, record),
+                most,
                 settings if terms.shadow else None,
                 sum(
                     actor.state is ActorState.STARTING
@@ -91,6 +97,7 @@ class RolloutSteps:
                     and actor.number not in registered
                     for actor in record.actors
                 ),
+                at_hand,
             )
         )
         stays = {actor.number: actor.stays for actor in record.actors}
@@ -123,6 +130,7 @@ class RolloutSteps:
         self._keys.pop(uid, None)
         self._starts.pop(uid, None)
         self._leaving.pop(uid, None)
+        self._spare.pop(uid, None)
         self._specs.pop(uid, None)
         self._going.pop(uid, None)
         self._bound.pop(uid, None)
@@ -176,7 +184,7 @@ class RolloutSteps:
             known = self._specs[loaded.uid] = number, job.spec.rollout
         return known[1]
 
-    def _most(self, loaded: JobSnapshot, record: JobRecord) -> int | None:
+    def _at_hand(self, loaded: JobSnapshot, record: JobRecord) -> int | None:
         """Return how many actors there are GPUs for: those that stay, and what the pool had free."""
         assert loaded.pool is not None
         assert loaded.desired.rollout is not None
@@ -185,9 +193,12 @@ class RolloutSteps:
         if not loaded.pool.spec.lending.enabled:
             return max(terms.base, staying)
         status = (self._cluster.cache.get(GPUPOOLS, loaded.pool.metadata.name) or {}).get("status") or {}
-        if (free := status.get("free")) is None:
-            return None
-        return max(terms.base, staying + int(free) // terms.gpus)
+        free = status.get("free")
+        return None if free is None else staying + int(free) // terms.gpus
+
+    def _spare_of_others(self, uid: str, pool: str) -> int:
+        """Return the GPUs that spare actors of a pool's other jobs hold."""
+        return sum(gpus for other, (of, gpus) in self._spare.items() if other != uid and of == pool)
 
     def _note_starts(self, uid: str, record: JobRecord, ready: Mapping[int, float]) -> None:
         """``ready``: since when each actor takes prompts (s); its pod says so a moment late."""
