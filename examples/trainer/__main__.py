@@ -12,6 +12,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from evalstop_client.client import EvalStopClient
+from evalstop_client.group import GroupError
 from evalstop_client.rollouts import EXIT_STARVED, RolloutStarved
 from examples.trainer.checkpoints import CheckpointError
 from examples.trainer.process import TrainerProcess
@@ -31,6 +32,9 @@ def main() -> int:
         return TrainerProcess(settings, client, termination).run()
     except RolloutStarved as fault:
         logging.error("RolloutStarved: %s", fault)
+        return EXIT_STARVED
+    except GroupError as fault:
+        logging.error("%s: %s", type(fault).__name__, fault)
         return EXIT_STARVED
     except (CheckpointError, OSError) as fault:
         logging.error("%s", fault)
