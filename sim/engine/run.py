@@ -236,7 +236,8 @@ class _Engine:
             self._starting[row] = job
             self._at(ready, row, self._ready, job)
         if isinstance(self._room, NodeRoom) and isinstance(job, DetailedJob):
-            job.nodes, job.actor_nodes = self._room.placed.pop(job.key)
+            placed = self._room.placed.pop(job.key)
+            job.nodes, job.actor_nodes = placed.gang, placed.actors
         self._planner.admitted(job, now)
         if self._demotions is not None:
             self._demotions.running[row] = job

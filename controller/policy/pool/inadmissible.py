@@ -8,13 +8,17 @@ test_policy_reservations (backing off).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from controller.policy.actor_types import Part
+from controller.policy.group_types import SharedTraining
 from controller.policy.pool.best_fit import FreeGpus
 from controller.policy.pool.delegates import DELEGATIONS, TOO_LARGE
 from controller.policy.pool.placement import Shape, fit_job, shape
+from controller.policy.pool.residencies import family_of
 from controller.policy.queueing.base import queue_key, sizes
 from controller.policy.queueing.quota_ledger import too_large
+from controller.policy.sharing import Resident, alone
 from controller.policy.types import JobKey, JobState, JobView, NodeView, PoolSnapshot, Problem, Waiting
 from controller.policy.wording import some
 
@@ -26,11 +30,17 @@ def inadmissible_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
     known: dict[Shape, Problem | None] = {}
     inadmissible: dict[JobKey, Waiting] = too_large(snapshot.quotas, snapshot.jobs)
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
-        if job.state is not JobState.QUEUED or not job.gpus or job.key in inadmissible:
+        if job.state is not JobState.QUEUED or job.key in inadmissible:
+            continue
+        if job.sharing is not None and (amiss := _sharing_inadmissible(job, job.sharing, snapshot)):
+            inadmissible[job.key] = Waiting(job.key, 0, *amiss)
+            continue
+        if not job.private_gpus:
             continue
         asked = shape(job)
         if asked not in known:
-            known[asked] = _inadmissible(job, snapshot) or _actors_inadmissible(job, snapshot)
+            gang = _inadmissible(job, snapshot) if job.gpus_per_replica else None
+            known[asked] = gang or _actors_inadmissible(job, snapshot)
         if why := known[asked]:
             inadmissible[job.key] = Waiting(job.key, 0, *why)
     return inadmissible
@@ -120,10 +130,51 @@ def _actors_inadmissible(job: JobView, snapshot: PoolSnapshot) -> Problem | None
     return None
 
 
+def _sharing_inadmissible(job: JobView, asked: SharedTraining, snapshot: PoolSnapshot) -> Problem | None:
+    """Return why a job could not have a residency even if no other RLHFJob ran; None: it could."""
+    sharing, pool = snapshot.sharing, snapshot.pool
+    if sharing is None or not (
+        DELEGATIONS[snapshot.delegate].places and DELEGATIONS[snapshot.delegate].orders
+    ):
+        return Problem(
+            "SharingNotOffered",
+            f"spec.sharing: pool {pool!r} offers no worker groups (spec.sharing of GPUPool)",
+        )
+    terms = next((terms for terms in sharing.families if terms.name == asked.family), None)
+    if terms is None:
+        names = ", ".join(terms.name for terms in sharing.families) or "none"
+        return Problem(
+            "FamilyNotFound",
+            f"spec.sharing.family: pool {pool!r} has no family {asked.family!r}; it has {names}",
+        )
+    if asked.group:
+        return Problem(
+            "LeavingGroup", f"its worker and state are still in group {asked.group}; it waits for them"
+        )
+    own = alone(Resident(job.key, asked.family, job.namespace, max(1, asked.state_bytes)), family_of(terms))
+    if not own.fits:
+        return Problem("StateTooLarge", f"spec.sharing.stateBytes: {asked.state_bytes}: {own.message}")
+    every = FreeGpus({n.name: n.gpus for n in snapshot.nodes + tuple(n for n in snapshot.closed if n.gpus)})
+    whole = shape(replace(job, sharing=asked.opening(terms.workers)))
+    if every and fit_job(every, whole) is None:
+        return Problem(
+            TOO_LARGE,
+            f"spec.sharing.family: a group of {terms.name!r} ({terms.replicas} x {terms.gpus} GPUs) and "
+            f"{sizes(job)} are more than pool {pool!r} can hold "
+            f"({sum(every.values())} GPUs on {len(every)} nodes)",
+        )
+    if not snapshot.nodes:
+        return Problem(
+            "NoUsableNodes",
+            f"GPUPool {pool!r} has no ready and schedulable node now; the job waits until it has",
+        )
+    return None
+
+
 def _with(asked: Shape, count: int) -> Shape:
-    replicas, size, actors = asked
+    replicas, size, actors, workers = asked
     assert actors is not None
-    return replicas, size, Part(count, actors.gpus)
+    return replicas, size, Part(count, actors.gpus), workers
 
 
 def _members(nodes: Iterable[NodeView], size: int) -> int:

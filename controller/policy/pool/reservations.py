@@ -23,6 +23,7 @@ from typing import NamedTuple
 from controller.policy.actor_types import Place
 from controller.policy.pool.gpu_accounting import Books
 from controller.policy.pool.placement import NodeRoom, fit_job, shape
+from controller.policy.pool.sharing_room import SharedRoom
 from controller.policy.queueing import make_policy
 from controller.policy.queueing.quota_ledger import charged
 from controller.policy.types import Admission, JobKey, JobState, JobView, PoolSnapshot, Reservation
@@ -35,6 +36,7 @@ class _Wanted(NamedTuple):
     source: JobKey
     target: JobKey
     nodes: tuple[str, ...]
+    group: str | None = None  # of which the target gets the residency
 
 
 def current(snapshot: PoolSnapshot, now: float) -> PoolSnapshot:
@@ -52,21 +54,23 @@ def reserve(
     free: Mapping[str, int],
     books: Books,
     now: float,
+    new_room: Callable[[Mapping[str, int]], NodeRoom] = NodeRoom,
 ) -> tuple[Reservation, ...]:
     """Return whom freed GPUs go to: reserved while their job leaves, kept until the winner's pods have nodes.
 
     ``leaving``: jobs on their way off their GPUs, in the order in which theirs are given out. ``admitted``:
     in this pass. ``rest``: who waits after it, next one first. ``free``: GPUs per node after it.
-    ``books``: the accounts before it.
+    ``books``: the accounts before it. ``new_room``: makes a room of free GPUs per node, with the pool's
+    worker groups if it has some; those of them that leave are among ``leaving``, after their residents.
     """
     leaving, admitted = list(leaving), list(admitted)
     views = {j.key: j for j in snapshot.jobs}
     starting = {a.key for a in admitted}
     expires = _expiries(snapshot, leaving, now)
     if snapshot.quotas:
-        wanted = _wanted_within_quotas(snapshot, leaving, admitted, list(rest), free, books, now)
+        wanted = _wanted_within_quotas(snapshot, leaving, admitted, list(rest), new_room(free), books, now)
     else:
-        wanted = _wanted(snapshot, leaving, list(rest), free, books, now)
+        wanted = _wanted(snapshot, leaving, list(rest), new_room(free), books, now)
     wanted += [_Wanted(a.source, a.key, a.nodes) for a in admitted if a.source is not None]
     settled = {w.source for w in wanted} | {j.key for j in leaving}
     ledger = charged(snapshot.quotas, snapshot.jobs)
@@ -81,9 +85,12 @@ def reserve(
             and reservation.source not in settled
             and not _void(reservation, views.get(reservation.source), snapshot.reservation_seconds)
         ):
-            wanted.append(_Wanted(reservation.source, reservation.target, reservation.nodes))
+            kept = _Wanted(reservation.source, reservation.target, reservation.nodes, reservation.group)
+            wanted.append(kept)
     return _bounded(
-        Reservation(w.source, w.target, w.nodes, expires[w.source], _admission(views[w.target], starting))
+        Reservation(
+            w.source, w.target, w.nodes, expires[w.source], _admission(views[w.target], starting), w.group
+        )
         for w in wanted
         if w.source in expires
     )
@@ -118,28 +125,27 @@ def _wanted(
     snapshot: PoolSnapshot,
     leaving: list[JobView],
     rest: list[JobView],
-    free: Mapping[str, int],
+    room: NodeRoom,
     books: Books,
     now: float,
 ) -> list[_Wanted]:
     """Return the same policy on the room as it will be when each leaving job is gone."""
     if not leaving or not rest:
         return []
-    policy, room = make_policy(snapshot.policy), NodeRoom(free)
+    policy = make_policy(snapshot.policy)
+    shares = any(job.sharing is not None for job in rest)
     reservations: list[_Wanted] = []
     shapes = Counter(map(shape, rest))
     policy.rebuild(rest, now)
     for job in leaving:
-        for node, gpus in books.account(job):
-            if node in room.free:
-                room.free[node] += gpus
+        _free(job, room, books)
         # Asking the policy means a walk over all who wait: not, while not one of them would fit.
-        if not any(fit_job(room.free, wanted) is not None for wanted in +shapes):
+        if not shares and not any(fit_job(room.free, wanted) is not None for wanted in +shapes):
             continue
         for winner in policy.decide(now, room).admit:
             policy.gone(winner, now)
             shapes[shape(winner)] -= 1
-            reservations.append(_Wanted(job.key, winner.key, room.placed[winner.key].gang))
+            reservations.append(_Wanted(job.key, winner.key, *_gets(winner.key, room)))
     return reservations
 
 
@@ -148,7 +154,7 @@ def _wanted_within_quotas(
     leaving: list[JobView],
     admitted: list[Admission],
     rest: list[JobView],
-    free: Mapping[str, int],
+    room: NodeRoom,
     books: Books,
     now: float,
 ) -> list[_Wanted]:
@@ -157,11 +163,9 @@ def _wanted_within_quotas(
     """
     if not leaving or not rest:
         return []
-    policy, room, have = make_policy(snapshot.policy, snapshot.quotas), NodeRoom(free), dict(free)
+    policy, have = make_policy(snapshot.policy, snapshot.quotas), dict(room.free)
     for job in leaving:
-        for node, gpus in books.account(job):
-            if node in room.free:
-                room.free[node] += gpus
+        _free(job, room, books)
     going = {j.key for j in leaving}
     starting = {a.key: a.nodes for a in admitted}
     stay = [j for j in snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
@@ -173,7 +177,9 @@ def _wanted_within_quotas(
         if not job.preemptible:
             policy.shielded(job, now)
     coming = {j.key: room.placed[j.key] for j in policy.decide(now, room).admit}
-    needed = {j.key: _by_node(coming[j.key].places(j)) for j in rest if j.key in coming}
+    needed = {
+        j.key: _by_node(coming[j.key].of(shape(room.asked.get(j.key, j)))) for j in rest if j.key in coming
+    }
     on: dict[str, list[JobKey]] = {}  # node -> who gets GPUs there, next one first
     for key in coming:
         for node in needed[key]:
@@ -189,7 +195,8 @@ def _wanted_within_quotas(
                 continue
             for node, gpus in needs.items():
                 have[node] -= gpus
-            found.append(_Wanted("", key, coming.pop(key).gang))
+            del coming[key]
+            found.append(_Wanted("", key, *_gets(key, room)))
         return found
 
     served(on)  # these need nobody to leave
@@ -200,6 +207,23 @@ def _wanted_within_quotas(
             have[node] += gpus
         reservations += [one._replace(source=job.key) for one in served(node for node, _ in account)]
     return reservations
+
+
+def _free(job: JobView, room: NodeRoom, books: Books) -> None:
+    """Count the GPUs of one that leaves as free, and its residency; those of a worker group, if nobody is in
+    it any more."""
+    if isinstance(room, SharedRoom) and not room.let_go(job.key):
+        return
+    for node, gpus in books.account(job):
+        if node in room.free:
+            room.free[node] += gpus
+
+
+def _gets(key: JobKey, room: NodeRoom) -> tuple[tuple[str, ...], str | None]:
+    """Return the nodes of a winner's pods, or else of the workers of its group, and that group."""
+    nodes = room.placed[key]
+    group = room.residencies.joined.get(key) if isinstance(room, SharedRoom) else None
+    return nodes.gang or nodes.workers, group
 
 
 def _by_node(places: Iterable[Place]) -> dict[str, int]:

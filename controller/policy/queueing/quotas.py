@@ -193,7 +193,12 @@ class Quotas(Wrapper):
     def _borrowed(self, within: set[JobKey]) -> list[QueueJob]:
         """Return the runs that may be preempted for who is guaranteed GPUs; the first to go is the last."""
         runs = (job for job, _ in self._running.values())
-        found = [job for job in runs if job.key not in within and job.key not in self._fixed and job.gpus]
+        # One with a small share of a group may be charged none of its GPUs; it gives way with the others.
+        found = [
+            job
+            for job in runs
+            if job.key not in within and job.key not in self._fixed and (job.gpus or job.sharing is not None)
+        ]
         return sorted(found, key=lambda job: (job.demoted, *stay_key(job)))
 
     def _show(self, going: set[JobKey] | frozenset[JobKey], within: set[JobKey] | None = None) -> None:

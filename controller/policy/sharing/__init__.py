@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 SHOWS = {
     "charging": "UNITS Charges gpu_seconds",
     "coordinator": "coordinator",
-    "fit": "Fit Misfit fit_into",
+    "fit": "Fit Misfit alone fit_into",
     "member": "member",
     "messages": "messages",
     "overlap": "Player player slowdowns",
-    "place": "NO_GROUP_FITS Placed SharingPlan Wait plan_placements why_not",
+    "place": "NO_GROUP_FITS WAYS Placed SharingPlan Wait Way plan_placements residencies why_not",
     "profile": "LEAST_STEPS MOST_STEPS Profile RecordedTurn profile_from",
     "reservation": "GroupReservation NEVER reserve",
     "turns": "TurnQueue choose longest_wait",
