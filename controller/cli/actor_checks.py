@@ -40,7 +40,7 @@ def room(
         return
 
     def fits(count: int) -> bool:
-        return fit_job(free, (replicas, gpus, Part(count, terms.gpus))) is not None
+        return fit_job(free, (replicas, gpus, Part(count, terms.gpus), None)) is not None
 
     field = "static, as with mode Shadow" if terms.shadow else "min"
     if not fits(terms.base):
