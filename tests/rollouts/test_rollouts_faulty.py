@@ -156,6 +156,8 @@ def test_what_an_actor_invents_is_noticed_and_the_step_is_whole(
             assert rollouts.counts[counted] == 1, mode
             (said,) = rollouts.record["failures"]
             assert said.startswith(f"actor 0 {counted}: "), said
+            if mode == "other weights":  # and not for what such tokens add up to
+                assert said.endswith("tokens by weights 99, expected 1"), said
             if counted == "faulty":
                 until(lambda: 0 in world.released(), "it is to end, so that another one comes")
         liar.lied = 0
