@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from controller import bounded, log
-from controller.actor.app import Sidecar, Whose
+from controller.actor.app import ActorIdentity, Sidecar
 from controller.actor.engines import EngineError
 from controller.bounded import shown
 
@@ -119,12 +119,12 @@ class Registration:
         return answer.status, found if isinstance(found, dict) else {}
 
     def _take(self, answer: dict[str, Any]) -> bool:
-        whose, key = self._sidecar.whose, answer.get("key")
+        identity, key = self._sidecar.identity, answer.get("key")
         job, attempt, actor = answer.get("job"), answer.get("attempt"), answer.get("actor")
         if not (
             isinstance(key, str) and isinstance(job, str) and type(attempt) is int and type(actor) is int
         ):
             return False
-        keys = (key, *(k for k in whose.keys if k != key))[:KEYS_KEPT]
-        self._sidecar.whose = Whose(job, attempt, actor, keys)
+        keys = (key, *(k for k in identity.keys if k != key))[:KEYS_KEPT]
+        self._sidecar.identity = ActorIdentity(job, attempt, actor, keys)
         return True

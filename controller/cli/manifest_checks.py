@@ -68,8 +68,8 @@ async def examine(
 
 def _once(found: list[Finding]) -> list[Finding]:
     """Return the findings, what two checks say in the same words but once."""
-    said: set[str] = set()
-    return [f for f in found if not (f.text in said or said.add(f.text))]  # type: ignore[func-returns-value]
+    texts: set[str] = set()
+    return [f for f in found if not (f.text in texts or texts.add(f.text))]  # type: ignore[func-returns-value]
 
 
 def _schema(kind: str) -> Mapping[str, Any]:
@@ -181,12 +181,12 @@ def _fits(pool: Object, asked: Desired, most_actors: int) -> Iterator[Finding]:
         return
     room = sum(int(size["nodes"]) * (int(size["gpus"]) // gpus) for size in sizes)
     gang = f"{replicas} x {counted(gpus, 'GPU')}"
-    told = ", ".join(f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in sizes)
+    node_sizes = ", ".join(f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in sizes)
     if room < replicas:
-        text = f"{gang} never fit: the pool has {told}"
+        text = f"{gang} never fit: the pool has {node_sizes}"
         yield wrong("gang", text, as_cure("lower gang.replicas or gang.gpusPerReplica, or take another pool"))
     else:
-        yield ok("gang", f"{gang} fit into the pool when it is free ({told})")
+        yield ok("gang", f"{gang} fit into the pool when it is free ({node_sizes})")
         if asked.rollout is not None:
             yield from actor_checks.room(sizes, replicas, gpus, asked.rollout, most_actors)
 

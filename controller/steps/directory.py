@@ -184,7 +184,7 @@ class Directory:
         entry = self._entries.get(uid)
         return entry.job if entry is not None else None
 
-    def spoken_for(self, pod: str) -> RolloutJob | None:
+    def job_of_speaker(self, pod: str) -> RolloutJob | None:
         """Return the job whose member 0 is this pod."""
         return self.job(self._speakers.get(pod, ""))
 

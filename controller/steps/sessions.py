@@ -44,7 +44,7 @@ class Conflict(Exception):
 class _Ready:
     pod: str
     seen: float
-    told: Registered
+    registered: Registered
 
 
 class Session:
@@ -242,14 +242,14 @@ class Session:
         )
         self._want()
 
-    def register(self, job: RolloutJob, number: int, pod: str, told: Registered) -> dict[str, Any]:
+    def register(self, job: RolloutJob, number: int, pod: str, registered: Registered) -> dict[str, Any]:
         """Take in where an actor is; return whose it is and the key of tickets."""
         before = self._ready.get(number)
-        self._ready[number] = _Ready(pod, self._now(), told)
-        if before is None or (before.pod, before.told.fingerprint, before.told.address) != (
+        self._ready[number] = _Ready(pod, self._now(), registered)
+        if before is None or (before.pod, before.registered.fingerprint, before.registered.address) != (
             pod,
-            told.fingerprint,
-            told.address,
+            registered.fingerprint,
+            registered.address,
         ):
             self._want()
             self.news()
@@ -305,9 +305,9 @@ class Session:
         actors = [
             {
                 "number": number,
-                "address": ready.told.address,
-                "fingerprint": ready.told.fingerprint,
-                "slots": ready.told.slots,
+                "address": ready.registered.address,
+                "fingerprint": ready.registered.fingerprint,
+                "slots": ready.registered.slots,
                 "ticket": self._signer.sign(Ticket(job.uid, job.attempt, number, ends)),
             }
             for number, ready in named.items()
@@ -357,7 +357,7 @@ class Session:
         return False
 
     def _slotted(self) -> ActorLaw:
-        slots = [ready.told.slots for ready in self._ready.values() if ready.told.slots]
+        slots = [ready.registered.slots for ready in self._ready.values() if ready.registered.slots]
         return replace(self._law, slots=min(slots)) if slots else self._law
 
 

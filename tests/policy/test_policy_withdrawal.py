@@ -240,7 +240,7 @@ def test_a_new_best_under_a_verdict_that_stands_is_pinned_and_copied_too(monkeyp
     def stands(record, desired):
         return "", stop
 
-    monkeypatch.setattr("controller.policy.job.guardrails.standing", stands)
+    monkeypatch.setattr("controller.policy.job.guardrails.joint_verdict", stands)
     world.scores("ns/a", 0.9)
     done = passes(world, 4)
     asked = [(a.operation, a.step) for a in done if isinstance(a, StartAccess)]

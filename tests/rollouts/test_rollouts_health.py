@@ -15,7 +15,7 @@ from controller.actor.frames import Frames
 
 def test_it_is_ready_once_it_takes_prompts(tmp_path: Path) -> None:
     engine = cast("Engine", None)  # it is not asked for this
-    sidecar = app.Sidecar(engine, Frames(engine), app.Whose(), tmp_path)
+    sidecar = app.Sidecar(engine, Frames(engine), app.ActorIdentity(), tmp_path)
 
     def said() -> tuple[int, Any]:
         try:
@@ -24,7 +24,7 @@ def test_it_is_ready_once_it_takes_prompts(tmp_path: Path) -> None:
             return error.status, error.reason
 
     assert said() == (503, "NotRegistered")
-    sidecar.whose = app.Whose("job-1", 3, 7, ("key",))
+    sidecar.identity = app.ActorIdentity("job-1", 3, 7, ("key",))
     assert said() == (200, {"actor": 7})
     sidecar.frames.engine_error = "the engine does not answer"
     assert said() == (503, "EngineSilent")

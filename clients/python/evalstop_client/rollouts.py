@@ -359,10 +359,10 @@ class StepApi:
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float
     ) -> dict[str, Any] | None:
         """Return the answer; None: silence or a refusal, which the log tells."""
-        heard, answer = self._call_all(method, path, body, timeout)
-        if not heard and self._moved():
-            heard, answer = self._call_all(method, path, body, timeout)
-        self.silent = not heard
+        answered, answer = self._call_all(method, path, body, timeout)
+        if not answered and self._moved():
+            answered, answer = self._call_all(method, path, body, timeout)
+        self.silent = not answered
         return answer
 
     def _call_all(

@@ -77,8 +77,8 @@ def secure_best(context: PlanContext) -> None:
             access_requests.give_up(context)
     if wanted is not None:
         _secure(context, wanted)
-    told, kept = context.conditions.get(c.SECURED), context.record.secured
-    moving, best = told is not None and told.reason == access_pod.MOVING, context.record.best
+    condition, kept = context.conditions.get(c.SECURED), context.record.secured
+    moving, best = condition is not None and condition.reason == access_pod.MOVING, context.record.best
     if moving and best is not None and kept is not None and kept.stands_for(best):
         _set_secured(context, kept)  # the run went back to it, and the other one's Job was given up
 

@@ -132,7 +132,7 @@ def _back_to_queue(
 ) -> None:
     if restored is not None:
         context.record = rewind(context.record, use, restored.step)
-        context.update(guards=guardrails.rewound(context.record.guards, restored.step, use.guards))
+        context.update(guards=guardrails.rewind(context.record.guards, restored.step, use.guards))
         source = f"from the checkpoint of step {restored.step}"
     else:
         if context.record.decision is not None and context.record.decision.by != "User":
@@ -145,8 +145,8 @@ def _back_to_queue(
         access_requests.give_up(context)
     copied = context.conditions.get(c.RETAINED)
     if _not_copied(context) and context.record.secured is not None:
-        told = "it was resumed before its best checkpoint was copied, which stays pinned"
-        context.conditions.set(c.RETAINED, False, "ResumedFirst", told)
+        message = "it was resumed before its best checkpoint was copied, which stays pinned"
+        context.conditions.set(c.RETAINED, False, "ResumedFirst", message)
     elif copied is not None and not copied.status:
         context.conditions.drop(c.RETAINED)
     context.update(

@@ -48,7 +48,7 @@ def carry_out(context: PlanContext) -> None:
         bind_timeout=grace.bind_seconds,
         released=() if terms is None or leaves else {*let_go(terms, view, record.actors), *view.going},
     )
-    if tuple(map(_told, made.actors)) != tuple(map(_told, record.actors)):
+    if tuple(map(_as_written, made.actors)) != tuple(map(_as_written, record.actors)):
         context.record = with_entries(
             record, made.actors, terms, now, failed=len(made.failures), bound=dict(view.bound)
         )
@@ -240,7 +240,7 @@ def _as_seen(actor: Actor, seen: ActorSeen | None) -> Actor:
     return actor
 
 
-def _told(actor: Actor) -> Actor:
+def _as_written(actor: Actor) -> Actor:
     """Return of an entry what is written at once."""
     state = ActorState.RECALLED if actor.state is ActorState.RECALLED else ActorState.STARTING
     return replace(actor, state=state, bound=None)

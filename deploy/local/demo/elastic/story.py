@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from controller import names
-from deploy.local.client import Unreachable
+from controller.kube.errors import ApiError
 from deploy.local.demo.elastic.cast import ARMS, RECALL_SECONDS, job, trainer
 from deploy.local.demo.elastic.observer import Observer
 from deploy.local.demo.elastic.stage import GPUS, Stage
@@ -171,13 +171,13 @@ class Story:
             try:
                 if condition():
                     return
-            except (Unreachable, KeyError):  # not there yet
+            except (ApiError, KeyError):  # not there yet
                 pass
             if (problem := self._stage.problem()) is not None:
                 raise PlaneError(problem)
             if time.monotonic() > end:
-                said = self._stage.log.read_text()[-2000:]
-                raise PlaneError(f"not within {seconds:.0f} s: {what}\n{said}")
+                log_end = self._stage.log.read_text()[-2000:]
+                raise PlaneError(f"not within {seconds:.0f} s: {what}\n{log_end}")
             time.sleep(0.2)
 
 
