@@ -13,8 +13,7 @@ from typing import Any, get_type_hints
 
 from controller import bounded
 from controller.bounded import shown, whole
-from controller.policy.sharing import messages
-from controller.policy.sharing.messages import FromMember, Token, ToMember
+from controller.policy.sharing import FromMember, Token, ToMember, messages
 
 ENVELOPE = "application/vnd.evalstop.envelope"
 MOST_HEADER = 4 << 20  # bytes

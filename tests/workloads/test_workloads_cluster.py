@@ -163,7 +163,7 @@ def test_store_work_where_a_default_queue_captures_unlabelled_jobs(
     retained = work(
         cluster, wish, child, StartAccess("retain-100-2", Operation.RETAIN, 100, source=source), node
     )
-    assert retained.path == f"/retained/{cluster.namespace}/run-0f2a1/100"
+    assert retained.path == f"/retained/{cluster.namespace}/run-0f2a1/0-100"
     assert retained.digest == secured.digest
 
     cluster.patch(child, workloads.suspend_patch(child))
