@@ -5,7 +5,7 @@ POST /v1/weights    push: the bytes, with X-Weights-Version and X-Weights-Digest
 "temperature"}]} GET  /v1/frames     ?after=N: lines of JSON, one every 100 ms while something is new
 POST /v1/abort      {"ids": […]}, or {"ids": null} for all
 GET  /v1/report     slots, what is live, the weights' version and digest, counters of work
-GET  /healthz       200 once the engine answers
+GET  /healthz       200 once it takes prompts: the engine answers, and the step API knows whose actor it is
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ def create(sidecar: Sidecar) -> FastAPI:
 async def _health(sidecar: Sidecar, _: Request) -> object:
     if sidecar.frames.engine_error:
         raise Refused(503, "EngineSilent", sidecar.frames.engine_error)
-    return {"registered": bool(sidecar.identity.keys)}
+    if not sidecar.identity.keys:
+        raise Refused(503, "NotRegistered", "this actor is not registered with the step API yet")
+    return {"actor": sidecar.identity.actor}
 
 
 async def _generate(sidecar: Sidecar, request: Request) -> object:

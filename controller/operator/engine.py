@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
@@ -85,6 +86,7 @@ GRAIN = 0.03
 RESERVED = 128
 # s after which a pass of a pool is made again that found something changed: with many jobs some always is.
 STALE_POOL = 0.05
+STEPS_LOOK = 10.0  # s between looks at the authority of the step API's certificate
 # s for which no pass of a pool may succeed, or nothing be heard of a kind, before /readyz says so.
 FAILING = 60.0
 DEAF = 300.0
@@ -221,6 +223,22 @@ class Engine:
             return None
         return StepAddress(urls, Path(settings.steps_ca or settings.steps_certificate).read_text())
 
+    async def _look_at_steps_authority(self) -> None:
+        """Take up a renewed authority of the step API's certificate; the server looks at the certificate
+        itself. Trainers and actors learn it from their ConfigMaps, a minute later."""
+        while True:
+            await asyncio.sleep(STEPS_LOOK)
+            try:
+                found = self._step_address()
+                if found is not None and found != self.cluster.steps:
+                    ssl.create_default_context(cadata=found.ca)
+                    self._rollout_steps.renew(found)
+                    _logger.info("the step API's authority is another one now")
+            except (OSError, ValueError) as error:
+                _logger.warning(
+                    "the step API's authority cannot be used: the one before stays", error=str(error)
+                )
+
     def _set_up_passes(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         api, cache, cluster, plans, locks = self.api, self.cache, self.cluster, self.plans, Locks()
         self._writer = writer = StatusWriter(api, cache, cluster, self.metrics, self.term)
@@ -356,6 +374,7 @@ class Engine:
                 self.progress.run(),
                 self.refusals.run(),
                 self._look_at_unmanaged_pods(),
+                self._look_at_steps_authority(),
             )
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self._report(tasks)

@@ -239,6 +239,9 @@ CURES: dict[str, Cure] = {
     "RolloutNotDelegated": Cure(
         "name a pool with delegate Builtin in spec.pool, or take spec.rollout out", _EDIT
     ),
+    "SharingNotOffered": Cure("choose a pool that offers worker groups, or remove spec.sharing", _EDIT),
+    "FamilyNotFound": Cure("name a family that the pool has, as the message lists them", _EDIT),
+    "StateTooLarge": Cure("correct spec.sharing.stateBytes, or choose a family with more memory", _EDIT),
     "ActorTooLarge": Cure("ask for as few GPUs per actor as a node of the pool has", _EDIT),
     "ActorRefused": Cure("correct spec.rollout.template as the API server says", _EDIT),
     "ActorWithoutGPUs": Cure("give the engine's container its GPUs, in spec.rollout.template", _EDIT),
@@ -371,6 +374,10 @@ CURES: dict[str, Cure] = {
     "ActorNotReady": Cure(
         "see what its pod waits for: the image, the weights, the sidecar's registration",
         "kubectl describe pods{ns} -l evalstop.dev/job={name},evalstop.dev/component=actor",
+    ),
+    "RolloutStarved": Cure(
+        "see why its actors do not come: Events ActorFailed of the job tell what became of each",
+        "kubectl events{ns} --for rlhfjob/{name}",
     ),
     "ActorsFail": Cure(
         "see what the engine of an actor says (docs/use/rollouts.md)",
@@ -516,6 +523,7 @@ CURES |= dict.fromkeys(
 # it so. A test holds that every reason the operator may write is in one of the two.
 NEEDS_NOBODY = frozenset(
     {
+        "LeavingGroup",
         "AwaitingFreshEval",
         "AwaitingNextEval",
         "BackingOff",

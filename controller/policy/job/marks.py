@@ -269,8 +269,11 @@ def _waiting(conditions: dict[str, Condition], first_eval: float) -> Iterator[Fi
         else:
             wait = 0.0 if condition.reason in KUEUE else math.inf
             yield _of(Mark.HELD_UP, condition, wait)
-    if (condition := _asked(conditions.get(c.RUNNING))) is not None and condition.reason == MEMBERS_ENDED:
-        yield _of(Mark.HELD_UP, condition)
+    if (condition := _asked(conditions.get(c.RUNNING))) is not None:
+        if condition.reason == MEMBERS_ENDED:
+            yield _of(Mark.HELD_UP, condition)
+        elif condition.reason == c.ROLLOUT_STARVED:
+            yield _of(Mark.STARVED, condition)
     if (condition := _asked(conditions.get(c.RESUMED))) is not None:
         yield _of(Mark.HELD_UP, condition, UNSAFE_AFTER if condition.reason in PASSING else 0.0)
 

@@ -40,6 +40,7 @@ from controller.policy.job import (
     retention,
     rollout_actors,
     scores,
+    starvation,
     verdicts,
     withdrawal,
 )
@@ -75,6 +76,8 @@ from controller.policy.types import (
 )
 from controller.policy.wording import did_you_mean, nearest
 
+# Reasons of Running that go on being told while the job waits.
+_STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED)
 # What a wrong port or address looks like.
 _ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NOT_PROMETHEUS)
 
@@ -95,6 +98,7 @@ def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -
         checkpoints.take_answer(context, answered)
     _accept(context, wrong)
     pod_troubles.note(context)
+    starvation.note(context)
     access_pod.report_progress(context)
     linked_pins.leave_off(context)
     rollout_actors.carry_out(context)
@@ -223,7 +227,7 @@ def _wait(context: PlanContext) -> Plan:
         context.conditions.set(c.ADMITTED, False, "Queued", "waits for its pool's GPUs")
     incomplete.made_anew(context)
     left = context.conditions.get(c.RUNNING)
-    if left is None or left.status or left.reason not in (*external_queue.LEFT, c.MEMBERS_ENDED):
+    if left is None or left.status or left.reason not in _STAY_OUT:
         context.conditions.set(c.RUNNING, False, "NotAdmitted", "no GPUs are granted yet")
     if not workload.suspended:
         # Somebody else started it. GPUs are granted by the pool alone.
