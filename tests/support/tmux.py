@@ -72,15 +72,6 @@ class Tmux:
     def shows(self, text: str) -> str:
         return self.until(lambda seen: text in seen, f"shows {text!r}")
 
-    def keys_until(self, name: str, text: str) -> str:
-        """Press a key, again and again, until it has an effect."""
-        deadline = time.monotonic() + PATIENCE
-        while text not in (seen := self.screen()):
-            assert time.monotonic() < deadline, f"{name} does not show {text!r}; seen:\n{seen}"
-            self.keys(name)
-            time.sleep(1.0)
-        return seen
-
     def hides(self, text: str) -> str:
         return self.until(lambda seen: text not in seen, f"no longer shows {text!r}")
 

@@ -14,6 +14,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
+from textual.worker import Worker
 
 from controller.cli import change, explanation, formatting, job_view, pools
 from controller.cli.failure import Failure
@@ -95,7 +96,8 @@ class Top(App[None]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "why", "Why"),
-        Binding("slash", "filter", "Filter", key_display="/"),
+        # At once, not when the key has come back from the table: what is typed next is for the filter.
+        Binding("slash", "filter", "Filter", key_display="/", priority=True),
         Binding("o", "sort", "Sort"),
         Binding("O", "reverse", show=False),
         Binding("l", "logs", "Logs"),
@@ -134,7 +136,9 @@ class Top(App[None]):
         self._tables_there = False  # its tables are there
         self._keys: list[str] = []  # of the rows that are shown
         self._versions: dict[str, str] = {}
-        self._rights: dict[str, tuple[float, bool]] = {}  # namespace -> (asked at (s), may change jobs there)
+        # namespace -> (asked at (s), may jobs be changed there; None: it is not known)
+        self._rights: dict[str, tuple[float, bool | None]] = {}
+        self._asking: dict[str, Worker[None]] = {}  # namespace -> the question after the caller's rights
 
     def compose(self) -> ComposeResult:
         yield Static(id="said")
@@ -280,20 +284,25 @@ class Top(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return whether a key does something now; None: it is shown grey."""
-        if action not in OF_A_JOB or not self._has_tables():
+        if not self._has_tables():
+            return True
+        if action == "filter":  # its key goes before all others: in a window or a text it is a letter
+            return len(self.screen_stack) == 1 and not isinstance(self.focused, Input)
+        if action not in OF_A_JOB:
             return True
         if self.job() is None:
             return None
-        return True if action not in CHANGES or self._may_change() else None
+        return True if action not in CHANGES or self._may_change() is not False else None
 
-    def _may_change(self) -> bool:
+    def _may_change(self) -> bool | None:
+        """Return whether the marked job may be changed; None: the answer is not there yet."""
         if self.readonly:
             return False
         namespace = self.selected.partition("/")[0]
-        asked, may = self._rights.get(namespace, (-RIGHTS_LAST, False))
+        asked, may = self._rights.get(namespace, (-RIGHTS_LAST, None))
         if time.monotonic() - asked > RIGHTS_LAST:
             self._rights[namespace] = (time.monotonic(), may)
-            self._ask_rights(namespace)
+            self._asking[namespace] = self._ask_rights(namespace)
         return may
 
     @work(group="rights")
@@ -303,10 +312,28 @@ class Top(App[None]):
 
         try:
             may = await self._api.may("patch", RLHFJOBS, namespace)
-        except ApiError:
-            may = False
-        self._rights[namespace] = (time.monotonic(), may)
+        except ApiError:  # what was known stays, and the next key asks again
+            asked, known = self._rights[namespace]
+            self._rights[namespace] = (asked - RIGHTS_LAST + AGAIN, known)
+        else:
+            self._rights[namespace] = (time.monotonic(), may)
         self.refresh_bindings()
+
+    async def _changeable(self) -> job_view.Reading | None:
+        """Return the marked job, once it is known that the caller may change it; None: it is not so.
+
+        Where the API server does not say, it is asked for the change itself, and tells then.
+        """
+        job = self.job()
+        if job is None or self.readonly:
+            return None
+        namespace = job.key.partition("/")[0]
+        if self._may_change() is None:
+            await self._asking[namespace].wait()
+        if self._rights[namespace][1] is False:
+            self.notify(f"You may not change RLHFJobs in namespace {namespace}.", severity="warning")
+            return None
+        return job
 
     def on_data_table_row_highlighted(self) -> None:
         self.refresh_bindings()
@@ -347,7 +374,7 @@ class Top(App[None]):
 
     @work(exclusive=True, group="change")
     async def action_mode(self) -> None:
-        job = self.job()
+        job = await self._changeable()
         to = await self.push_screen_wait(Modes(job.key, job.mode)) if job is not None else ""
         if job is not None and to and to != job.mode:
             await self._carry_out(job, wishes.mode(job, to))
@@ -361,7 +388,7 @@ class Top(App[None]):
         await self._ask(wishes.resume)
 
     async def _ask(self, of: Any) -> None:
-        job = self.job()
+        job = await self._changeable()
         if job is None:
             return
         wish = of(job)
