@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import apt
 from tests.support.cluster_report import under_ci
 
 PATIENCE = 90.0  # s for what must come, on a busy machine
@@ -22,8 +23,9 @@ PATIENCE = 90.0  # s for what must come, on a busy machine
 class Tmux:
     """One pane of a tmux server of its own."""
 
-    def __init__(self, program: str, socket: Path, width: int, height: int) -> None:
+    def __init__(self, program: str, needs: Mapping[str, str], socket: Path, width: int, height: int) -> None:
         self._base = [program, "-f", "/dev/null", "-S", str(socket)]
+        self._needs = needs
         self.width, self.height = width, height
 
     def start(self, command: str, environ: Mapping[str, str], folder: Path) -> None:
@@ -36,6 +38,10 @@ class Tmux:
         # What a program copies (OSC 52) comes into tmux's buffer; what scrolled away can be read.
         self._run("set-option", "-s", "set-clipboard", "on")
         self._run("set-option", "-g", "history-limit", "20000")
+
+    def resize(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self._run("resize-window", "-x", str(width), "-y", str(height))
 
     def keys(self, *names: str) -> None:
         """Press keys, by tmux's names for them (``Enter``, ``Escape``, ``Down``) or as they are."""
@@ -85,33 +91,44 @@ class Tmux:
             input=stdin,
             capture_output=True,
             text=True,
-            env=environ,
+            env={**(os.environ if environ is None else environ), **self._needs},
             check=True,
             timeout=60,
         )
         return done.stdout
 
 
-def program() -> str:
-    """Return the path of tmux; where there is none, and apt can give it, install it. Skips without one."""
-    if (found := shutil.which("tmux")) is not None:
+def program() -> tuple[str, dict[str, str]]:
+    """Return the path of tmux, and the environment that it needs; where there is none, apt gives it. Skips
+    without one."""
+    if (found := _there()) is not None:
         return found
-    if shutil.which("apt-get") is not None and os.geteuid() == 0:
-        environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", "tmux"]):
-            subprocess.run(["apt-get", *command], check=False, capture_output=True, env=environ)
-        if (found := shutil.which("tmux")) is not None:
-            return found
+    if shutil.which("apt-get") is not None:
+        with contextlib.suppress(OSError, subprocess.CalledProcessError), apt.alone():
+            if _there() is None:
+                if os.geteuid() == 0:
+                    apt.install("tmux", apt.run)
+                else:
+                    apt.unpack("tmux", apt.cache("tmux"), apt.run)
+    if (found := _there()) is not None:
+        return found
     if under_ci():
         raise RuntimeError("no tmux, and apt could not give it")
     pytest.skip("no tmux: apt-get install tmux")
+
+
+def _there() -> tuple[str, dict[str, str]] | None:
+    if (found := shutil.which("tmux")) is not None:
+        return found, {}
+    kept = apt.unpacked("usr/bin/tmux", apt.cache("tmux"), own="tmux")
+    return (str(kept[0]), kept[1]) if kept is not None else None
 
 
 @contextlib.contextmanager
 def tmux(width: int, height: int) -> Iterator[Tmux]:
     """Give a pane of a tmux server of its own, which is ended with the block."""
     with tempfile.TemporaryDirectory(prefix="tmux-") as folder:  # a socket's path is short
-        made = Tmux(program(), Path(folder) / "s", width, height)
+        made = Tmux(*program(), Path(folder) / "s", width, height)
         try:
             yield made
         finally:
