@@ -30,7 +30,7 @@ from controller.policy.job import (
 from controller.policy.job import conditions as c
 from controller.policy.stopping import RULES
 from controller.policy.types import Mode, Verdict
-from controller.policy.wording import ELSEWHERE, UID, percent, whole_by
+from controller.policy.wording import ELSEWHERE, UID, other_way, percent, whole_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         yield "others", other_rules_sentence(other_rules(record, own.name, job.direction, job.scale))
     direction = "higher is better" if job.maximize else "lower is better"
     yield "metric", f"{job.metric.get('name', '-')} ({direction}), mode {job.mode}"
+    if doubt := other_way(str(job.metric.get("name", "")), job.maximize):
+        yield "direction", doubt
     verdict = record.rule.verdict if record.rule is not None else None
     if decision is not None and decision.by != "User":
         p = decision.proposal

@@ -74,6 +74,30 @@ def nearest(word: str, known: Collection[str]) -> str:
     return next(iter(difflib.get_close_matches(word, known, 1)), "")
 
 
+# Words within the names of metrics, by which way is better; a name with one of `_TURNED` says nothing.
+_LESS = frozenset({"cer", "error", "errors", "loss", "mae", "mse", "nll", "perplexity", "ppl", "rmse", "wer"})
+_MORE = frozenset(
+    {"acc", "accuracy", "bleu", "f1", "pass", "reward", "rewards", "rouge", "score", "win", "wins"}
+)
+_TURNED = frozenset({"inverse", "minus", "neg", "negated", "negative"})
+_WORD = re.compile(r"[A-Z]?[a-z]+\d*|[A-Z]+(?![a-z])")
+
+
+def other_way(metric: str, higher: bool) -> str:
+    """Return what is to be said where a metric's name says the opposite of its direction; "": nothing.
+
+    Args:
+        metric: its name, of a spec.
+        higher: higher counts as better.
+    """
+    words = {word.lower() for word in _WORD.findall(metric)}
+    less, more = words & _LESS, words & _MORE
+    if words & _TURNED or bool(less) is bool(more) or bool(less) is not higher:
+        return ""
+    counts, other, right = ("higher", "lower", "Minimize") if higher else ("lower", "higher", "Maximize")
+    return f"{counts} counts as better of {metric!r}: is {other} better, its direction is {right}"
+
+
 # -- numbers, everywhere the same --------------------
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from controller.policy.job import conditions as c
 from controller.policy.job.marks import health
 from controller.policy.job.types import AccessView, ScrapeOutcome, ScrapeView
+from controller.policy.wording import other_way
 from tests.support.policy_world import PolicyWorld
 
 
@@ -42,6 +45,29 @@ def test_a_metric_that_is_spelt_alike_is_proposed() -> None:
     (mark,) = health(job.record, world.now)
     cure = mark.cure().filled("a", "ns", "p", "", mark.message)
     assert '"path":"/spec/metrics/1/name","value":"gold_reward"' in cure.command
+
+
+@pytest.mark.parametrize(
+    ("metric", "higher", "told"),
+    [
+        ("eval_loss", True, "Minimize"),
+        ("evalLoss", True, "Minimize"),
+        ("val/perplexity@8", True, "Minimize"),
+        ("WER", True, "Minimize"),
+        ("eval_loss", False, ""),
+        ("negative_loss", True, ""),
+        ("gold_reward", True, ""),
+        ("gold_reward", False, "Maximize"),
+        ("val-core/gsm8k/acc/mean@8", False, "Maximize"),
+        ("loss_of_reward", True, ""),  # it says both
+        ("glossary", True, ""),
+        ("helpfulness", False, ""),
+    ],
+)
+def test_a_direction_that_is_against_the_metrics_name_is_told(metric: str, higher: bool, told: str) -> None:
+    said = other_way(metric, higher)
+    assert bool(said) is bool(told)
+    assert not told or said.endswith(f"its direction is {told}")
 
 
 def test_what_the_template_says_of_port_and_address_stands_beside_what_was_seen() -> None:

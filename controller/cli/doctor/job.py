@@ -42,6 +42,7 @@ from controller.policy.job import (
 )
 from controller.policy.stopping import MODIFIERS, RULES, noise
 from controller.policy.types import EvalPoint, EvalScale
+from controller.policy.wording import other_way
 
 Object = dict[str, Any]
 
@@ -74,6 +75,8 @@ async def spec(job: Reading, now: float) -> AsyncIterator[Finding]:
         yield wrong("operator", text, "evalstop doctor: is the operator there, and does it lead?")
     for found in conditions(job, now):
         yield found
+    if doubt := other_way(str(job.metric.get("name", "")), job.maximize):
+        yield note("metric", doubt)
 
 
 def conditions(job: Reading, now: float) -> Iterator[Finding]:
