@@ -1,13 +1,13 @@
-"""One reading of a job: `list`, `why`, `doctor`, dashboard, Events and metrics say what `health` says.
+"""One reading of a job: `list`, `top`, `why`, `doctor`, dashboard, Events, metrics and whoever is told say
+what `health` says.
 
 Each surface that leaves a mark out is found (`test_a_surface_that_keeps_a_mark_to_itself_is_found`).
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -16,6 +16,8 @@ from controller.api import record as stored
 from controller.cli import explanation, job_view, jobs, remedies
 from controller.cli.doctor import job as checks
 from controller.cli.doctor.findings import Level
+from controller.cli.screen.rows import ORDER
+from controller.notify import happenings
 from controller.operator.process import job_gauges
 from controller.policy.job import Mark, attention, health, marks, summary
 from controller.policy.job import conditions as c
@@ -24,7 +26,7 @@ from controller.policy.job.types import Desired, Plan
 from controller.policy.types import PolicySpec
 from controller.web.dashboard import feed
 from controller.web.dashboard import jobs as rows
-from tests.policy.test_policy_marks import LATE, SOON, records
+from tests.policy.test_policy_marks import LATE, SOON, alone, combinations
 from tests.support import cli_world as w
 
 DESIRED = Desired("team/run", "uid", 1, "gold_reward", 1, 2, PolicySpec("kDeclines"))
@@ -60,6 +62,7 @@ def agree(record: JobRecord, now: float) -> None:
     (line,) = jobs.table([obj], jobs.fields(False, False), now, w_free(), header=False)
     state, reason = line.split()[1:3]
     assert state == job.state == summary(job.record.conditions)
+    assert state in ORDER, "`top` has no place for it"
     if state in c.MARKED:
         assert state == warned[0].mark
     if found:
@@ -88,6 +91,11 @@ def agree(record: JobRecord, now: float) -> None:
     since = {labels[0]: now - value for labels, value in gauges.longest() if value}
     for one in warned:
         assert since[str(one.mark)] <= one.since + 1e-3
+    # CloudEvents
+    told_of = {
+        x.more["mark"] for x in happenings.happenings("u", job.record, now) if x.kind == happenings.MARKED
+    }
+    assert told_of == {str(one.mark) for one in warned}, "notify" + LOST
 
 
 def w_free() -> Any:
@@ -97,9 +105,8 @@ def w_free() -> Any:
 
 
 def test_over_all_combinations_each_surface_says_the_same() -> None:
-    drawn = random.Random(7)
-    for record in drawn.sample(records(), 400):
-        agree(record, drawn.choice((SOON, LATE)))
+    for record, now in zip((*alone(), *combinations(7, 400)), cycle((SOON, LATE))):
+        agree(record, now)
 
 
 SURFACES: dict[str, Callable[[pytest.MonkeyPatch, Any], None]] = {
@@ -108,6 +115,7 @@ SURFACES: dict[str, Callable[[pytest.MonkeyPatch, Any], None]] = {
     "doctor": lambda patch, health: patch.setattr(checks, "marks", lambda job, now: health(job.record, now)),
     "dashboard": lambda patch, health: patch.setattr(rows, "health", health),
     "metrics": lambda patch, health: patch.setattr(job_gauges, "health", health),
+    "notify": lambda patch, health: patch.setattr(happenings, "health", health),
     "list": lambda patch, health: patch.setattr(marks, "health", health),
 }
 
@@ -116,15 +124,11 @@ SURFACES: dict[str, Callable[[pytest.MonkeyPatch, Any], None]] = {
 def bearers() -> dict[Mark, JobRecord]:
     """For each mark a record that bears it alone, as a warning."""
     found: dict[Mark, JobRecord] = {}
-    for record in records():
+    for record in alone():
         borne = health(record, LATE)
         if len(borne) == 1 and borne[0].warning:
             found.setdefault(borne[0].mark, record)
-    held = next(r for r in records() if [x.mark for x in health(r, LATE)] == [Mark.HELD_UP])
-    asked = tuple(
-        replace(one, reason="QueueStopped") if one.type == c.ADMITTED else one for one in held.conditions
-    )
-    return found | {Mark.HELD_UP: replace(held, conditions=asked)}
+    return found
 
 
 # What `list` says of these without the mark is the same: their condition's reason.
