@@ -132,10 +132,10 @@ def test_curves_stay_readable_in_print_and_in_forced_colours(tabs: Tabs, board: 
     page = tabs().open(board.address(JOB_PAGE))
     page.emulate_media(**how)
     drawn = page.evaluate(
-        "['score', 'proxy', 'share'].map(n => getComputedStyle(document.querySelector("
+        "['score', 'proxy', 'share', 'kl'].map(n => getComputedStyle(document.querySelector("
         "`g[id$='pts-${n}'] path[fill=none]`))).map(s => [s.stroke, s.strokeDasharray])"
     )
-    assert len({dash for _, dash in drawn}) == 3
+    assert len({dash for _, dash in drawn}) == 4
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert all(colour not in ("none", ground) for colour, _ in drawn)
     if "media" in how:

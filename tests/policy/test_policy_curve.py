@@ -22,6 +22,7 @@ from controller.policy.job import (
     Bucket,
     EvalCurve,
     JobRecord,
+    coarser,
     course,
     curve_branches,
     curve_marks,
@@ -64,7 +65,7 @@ def histories(draw: st.DrawFn) -> list[tuple[EvalPoint, Verdict]]:
 def told(history: list[tuple[EvalPoint, Verdict]]) -> EvalCurve:
     record = JobRecord()
     for point, verdict in history:
-        record = replace(record, curve=with_eval(record, point, verdict))
+        record = replace(record, curve=with_eval(record, point, verdict, point.proxy))
     assert record.curve is not None
     return record.curve
 
@@ -144,6 +145,7 @@ def test_few_evals_are_kept_one_by_one_and_a_thousand_in_buckets_of_one_width() 
     assert many.width == 512  # of 25,000 steps: 49 buckets; of 256 there would be 98
     assert branch[-1].share == 0.999 or branch[-1].share == pytest.approx(1.0)
     assert branch[-1].proxy == 999.0
+    assert branch[-1].kl == 999.0
 
 
 @pytest.mark.parametrize("score", [1.7976931348623157e308, -1.7976931348623157e308, 5e-324, -0.0, 1e308, 0.1])
@@ -154,7 +156,7 @@ def test_extreme_scores_read_back_as_numbers(score: float) -> None:
     ((one,),) = curve_branches(found)
     assert math.isfinite(one.last)
     assert one.last == pytest.approx(score, rel=1.1e-4)
-    assert (one.share, one.proxy) == (None, None)
+    assert (one.share, one.proxy, one.kl) == (None, None, None)
 
 
 def test_a_threshold_that_is_none_gives_no_share() -> None:
@@ -217,10 +219,29 @@ def test_lines_that_none_of_ours_wrote_are_passed_over(lines: list[str], marks: 
 # -- in a run --------------------
 
 
-def show(world: PolicyWorld, job: Job, scores: list[float], attempt: int = 1, first: int = 1) -> None:
+def test_kl_is_that_of_the_newest_eval_of_a_page_and_goes_the_way_of_the_others() -> None:
+    world, job = started(Mode.SHADOW)
+    show(world, job, [0.1, 0.2])  # two at once: the gauge says nothing of the first
+    for upto, kl in ((3, 0.12344), (4, math.nan), (5, None), (6, 7.5)):
+        show(world, job, [0.1 * n for n in range(1, upto + 1)], kl=kl)
+    assert course(job.record).kls == ((30, 0.123), (60, 7.5))
+    assert job.record.curve is not None
+    assert job.record.curve.buckets[2].split() == ["30", ".3", "-", "-", "0", "-", ".123"]
+    wide = coarser(coarser(job.record.curve))
+    assert [b.kl for b in curve_branches(wide)[0]][-1] == 7.5
+
+
+def show(
+    world: PolicyWorld,
+    job: Job,
+    scores: list[float],
+    attempt: int = 1,
+    first: int = 1,
+    kl: float | None = None,
+) -> None:
     points = tuple(EvalPoint(10 * n, s, Attempt(attempt, "1")) for n, s in enumerate(scores, first))
     job.checkpoints.update(p.step for p in points)
-    world.scrape(KEY, points=points[-32:], checkpoint_step=points[-1].step)
+    world.scrape(KEY, points=points[-32:], checkpoint_step=points[-1].step, kl=kl)
     world.step(KEY)
 
 

@@ -159,9 +159,9 @@ def judged(obj: Object, curve: Curve, now: float, pool: Object) -> JobRecord:
     best = use.best_of(points)
     rule = use.remember(use.rule.initial(), kept) if kept else None
     drawn, state = JobRecord(), use.rule.initial()
-    for point in points:
+    for n, point in enumerate(points):
         state, verdict = use.observe(state, point)
-        drawn = replace(drawn, curve=with_eval(drawn, point, verdict))
+        drawn = replace(drawn, curve=with_eval(drawn, point, verdict, 0.04 * n))
     return JobRecord(
         curve=drawn.curve,
         attempt=1,

@@ -30,7 +30,8 @@ def record_of(scores: list[float], attempt: int = 1, apart: int = 10, proxy: boo
     for n, score in enumerate(scores, 1):
         point = EvalPoint(apart * n, score, Attempt(attempt, "1"), proxy=score if proxy else None)
         verdict = Verdict(Verb.CONTINUE, "R", n % 3, 3.0)
-        record = replace(record, curve=with_eval(record, point, verdict), evals=(*record.evals, point)[-32:])
+        drawn = with_eval(record, point, verdict, n / 50 if proxy else None)
+        record = replace(record, curve=drawn, evals=(*record.evals, point)[-32:])
     return record
 
 
@@ -108,6 +109,21 @@ def test_a_thousand_evals_fill_the_axis() -> None:
     assert 64 <= len(chart.points) <= 96
     assert f"Up to step {chart.points[-33].step} each point stands for up to 256 steps." in chart.sentence()
     assert len(curve_svg(chart, "p", False)) < 30_000
+
+
+def test_kl_is_drawn_on_the_same_axis_told_and_in_the_table() -> None:
+    chart = RunChart("m", course(record_of([0.1 * n for n in range(1, 9)])))
+    drawn = ET.fromstring(curve_svg(chart, "p", False))
+    (path,) = drawn.findall(".//{*}g[@id='p-pts-kl']/{*}path")
+    (score,) = drawn.findall(".//{*}g[@id='p-pts-score']/{*}path")
+    across = [[x for x, _ in re.findall(r"([\d.]+) ([\d.]+)", one.attrib["d"])] for one in (path, score)]
+    assert across[0] == across[1]
+    assert chart.sentence().endswith("The KL divergence went from 0.02 to 0.16.")
+    assert [chart.kl_at(p.step) for p in chart.points] == [n / 50 for n in range(1, 9)]
+    zoomed = replace(chart, view=View(20, 40))
+    assert [step for step, _ in zoomed.kls] == [20, 30, 40]
+    without = RunChart("m", course(record_of([0.1, 0.2], proxy=False)))
+    assert "KL" not in curve_svg(without, "p", False) + without.sentence()
 
 
 def test_what_was_left_attempts_stops_and_the_planned_rest_are_drawn() -> None:

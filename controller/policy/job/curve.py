@@ -26,7 +26,7 @@ from controller.policy.types import Attempt, EvalPoint, Mode, Verdict
 CHARACTERS = 2224  # of all buckets, as lines; with all marks and the rest a curve takes at most 3 kB
 BRANCHES = 8
 ANEW = "anew"  # ends the line of a bucket with which a branch begins
-DIGITS = 5
+DIGITS, DIGITS_OF_KL = 5, 3
 SHARE_MAX = 999  # percent
 STOPPED, WOULD_STOP, RESUMED, NEW_BASELINE = "Stopped", "WouldStop", "Resumed", "NewBaseline"
 KINDS = (STOPPED, WOULD_STOP, RESUMED, NEW_BASELINE)
@@ -41,6 +41,7 @@ class Bucket(NamedTuple):
         last, low, high: newest, lowest and highest score, rounded, in the trainer's own orientation.
         share: largest statistic of the rule as a share of its threshold then; None: there was none.
         proxy: newest proxy; None: there was none.
+        kl: newest KL divergence to the initial policy (nats per response); None: there was none.
         anew: whether a branch begins with it.
     """
 
@@ -50,6 +51,7 @@ class Bucket(NamedTuple):
     high: float
     share: float | None = None
     proxy: float | None = None
+    kl: float | None = None
     anew: bool = False
 
 
@@ -67,11 +69,26 @@ class CurveMark(NamedTuple):
     attempt: int | None = None
 
 
-def with_eval(record: JobRecord, point: EvalPoint, verdict: Verdict | None) -> EvalCurve:
-    """Return the record's curve with one eval more. ``verdict``: what the rule said to it."""
+def with_eval(
+    record: JobRecord, point: EvalPoint, verdict: Verdict | None, kl: float | None = None
+) -> EvalCurve:
+    """Return the record's curve with one eval more.
+
+    Args:
+        record: the record without it.
+        point: the eval.
+        verdict: what the rule said to it.
+        kl: KL divergence to the initial policy then (nats per response); None: it is not known.
+    """
     known = record.curve
     bucket = Bucket(
-        point.step, point.score, point.score, point.score, share_of(verdict), _finite(point.proxy)
+        point.step,
+        point.score,
+        point.score,
+        point.score,
+        share_of(verdict),
+        _finite(point.proxy),
+        _finite(kl),
     )
     if known is None:
         first = (_line(bucket._replace(anew=True)),)
@@ -204,6 +221,7 @@ def _joined(former: Bucket, later: Bucket) -> Bucket:
         max(former.high, later.high),
         max(shares) if shares else None,
         former.proxy if later.proxy is None else later.proxy,
+        former.kl if later.kl is None else later.kl,
         former.anew,
     )
 
@@ -230,6 +248,7 @@ def _line(one: Bucket) -> str:
     tail = [
         _NONE if one.share is None else str(round(100 * one.share)),
         _NONE if one.proxy is None else _rounded(one.proxy),
+        _NONE if one.kl is None else _rounded(one.kl, DIGITS_OF_KL),
     ]
     spread = [] if low == high else [low, high]
     words += spread or [_NONE, _NONE]
@@ -260,10 +279,10 @@ def _buckets(lines: Iterable[str]) -> list[Bucket]:
 def _bucket(line: str) -> Bucket:
     anew = line.endswith(f" {ANEW}")
     words = line.removesuffix(f" {ANEW}").split(" ")
-    if not 2 <= len(words) <= 6:
+    if not 2 <= len(words) <= 7:
         raise ValueError(line)
     place, last = int(words[0]), float(words[1])
-    low, high, share, proxy = (*map(_number, words[2:]), None, None, None, None)[:4]
+    low, high, share, proxy, kl = (*map(_number, words[2:]), None, None, None, None, None)[:5]
     return Bucket(
         place,
         last,
@@ -271,6 +290,7 @@ def _bucket(line: str) -> Bucket:
         last if high is None else high,
         None if share is None else _finite(share / 100),
         _finite(proxy),
+        _finite(kl),
         anew,
     )
 
@@ -279,10 +299,10 @@ def _number(word: str) -> float | None:
     return None if word == _NONE else float(word)
 
 
-def _rounded(value: float) -> str:
-    text = f"{value:.{DIGITS}g}"
+def _rounded(value: float, digits: int = DIGITS) -> str:
+    text = f"{value:.{digits}g}"
     if not math.isfinite(float(text)):  # the largest numbers there are would be rounded beyond them
-        text = f"{math.nextafter(value, 0.0) * (1 - 10.0 ** (1 - DIGITS)):.{DIGITS}g}"
+        text = f"{math.nextafter(value, 0.0) * (1 - 10.0 ** (1 - digits)):.{digits}g}"
     return text.replace("e+", "e").replace("0.", ".", 1) if abs(value) < 1.0 else text.replace("e+", "e")
 
 
@@ -320,6 +340,7 @@ class Course(NamedTuple):
         points: by rising steps; evals that are kept one by one come last.
         left: what the run has gone back before, each by rising steps, oldest first.
         shares: (step, largest statistic of the rule as a share of its threshold).
+        kls: (step, KL divergence to the initial policy in nats per response).
         width: steps of a bucket.
         first: step of the first eval that is kept one by one; None: none is.
     """
@@ -327,6 +348,7 @@ class Course(NamedTuple):
     points: tuple[CurvePoint, ...]
     left: tuple[tuple[CurvePoint, ...], ...]
     shares: tuple[tuple[int, float], ...]
+    kls: tuple[tuple[int, float], ...]
     width: int
     first: int | None
 
@@ -348,8 +370,9 @@ def course(record: JobRecord) -> Course:
     points = [_point(b, width, last) for b in old]
     points += [_exact(p) for p in record.evals]
     shares = [(_middle(b, width, until), b.share) for b in line if b.share is not None]
+    kls = [(_middle(b, width, until), b.kl) for b in line if b.kl is not None]
     lost = tuple(tuple(_point(b, width, None) for b in part) for part in reversed(left) if part)
-    return Course(tuple(points), lost, tuple(shares), width, first)
+    return Course(tuple(points), lost, tuple(shares), tuple(kls), width, first)
 
 
 def _middle(one: Bucket, width: int, last: int | None) -> int:

@@ -289,13 +289,15 @@ def ingest(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
     for point in points:
         record = _measured_again(_first_of_life(record, use, point), use, point)
         if _is_new(record, point):
-            # The gauge says what the loss is now: of earlier evals it is not known.
-            loss = scrape.loss if point is points[-1] and "loss" in use.needs else None
+            # Gauges say what loss and KL are now: of earlier evals they are not known.
+            newest = point is points[-1]
+            loss = scrape.loss if newest and "loss" in use.needs else None
+            kl = scrape.kl if newest else None
             known = {p.step: p.score for p in (*((record.best,) if record.best else ()), *record.evals)}
             seen = scores.believed(point, use.scale, record.evals, known)
             best = record.best.step if record.best is not None else None
             seen = scores.paired_with(best, seen, record.evals, use.scale)
-            record = _append(record, use, _with_proxy(seen, use.proxy, scrape), scrape.at, loss)
+            record = _append(record, use, _with_proxy(seen, use.proxy, scrape), scrape.at, loss, kl)
     return record
 
 
@@ -543,7 +545,12 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
 
 
 def _append(
-    record: JobRecord, use: RuleInUse, point: EvalPoint, at: float, loss: float | None = None
+    record: JobRecord,
+    use: RuleInUse,
+    point: EvalPoint,
+    at: float,
+    loss: float | None = None,
+    kl: float | None = None,
 ) -> JobRecord:
     rule = record.rule
     assert rule is not None  # _same_rule saw to it
@@ -577,7 +584,7 @@ def _append(
         evals=evals,
         eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
         evals_seen=record.evals_seen + 1,
-        curve=curve.with_eval(record, point, verdict if use.rises else None),
+        curve=curve.with_eval(record, point, verdict if use.rises else None, kl),
         earlier_sum=earlier,
         rule=replace(rule, base=base, state=state, verdict=verdict, unjudged=unjudged),
         best=best,

@@ -531,8 +531,9 @@ class EvalCurve:
         tuple[Annotated[str, AtMost(96)], ...],
         AtMost(CURVE_BUCKETS),
         "Those with evals, in the order in which they were read, each as: its number n, newest, lowest and "
-        "highest score, largest statistic in percent of its threshold, newest proxy. - is unknown, or for "
-        "lowest and highest: as the newest. After anew the run had gone back to an earlier step.",
+        "highest score, largest statistic in percent of its threshold, newest proxy, newest KL divergence. "
+        "- is unknown, or for lowest and highest: as the newest. After anew the run had gone back to an "
+        "earlier step.",
     ] = ()
     marks: Annotated[
         tuple[Annotated[str, AtMost(48)], ...],

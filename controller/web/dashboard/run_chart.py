@@ -1,4 +1,4 @@
-"""A run's chart: score, statistic and proxy on one step axis, as SVG with its text as text.
+"""A run's chart: score, statistic, proxy and KL on one step axis, as SVG with its text as text.
 
 The one drawing of a run for the page, the report and print. Series differ in marker and dash, events carry
 words.
@@ -70,6 +70,16 @@ class RunChart:
     def has_proxy(self) -> bool:
         return any(p.proxy is not None for p in self.course.points)
 
+    @property
+    def kls(self) -> tuple[tuple[int, float], ...]:
+        """(step, KL divergence) that are shown, by rising steps."""
+        return _within(self.view, self.course.kls)
+
+    def kl_at(self, step: int) -> float | None:
+        """Return the KL divergence that is known of a step, or of the steps kept with it; None: none is."""
+        width = self.course.width
+        return next((kl for at, kl in self.course.kls if at // width == step // width), None)
+
     def sentence(self) -> str:
         """Return the chart in words."""
         points = self.points
@@ -91,6 +101,8 @@ class RunChart:
         proxies = [p.proxy for p in points if p.proxy is not None]
         if len(proxies) > 1:
             text += f" The {self.proxy_name} went from {proxies[0]:.4g} to {proxies[-1]:.4g}."
+        if len(kls := self.kls) > 1:
+            text += f" The KL divergence went from {kls[0][1]:.3g} to {kls[-1][1]:.3g}."
         return text
 
     def cut(self) -> tuple[CurvePoint, ...]:
@@ -136,6 +148,9 @@ def curve_svg(curve: RunChart, prefix: str, narrow: bool) -> str:
     if curve.has_proxy:
         upper, lower = lower + _GAP, lower + _GAP + _SMALL
         body += _proxies(curve, across, upper, lower, prefix)
+    if kls := curve.kls:
+        upper, lower = lower + _GAP, lower + _GAP + _SMALL
+        body += _divergence(kls, across, upper, lower, prefix)
     body = [*_planned(curve, across, top, lower, prefix), *body]
     body += [*events.drawn(26.0, lower), *step_axis(across, lower, width, narrow)]
     title = f"{curve.metric} by training step"
@@ -231,9 +246,12 @@ def _cut(points: Sequence[CurvePoint], across: Axis, axis: Axis, prefix: str) ->
         yield words(LEFT + 6, axis.start - 5, f"{len(below)} below, to {least:.4g}", "--muted")
 
 
+def _within(view: View | None, found: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+    return tuple(one for one in found if view is None or view.first <= one[0] <= view.last)
+
+
 def _shares(curve: RunChart) -> tuple[tuple[int, float], ...]:
-    view = curve.view
-    return tuple(s for s in curve.course.shares if view is None or view.first <= s[0] <= view.last)
+    return _within(curve.view, curve.course.shares)
 
 
 def _statistic(
@@ -257,6 +275,15 @@ def _proxies(curve: RunChart, across: Axis, upper: float, lower: float, prefix: 
     placed = [(across.place(step), axis.place(value)) for step, value in known]
     drawn = stroke(line(placed), "--c-proxy", 1.8, "5 2") if placed else ""
     yield f'<g id="{prefix}-pts-proxy" fill="var(--c-proxy)">{drawn}{markers(prefix, "box", placed)}</g>'
+
+
+def _divergence(
+    kls: Sequence[tuple[int, float]], across: Axis, upper: float, lower: float, prefix: str
+) -> Iterable[str]:
+    axis = Axis(*robust_limits([value for _, value in kls]), lower, upper)
+    yield from frame(axis, across, "KL to the initial policy (nats)", "--c-other", 3)
+    placed = [(across.place(step), axis.place(value)) for step, value in kls]
+    yield f'<g id="{prefix}-pts-kl">{stroke(line(placed), "--c-other", 1.6, "8 2 2 2")}</g>'
 
 
 __all__ = ["RunChart", "View", "curve_svg", "ends", "spread"]
