@@ -207,8 +207,8 @@ def _claim(context: PlanContext, attempt: Attempt) -> None:
     if waited is None or (waited.operation, waited.attempt) != (Operation.CLAIM, attempt):
         tries = _failures(context, attempt)
         if waited is not None and waited.operation not in (*_WAITS, Operation.CLAIM):
-            # What it keeps safe comes first. A pin that failed may lack just this answer, whose checkpoint the
-            # process started from: a first claim goes before its next try.
+            # What it keeps safe comes first. A pin that failed may lack just this answer: whose checkpoint
+            # the process started from. So a first claim goes before the next try.
             again = waited.operation is Operation.SECURE and waited.tries and not tries
             if not again or access_requests.running(context, waited):
                 return
