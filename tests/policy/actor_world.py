@@ -53,6 +53,7 @@ class ActorWorld:
         self.lending = Lending(True, RECALL)
         self.now, self.count = 0.0, 0
         self.plans: list[PoolPlan] = []
+        self.were_spare: set[tuple[str, int]] = set()  # actors that were started as spare ones
 
     # -- what is
 
@@ -112,6 +113,15 @@ class ActorWorld:
         # Those that go are not there yet, and of use to rights as soon as they are.
         return {n: g - used[n] - reserved[n] for n, g in self.nodes.items() if n not in self.closed}
 
+    def held(self) -> list[tuple[str, Actor]]:
+        """Base actors that stay, each with its job's key."""
+        return [
+            (key, actor)
+            for key, job in self.jobs.items()
+            if job.rollout is not None and job.state is JobState.ADMITTED
+            for actor in job.rollout.held
+        ]
+
     # -- what happens
 
     def happen(self, op: Op) -> PoolPlan:
@@ -161,6 +171,8 @@ class ActorWorld:
                 rollout = self.rollout(start.key)
                 assert start.number == rollout.next
                 entry = Actor(start.number, start.node, start.gpus)
+                if start.spare:
+                    self.were_spare.add((start.key, start.number))
                 self.put(start.key, replace(rollout, actors=(*rollout.actors, entry), next=start.number + 1))
             self.lending = replace(self.lending, reserved=plan.lending.reserved)
         else:
