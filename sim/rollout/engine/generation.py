@@ -148,7 +148,7 @@ class Generation:
         frame = self._next_frame(actor)
         if actor.ended:
             actor.unheard += len(actor.ended)
-            self._kernel.at(frame, actor.number, self._hear, (actor, list(actor.ended)))
+            self._kernel.at(frame, actor.number, self._frame_arrived, (actor, list(actor.ended)))
             actor.ended.clear()
         if actor.recalled:
             self._between(actor)
@@ -177,7 +177,7 @@ class Generation:
         if actor.live:
             actor.go()
 
-    def _hear(self, given: object) -> bool:
+    def _frame_arrived(self, given: object) -> bool:
         """Take in a frame that has ends: what they leave room for is given now."""
         assert isinstance(given, tuple)
         actor, ended = given
