@@ -1,12 +1,12 @@
 """A pool's rollout actors in one pass: who returns, who is recalled for whom, who gets a spare one.
 
 In this order. A base actor that returns has the first call on GPUs: it starts on free ones, or spare actors
-are recalled for it, or where that is not enough base actors that find room elsewhere. Then the pool's policy admits who fits, in a room (`room`) where no gang gets what a
-right needs, nor what was recalled for another. For gangs that still wait, and would start were spare actors
-gone, these are recalled (`recall`). What nobody could use now goes to spare actors (`grant`): to the
-namespace that borrows the least for its weight, in it to the job whose step got the most shorter for each
-GPU, as measured. What a plan promises counts for nothing; a job of which nothing is measured yet may have
-one spare actor before others, to be measured by.
+are recalled for it, or where that is not enough base actors that find room elsewhere. Then the pool's policy
+admits who fits, in a room (`room`) where no gang gets what a right needs, nor what was recalled for another.
+For gangs that still wait, and would start were spare actors gone, these are recalled (`recall`). What nobody
+could use now goes to spare actors (`grant`): to the namespace that borrows the least for its weight, in it to
+the job whose step got the most shorter for each GPU, as measured. What a plan promises counts for nothing; a
+job of which nothing is measured yet may have one spare actor before others, to be measured by.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def movable(
 
     A spare actor may stand on GPUs that a right needs, for it is recalled for that right. When an older actor
     of its job is gone it is a base actor, and what came free lies on another node, where a larger right finds
-    no room. So such an actor may have to move: it has a right of return then, too, and all rights fit at once.
+    no room. So such an actor may have to move: then it has a right of return, too, and all fit at once.
 
     Args:
         jobs: those that run.
