@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from actor_world import RECALL, ActorWorld, Op, ops, wild_ops
+from actor_world import RECALL, ActorWorld, ops, wild_ops
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pool_world import Op
 
 from controller.policy.actor_types import Actor, ActorState, Lending, Part, Reserved, Rollout
 from controller.policy.codec import decode, dumps, encode
@@ -488,7 +489,7 @@ def test_foreign_pods_and_closed_nodes_break_no_pass(happens: list[Op]):
         # Whatever others took, nobody is planned on it.
         after = w.used()
         for node, gpus in w.nodes.items():
-            assert after[node] <= max(gpus, before[node] + (op.kind == "foreign"))
+            assert after[node] <= max(gpus, before[node] + (op.kind == "guests"))
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name + "".join(p.params))
