@@ -64,7 +64,7 @@ class Generation:
         self._frames, self._way = frames, way
         self._missing = responses
         self._began = kernel.now
-        self._moved = self._recomputed = 0
+        self._moved = 0
         self._cache_ready: dict[int, float] = {}
         self._prefill_busy = 0.0
 
@@ -292,7 +292,6 @@ class Generation:
     def _note_move(self, response: Response) -> None:
         response.moves += 1
         self._moved += 1
-        self._recomputed += response.context
 
     def _offer(self) -> None:
         """Let actors with free slots take what was given back."""
@@ -325,7 +324,6 @@ class Generation:
             self._kernel.now - self._began,
             reports,
             self._moved,
-            self._recomputed,
             self._prefill_busy,
         )
         if self._done is not None:
