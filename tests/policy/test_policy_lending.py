@@ -181,7 +181,7 @@ def test_spare_actor_that_became_a_base_actor_moves_for_the_right_that_it_stands
     wants(w, "a/1", 2)  # its spare actor is on GPUs of b/1's right
     (base, spare) = w.rollout("a/1").actors
     assert (base.node, spare.node) == ("n1", "n2")
-    w.put("a/1", replace(w.rollout("a/1"), actors=(spare,)))
+    w.put("a/1", replace(w.rollout("a/1"), actors=(spare,), wants=1))
     w.add("c/1", 1, 1)
     assert not w.plan().admissions
     plan = wants(w, "b/1", 1)
