@@ -59,7 +59,7 @@ _NO_RULE = PolicySpec("")
 
 
 class Scraping(NamedTuple):
-    """How a trainer's page is read.
+    """Terms by which a trainer's page is read.
 
     Attributes:
         metric: name of the Primary metric.
