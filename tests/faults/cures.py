@@ -346,6 +346,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_a_users_stop_does_not_wait_for_a_checkpoint_that_the_trainer_has_not_saved",
     ),
     Mutant(
+        "in Shadow a user's stop of a refused run that somebody started by hand is not carried out",
+        "6",
+        "controller/policy/job/plan.py",
+        "        and not _stopped_by_user(context)\n",
+        "",
+        "tests/policy/test_policy_watched.py::test_what_somebody_starts_meanwhile_is_suspended",
+    ),
+    Mutant(
         "a user's stop cannot be called off",
         "6",
         TAKING_BACK,
@@ -483,6 +491,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "    return rewind(after, use, ",
         "tests/policy/test_policy_identity.py"
         "::test_a_checkpoint_that_a_process_without_evals_started_from_is_of_a_branch_that_was_left",
+    ),
+    Mutant(
+        "a claim is asked about a process's own checkpoints alone",
+        "10",
+        CLAIMING,
+        "lives.branch_by_steps(context.record, lives.newest(context.record))",
+        "lives.branch(context.record, lives.newest(context.record))",
+        "tests/policy/test_policy_identity.py"
+        "::test_a_claim_of_a_start_that_nobody_had_seen_names_the_process_before",
     ),
     Mutant(
         "a start from a checkpoint that nobody had seen is from the branch before",

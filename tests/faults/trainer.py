@@ -32,9 +32,11 @@ class Eval:
     fault: str = ""
     guard: float | None = None
     shown: float | None = None  # s, when a scrape of the operator's first had it
+    recorded: bool = False  # a status was written since it was shown
     samples: int | None = None
     stderr: float | None = None
     jumps: bool = False  # so far from the one before that a gate may wait for others, and drop it
+    follows: bool = False  # one that jumps, and lies far from what a gate compares with if it drops that one
     young: bool = False  # so early of its process and evaluator that later ones may still show it was none
     left: bool = False  # the run went on from before it, and that was seen
     doubtful: bool = False  # it came with the news of another evaluator
@@ -74,6 +76,7 @@ class Life:
     served: int = 0
     alive: bool = True
     read: bool = False  # a scrape of the operator's met its page
+    claimed: bool = False  # the folder was claimed while it ran
     saving: tuple[int, list[tuple[str, bytes]]] | None = None  # step, files still to be written
 
     @property

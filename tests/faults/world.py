@@ -6,6 +6,7 @@ Acts change it (acts.py), ticks let it go on, and the oracle watches what comes 
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import tempfile
 from collections import Counter
@@ -197,6 +198,7 @@ class World:
         except Crash:
             self.saw("crash")
             self.say("operator dies")
+            self.oracle.died()
             self.operator = Operator(self)
             self.operator.latest = op.latest
             return False
@@ -214,9 +216,17 @@ class World:
                     op.scraped(key, NO_POD)
                 continue
             op.next_scrape[key] = self.now + SCRAPE
-            view = self.pages[key].pop(0)() if self.pages.get(key) else self.page(job)
+            view = self._other_page(job) or self.page(job)
             op.scraped(key, view)
             self.oracle.scraped(job, view)
+
+    def _other_page(self, job: Job) -> ScrapeView | None:
+        """The page that a scrape of this job meets in place of its own."""
+        if not self.pages.get(job.key):
+            return None
+        if not job.names_itself:
+            self.oracle.case(job).fooled = True  # nothing tells it from its own; the job may be made anew
+        return self.pages[job.key].pop(0)()
 
     def page(self, job: Job) -> ScrapeView:
         """What job's own trainer shows now; the same object until it shows something else."""
@@ -253,7 +263,11 @@ class World:
         if source is not None:
             life.source = source
             life.resumed = life.step = source.step
-            life.before = tuple(e for e in source.life.branch if e.step <= source.step)
+            life.before = (
+                *(e for e in source.life.branch if e.step <= source.step),
+                # Others that started from this very checkpoint have evaluated it too.
+                *(e for o in job.lives if o.source is source for e in o.evals if e.step == source.step),
+            )
             life.checkpoint_step = source.step
             last = next((e for e in reversed(life.before) if not e.fault), None)
             job.level = last.score if last is not None else 0.5
@@ -312,12 +326,29 @@ class World:
         limit = 4.5 * stderr if stderr is not None else None if scale is None else 4.0 * scale
         if len(last) == 2 and limit is not None and abs(last[0].score - last[1].score) > limit:
             last[0].jumps = last[1].jumps = True
+        if limit is not None:
+            self._mark_followers(known, limit)
         if stderr is None and e.young:  # those before there was a scale are judged again
             for at, one in enumerate(known):
                 others = [b.score for b in known if b is not one]
                 scale = robust(others)
                 if scale is not None and abs(one.score - others[max(0, at - 1)]) > 4.0 * scale:
                     one.jumps = True
+
+    def _mark_followers(self, known: list[Eval], limit: float) -> None:
+        """Mark those after a jump that a gate may drop with it: each near the jump, and far from before it.
+
+        A jump that both evals after it bear out, with a margin, counts for sure; else they are judged by
+        the last one before it.
+        """
+        for at in range(max(1, len(known) - 3), len(known) - 1):
+            before, jump, after = known[at - 1].score, known[at].score, known[at + 1 : at + 3]
+            if abs(jump - before) <= limit:
+                continue
+            shares = [(e.score - before) / (jump - before) for e in after]
+            sure = len(after) == 2 and min(shares) >= 0.6
+            for e in after:
+                e.follows = not sure and abs(e.score - before) > limit
 
     def _saw_best(self, job: Job, e: Eval) -> None:
         """A new best may come while something is made sure of the former one."""
@@ -397,6 +428,10 @@ class World:
         except Killed:
             access.failed = "Killed"
             self.saw("access Job killed")
+            self.oracle.killed(job, access)
+        else:
+            if access.operation == "claim" and job.life is not None and json.loads(access.message)["ok"]:
+                job.life.claimed = True
         self.disk.begin()
         self.say(f"{job.name}: {access.id} -> {access.message or access.failed}")
 

@@ -564,6 +564,19 @@ def test_what_a_process_started_from_is_of_no_branch_until_a_claim_tells(
     assert found[0].attempt == THIRD
     assert (len(found) == 1) is alone
     assert len(lives.branch(record, SECOND)) == 2, "and of the former nothing changes"
+    assert len(lives.branch_by_steps(record, THIRD)) > 1, "the claim is asked whether it is of this branch"
+
+
+def test_a_claim_of_a_start_that_nobody_had_seen_names_the_process_before() -> None:
+    """A process saved step 20 and ended before the next scrape: the one that goes on from there is of its
+    branch, and its best stands. Asked about its own checkpoints alone, the claim said that it was not."""
+    world, _ = running()
+    show(world, FIRST, {10: 0.9}, resumed_step=0)
+    world.settle()
+    show(world, SECOND, {}, resumed_step=20)
+    world.settle()
+    asked = [ask for ask in world.asked.values() if ask.operation is Operation.CLAIM][-1]
+    assert [life.attempt for life in asked.branch] == [SECOND, FIRST]
 
 
 @pytest.mark.parametrize(

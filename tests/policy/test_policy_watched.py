@@ -76,8 +76,11 @@ def test_what_somebody_starts_meanwhile_is_suspended(problem: Problem, mode: Mod
     job = world.jobs["ns/a"]
     job.record = replace(job.record, admission=None)
     job.wish(problem=problem, mode=mode, run_state=RunState.STOPPED)
-    found = [a for a in world.step("ns/a").actions if isinstance(a, SuspendWorkload)]
-    assert found == ([SuspendWorkload("NotAccepted")] if mode is Mode.ENFORCE else [])
+    found: list[str] = []
+    for _ in range(60):
+        world.now += world.pace
+        found += [a.reason for a in world.step("ns/a").actions if isinstance(a, SuspendWorkload)]
+    assert found[:1] == ["NotAccepted" if mode is Mode.ENFORCE else "UserRequest"]
 
 
 @pytest.mark.parametrize(

@@ -170,12 +170,18 @@ def branch(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ...]:
     So is what a process went on from that began within the present attempt, for which an inventory is made:
     it may be of a branch that was thought to be left.
     """
+    if record.lives and record.lives[-1].attempt == attempt and _start_unknown(record):
+        return (BranchLife(attempt, max(0, record.lives[-1].resumed or 0)),)
+    return branch_by_steps(record, attempt)
+
+
+def branch_by_steps(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ...]:
+    """Return the same by the steps alone at which processes started, as if each had gone on from the one
+    before. Whether that is so is what a claim is asked."""
     index = next((i for i, life in enumerate(record.lives) if life.attempt == attempt), None)
     if index is None or record.lives[index].resumed is None:
         return (BranchLife(attempt, -1),)
     lives = record.lives[: index + 1]
-    if index == len(record.lives) - 1 and _start_unknown(record):
-        return (BranchLife(attempt, max(0, lives[index].resumed or 0)),)
     within = {one.attempt for one in _within_attempt(record)}
     *found, oldest = (
         BranchLife(lives[i].attempt, after, after if lives[i].attempt in within and after > 0 else None)

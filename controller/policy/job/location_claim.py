@@ -224,7 +224,7 @@ def _start(context: PlanContext, waited: InFlight) -> None:
         Operation.CLAIM,
         waited.step,
         attempt=waited.attempt,
-        branch=lives.branch(context.record, lives.newest(context.record)),
+        branch=lives.branch_by_steps(context.record, lives.newest(context.record)),
         former=waited.former,
     )
     access_requests.start(context, waited, request)

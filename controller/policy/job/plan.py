@@ -117,6 +117,7 @@ def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -
         context.problem is not None
         and context.record.admission is None
         and not location_claim.refused(context)
+        and not _stopped_by_user(context)
     ):
         _keep_off(context)
         return context.plan(None)
@@ -151,6 +152,13 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
     else:
         told = ("the spec can be carried out", context.desired.note, endings.expiry_note(context))
         context.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, told)))
+
+
+def _stopped_by_user(context: PlanContext) -> bool:
+    """Return whether a user stops what runs, in a mode in which nothing else would suspend it."""
+    workload = context.observed.workload
+    runs = workload is not None and not workload.suspended
+    return runs and context.desired.run_state is RunState.STOPPED and context.desired.mode is not Mode.ENFORCE
 
 
 def _keep_off(context: PlanContext) -> None:

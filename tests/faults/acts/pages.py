@@ -22,9 +22,10 @@ def strange(world: World, job: Job, r: Random) -> Callable[[], ScrapeView]:
         life = other.lives[-1]
         uid = other.uid if other.names_itself else None
         return lambda: product.page(life, uid, 0.0, job.lives[-1].pod, job.lives[-1].pod_created, 1000)
-    # Of the same pod none answers late that never was read: its port is the newest one's.
-    newest = job.lives[-1]
-    earlier = [life for life in job.lives[:-1] if life.read or life.pod != newest.pod]
+    # Of the same pod none answers late that is not recorded (reliability.md, known limits): its
+    # port is the newest one's. One that was read just before the operator was killed is not recorded.
+    newest, recorded = job.lives[-1], {str(one.attempt) for one in world.operator.record(job.obj).lives}
+    earlier = [life for life in job.lives[:-1] if life.text in recorded or life.pod != newest.pod]
     if kind == "early" and earlier:
         life = r.choice(earlier)
         return lambda: world_page(job, life)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.policy.job.record import JobRecord
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
-from tests.faults.cluster import Job
+from tests.faults.cluster import Access, Job
 from tests.faults.oracle.base import Violation
 from tests.faults.oracle.gpus import Gpus
 from tests.faults.oracle.settling import Settling
@@ -85,7 +85,21 @@ class Oracle(Settling, Stops, Gpus):
                 "S5", job, f"resumes from a checkpoint worth {chosen:.3f}; {max(values):.3f} is retained"
             )
 
+    def killed(self, job: Job, access: Access) -> None:
+        """An access Job was killed: what is owed is owed a while, a Job and a retry later."""
+        if access.operation != "claim":
+            self.case(job).good.clear()
+
+    def died(self) -> None:
+        """The operator died: what it had scraped and not written down, nobody has seen."""
+        for job in self.world.jobs.values():
+            self.case(job).shown = None
+            for e in (e for life in job.lives for e in life.evals if not e.recorded):
+                e.shown = None
+
     def written(self, job: Job, before: JobRecord, after: JobRecord) -> None:
+        for e in (e for life in job.lives for e in life.evals if e.shown is not None):
+            e.recorded = True
         if before.secured != after.secured or before.retained != after.retained:
             self.dirty = True
         if before.resume_id != after.resume_id:

@@ -41,10 +41,16 @@ class Safety(Knowledge):
         )
 
     def _unclaimed(self, job: Job) -> bool:
-        """Whether the folder is still its predecessor's, because claims fail or did until a while ago."""
+        """Whether the folder is still its predecessor's, or nobody can know whose checkpoint its process
+        started from, because claims fail or did until a while ago."""
         owner = job.files.folder / ".evalstop" / "owner.json"
         if self.world.now > self.world.claims_out_until + 700.0 or not owner.exists():
             return False
+        life = job.life
+        if life is not None and life.source is not None and not life.claimed:
+            seen = [e.step for e in life.source.life.branch if e.shown is not None]
+            if max(seen, default=0) < life.source.step:
+                return True
         return bool(json.loads(owner.read_text())["uid"] != job.uid)
 
     def _slow(self, access: Access) -> bool:
@@ -90,7 +96,7 @@ class Safety(Knowledge):
                 continue
             if id(e) in agree:
                 return  # nobody can tell that it is not the best
-            if e.fault or e.jumps:
+            if e.fault or e.jumps or e.follows:
                 continue  # it may count for nothing; the operator may keep it beside the best
             if any(s.spoilt for s in job.files.saved if s.step == saved.step and self.on_the_way(e, s)):
                 return  # what lies there now is not what was scored: once that is seen, the next best is owed
@@ -172,7 +178,7 @@ class Safety(Knowledge):
         recent = list(dict.fromkeys(e.evaluator for life in job.lives for e in life.evals))[-2:]
         case.owed = [o for o in case.owed if o.eval.evaluator in recent]  # one former scale's best is kept
         # The one after a first eval lay far from it: a gate drops the one of the two that is not borne out.
-        case.owed = [o for o in case.owed if not (o.eval.young and o.eval.jumps)]
+        case.owed = [o for o in case.owed if not (o.eval.young and o.eval.jumps) and not o.eval.follows]
         safe = [s for _, s in there if s is not None]
         for evaluator in {o.eval.evaluator for o in case.owed}:
             owed = max(
@@ -204,7 +210,7 @@ class Safety(Knowledge):
             for life in job.lives
             for e in life.evals
             if not e.fault
-            and not (sure and e.jumps)
+            and not (sure and (e.jumps or e.follows))
             and e.evaluator == evaluator
             and saved.step <= e.step <= saved.step + lag
             and self.on_the_way(e, saved)
