@@ -70,5 +70,5 @@ class Cluster:
             of_actors = 0 if actors is None else actors.pods * actors.gpus
             return replicas * gpus_per_replica + of_actors <= self.gpus
         if actors is not None:
-            return fit_job(FreeGpus(dict(self.nodes)), (replicas, gpus_per_replica, actors)) is not None
+            return fit_job(FreeGpus(dict(self.nodes)), (replicas, gpus_per_replica, actors, None)) is not None
         return not gpus_per_replica or replicas <= sum(g // gpus_per_replica for _, g in self.nodes)

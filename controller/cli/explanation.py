@@ -22,7 +22,7 @@ from controller.policy.job import (
     Mark,
     evidence,
     other_rules,
-    others_say,
+    other_rules_sentence,
     promise,
     was_right,
     ways_on,
@@ -30,7 +30,7 @@ from controller.policy.job import (
 from controller.policy.job import conditions as c
 from controller.policy.stopping import RULES
 from controller.policy.types import Mode, Verdict
-from controller.policy.wording import ELSEWHERE, UID, whole_by
+from controller.policy.wording import ELSEWHERE, UID, percent, whole_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def _headline(job: Reading, now: float) -> str:
         )
     if found := [one for one in marks(job, now) if one.warning or state in ("Running", "Starting")]:
         return f"{job.key}: {state} ({found[0].reason}: {found[0].message})"
-    said = _message_of_state(job)
-    return f"{job.key}: {state}" + (f" ({said})" if said else "")
+    message = _message_of_state(job)
+    return f"{job.key}: {state}" + (f" ({message})" if message else "")
 
 
 def _message_of_state(job: Reading) -> str:
@@ -109,7 +109,7 @@ def _message_of_state(job: Reading) -> str:
 
 def _verdict_text(job: Reading, verdict: Verdict) -> str:
     below = below_best(job)
-    where = f"{below:.0%} below its best; " if below is not None and below >= 0.005 else ""
+    where = f"{percent(below, 2)} below its best; " if below is not None and below >= 0.005 else ""
     return f"{where}the rule says {verdict.verb}: {verdict.reason}"
 
 
@@ -124,13 +124,13 @@ def below_best(job: Reading) -> float | None:
 
 def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tuple[str, str]]:
     record, decision = job.record, job.record.decision
-    if told := evidence(record, job.direction):
-        yield "in short", told
+    if short := evidence(record, job.direction):
+        yield "in short", short
     yield "rule", rule(job.spec)
     own = read_rule(rule_and_modifiers(job.spec)[0], RULES)
     if own is not None and record.evals:
         yield "promises", promise(own, record.evals_seen)
-        yield "others", others_say(other_rules(record, own.name, job.direction, job.scale))
+        yield "others", other_rules_sentence(other_rules(record, own.name, job.direction, job.scale))
     direction = "higher is better" if job.maximize else "lower is better"
     yield "metric", f"{job.metric.get('name', '-')} ({direction}), mode {job.mode}"
     verdict = record.rule.verdict if record.rule is not None else None
@@ -155,8 +155,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     if record.progress is not None:
         far = record.progress
         yield "progress", f"step {far.step} of {far.total_steps} ({far.share:.0%})"
-    if told := rollout_sentence(job):
-        yield "actors", told
+    if short := rollout_sentence(job):
+        yield "actors", short
     if record.sparing is not None and record.spared is not None:
         yield "resumed", f"no rule stops it for {record.sparing.evals} evals; {record.spared} are left"
     if record.outcome is not None:
@@ -216,7 +216,7 @@ def _scores(job: Reading) -> Iterator[tuple[str, str]]:
         if record.best is not None and newest.step != record.best.step:
             gap = abs(newest.score - record.best.score)
             worse = (newest.score < record.best.score) is job.maximize
-            share = f", {gap / abs(record.best.score):.1%}" if record.best.score else ""
+            share = f", {percent(gap / abs(record.best.score))}" if record.best.score else ""
             text += f": {formatting.number(gap)}{share} {'worse' if worse else 'better'} than the best"
         yield "newest", text
     if record.evals_seen or record.evals_missed:

@@ -18,8 +18,7 @@ from controller.group.devices import Device, until_free
 from controller.group.memory import HostMemory
 from controller.group.wire import Refused, header_of
 from controller.group.workers import Command, WorkerFailed, WorkerProcess
-from controller.policy.sharing import member as me
-from controller.policy.sharing.messages import (
+from controller.policy.sharing import (
     Died,
     FromMember,
     Gone,
@@ -29,6 +28,7 @@ from controller.policy.sharing.messages import (
     Token,
     ToMember,
 )
+from controller.policy.sharing import member as me
 
 OFFLOAD_SECONDS = 60.0  # that a worker may take to off-load
 FREE_SECONDS = 5.0  # that the device may take to be free after it; then the worker is killed
@@ -82,6 +82,7 @@ class Supervisor:
         self._offloaded = 0  # microseconds of the last off-load
         self._met: dict[str, int] = {}  # by resident: generation of its newest worker
         self._tasks: set[asyncio.Task[None]] = set()
+        self._erasing: set[asyncio.Task[None]] = set()
         self.kills = 0
 
     def begin(self) -> None:
@@ -228,6 +229,8 @@ class Supervisor:
         try:
             if worker is None:
                 raise WorkerFailed("the worker ended")
+            while self._erasing:  # what was dropped counts until it is
+                await asyncio.wait(self._erasing)
             part = self.memory.begin(resident, version, sum(worker.regions.values()))
             base = str(self.memory.folder(resident, version - 1)) if version > 1 else None
             saved = await worker.ask({"do": "save", "folder": str(part), "base": base}, "saved")
@@ -297,12 +300,15 @@ class Supervisor:
     def _drop(self, resident: str, version: int | None = None) -> None:
         dropped = self.memory.drop(resident, version)
         if dropped is not None:
-            self._spawn(asyncio.to_thread(self.memory.erase, dropped))
+            task = self._spawn(asyncio.to_thread(self.memory.erase, dropped))
+            self._erasing.add(task)
+            task.add_done_callback(self._erasing.discard)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._over)
+        return task
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

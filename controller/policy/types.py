@@ -15,6 +15,7 @@ from typing import Annotated, NamedTuple
 
 from controller.policy.actor_types import JobKey as JobKey
 from controller.policy.actor_types import Lending, LendingPlan, Part, Place, Rollout
+from controller.policy.group_types import GroupsPlan, PoolSharing, SharedTraining
 from controller.policy.stored import WHERE_USED, Absent, AtMost, Count, Form, NodeName, Step, Time, Word
 
 Metric = Annotated[str, AtMost(256)]
@@ -485,12 +486,13 @@ class JobView:
     avoid: tuple[str, ...] = ()  # nodes that would not have it (`GangBackoff`): the last to be planned
     offer: str = ""  # identifies the quota that an external queue keeps for it until it is answered; "": none
     offered_at: float | None = None  # s, since when
-    queue_says: str = ""  # that queue's own words about why it waits
+    queue_message: str = ""  # that queue's own words about why it waits
     refused: bool = False  # it was taken out of that queue because no gang like it fits into the pool
     taken_back: float | None = None  # s, when its newest stop was taken back before the suspend
     may_return: bool = False  # pods may still come in the place of those that are gone
     delayed_at: float | None = None  # s, when its stop first waited for what other namespaces' runs show
     rollout: Rollout | None = field(default=None, metadata=WHERE_USED)  # its actors; None: it has none
+    sharing: SharedTraining | None = field(default=None, metadata=WHERE_USED)  # None: its GPUs are its own
 
     @property
     def namespace(self) -> str:
@@ -502,7 +504,14 @@ class JobView:
 
     @property
     def gpus(self) -> int:
-        """GPUs that it is admitted with: of the whole gang, and of its base actors, lent or not."""
+        """GPUs that it is admitted with: of the whole gang, of its base actors, lent or not, and its share of
+        a worker group's."""
+        gpus = self.private_gpus
+        return gpus if self.sharing is None else gpus + self.sharing.share
+
+    @property
+    def private_gpus(self) -> int:
+        """GPUs that it is admitted with and that are its own."""
         gang = self.replicas * self.gpus_per_replica
         return gang if self.rollout is None else gang + self.rollout.base * self.rollout.gpus
 
@@ -539,7 +548,7 @@ class JobView:
 # Each field of a `JobView` is in one of the three; a test holds that, so that none is forgotten.
 WAKES_POOL = (
     *("state", "bound", "unbound", "nodes", "priority", "replicas", "gpus_per_replica"),
-    *("proposal", "demoted", "offer", "queue_says", "refused", "rollout"),
+    *("proposal", "demoted", "offer", "queue_message", "refused", "rollout", "sharing"),
 )
 INFORMS_POOL = ("readings", "evaluator", "noise", "progress", "loss_trend")
 NO_NEWS_TO_POOL = (
@@ -576,6 +585,9 @@ class Reservation:
     nodes: Annotated[tuple[NodeName, ...], AtMost(1024), "Planned node of each pod, by member index."]
     expires: Annotated[Time, "Until when."]
     admission: Annotated[Count, "Number of the target's admission that they are held for."] = 0
+    group: Annotated[Word | None, "Worker group of which it gets the residency; absent: none."] = field(
+        default=None, metadata=WHERE_USED
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -668,6 +680,7 @@ class PoolSnapshot:
     closed: tuple[NodeView, ...] = ()  # its nodes that take no new pods now: not ready, cordoned, tainted
     quotas: tuple[Quota, ...] = ()  # no namespace in two of them; only where the pool's own policy queues
     lending: Lending | None = field(default=None, metadata=WHERE_USED)  # None: no job of it has actors
+    sharing: PoolSharing | None = field(default=None, metadata=WHERE_USED)  # None: it offers no sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -686,6 +699,7 @@ class Admission:
         nodes: one entry per member.
         source: the job whose freed GPUs it gets, if they were reserved for it.
         actors: one entry per base actor; None: it has none.
+        group: the worker group in which it has a residency; None: it asked for none.
     """
 
     key: JobKey
@@ -693,6 +707,7 @@ class Admission:
     source: JobKey | None = None
     offer: str = ""  # the offer of quota that it answers, if an external queue makes offers
     actors: tuple[str, ...] | None = field(default=None, metadata=WHERE_USED)
+    group: str | None = field(default=None, metadata=WHERE_USED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -749,3 +764,4 @@ class PoolPlan:
     falls: tuple[SharedFall, ...] = ()  # the same
     wake_at: float | None = None
     lending: LendingPlan | None = field(default=None, metadata=WHERE_USED)  # None: no job has actors
+    sharing: GroupsPlan | None = field(default=None, metadata=WHERE_USED)  # None: no sharing is offered

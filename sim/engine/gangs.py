@@ -42,12 +42,12 @@ def gangs(workload: Workload, cluster: Cluster) -> list[tuple[int, int]] | None:
                     f"workload.gpus_per_replica[{row}]: {each}, expected a divisor of the job's {gpus} GPUs"
                 )
             shape = gpus // each, each
-        if (*shape, actors) not in fitting and not cluster.holds(*shape, actors):
+        if (*shape, actors, None) not in fitting and not cluster.holds(*shape, actors):
             more = "" if actors is None else f" and, for base actors, {actors.pods} x {actors.gpus}"
             raise ValueError(
                 f"workload.gpus[{row}]: {shape[0]} x {shape[1]}{more} GPUs do not fit into the empty cluster "
                 f"of {cluster.gpus} GPUs on {max(1, len(cluster.nodes))} nodes"
             )
-        fitting.add((*shape, actors))
+        fitting.add((*shape, actors, None))
         shapes.append(shape)
     return shapes

@@ -7,6 +7,7 @@ engine, only numbers. `sequence` is the job's row in the workload, of which a po
 from __future__ import annotations
 
 from controller.policy.actor_types import Part, Place
+from controller.policy.group_types import SharedTraining
 from controller.policy.types import JobKey, JobState, LossTrend, Proposal
 
 _QUEUED = JobState.QUEUED
@@ -33,6 +34,7 @@ class VirtualJob:
     base_actors: Part | None = None
     actor_places: tuple[Place, ...] = ()
     spare_gpus: int = 0
+    sharing: SharedTraining | None = None
 
     def __init__(self, key: JobKey, submitted: float, sequence: int, gpus: int, remaining: float) -> None:
         self.key = key

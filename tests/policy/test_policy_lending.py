@@ -61,7 +61,7 @@ def let_go(w: ActorWorld, key: str) -> PoolPlan:
 )
 def test_all_parts_find_room_at_once_or_none_does(free, gang, actors, found):
     room = FreeGpus(free)
-    assert fit_job(room, (*gang, Part(*actors))) == found
+    assert fit_job(room, (*gang, Part(*actors), None)) == found
     assert dict(room) == free
 
 

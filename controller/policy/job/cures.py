@@ -14,7 +14,7 @@ from controller.policy.job.rotation import remedy
 from controller.policy.wording import NO_CHECKPOINT, meant
 
 # What a message tells of a cure's blanks, besides the value that it proposes.
-_TOLD = (
+_IN_MESSAGE = (
     re.compile(r"containers\[(?P<container>\d+)\]"),
     re.compile(r"containers\[\d+\]\.(?P<field>\w+)\[(?P<index>\d+)\](?P<value_of>\.value)?"),
     re.compile(r"^spec\.metrics\[(?P<metric_index>\d+)\]"),
@@ -61,12 +61,12 @@ class Cure:
         """
         ns = f" -n {namespace}"
         words = {"job": f" {name}{ns}", "ns": ns, "name": name, "namespace": namespace, "pool": pool}
-        told = _values(self.blank, message)
-        patch = _fill(self.patch, told)
+        values = _values(self.blank, message)
+        patch = _fill(self.patch, values)
         return replace(
             self,
             text=self.text.format(rotation=remedy(layout), **words),
-            command=_fill(self.command.format(**words), told),
+            command=_fill(self.command.format(**words), values),
             patch=patch,
             apply=_APPLY.format(ns=ns, patch=patch) if patch else "",
         )
@@ -86,20 +86,53 @@ _APPLY = (
 
 def _values(blank: str, message: str) -> dict[str, str]:
     """Return what a message tells of a cure's blanks."""
-    told = dict(_USUAL)
-    for pattern in _TOLD:
+    values = dict(_USUAL)
+    for pattern in _IN_MESSAGE:
         if (found := pattern.search(message)) is not None:
-            told |= {name: text or "" for name, text in found.groupdict().items()}
-    told["value_of"] = told.get("value_of", "").replace(".", "/")
+            values |= {name: text or "" for name, text in found.groupdict().items()}
+    values["value_of"] = values.get("value_of", "").replace(".", "/")
     if blank and (value := meant(message)):
-        told[blank] = value
-    return told
+        values[blank] = value
+    return values
 
 
-def _fill(text: str, told: Mapping[str, str]) -> str:
-    for name, value in told.items():
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
         text = text.replace(f"<{name}>", value)
     return text
+
+
+# Whose move it is, where it is not the run's owner's.
+_OF_THE_POOL = frozenset(
+    {
+        "AtQuotaLimit",
+        "GPUsUsedByOthers",
+        "NamespaceNotAllowed",
+        "NoUsableNodes",
+        "NodesClosed",
+        "PoolNotUsable",
+    }
+)
+_OF_THE_CLUSTER = frozenset(
+    {
+        "AccessJobRefused",
+        "AccessPodUnschedulable",
+        "AccessRefused",
+        "CopyDamaged",
+        "PodsStuck",
+        "RefusedAddress",
+        "StepsNotServed",
+        "StoreUnreachable",
+        "WaitingForController",
+    }
+)
+
+
+def whose_move(reason: str) -> str:
+    """Return who can do something about a reason: "its owner", as most often, or who runs what."""
+    if reason in _OF_THE_POOL:
+        return "the pool's owner"
+    return "whoever runs the cluster" if reason in _OF_THE_CLUSTER else "its owner"
 
 
 def key_of(reason: str, message: str) -> str:
@@ -338,6 +371,10 @@ CURES: dict[str, Cure] = {
     "ActorNotReady": Cure(
         "see what its pod waits for: the image, the weights, the sidecar's registration",
         "kubectl describe pods{ns} -l evalstop.dev/job={name},evalstop.dev/component=actor",
+    ),
+    "RolloutStarved": Cure(
+        "see why its actors do not come: Events ActorFailed of the job tell what became of each",
+        "kubectl events{ns} --for rlhfjob/{name}",
     ),
     "ActorsFail": Cure(
         "see what the engine of an actor says (docs/use/rollouts.md)",

@@ -1,8 +1,9 @@
 """One pool's plan.
 
 Decided here: which jobs of a GPUPool are released, admitted, preempted or held back, for whom GPUs are
-reserved (`plan_pool`, from a `PoolSnapshot`), and what of it is written to each job (`outcomes`).
-May import: `job`, `fleet`, `queueing`, `node`.
+reserved, who gets a residency in a worker group and which groups open and close (`plan_pool`, from a
+`PoolSnapshot`), and what of it is written to each job (`outcomes`).
+May import: `job`, `fleet`, `queueing`, `node`, `sharing`.
 Tests: tests/policy.
 """
 

@@ -7,7 +7,6 @@ job that would not start then.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -23,7 +22,7 @@ Job = TypeVar("Job", bound=QueueJob)
 LOWEST = -(2**31)  # below every priority that the API allows
 
 
-def lowered(job: JobView) -> JobView:
+def as_demoted(job: JobView) -> JobView:
     """Return the job as its pool's policy is to see it."""
     return replace(job, priority=LOWEST) if job.demoted else job
 
@@ -103,16 +102,4 @@ def give_way(
 
 def _keeps(job: QueueJob, room: NodeRoom | SlotRoom) -> bool:
     """Take a run's GPUs out of the room again if nobody got them; say whether that was so."""
-    if isinstance(room, SlotRoom):
-        return room.take(job)
-    on = [node for node, _ in job.bound] or list(job.nodes)
-    places = [(node, job.gpus_per_replica) for node in on if node in room.free]
-    places += [(node, gpus) for node, gpus in job.actor_places if node in room.free]
-    wanted: Counter[str] = Counter()
-    for node, gpus in places:
-        wanted[node] += gpus
-    if any(room.free[node] < gpus for node, gpus in wanted.items()):
-        return False
-    for node, gpus in wanted.items():
-        room.free.add(node, -gpus)
-    return True
+    return room.take(job) if isinstance(room, SlotRoom) else room.keep(job)

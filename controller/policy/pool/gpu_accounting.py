@@ -2,7 +2,8 @@
 
 Every GPU of a node is in exactly one account: foreign (non-terminal pods of no job here), bound (non-terminal
 pods of jobs here, whatever their state), reserved (members of admitted gangs whose pods have no node yet),
-actor (rollout actors, from their entry on), or free. What a leaving gang still has counts as its own until
+actor (rollout actors, from their entry on), group (workers of groups that jobs share, from the opening until
+all pods are gone), or free. What a leaving gang still has counts as its own until
 all of it is gone: released means gone. Of free GPUs those that were recalled for somebody are kept for that
 one (`lending`).
 
@@ -17,9 +18,10 @@ neither, until it gets its node or its time-out takes its admission back (`gangs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from controller.policy.group_types import GroupView
 from controller.policy.node import still_open
 from controller.policy.pool.best_fit import FreeGpus
 from controller.policy.types import JobKey, JobState, JobView, NodeView, PoolSnapshot
@@ -30,8 +32,8 @@ Charges = list[tuple[str, int]]  # node, GPUs
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """Which GPUs of a pool's nodes are free, and which are charged to gangs.
+class GpuAccounts:
+    """Free GPUs of a pool's nodes, and those charged to gangs.
 
     Attributes:
         free: GPUs per node that belong to nobody, never below zero.
@@ -44,11 +46,11 @@ class Books:
     displaced: frozenset[JobKey] = frozenset()
 
     def account(self, job: JobView) -> Charges:
-        """(node, GPUs) of all that is charged to a job: its gang, and its actors."""
+        """Return (node, GPUs) of all that is charged to a job: its gang, and its actors."""
         return [*self.of_gang(job), *_actors(job)]
 
     def of_gang(self, job: JobView) -> Charges:
-        """(node, GPUs) of all that is charged to its gang."""
+        """Return (node, GPUs) of all that is charged to its gang."""
         return [*job.bound, *self.reserved.get(job.key, ())]
 
     def as_charged(self, snapshot: PoolSnapshot) -> PoolSnapshot:
@@ -67,12 +69,30 @@ class Books:
 
 
 def free_gpus(snapshot: PoolSnapshot) -> dict[str, int]:
-    """Free GPUs per node: allocatable less foreign, bound and reserved; never below zero."""
-    return books(snapshot).free
+    """Return free GPUs per node: allocatable less foreign, bound, reserved and of groups; at least zero."""
+    return gpu_accounts(
+        snapshot, map(stand_in, snapshot.sharing.groups if snapshot.sharing is not None else ())
+    ).free
 
 
-def books(snapshot: PoolSnapshot) -> Books:
-    """Return all accounts of a pool.
+def stand_in(group: GroupView) -> JobView:
+    """Return a worker group as a gang among jobs."""
+    return JobView(
+        group.key,
+        group.opened,
+        0,
+        group.replicas,
+        group.gpus,
+        state=JobState.STOPPING if group.closing else JobState.ADMITTED,
+        bound=group.bound,
+        unbound=0 if group.closing else group.unbound,
+        nodes=group.nodes,
+        may_return=group.may_return,
+    )
+
+
+def gpu_accounts(snapshot: PoolSnapshot, groups: Iterable[JobView] = ()) -> GpuAccounts:
+    """Return all accounts of a pool. ``groups``: worker groups, each as a gang among the jobs.
 
     A leaving gang's GPUs come free together: those whose pods are gone before the others' stay charged while
     a reservation for the gang lasts, so that they are not given piecemeal to somebody who comes after the job
@@ -81,7 +101,8 @@ def books(snapshot: PoolSnapshot) -> Books:
     """
     free = {n.name: n.gpus - n.foreign for n in snapshot.nodes}
     held = frozenset(h.source for h in snapshot.reservations)  # jobs whose GPUs are reserved for others
-    for job in snapshot.jobs:
+    every = (*groups, *snapshot.jobs)
+    for job in every:
         for node, gpus in job.bound:
             if node in free:
                 free[node] -= gpus
@@ -94,7 +115,7 @@ def books(snapshot: PoolSnapshot) -> Books:
     reserved: dict[JobKey, Charges] = {}
     short: list[tuple[JobView, int]] = []  # gangs, and how many of their members are charged nothing yet
     displaced: set[JobKey] = set()
-    for job in snapshot.jobs:
+    for job in every:
         size = job.gpus_per_replica
         if size == 0 or job.state is JobState.QUEUED:
             continue
@@ -117,7 +138,7 @@ def books(snapshot: PoolSnapshot) -> Books:
             short.append((job, missing))
     if short:
         _charge_elsewhere(snapshot.nodes, free, short, reserved)
-    return Books(free, reserved, frozenset(displaced))
+    return GpuAccounts(free, reserved, frozenset(displaced))
 
 
 def _actors(job: JobView) -> Charges:

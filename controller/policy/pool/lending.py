@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from controller.policy.actor_types import (
     ActorStart,
@@ -29,6 +30,7 @@ from controller.policy.actor_types import (
     Rollout,
 )
 from controller.policy.pool.best_fit import FreeGpus
+from controller.policy.pool.groups import Groups
 from controller.policy.pool.lending_room import LendingRoom
 from controller.policy.pool.placement import Shape, fit_job, shape
 from controller.policy.pool.recalling import Spare, added, borrowed_by_weight, by_node, free_up, needs, spares
@@ -48,6 +50,7 @@ class Loans:
         spare: spare actors that are still there, the first to be recalled first.
         rights: by job, how many of its base actors may return, those that do in this pass not among them.
         going: GPUs per node of who leaves anyhow, be it for nobody.
+        groups: worker groups; None: the pool has none.
     """
 
     lending: Lending
@@ -64,6 +67,7 @@ class Loans:
     reserved: list[Reserved] = field(default_factory=list)
     starts: list[ActorStart] = field(default_factory=list)
     recalls: list[Recall] = field(default_factory=list)
+    groups: Groups | None = None
 
     @classmethod
     def of(
@@ -73,6 +77,7 @@ class Loans:
         out: Collection[JobKey],
         now: float,
         going: Iterable[Place] = (),
+        groups: Groups | None = None,
     ) -> Loans:
         """Take in a pool, and let its base actors return.
 
@@ -82,6 +87,7 @@ class Loans:
             out: queued jobs that cannot start in this pass.
             now: time (s).
             going: (node, GPUs) of jobs that leave.
+            groups: worker groups; None: the pool has none.
         """
         lending = snapshot.lending or Lending()
         every = [(job, job.rollout) for job in snapshot.jobs if job.rollout is not None]
@@ -95,6 +101,7 @@ class Loans:
             running=running,
             spare=spares((job for job, _ in running.values()), free),
             rights=Counter({key: rollout.rights for key, (_, rollout) in running.items()}),
+            groups=groups,
         )
         queued = {j.key for j in snapshot.jobs if j.state is JobState.QUEUED and j.key not in out}
         loans._keep_reserved(queued)
@@ -115,21 +122,28 @@ class Loans:
 
     def room(self) -> LendingRoom:
         """Return what gangs may be admitted to."""
-        return LendingRoom(
-            self.free,
-            self.racks,
-            rights=self._rights(),
-            spare=by_node(self.spare),
-            going=self.going,
-            kept=self.kept,
-            coming=self.coming,
-        )
+        terms: dict[str, Any] = {
+            "rights": self._rights(),
+            "spare": by_node(self.spare),
+            "going": self.going,
+            "kept": self.kept,
+            "coming": self.coming,
+        }
+        if self.groups is None:
+            return LendingRoom(self.free, self.racks, **terms)
+        room = self.groups.room(self.free, **terms)
+        assert isinstance(room, LendingRoom)
+        return room
 
     def what_if(self, room: LendingRoom) -> LendingRoom:
         """Return the room as it would be without any spare actor. ``room``: after the policy's decision."""
         every, spare = room.unclaimed(), by_node(self.spare)
         every = {node: gpus + spare.get(node, 0) for node, gpus in every.items()}
-        return LendingRoom(every, self.racks, rights=self._rights(), going=self.going)
+        if self.groups is None:
+            return LendingRoom(every, self.racks, rights=self._rights(), going=self.going)
+        other = self.groups.other_room(every, rights=self._rights(), going=self.going)
+        assert isinstance(other, LendingRoom)
+        return other
 
     def admitted(self, room: LendingRoom) -> None:
         """Go on from what the policy's decision left."""
@@ -154,10 +168,11 @@ class Loans:
             found.append(why)
         return tuple(found)
 
-    def recall(self, winners: Iterable[QueueJob]) -> None:
-        """Recall spare actors for gangs that would start were they gone, next one first."""
+    def recall(self, winners: Iterable[QueueJob], room: LendingRoom) -> None:
+        """Recall spare actors for gangs that would start were they gone, next one first. ``room``: the one
+        where that was asked."""
         for job in winners:
-            self._recall_for(job.key, shape(job), job.avoid)
+            self._recall_for(job.key, shape(room.asked.get(job.key, job)), job.avoid)
 
     def recall_for_quota(self, barred: Iterable[JobView], ledger: QuotaLedger) -> None:
         """Recall spare actors for the first gang of each quota that they alone keep above its limit."""
@@ -295,7 +310,7 @@ class Loans:
             if node is not None:
                 self.free[node] -= rollout.gpus
                 self._start(job.key, node, rollout)
-            elif not self._recall_for(job.key, (1, rollout.gpus, None), (), returning=True):
+            elif not self._recall_for(job.key, (1, rollout.gpus, None, None), (), returning=True):
                 self.rights[job.key] += 1
                 return
 

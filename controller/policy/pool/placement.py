@@ -1,16 +1,16 @@
 """Placement of gangs on nodes: a whole gang or nothing, packed so that the largest gaps stay free.
 
-A job has one part or two: its gang, and base rollout actors. The pods of a part ask for the same number of
-GPUs each and never span nodes. Each goes where it fits best (`best_fit`), the part of the larger pods first,
-so that large gangs find whole nodes; all parts find room at once or none gets any. Nodes that would not have
-a gang (`QueueJob.avoid`) are the last it gets.
+A job has one part or more: its gang, base rollout actors, and the workers of a group that is opened for it.
+The pods of a part ask for the same number of GPUs each and never span nodes. Each goes where it fits best
+(`best_fit`), the part of the larger pods first, so that large gangs find whole nodes; all parts find room at
+once or none gets any. Nodes that would not have a gang (`QueueJob.avoid`) are the last it gets.
 
 Two rooms: `NodeRoom` over named nodes, and `SlotRoom`, where any GPUs will do and only their number counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from controller.policy.actor_types import Part, Place
@@ -18,33 +18,55 @@ from controller.policy.pool.best_fit import NO_RACKS, FreeGpus, fit
 from controller.policy.queueing.base import QueueJob
 from controller.policy.types import JobKey, JobState
 
-__all__ = ["AnyRoom", "NodeRoom", "Nodes", "Shape", "SlotRoom", "fit", "fit_job", "held", "shape"]
+__all__ = ["AnyRoom", "NodeRoom", "Nodes", "Shape", "SlotRoom", "fit", "fit_job", "held", "shape", "workers"]
 
-Shape = tuple[int, int, Part | None]  # replicas, GPUs of each, base actors
+# Replicas, GPUs of each, base actors, workers of a group to open.
+Shape = tuple[int, int, Part | None, Part | None]
 
 
 class Nodes(NamedTuple):
-    """Nodes for the pods of a job: one for each member of its gang, and for each base actor."""
+    """Nodes for the pods of a job: one for each member of its gang, for each base actor, and for each worker
+    of the group that is opened for it."""
 
     gang: tuple[str, ...]
     actors: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
 
     def places(self, job: QueueJob) -> list[Place]:
         """(node, GPUs) of every pod."""
         found = [(node, job.gpus_per_replica) for node in self.gang]
         if job.base_actors is not None:
             found += [(node, job.base_actors.gpus) for node in self.actors]
+        if self.workers and (opens := workers(job)) is not None:
+            found += [(node, opens.gpus) for node in self.workers]
         return found
+
+    def of(self, wanted: Shape) -> list[Place]:
+        """(node, GPUs) of every pod of what has this shape."""
+        _, size, actors, opens = wanted
+        found = [(node, size) for node in self.gang]
+        if actors is not None:
+            found += [(node, actors.gpus) for node in self.actors]
+        if opens is not None:
+            found += [(node, opens.gpus) for node in self.workers]
+        return found
+
+
+def workers(job: QueueJob) -> Part | None:
+    """Return the workers of the group that is opened for a job; None: none is."""
+    return None if job.sharing is None else job.sharing.opens
 
 
 def shape(job: QueueJob) -> Shape:
     """Return all that tells whether a job fits: two of equal shape fit or do not fit alike."""
-    return job.replicas, job.gpus_per_replica, job.base_actors
+    return job.replicas, job.gpus_per_replica, job.base_actors, workers(job)
 
 
 def fit_job(free: FreeGpus, shape: Shape, avoid: tuple[str, ...] = ()) -> Nodes | None:
     """Return where all parts of a job find room at once; None: nowhere. ``free`` comes out as it was."""
-    replicas, size, actors = shape
+    replicas, size, actors, opens = shape
+    if opens is not None:
+        return _fit_parts(free, (Part(replicas, size), actors or Part(0, 0), opens), avoid)
     if actors is None or not actors.pods or not actors.gpus:
         nodes = free.fit(replicas, size, avoid)
         return None if nodes is None else Nodes(nodes)
@@ -63,8 +85,31 @@ def fit_job(free: FreeGpus, shape: Shape, avoid: tuple[str, ...] = ()) -> Nodes 
     return Nodes(nodes, others) if first is gang else Nodes(others, nodes)
 
 
+def _fit_parts(free: FreeGpus, parts: tuple[Part, Part, Part], avoid: tuple[str, ...]) -> Nodes | None:
+    """Return where three parts find room at once, those of the larger pods first; None: nowhere."""
+    found: list[tuple[str, ...]] = [(), (), ()]
+    taken: list[Place] = []
+    for index in sorted(range(3), key=lambda i: -parts[i].gpus):
+        part = parts[index]
+        nodes = free.fit(*part, avoid) if part.pods else ()
+        if nodes is None:
+            break
+        found[index] = nodes
+        for node in nodes:
+            free.add(node, -part.gpus)
+            taken.append((node, part.gpus))
+    else:
+        nodes = ()
+    for node, gpus in taken:
+        free.add(node, gpus)
+    return None if nodes is None else Nodes(*found)
+
+
 def held(job: QueueJob) -> list[Place]:
-    """(node, GPUs) that `accounts.books` charges to a job: bound pods, planned ones still to come, actors."""
+    """Return (node, GPUs) charged to a job (`gpu_accounts`): bound pods, planned ones to come, actors.
+
+    Not those of a worker group.
+    """
     gang = _gang_holds(job)
     return [*gang, *job.actor_places] if job.base_actors is not None else gang
 
@@ -89,6 +134,7 @@ class NodeRoom:
         """``free``: GPUs per node that nobody uses. ``racks``: node -> rack, of those that name one."""
         self.free, self.racks = FreeGpus(free, racks), racks
         self.placed: dict[JobKey, Nodes] = {}
+        self.asked: dict[JobKey, QueueJob] = {}  # those that open a worker group, with its workers
         self.withheld: dict[str, int] = {}  # GPUs of those who leave that somebody waits for already
 
     @property
@@ -107,12 +153,32 @@ class NodeRoom:
         for node, gpus in nodes.places(job):
             self.free.add(node, -gpus)
         self.placed[job.key] = nodes
+        if nodes.workers:
+            self.asked[job.key] = job
 
     def give(self, job: QueueJob) -> None:
         for node, gpus in job.bound or [(node, job.gpus_per_replica) for node in job.nodes]:
             self.free.add(node, gpus)
         for node, gpus in job.actor_places:
             self.free.add(node, gpus)
+
+    def keep(self, job: QueueJob) -> bool:
+        """Take a run's GPUs out of the room again if nobody got them; say whether that was so."""
+        on = [node for node, _ in job.bound] or list(job.nodes)
+        places = [(node, job.gpus_per_replica) for node in on]
+        return self.withdraw((*places, *job.actor_places))
+
+    def withdraw(self, places: Iterable[Place]) -> bool:
+        """Take these GPUs out of the room if all are free; say whether that was so."""
+        wanted: dict[str, int] = {}
+        for node, gpus in places:
+            if node in self.free:
+                wanted[node] = wanted.get(node, 0) + gpus
+        if any(self.free[node] < gpus for node, gpus in wanted.items()):
+            return False
+        for node, gpus in wanted.items():
+            self.free.add(node, -gpus)
+        return True
 
     def trial(self) -> NodeTrial:
         return NodeTrial(self)

@@ -5,7 +5,7 @@ what it was admitted to is charged to it from then on, so that no two gangs are 
 To whom GPUs will go that are still in use: `reservations`. The winner is chosen again, by the same policy,
 when they are free; a reservation never decides an admission.
 
-Where jobs have rollout actors: `lending`.
+Where jobs have rollout actors: `lending`. Where jobs share worker groups: `groups`.
 
 In a pool whose delegate is None nobody queues: every job starts at once, and where its pods go is left to
 kube-scheduler. Only a gang that did not find room in time (`gangs`) waits until no other gang is looking for
@@ -18,10 +18,11 @@ In a pool whose delegate is Kueue jobs wait there, and only those start for whic
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from controller.policy.actor_types import LendingPlan
-from controller.policy.fleet import Sifted, learn, sift
+from controller.policy.fleet import LimitedStops, learn, limit_stops
 from controller.policy.pool.delegates import (
     DELEGATIONS,
     TOO_LARGE,
@@ -32,8 +33,9 @@ from controller.policy.pool.delegates import (
     wake_ups,
 )
 from controller.policy.pool.demotion import REASON as DEMOTED
-from controller.policy.pool.demotion import give_way, lowered
-from controller.policy.pool.gpu_accounting import LEAVING, Books, books, free_gpus
+from controller.policy.pool.demotion import as_demoted, give_way
+from controller.policy.pool.gpu_accounting import LEAVING, GpuAccounts, free_gpus, gpu_accounts
+from controller.policy.pool.groups import Groups, stand_ins, with_shares
 from controller.policy.pool.inadmissible import backing_off, inadmissible_jobs
 from controller.policy.pool.lending import Loans
 from controller.policy.pool.lending_room import LendingRoom
@@ -71,7 +73,7 @@ def plan_pool(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         ParamError: the pool's queue policy or one of its parameters does not exist or is out of bounds.
     """
     case = _Case.of(snapshot, now)  # 1. whose each GPU is, and who cannot run at all
-    stops = sift(case.snapshot.jobs, case.snapshot, now)  # 2. which proposals to stop count
+    stops = limit_stops(case.snapshot.jobs, case.snapshot, now)  # 2. which proposals to stop count
     chosen = _choose(case, stops)  # 3. who is released, admitted, preempted, by the queue policy
     _demote(case, chosen)  # 4. who gives way to those that still wait
     lent = _lend(case, chosen)  # 5. which spare actors are recalled for whom, and which start
@@ -91,7 +93,7 @@ class _Case:
     snapshot: PoolSnapshot
     now: float
     how: Delegation
-    accounts: Books
+    accounts: GpuAccounts
     quotas: tuple[Quota, ...]
     policy: PolicySpec
     inadmissible: dict[JobKey, Waiting]
@@ -100,6 +102,7 @@ class _Case:
     room: NodeRoom | AnyRoom
     views: dict[JobKey, JobView]
     loans: Loans | None  # None: no job has rollout actors
+    groups: Groups | None  # None: the pool offers no sharing
 
     @classmethod
     def of(cls, snapshot: PoolSnapshot, now: float) -> _Case:
@@ -107,14 +110,19 @@ class _Case:
         if how.offers:
             # Who is next is decided outside. For whom freed GPUs are reserved is a guess by the same order.
             snapshot = replace(snapshot, policy=PolicySpec("fifo", {"backfill": True}))
-        snapshot = current(snapshot, now)
-        accounts = books(snapshot)
+        snapshot = with_shares(current(snapshot, now))
+        accounts = gpu_accounts(snapshot, stand_ins(snapshot.sharing))
         snapshot = accounts.as_charged(snapshot)
+        groups = Groups.of(snapshot, accounts, now) if how.orders and how.places else None
+        if groups is not None:
+            snapshot = groups.within_limits()
         paused = backing_off(snapshot, now)
         offered = offers(j for j in snapshot.jobs if j.key not in paused) if how.offers else {}
         inadmissible = inadmissible_jobs(snapshot)
         racks = {n.name: n.rack for n in snapshot.nodes if n.rack}
         loans = None
+        if groups is not None:
+            groups.close_for_overdue(lambda key: key not in inadmissible and key not in paused)
         room: NodeRoom | AnyRoom = NodeRoom(accounts.free, racks)
         if how.offers:
             room = OfferRoom(accounts.free, racks, offered.keys())
@@ -122,8 +130,10 @@ class _Case:
             room = AnyRoom()
         elif any(j.rollout is not None for j in snapshot.jobs):
             going = (place for j in snapshot.jobs if j.state in LEAVING for place in accounts.account(j))
-            loans = Loans.of(snapshot, accounts.free, {*inadmissible, *paused}, now, going)
+            loans = Loans.of(snapshot, accounts.free, {*inadmissible, *paused}, now, going, groups)
             room = loans.room()
+        elif groups is not None:
+            room = groups.room(accounts.free)
         return cls(
             snapshot,
             now,
@@ -137,10 +147,23 @@ class _Case:
             room=room,
             views={j.key: j for j in snapshot.jobs},
             loans=loans,
+            groups=groups,
         )
 
     def new_policy(self) -> QueuePolicy:
         return make_policy(self.policy, self.quotas)
+
+    def what_if(self, free: Mapping[str, int]) -> NodeRoom:
+        """Return another room with these free GPUs per node, whose groups are as they are by now; GPUs of
+        those without residents are free."""
+        if self.groups is None:
+            return NodeRoom(free)
+        room = self.groups.other_room(free)
+        for node, gpus in self.groups.coming():
+            room.free.add(node, gpus)
+        for name in room.residencies.empty():
+            room.dissolve(name)
+        return room
 
     def competes(self, key: JobKey) -> bool:
         """Return whether a job is shown to the queue policy."""
@@ -149,7 +172,7 @@ class _Case:
 
 @dataclass
 class _Chosen:
-    """Which jobs get GPUs and which give them up.
+    """Jobs chosen to get GPUs, and jobs chosen to give them up.
 
     Attributes:
         rest: who waits after it, next one first.
@@ -169,18 +192,18 @@ class _Chosen:
     leaving: list[JobView] = field(default_factory=list)
 
 
-def _choose(case: _Case, stops: Sifted) -> _Chosen:
+def _choose(case: _Case, stops: LimitedStops) -> _Chosen:
     """Ask the queue policy."""
     snapshot, now, views = case.snapshot, case.now, case.views
     planner = Planner(EvalStop(case.new_policy()), case.room)
     held = {h.key for h in stops.held}
-    jobs = (lowered(replace(j, proposal=None) if j.key in held else j) for j in snapshot.jobs)
+    jobs = (as_demoted(replace(j, proposal=None) if j.key in held else j) for j in snapshot.jobs)
     if case.quotas:
         jobs = (_with_all_it_has(j, case.accounts) for j in jobs)
     planner.rebuild((j for j in jobs if case.competes(j.key)), now)
     for job in snapshot.jobs:
         if job.state is JobState.ADMITTED and not job.preemptible and job.proposal is None:
-            planner.policy.shielded(lowered(job), now)
+            planner.policy.shielded(as_demoted(job), now)
     decision = planner.decide(now)
     source, placed = source_of(snapshot), case.room.placed
     admitted = tuple(
@@ -190,6 +213,7 @@ def _choose(case: _Case, stops: Sifted) -> _Chosen:
             source(j.key, placed[j.key].gang),
             views[j.key].offer,
             None if j.base_actors is None else placed[j.key].actors,
+            None if case.groups is None else case.groups.residencies.joined.get(j.key),
         )
         for j in decision.admit
     )
@@ -207,6 +231,9 @@ def _choose(case: _Case, stops: Sifted) -> _Chosen:
         chosen.quota_ledger = ledger = charged(case.quotas, snapshot.jobs, taken)
         chosen.barred += [j for j in chosen.rest if ledger.bars(j.key, j.gpus)]
         chosen.rest = [j for j in chosen.rest if not ledger.bars(j.key, j.gpus)]
+    if case.groups is not None:
+        out = [*(j.key for j in chosen.released), *(p.key for p in chosen.preemptions)]
+        chosen.preemptions += case.groups.must_leave(out)
     going = sorted((j for j in snapshot.jobs if j.state in LEAVING), key=lambda j: j.state is not STOPPING)
     chosen.leaving = [*going, *chosen.released, *(views[p.key] for p in chosen.preemptions)]
     return chosen
@@ -229,7 +256,7 @@ def _demote(case: _Case, chosen: _Chosen) -> None:
         wait = [*chosen.rest, *chosen.barred]
     if case.quotas:
         stay += _starting(case, chosen)
-    room = NodeRoom(case.room.free)
+    room = case.what_if(case.room.free)
     if isinstance(case.room, LendingRoom):  # nobody gives way where a recall would do
         for node, gpus in case.room.recallable().items():
             room.free.add(node, gpus)
@@ -258,10 +285,10 @@ def _lend(case: _Case, chosen: _Chosen) -> LendingPlan | None:
         going = {j.key for j in chosen.leaving}
         stay = [j for j in case.snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
         run = [*stay, *_starting(case, chosen)] if case.quotas else []
-        policy.rebuild([*map(lowered, run), *map(lowered, rest)], now)
+        policy.rebuild([*map(as_demoted, run), *map(as_demoted, rest)], now)
         for job in run:
-            policy.shielded(lowered(job), now)
-        loans.recall(policy.decide(now, what_if).admit)
+            policy.shielded(as_demoted(job), now)
+        loans.recall(policy.decide(now, what_if).admit, what_if)
     if chosen.quota_ledger is not None:
         loans.recall_for_quota(chosen.barred, chosen.quota_ledger)
     waiting = [*chosen.rest, *chosen.barred]
@@ -270,28 +297,47 @@ def _lend(case: _Case, chosen: _Chosen) -> LendingPlan | None:
 
 
 def _reserve(case: _Case, chosen: _Chosen) -> tuple[Reservation, ...]:
-    waiting = [*chosen.rest, *chosen.barred]
+    waiting, leaving, groups = [*chosen.rest, *chosen.barred], chosen.leaving, case.groups
+    if groups is not None:
+        emptied = groups.emptied(job.key for job in leaving)
+        leaving = [*groups.close(bool(chosen.rest)), *leaving, *emptied]
     return reserve(
-        case.snapshot, chosen.leaving, chosen.admitted, waiting, case.room.free, case.accounts, case.now
+        case.snapshot,
+        leaving,
+        chosen.admitted,
+        waiting,
+        case.room.free,
+        case.accounts,
+        case.now,
+        NodeRoom if groups is None else groups.other_room,
     )
 
 
 def _report(
     case: _Case,
-    stops: Sifted,
+    stops: LimitedStops,
     chosen: _Chosen,
     reserved: tuple[Reservation, ...],
     lent: LendingPlan | None,
 ) -> PoolPlan:
     snapshot, now = case.snapshot, case.now
     waiting = reasons(
-        chosen.rest, case.room.free, case.inadmissible, case.paused, case.offered if case.how.offers else None
+        chosen.rest,
+        case.room.free,
+        case.inadmissible,
+        case.paused,
+        case.offered if case.how.offers else None,
+        case.groups.residencies if case.groups is not None else None,
     )
     taken = {a.key for a in chosen.admitted}
     if chosen.quota_ledger is not None:
         waiting = explained(waiting, chosen.barred, chosen.quota_ledger, case.views)
     if case.loans is not None:
         waiting = case.loans.explained(waiting)
+    shared = None
+    if case.groups is not None:
+        workers = {key: nodes.workers for key, nodes in case.room.placed.items()}
+        shared = case.groups.plan(workers)
     settled = {h.key for h in stops.held} | {j.key for j in chosen.released}
     not_taken = {key: job for key, job in case.offered.items() if key not in taken}
     running = (j for j in snapshot.jobs if j.state is JobState.ADMITTED)
@@ -316,8 +362,10 @@ def _report(
             stops.wake_at,
             *wake_ups(not_taken, snapshot.offer_seconds, now),
             *(r.expires for r in (lent.reserved if lent is not None else ())),
+            *(case.groups.wakes() if case.groups is not None else ()),
         ),
         lending=lent,
+        sharing=shared,
     )
 
 
@@ -363,7 +411,7 @@ def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldB
     )
 
 
-def _with_all_it_has(job: JobView, accounts: Books) -> JobView:
+def _with_all_it_has(job: JobView, accounts: GpuAccounts) -> JobView:
     """Return a leaving gang with what is still charged to it in the place of pods that are gone: who waits
     for it is not to have somebody else preempted meanwhile."""
     if job.state not in LEAVING or not job.bound:

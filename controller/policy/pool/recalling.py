@@ -110,9 +110,7 @@ def added(some: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
 
 def needs(nodes: Nodes, wanted: Shape) -> list[tuple[str, int]]:
     """Return (node, GPUs) of every pod of what was placed."""
-    _, size, actors = wanted
-    found = [(node, size) for node in nodes.gang]
-    return found if actors is None else [*found, *((node, actors.gpus) for node in nodes.actors)]
+    return nodes.of(wanted)
 
 
 def _lend(

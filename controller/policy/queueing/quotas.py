@@ -193,14 +193,19 @@ class Quotas(Wrapper):
     def _borrowed(self, within: set[JobKey]) -> list[QueueJob]:
         """Return the runs that may be preempted for who is guaranteed GPUs; the first to go is the last."""
         runs = (job for job, _ in self._running.values())
-        found = [job for job in runs if job.key not in within and job.key not in self._fixed and job.gpus]
+        # One with a small share of a group may be charged none of its GPUs; it gives way with the others.
+        found = [
+            job
+            for job in runs
+            if job.key not in within and job.key not in self._fixed and (job.gpus or job.sharing is not None)
+        ]
         return sorted(found, key=lambda job: (job.demoted, *stay_key(job)))
 
     def _show(self, going: set[JobKey] | frozenset[JobKey], within: set[JobKey] | None = None) -> None:
         """Let the policy see its runs as they are: those who go as leaving, those it may not preempt not."""
         if within is None:
             within = self._within() if self.base.preempts else set()
-        for key, (job, heard) in self._running.items():
+        for key, (job, changed) in self._running.items():
             shown = OPEN
             if key in going:
                 shown = LEAVES
@@ -210,11 +215,11 @@ class Quotas(Wrapper):
                 continue
             self._shown[key] = shown
             if shown == LEAVES:
-                self.base.leaving(job, heard)
+                self.base.leaving(job, changed)
             elif shown == SHIELDED:
-                self.base.shielded(job, heard)
+                self.base.shielded(job, changed)
             else:
-                self.base.admitted(job, heard)
+                self.base.admitted(job, changed)
 
 
 class QuotaRoom:

@@ -9,10 +9,11 @@ reservation needs. While an overdue job waits, nobody joins a group that it wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from controller.policy.sharing.fit import alone, fit_into
+from controller.policy.sharing.fit import Fit, alone, fit_into
 from controller.policy.sharing.reservation import GroupReservation, reserve
 from controller.policy.sharing.types import (
     Family,
@@ -170,8 +171,8 @@ class _Work:
             return None
         ends = None if job.lasts is None else now + job.lasts
         in_time = kept is not None and ends is not None and ends <= kept.at
-        for attempt in _ORDERS[SharingPlacement(self.settings.placement)]:
-            found = attempt(self, job, family, kept, in_time)
+        for way in WAYS[SharingPlacement(self.settings.placement)]:
+            found = _ATTEMPTS[way](self, job, family, kept, in_time)
             if found is not None:
                 resident = job if job.ends == ends else replace(job, ends=ends)
                 self.groups[found.group] = self.groups[found.group].joined(resident)
@@ -219,15 +220,14 @@ class _Work:
         )  # fmt: skip
         if alike in self.refused:
             return None
-        for group in self._candidates(job.family):
-            if kept is not None and group.name in kept.groups and (kept.overdue or not in_time):
-                continue
-            found = fit_into(job, group, family, self.settings)
-            if found.fits:
-                if not self._delays_nobody(0, job, kept, in_time):
-                    break
-                self._pay(job)
-                return Placed(job.key, group.name, False, found.slowdowns)
+        groups = [self.groups[name] for name in self.by_family.get(job.family, ())]
+        if kept is not None and (kept.overdue or not in_time):
+            groups = [group for group in groups if group.name not in kept.groups]
+        for found in residencies(job, groups, family, self.settings):
+            if not self._delays_nobody(0, job, kept, in_time):
+                break
+            self._pay(job)
+            return Placed(job.key, found.group, False, found.slowdowns)
         self.refused.add(alike)
         return None
 
@@ -249,22 +249,47 @@ class _Work:
         else:
             self.private -= job.private_gpus
 
-    def _candidates(self, family: str) -> Sequence[WorkerGroup]:
-        """Return groups in the order in which they are tried: fullest or emptiest first."""
-        most = self.settings.max_residents
-        groups = [self.groups[name] for name in self.by_family.get(family, ())]
-        groups = [group for group in groups if len(group.residents) < most]
-        sign = -1.0 if SharingPlacement(self.settings.placement) is SharingPlacement.PACK else 1.0
-        return sorted(groups, key=lambda group: sign * _duty(group))
+
+def residencies(
+    job: Resident,
+    groups: Iterable[WorkerGroup],
+    family: Family,
+    settings: SharingSettings,
+    refused: set[Hashable] | None = None,
+) -> Iterator[Fit]:
+    """Yield the groups that a job fits into, in the order in which they are tried: with placement Pack the
+    fullest first, else the emptiest. ``refused``: jobs alike and groups that were found not to fit; those are
+    not asked again, and more are put in."""
+    kind = job.profile.kind if job.profile is not None else None
+    alike = (kind, job.family, job.namespace, job.state_bytes, job.max_slowdown_percent, job.not_in)
+    open_ = [group for group in groups if len(group.residents) < settings.max_residents]
+    sign = -1.0 if SharingPlacement(settings.placement) is SharingPlacement.PACK else 1.0
+    for group in sorted(open_, key=lambda group: sign * _duty(group)):
+        keys = tuple(one.key for one in group.residents) if refused is not None else ()
+        if refused is not None and (alike, group.name, keys, group.closed) in refused:
+            continue
+        found = fit_into(job, group, family, settings)
+        if found.fits:
+            yield found
+        elif refused is not None:
+            refused.add((alike, group.name, keys, group.closed))
 
 
 def _duty(group: WorkerGroup) -> float:
     return sum(one.profile.duty for one in group.residents if one.profile is not None)
 
 
-_Attempt = Callable[[_Work, Resident, Family, Kept, bool], Placed | None]
-_ORDERS: Mapping[SharingPlacement, tuple[_Attempt, ...]] = {
-    SharingPlacement.ISOLATED: (_Work._open,),
-    SharingPlacement.PACK: (_Work._join, _Work._open),
-    SharingPlacement.SPREAD: (_Work._open, _Work._join),
+class Way(StrEnum):
+    """OPEN: alone in a group. JOIN: beside residents."""
+
+    OPEN = "Open"
+    JOIN = "Join"
+
+
+WAYS: Mapping[SharingPlacement, tuple[Way, ...]] = {
+    SharingPlacement.ISOLATED: (Way.OPEN,),
+    SharingPlacement.PACK: (Way.JOIN, Way.OPEN),
+    SharingPlacement.SPREAD: (Way.OPEN, Way.JOIN),
 }
+_Attempt = Callable[[_Work, Resident, Family, Kept, bool], Placed | None]
+_ATTEMPTS: Mapping[Way, _Attempt] = {Way.OPEN: _Work._open, Way.JOIN: _Work._join}

@@ -20,6 +20,7 @@ from controller.web.dashboard.svg_elements import (
     frame,
     line,
     markers,
+    shortened,
     step_axis,
     stroke,
     words,
@@ -43,7 +44,7 @@ def compare_svg(runs: tuple[RunChart, ...], names: tuple[str, ...], prefix: str,
     top = 10.0 + len(runs) * ROW + 26
     limits = robust_limits([value for run in runs for value in spread(run.points)])
     axis = Axis(*limits, top + (240.0 if narrow else 300.0), top)
-    body = [*frame(axis, across, runs[0].metric[:60], "--muted", 6)]
+    body = [*frame(axis, across, runs[0].metric, "--muted", 6)]
     room = int((width - LEFT - 50) / LETTER)
     for at, (run, name) in enumerate(zip(runs, names, strict=True)):
         colour, dash = SERIES[at], DASHES[at]
@@ -55,17 +56,9 @@ def compare_svg(runs: tuple[RunChart, ...], names: tuple[str, ...], prefix: str,
         drawn += words(LEFT + 40, y, shortened(name, room), colour)
         body.append(f'<g id="{prefix}-run-{at}" fill="var({colour})">{drawn}</g>')
     body += step_axis(across, axis.start, width, narrow)
-    said = "; ".join(f"{name}: {run.sentence()}" for run, name in zip(runs, names, strict=True))
+    description = "; ".join(f"{name}: {run.sentence()}" for run, name in zip(runs, names, strict=True))
     title = f"Scores of {len(runs)} runs by training step"
-    return chart(width, axis.start + FOOT, across, prefix, title, said, "".join(body))
-
-
-def shortened(name: str, most: int) -> str:
-    """Return a name cut in the middle to so many characters: its ends are what tells it from others."""
-    if len(name) <= most:
-        return name
-    ahead = max(1, (most - 1) // 2)
-    return f"{name[:ahead]}…{name[len(name) - max(1, most - 1 - ahead) :]}"
+    return chart(width, axis.start + FOOT, across, prefix, title, description, "".join(body))
 
 
 def sparkline(course: Course, best: tuple[int, float] | None, maximize: bool) -> str:
@@ -83,6 +76,6 @@ def sparkline(course: Course, best: tuple[int, float] | None, maximize: bool) ->
         drawn += f'<circle cx="{x:.0f}" cy="{y:.0f}" r="2.4" fill="var(--c-best)"/>'
     change = points[-1].score - points[0].score
     word = "as" if change == 0 else "better than" if (change > 0) is maximize else "worse than"
-    said = quoteattr(f"{len(points)} points, now {word} at first")
+    label = quoteattr(f"{len(points)} points, now {word} at first")
     size = 'viewBox="0 0 96 22" width="96" height="22"'
-    return f'<svg class="spark" {size} role="img" aria-label={said}>{drawn}</svg>'
+    return f'<svg class="spark" {size} role="img" aria-label={label}>{drawn}</svg>'
