@@ -15,6 +15,7 @@ from jinja2 import BaseLoader, ChoiceLoader, DictLoader
 from controller.web.dashboard import pages as made
 from controller.web.dashboard import render, savings
 from controller.web.dashboard.app import Dashboard
+from controller.web.dashboard.run_chart import curve_svg
 from controller.web.dashboard.svg_elements import EventWords
 from tests.support.dashboard_world import running
 from tests.sweep import pages
@@ -111,6 +112,7 @@ def render_plain() -> Any:
 
 def one_place(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EventWords, "_taken", lambda self, row, start, end: False)
+    patch.setattr(made, "curve_svg", curve_svg.__wrapped__)  # none that was drawn before, and none is kept
 
 
 def forgot_its_user(patch: pytest.MonkeyPatch) -> None:

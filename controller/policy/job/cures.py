@@ -239,6 +239,9 @@ CURES: dict[str, Cure] = {
     "RolloutNotDelegated": Cure(
         "name a pool with delegate Builtin in spec.pool, or take spec.rollout out", _EDIT
     ),
+    "SharingNotOffered": Cure("choose a pool that offers worker groups, or remove spec.sharing", _EDIT),
+    "FamilyNotFound": Cure("name a family that the pool has, as the message lists them", _EDIT),
+    "StateTooLarge": Cure("correct spec.sharing.stateBytes, or choose a family with more memory", _EDIT),
     "ActorTooLarge": Cure("ask for as few GPUs per actor as a node of the pool has", _EDIT),
     "ActorRefused": Cure("correct spec.rollout.template as the API server says", _EDIT),
     "ActorWithoutGPUs": Cure("give the engine's container its GPUs, in spec.rollout.template", _EDIT),
@@ -520,6 +523,7 @@ CURES |= dict.fromkeys(
 # it so. A test holds that every reason the operator may write is in one of the two.
 NEEDS_NOBODY = frozenset(
     {
+        "LeavingGroup",
         "AwaitingFreshEval",
         "AwaitingNextEval",
         "BackingOff",
