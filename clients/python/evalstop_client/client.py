@@ -1082,7 +1082,8 @@ class _Handler(BaseHTTPRequestHandler):
         answers scrapes that timed out meanwhile, and nobody reads that."""
         self.connection.setblocking(False)  # with a timeout it would wait for more of the request
         try:
-            return not self.connection.recv(1, socket.MSG_PEEK)
+            left: bool = self.connection.recv(1, socket.MSG_PEEK) == b""
+            return left
         except BlockingIOError:
             return False
         except OSError:
