@@ -37,7 +37,7 @@ a wait then costs minutes, and not a tenth of a short run. One that lies above i
 score collapses at the next eval, it would be dropped, and with it the best of the run.
 
 While an eval waits the rule's last verdict stands, but a STOP is not said over one that lies higher than the
-last that counted. At most ``most`` evals in a row make others drop: what comes more often is this run's noise.
+last that counted. At most ``most`` evals in a row make others drop: what comes more often is the run's noise.
 
 A gate stands before the rule and all its other modifiers, wherever it is listed (`make_rule`): they see the
 evals that count, in their order, and nothing else.
