@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from controller import names
-from controller.kube.errors import ApiError, workloads
+from controller import names, workloads
+from controller.kube.errors import ApiError
 from deploy.local.api import LocalApi
 from deploy.local.components import Options
 from deploy.local.plane import Plane
