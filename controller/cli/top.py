@@ -87,7 +87,7 @@ class View:
 
     @property
     def silent(self) -> str:
-        """Why nothing is heard of the cluster at present; "": it is."""
+        """Return why nothing is heard of the cluster at present; "": it is."""
         return next(filter(None, self._silent.values()), "")
 
     async def fill(self) -> None:

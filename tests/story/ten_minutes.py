@@ -88,7 +88,7 @@ def in_chromium(chromium: Chromium) -> Look:
             page.set_default_timeout(60_000)
             page.goto(address)
             page.get_by_role("link", name="Jobs", exact=True).click()
-            page.get_by_role("link", name="demo/overoptimising").first.click()
+            page.get_by_role("link", name="overoptimising").first.click()
             page.wait_for_selector("figure.chartbox svg")
             assert "Stopped" in page.locator("main h1").inner_text()
             assert "GPUs handed" in page.locator("main").inner_text()

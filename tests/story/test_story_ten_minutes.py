@@ -8,7 +8,6 @@ block, has a test of its own (tests/demo), and the last one ends what the other 
 from __future__ import annotations
 
 import copy
-import json
 import re
 import sys
 from pathlib import Path
@@ -29,12 +28,17 @@ DEMO = "demo"
 
 @pytest.fixture
 def demo(story: StageJobs, tmp_path: Path) -> Path:
-    """A folder like that of the repository after `make demo KEEP=1`, with a run that was stopped."""
+    """A folder like that of the repository after `make demo KEEP=1`, with a run that was stopped and whose
+    GPUs are free."""
     scenes = cast.load(namespace=DEMO)
     supplies = [one for one in scenes.supplies if one["kind"] != "GPUPool"]
     job = copy.deepcopy(dict(next(j for j, role in scenes.jobs if role is Role.OVER_OPTIMISING)))
-    hurried = json.loads(json.dumps(job).replace("--step-seconds=0.2", "--step-seconds=0.05"))
-    story.stage.apply([*supplies, hurried])
+    # A trainer that computes nothing, and does not come to its end before it is stopped, however busy the
+    # machine is.
+    container = job["spec"]["workload"]["template"]["spec"]["template"]["spec"]["containers"][0]
+    container["command"] = ["python", "-m", "tests.story.small_trainer"]
+    container["args"] = ["--checkpoints=/checkpoints/overoptimising", "--keep=1000", "--falls-after=6"]
+    story.stage.apply([*supplies, job])
     plane = story.stage.plane.work
     (tmp_path / "build" / "demo").mkdir(parents=True)
     (tmp_path / "build" / "demo" / "plane").symlink_to(plane)

@@ -58,7 +58,7 @@ class Followed(Protocol):
 
     @property
     def silent(self) -> str:
-        """Why nothing is heard of the cluster at present; "": it is."""
+        """Return why nothing is heard of the cluster at present; "": it is."""
 
     async def fill(self) -> None: ...
 
