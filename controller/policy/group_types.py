@@ -70,6 +70,16 @@ class SharedTraining:
 
 
 @dataclass(frozen=True, slots=True)
+class ResidencyTerms:
+    """A job's wish for a residency by its spec. ``kind``: by which its profile is found."""
+
+    family: str
+    state_bytes: int
+    max_slowdown_percent: int = 10
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FamilyTerms:
     """A family of a pool: workers that several jobs can use. Bytes are of one member.
 

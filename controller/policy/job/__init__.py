@@ -69,6 +69,7 @@ SHOWS = {
         "JobRecord LAST_WORDS Operation Outcome PINS_MAX PastGrades PodTrouble ProtectedCheckpoint "
         "READINGS_KEPT RefusalRecord RuleRecord RunFile StopOutcome"
     ),
+    "residency": "residency",
     "rollout_actors": "rollout_actors",
     "rollout_record": "RolloutRecord StepMeasured StepPlan StepRow",
     "rotation": "remedy",

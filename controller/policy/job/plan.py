@@ -37,6 +37,7 @@ from controller.policy.job import (
     pod_troubles,
     preemption,
     progress,
+    residency,
     retention,
     rollout_actors,
     scores,
@@ -83,7 +84,8 @@ def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     made = outcome.followed(_plan(desired, observed, record, now), desired)
     told = attention.told(curve.marked(made), desired, now)
-    return rollout_actors.noted(told, observed, record, desired.rollout)
+    seen = rollout_actors.noted(told, observed, record, desired.rollout)
+    return residency.noted(seen, observed, record)
 
 
 def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
@@ -300,6 +302,8 @@ def _start(context: PlanContext) -> None:
     if context.observed.run_written != wanted:
         context.act(WriteRun(wanted))
         context.wake_in(1.0)
+    elif not residency.ready(context):
+        return
     elif workload.settled and context.pods_left == 0 and external_queue.may_start(context):
         gang_timeout.started(context)
         context.act(StartWorkload(wanted.attempt, record.admission.nodes))
