@@ -38,8 +38,8 @@ def sharing_problem(spec: RLHFJobSpec, pool: GPUPool | None) -> Problem | None:
         return Problem(
             "StateTooLarge",
             f"spec.sharing.stateBytes: {asked.state_bytes} is more than a member of family {family.name!r} "
-            f"holds: {family.device_bytes} bytes of device memory, and twice the state in {family.host_bytes} "
-            f"bytes of host memory; at most {most} is right",
+            f"holds: {family.device_bytes} bytes of device memory, and twice the state in "
+            f"{family.host_bytes} bytes of host memory; at most {most} is right",
         )
     return None
 

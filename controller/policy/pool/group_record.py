@@ -113,7 +113,10 @@ def group_view(
     """Return the group as its pool's plan sees it.
 
     Args:
-        name, family, replicas, gpus: by its spec.
+        name: of the group.
+        family: by its spec, as are the two next.
+        replicas: members.
+        gpus: of each.
         record: of it.
         bound: (node, GPUs) of its pods that have a node.
         jobs: names of the residencies that RLHFJobs name.
