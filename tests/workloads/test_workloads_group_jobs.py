@@ -1,4 +1,4 @@
-"""A worker group's Job: what is put into the template, what is wrong with one, and which pods are its members."""
+"""A worker group's Job: what is put into the template, what is wrong with one, which pods are its members."""
 
 from __future__ import annotations
 
