@@ -105,7 +105,7 @@ class FamilyTerms:
 
 @dataclass(frozen=True, slots=True)
 class KindProfile:
-    """What was measured of a kind of job, as in `sharing.Profile`: turns are microseconds (away, held)."""
+    """Measurements of a kind of job, as in `sharing.Profile`: turns are microseconds (away, held)."""
 
     kind: str
     turns: tuple[tuple[int, int], ...] = ()

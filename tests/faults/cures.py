@@ -493,6 +493,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_a_checkpoint_that_a_process_without_evals_started_from_is_of_a_branch_that_was_left",
     ),
     Mutant(
+        "what waited when the rule began anew for a start that nobody had seen is let go",
+        "10",
+        HISTORY,
+        "        held += [p for p in evals[: rule.unjudged] if p.step in left and p not in held]\n",
+        "",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+    ),
+    Mutant(
         "a claim is asked about a process's own checkpoints alone",
         "10",
         CLAIMING,

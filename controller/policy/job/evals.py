@@ -596,10 +596,15 @@ def stand(
 
     An eval that waits is no best unless there is no other. The best of those that wait is to be pinned beside
     it if it is higher, or if the best itself waits: which of the two is dropped shows at the next eval.
-    Beside a best that may yet be refuted goes the best of all others, pins of before (``record``) too.
+    Beside a best that may yet be refuted goes the best of all others, pins of before (``record``) too. So do
+    those that waited when the rule began anew, for the run may be on their branch still.
     """
     steps = use.waiting(rule.state)
     held = [p for p in evals if p.step in steps]
+    if rule.unjudged:
+        before, _ = use.fold(use.rule.initial(), evals[: rule.unjudged])
+        left = use.waiting(before)
+        held += [p for p in evals[: rule.unjudged] if p.step in left and p not in held]
     if best is None:
         best = use.best_of(held[:1])
     if best is None:

@@ -9,7 +9,7 @@ residents will end, nothing is reserved; then a group takes no newcomers once th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from controller.policy.actor_types import JobKey, Place
@@ -101,6 +101,7 @@ class Residencies:
         self._kept: GroupReservation | None = None
         self._first: JobKey | None = None
         self._known: dict[JobKey, Resident] = {}
+        self._refused: set[Hashable] = set()  # of all copies: it depends on nothing that a pass changes
         here = [job for job in jobs if job.sharing is not None and job.sharing.group]
         for view in sharing.groups:
             if not view.closing:
@@ -152,7 +153,7 @@ class Residencies:
                     beside = [
                         group for group in beside if any(r.key not in self.leaving for r in group.residents)
                     ]
-                for found in residencies(resident, beside, family, self.settings):
+                for found in residencies(resident, beside, family, self.settings, self._refused):
                     yield Residency(found.group)
                 continue
             for group in groups:

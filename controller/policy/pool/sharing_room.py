@@ -21,8 +21,6 @@ from controller.policy.pool.residencies import NOBODY, Residencies, Residency
 from controller.policy.queueing.base import QueueJob
 from controller.policy.types import JobState, JobView
 
-__all__ = ["SharedLendingRoom", "SharedRoom", "sharing_room"]
-
 
 class SharedRoom(NodeRoom):
     """A `NodeRoom` with worker groups.

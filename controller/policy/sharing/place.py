@@ -251,16 +251,28 @@ class _Work:
 
 
 def residencies(
-    job: Resident, groups: Iterable[WorkerGroup], family: Family, settings: SharingSettings
+    job: Resident,
+    groups: Iterable[WorkerGroup],
+    family: Family,
+    settings: SharingSettings,
+    refused: set[Hashable] | None = None,
 ) -> Iterator[Fit]:
     """Yield the groups that a job fits into, in the order in which they are tried: with placement Pack the
-    fullest first, else the emptiest."""
+    fullest first, else the emptiest. ``refused``: jobs alike and groups that were found not to fit; those are
+    not asked again, and more are put in."""
+    kind = job.profile.kind if job.profile is not None else None
+    alike = (kind, job.family, job.namespace, job.state_bytes, job.max_slowdown_percent, job.not_in)
     open_ = [group for group in groups if len(group.residents) < settings.max_residents]
     sign = -1.0 if SharingPlacement(settings.placement) is SharingPlacement.PACK else 1.0
     for group in sorted(open_, key=lambda group: sign * _duty(group)):
+        keys = tuple(one.key for one in group.residents) if refused is not None else ()
+        if refused is not None and (alike, group.name, keys, group.closed) in refused:
+            continue
         found = fit_into(job, group, family, settings)
         if found.fits:
             yield found
+        elif refused is not None:
+            refused.add((alike, group.name, keys, group.closed))
 
 
 def _duty(group: WorkerGroup) -> float:

@@ -90,7 +90,8 @@ class Safety(Knowledge):
                 if sum(1 for later in evals if later.step > e.step) < LOST_EVALS and e.life is life:
                     return
                 patience += LOST_AFTER
-                since = case.wrong.setdefault(f"lost {e.life.text} {e.step}", case.operated)
+                # A process that goes back may make another the best for a while: then the tries begin anew.
+                since = case.wrong.setdefault(f"lost {e.life.text} {e.step} {life.text}", case.operated)
                 if case.operated - since < patience:
                     return
                 continue
