@@ -67,7 +67,7 @@ def build_child(
     pod_labels.update(_labels(metadata["name"]))
     pod = _dict_at(template, ("spec",))
     _inject(pod, configmap or run_configmap(metadata["name"]))
-    if get(rlhfjob, ("spec", "rollout")) is not None:
+    if any(get(rlhfjob, ("spec", asked)) is not None for asked in ("rollout", "sharing")):
         put_token(pod)
     for group in ("initContainers", "containers"):
         for container in pod.get(group) or ():  # a trainer that ends says why: `pod_trouble` reads it

@@ -149,6 +149,8 @@ class Actions:
         if (grown := workloads.child_problem(loaded.obj, child)) is not None:
             raise Refused(422, grown.reason, grown.message)
         selector = {label.key: label.value for label in pool.spec.node_selector}
+        if not loaded.desired.gpus_per_replica:  # its GPUs are a worker group's: it may go to any node
+            selector = {}
         place = Placement(attempt, pool.metadata.name, selector)
         by = delegates.of_workload(child)
         try:
