@@ -81,6 +81,8 @@ METRIC_KL = "rlhf_kl"
 METRIC_LOSS = "rlhf_loss"
 METRIC_STEP = "rlhf_step"
 METRIC_TOTAL_STEPS = "rlhf_total_steps"
+METRIC_PHASE_SECONDS = "rlhf_phase_seconds_total"  # {phase, gpus}
+METRIC_STEP_SECONDS = "rlhf_step_seconds"  # {step, gpus}: of the newest steps
 METRIC_CHECKPOINT_STEP = "rlhf_checkpoint_step"
 METRIC_RESUMED_STEP = "rlhf_resumed_step"
 METRIC_REQUEST_SERVED = "rlhf_request_served"
@@ -107,6 +109,7 @@ STEPS_AUDIENCE = f"{GROUP}/steps"
 STEPS_TOKEN_DIR, STEPS_TOKEN_VOLUME = f"/var/run/secrets/{GROUP}", "evalstop-steps"
 STEPS_TOKEN_SECONDS = 3600
 ACTOR_PORT = 8700  # of the sidecar in an actor's pod
+GROUP_PORT = 8710  # of the supervisor in a worker group's pod
 
 # Image names of the shipped manifests; deploy/local maps them to local environments.
 OPERATOR_IMAGE = "evalstop/operator"

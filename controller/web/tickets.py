@@ -11,11 +11,15 @@ import base64
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from controller import bounded
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MOST_CHARACTERS = 1024
 SECONDS = 3600.0  # that a ticket is good for; every begin and watch brings a new one
@@ -42,10 +46,39 @@ class Signer:
         self._key = Ed25519PrivateKey.generate()
         self.public = _text(self._key.public_key().public_bytes_raw())
 
-    def sign(self, ticket: Ticket) -> str:
-        """Return the ticket as a header carries it."""
+    def sign(self, ticket: DataclassInstance) -> str:
+        """Return the ticket, of whatever kind, as a header carries it."""
         body = json.dumps(asdict(ticket), sort_keys=True, separators=(",", ":")).encode()
         return f"{_text(body)}.{_text(self._key.sign(body))}"
+
+
+def opened(text: str, keys: Iterable[str], most: int, knows: str) -> dict[str, Any]:
+    """Return the fields of a ticket that is signed by one of these keys.
+
+    Args:
+        text: the ticket.
+        keys: of its signers.
+        most: characters.
+        knows: who checks, for errors.
+
+    Raises:
+        TicketError: it is signed by none of them, or no ticket.
+    """
+    if not 0 < len(text) <= most:
+        raise TicketError(f"a ticket of {len(text)} characters, expected 1 to {most}")
+    head, _, tail = text.partition(".")
+    try:
+        body, signature = _bytes(head), _bytes(tail)
+        if not any(_signed(body, signature, key) for key in keys):
+            raise TicketError(f"the ticket is not signed by the step API that {knows} knows")
+        found = bounded.load(body, "the ticket", most)
+    except TicketError:
+        raise
+    except (ValueError, TypeError):
+        raise TicketError("no ticket of the step API") from None
+    if not isinstance(found, dict):
+        raise TicketError("no ticket of the step API")
+    return found
 
 
 def check(text: str, keys: Iterable[str], *, job: str, attempt: int, actor: int, now: float) -> Ticket:
@@ -54,17 +87,9 @@ def check(text: str, keys: Iterable[str], *, job: str, attempt: int, actor: int,
     Raises:
         TicketError: it does not.
     """
-    if not 0 < len(text) <= MOST_CHARACTERS:
-        raise TicketError(f"a ticket of {len(text)} characters, expected 1 to {MOST_CHARACTERS}")
-    head, _, tail = text.partition(".")
+    found = opened(text, keys, MOST_CHARACTERS, "this actor")
     try:
-        body, signature = _bytes(head), _bytes(tail)
-        if not any(_signed(body, signature, key) for key in keys):
-            raise TicketError("the ticket is not signed by the step API that this actor knows")
-        found = bounded.load(body, "the ticket", MOST_CHARACTERS)
         ticket = Ticket(str(found["job"]), int(found["attempt"]), int(found["actor"]), float(found["ends"]))
-    except TicketError:
-        raise
     except (ValueError, KeyError, TypeError, OverflowError):
         raise TicketError("no ticket of the step API") from None
     if (ticket.job, ticket.actor) != (job, actor):

@@ -17,6 +17,7 @@ import numpy as np
 from examples.engine.model import END, STEEP, Floats, Ints, Weights, logits, of_arrays, probabilities, sample
 from examples.rollouts.task import HELD_OUT, INITIAL, TOKENS, TRAINING, rewards
 from examples.trainer.training import Evaluation, Progress
+from examples.trainer.updates import Phase, uncounted
 
 _MOMENTUM, _VARIANCE_DECAY, _EPSILON = 0.9, 0.99, 1e-6  # Adam
 _EVALUATION = 1 << 20  # added to a step: evals have random numbers of their own
@@ -118,14 +119,16 @@ class SequenceTraining:
         chosen = order[place * self.recipe.prompts : (place + 1) * self.recipe.prompts]
         return [int(prompt) for prompt in TRAINING[chosen]]
 
-    def advance(self) -> Progress:
+    def advance(self, phase: Phase = uncounted) -> Progress:
         """Return one policy-gradient step, each prompt's copies compared with each other (GRPO's
-        baseline)."""
+        baseline). ``phase`` counts how long each phase takes."""
         step = self.step + 1
         prompts = self.prompts(step)
-        found = self._generate(step, prompts, self._weights)
+        with phase("rollout", False):
+            found = self._generate(step, prompts, self._weights)
         self.generated = time.monotonic()
-        return self.learn(step, prompts, found)
+        with phase("train", True):
+            return self.learn(step, prompts, found)
 
     def learn(self, step: int, prompts: Sequence[int], responses: Responses) -> Progress:
         """Return what a step on these responses showed."""

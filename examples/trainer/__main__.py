@@ -12,6 +12,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from evalstop_client.client import EvalStopClient
+from evalstop_client.group import GroupError
 from evalstop_client.rollouts import RolloutStarved
 from examples.trainer.checkpoints import CheckpointError
 from examples.trainer.process import TrainerProcess
@@ -19,7 +20,7 @@ from examples.trainer.settings import parse
 from examples.trainer.termination import Termination
 
 EXIT_FAILED = 1
-EXIT_STARVED = 75  # EX_TEMPFAIL: no actor was left; worth trying again
+EXIT_STARVED = 75  # EX_TEMPFAIL: no actor or no group was left; the next start goes on from a checkpoint
 
 
 def main() -> int:
@@ -32,6 +33,9 @@ def main() -> int:
         return TrainerProcess(settings, client, termination).run()
     except RolloutStarved as fault:
         logging.error("RolloutStarved: %s", fault)
+        return EXIT_STARVED
+    except GroupError as fault:
+        logging.error("%s: %s", type(fault).__name__, fault)
         return EXIT_STARVED
     except (CheckpointError, OSError) as fault:
         logging.error("%s", fault)

@@ -85,6 +85,20 @@ class Policy:
             np.stack(distributions),
         )
 
+    def replay(self, prompts: Ints, responses: Ints) -> Batch:
+        """Return the batch that sampling would have made of these responses, equal to the last bit."""
+        topic = self._topic_logits(prompts)
+        previous = TOPICS[prompts, 1]
+        log_probability = np.zeros(prompts.shape)
+        context, distributions = [], []
+        for position in range(LENGTH):
+            context.append(previous)
+            probabilities = self._next(position, previous, topic)
+            previous = responses[:, :, position]
+            log_probability += np.log(np.take_along_axis(probabilities, previous[None], axis=0)[0])
+            distributions.append(probabilities)
+        return Batch(prompts, responses, np.stack(context, axis=-1), log_probability, np.stack(distributions))
+
     def log_probability(self, batch: Batch) -> Floats:
         """(R, N): log-probability under this policy of responses sampled from another, nats."""
         topic = self._topic_logits(batch.prompts)

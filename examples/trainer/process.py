@@ -6,18 +6,22 @@ import json
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from evalstop_client.client import Differences, EvalStopClient
+from evalstop_client.group import Group, Leaving, OperatorTickets, TicketFile, Tickets
 from examples.engine.model import Weights
 from examples.rollouts.learner import SequenceTraining
 from examples.trainer.checkpoints import CheckpointError, CheckpointFolder, load, read
+from examples.trainer.group_updates import GroupUpdates
 from examples.trainer.policy import Parameters
-from examples.trainer.settings import RESUME_AUTO, RESUME_FRESH, Settings
+from examples.trainer.settings import GROUP_AUTO, RESUME_AUTO, RESUME_FRESH, Settings
 from examples.trainer.task import Floats
 from examples.trainer.termination import EXIT_TERMINATED, Termination
-from examples.trainer.training import Training
+from examples.trainer.training import Progress, Training
+from examples.trainer.updates import Updates
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +39,7 @@ class TrainerProcess:
         self.settings = settings
         self.client = client
         self.termination = termination
-        self.training: Training | SequenceTraining = _training(settings)
+        self.training: Training | SequenceTraining = _training(settings, client, termination)
         self.leads = settings.index == 0
         self.folder = (
             CheckpointFolder(settings.checkpoints, settings.keep)
@@ -69,7 +73,10 @@ class TrainerProcess:
             self._evaluate()
         while training.step < settings.steps:
             began = time.monotonic()
-            progress = training.advance()
+            try:
+                progress = self._advance(began)
+            except Leaving:
+                return self._leave()
             step = training.step
             proxy, kl = float(progress.proxy[0]), float(progress.kl[0])
             # What policy gradient descends on: the reward after its KL penalty, with the sign turned.
@@ -97,6 +104,17 @@ class TrainerProcess:
                 log.info("parameters sha256 %s after %d tokens", training.sha256, training.tokens)
             self.termination.wait(settings.linger_seconds)
         return EXIT_DONE
+
+    def _advance(self, began: float) -> Progress:
+        """Return one step, with its phases counted; its responses take as long as is wished."""
+        training = self.training
+        if isinstance(training, SequenceTraining):
+            return training.advance(self._phase)
+        until = began + self.settings.rollout_seconds
+        return training.advance(self._phase, lambda: self.termination.wait(until - time.monotonic()))
+
+    def _phase(self, name: str, training: bool) -> AbstractContextManager[None]:
+        return self.client.phase(name, training_gpus=training)
 
     def _resume(self) -> None:
         """Load what this process is to start from, if anything: see `EvalStopClient.resume_path`."""
@@ -243,12 +261,17 @@ class TrainerProcess:
         return EXIT_TERMINATED
 
 
-def _training(settings: Settings) -> Training | SequenceTraining:
+def _training(
+    settings: Settings, client: EvalStopClient, termination: Termination
+) -> Training | SequenceTraining:
     """Return the run that the settings ask for.
 
     Raises:
-        CheckpointError: it is to generate in pods, and nothing says where the operator is.
+        CheckpointError: it is to generate in pods or to train in a group, and nothing says where the
+        operator is.
     """
+    if settings.group is not None:
+        return Training(settings.recipe, [settings.seed], _group_updates(settings, client, termination))
     if settings.rollouts == "off":
         return Training(settings.recipe, [settings.seed])
     if settings.rollouts == "local":
@@ -267,6 +290,23 @@ def _training(settings: Settings) -> Training | SequenceTraining:
     training = SequenceTraining(settings.sequences, settings.seed, generator)
     generator.serve(training)
     return training
+
+
+def _group_updates(settings: Settings, client: EvalStopClient, termination: Termination) -> Updates:
+    """Return updates by the group that the settings name."""
+    assert settings.group is not None
+    if settings.group == GROUP_AUTO:
+        try:
+            tickets: Tickets = OperatorTickets.of_pod()
+        except (OSError, KeyError, ValueError) as fault:
+            raise CheckpointError(
+                f"--group: run.json names no group ({type(fault).__name__}: {fault}); "
+                "the job needs spec.sharing, or name a file with a ticket"
+            ) from fault
+    else:
+        tickets = TicketFile(settings.group)
+    group = Group(tickets, client=client, leaves=lambda: termination.requested)
+    return GroupUpdates(group, settings.train_seconds)
 
 
 def _usable(path: str) -> bool:

@@ -13,6 +13,7 @@ from examples.rollouts.learner import SequenceRecipe
 from examples.trainer.training import Recipe
 
 ROLLOUTS = ("off", "local", "pods")
+GROUP_AUTO = "auto"
 RESUME_AUTO = "auto"
 RESUME_FRESH = "fresh"
 
@@ -34,6 +35,7 @@ class Settings:
     port: int
     record: Path | None
     step_seconds: float
+    rollout_seconds: float
     train_seconds: float
     linger_seconds: float
     stop_grace_seconds: float
@@ -42,6 +44,7 @@ class Settings:
     sequences: SequenceRecipe  # of a run whose rollouts are not off
     rollouts_record: Path | None
     starve_seconds: float
+    group: str | None  # who makes the updates: None: this process; GROUP_AUTO; else a file with a ticket
     index: int  # completion index in an Indexed Job; only 0 speaks for the job
 
 
@@ -60,10 +63,17 @@ def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str]
             sequences = SequenceRecipe(args.rollout_prompts, args.rollout_copies, args.rollout_most, kl, lr)
     except ValueError as fault:
         parser.error(f"--{str(fault).replace('_', '-')}")
-    if args.rollouts == "off" and args.train_seconds:
+    if args.rollouts == "off" and args.group is None and args.train_seconds:
         parser.error(
-            "--train-seconds: expected --rollouts local or pods, whose steps generate and then train"
+            "--train-seconds: expected --rollouts local or pods, whose steps generate and then train, "
+            "or --group"
         )
+    if args.rollouts != "off" and args.group is not None:
+        parser.error("--group: expected --rollouts off, whose policy the group's family has")
+    if args.rollouts != "off" and args.rollout_seconds:
+        parser.error("--rollout-seconds: expected --rollouts off; others take as long as they take")
+    if args.group is not None and environment.get("JOB_COMPLETION_INDEX", "0") != "0":
+        parser.error("--group: expected a gang of one pod; one process of a job takes turns")
     if args.rollouts == "pods" and environment.get("JOB_COMPLETION_INDEX", "0") != "0":
         parser.error("--rollouts pods: expected a gang of one pod; only member 0 of a job may ask for actors")
     index = environment.get("JOB_COMPLETION_INDEX", "0")
@@ -83,6 +93,7 @@ def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str]
         port=args.port,
         record=args.record,
         step_seconds=args.step_seconds,
+        rollout_seconds=args.rollout_seconds,
         train_seconds=args.train_seconds,
         linger_seconds=args.linger_seconds,
         stop_grace_seconds=args.stop_grace_seconds,
@@ -91,6 +102,7 @@ def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str]
         sequences=sequences,
         rollouts_record=args.rollouts_record,
         starve_seconds=args.starve_seconds,
+        group=args.group,
         index=int(index),
     )
 
@@ -137,7 +149,22 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         help="the rest of a step, after its responses, takes at least this long (for demos)",
     )
     rollouts.add_argument(
+        "--rollout-seconds",
+        type=_seconds,
+        default=0.0,
+        help="a step's responses take at least this long (for demos)",
+    )
+    rollouts.add_argument(
         "--starve-seconds", type=_seconds, default=60.0, help="without any actor before the run gives up"
+    )
+    shared = parser.add_argument_group("shared worker group")
+    shared.add_argument(
+        "--group",
+        nargs="?",
+        const=GROUP_AUTO,
+        default=None,
+        metavar="auto|FILE",
+        help="a worker group makes the updates: the one that run.json names, or that a file has a ticket for",
     )
     kept = parser.add_argument_group("checkpoints")
     kept.add_argument("--checkpoints", type=Path, metavar="DIR", help="folder; without it none are written")

@@ -6,18 +6,18 @@ uninterrupted one would have taken, and evaluating more or less often does not c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 import numpy as np
 
-from examples.trainer.policy import Batch, Parameters, Policy, score_gradient
+from examples.trainer.policy import Batch, Parameters, Policy
 from examples.trainer.reward_model import LABEL_TEMPERATURE, RewardModel, fit, sigmoid
 from examples.trainer.task import HELD_OUT, LENGTH, TRAINING, Floats, Ints, features, gold_reward
+from examples.trainer.updates import OwnUpdates, Phase, Updates, nothing, uncounted, zeros
 
 _NORMALISATION_SAMPLES = 4096
-_MOMENTUM, _VARIANCE_DECAY, _EPSILON = 0.9, 0.99, 1e-6  # Adam
 
 
 class _Stream(IntEnum):
@@ -75,9 +75,15 @@ class Progress:
 
 
 class Training:
-    """R independent runs of one recipe, one per seed, advanced together."""
+    """R independent runs of one recipe, one per seed, advanced together.
 
-    def __init__(self, recipe: Recipe, seeds: Sequence[int]) -> None:
+    Args:
+        recipe: of the runs.
+        seeds: of the runs.
+        updates: who makes the steps of the optimizer; None: this process.
+    """
+
+    def __init__(self, recipe: Recipe, seeds: Sequence[int], updates: Updates | None = None) -> None:
         if not seeds or any(seed < 0 for seed in seeds):
             raise ValueError(f"seeds: expected one or more integers >= 0, got {list(seeds)}")
         self.recipe = recipe
@@ -86,20 +92,28 @@ class Training:
         self._initial = Policy(Parameters.initial(len(seeds)))
         self.reward_model = self._train_reward_model()
         self._parameters = Parameters.initial(len(seeds))
-        self._moments = [np.zeros_like(a) for a in self._arrays() for _ in range(2)]
+        self._updates = updates or OwnUpdates()
+        self._updates.begin(self._parameters, zeros(self._parameters))
         self._policy = self._initial
 
-    def advance(self) -> Progress:
+    def advance(self, phase: Phase = uncounted, rolled_out: Callable[[], object] = nothing) -> Progress:
         """Return one policy-gradient step: REINFORCE on proxy reward minus KL penalty, batch mean as
-        baseline."""
+        baseline.
+
+        Args:
+            phase: counts how long each phase takes.
+            rolled_out: called when the responses are there, within that phase.
+        """
         recipe, step = self.recipe, self.step + 1
-        batch = self._rollout(self._policy, _Stream.ROLLOUT, step, recipe.batch, TRAINING)
-        proxy = self.reward_model.score(batch.prompts, batch.responses)
-        ratio = batch.log_probability - self._initial.log_probability(batch)
-        reward = proxy - recipe.kl * ratio
-        advantage = reward - reward.mean(axis=1, keepdims=True)
-        gradient = score_gradient(batch, advantage / (recipe.batch - 1))
-        self._adam(gradient, step)
+        with phase("rollout", False):
+            batch = self._rollout(self._policy, _Stream.ROLLOUT, step, recipe.batch, TRAINING)
+            rolled_out()
+        with phase("reward", False):
+            proxy = self.reward_model.score(batch.prompts, batch.responses)
+            ratio = batch.log_probability - self._initial.log_probability(batch)
+            reward = proxy - recipe.kl * ratio
+            advantage = reward - reward.mean(axis=1, keepdims=True)
+        self._parameters = self._updates.update(batch, advantage / (recipe.batch - 1), recipe.lr, step, phase)
         self._policy = Policy(self._parameters)
         self.step = step
         return Progress(proxy.mean(axis=1), ratio.mean(axis=1))
@@ -140,7 +154,7 @@ class Training:
             "reward_mean": model.mean,
             "reward_scale": model.scale,
         }
-        return named | {f"adam_{i}": moment for i, moment in enumerate(self._moments)}
+        return named | {f"adam_{i}": moment for i, moment in enumerate(self._updates.moments())}
 
     def load(self, state: Mapping[str, Floats], step: int) -> None:
         """Go on from `state` of a run of the same recipe and seeds at ``step``.
@@ -156,7 +170,8 @@ class Training:
         self.reward_model = RewardModel(
             np.array(state["reward_weights"]), np.array(state["reward_mean"]), np.array(state["reward_scale"])
         )
-        self._moments = [np.array(state[f"adam_{i}"]) for i in range(len(self._moments))]
+        moments = [np.array(state[f"adam_{i}"]) for i in range(len(zeros(self._parameters)))]
+        self._updates.begin(self._parameters, moments)
         self._policy = Policy(self._parameters)
         self.step = step
 
@@ -198,21 +213,3 @@ class Training:
             uniforms.append(generator.random((count, LENGTH + extra)))
         drawn = np.stack(uniforms)
         return np.stack(chosen), drawn[:, :, :LENGTH], drawn[:, :, LENGTH:]
-
-    def _arrays(self) -> tuple[Floats, Floats]:
-        return self._parameters.transition, self._parameters.topic
-
-    def _adam(self, gradient: Parameters, step: int) -> None:
-        """Ascend along ``gradient`` (Kingma and Ba 2015)."""
-        updated: list[Floats] = []
-        for i, (value, slope) in enumerate(
-            zip(self._arrays(), (gradient.transition, gradient.topic), strict=True)
-        ):
-            first, second = self._moments[2 * i : 2 * i + 2]
-            first = _MOMENTUM * first + (1.0 - _MOMENTUM) * slope
-            second = _VARIANCE_DECAY * second + (1.0 - _VARIANCE_DECAY) * slope**2
-            self._moments[2 * i : 2 * i + 2] = [first, second]
-            unbiased = first / (1.0 - _MOMENTUM**step)
-            spread = np.sqrt(second / (1.0 - _VARIANCE_DECAY**step))
-            updated.append(value + self.recipe.lr * unbiased / (spread + _EPSILON))
-        self._parameters = Parameters(updated[0], updated[1])

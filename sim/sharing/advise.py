@@ -7,7 +7,8 @@ A file has one JSON line for each job that runs alone today:
 
 `steps`: seconds away from the training GPUs (rollouts, rewards, tools) and seconds on them, of at least 5
 steps, the newest last. `lag` (0 or 1) and `switchSeconds` (off-load and load; else by bytes at 25 GB/s) may
-be left out.
+be left out. Instead of `steps`, `page` names a file with the trainer's metrics page, beside this one
+(docs/use/trainer-contract.md): its newest steps are taken, or, where it has phases only, their means.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from controller.policy.sharing import (
     slowdowns,
 )
 from sim.experiments.findings import Column, Findings
+from sim.sharing.page import MOST_PAGE, PageSteps, steps_of
 from sim.sharing.rows import Row
 
 MOST_JOBS = 16
@@ -39,6 +41,7 @@ SHOWN = 12
 LONGEST = 86_400.0  # s of a phase
 FIELDS = ("job", "trainingGpus", "rolloutGpus", "stateBytes", "lag", "switchSeconds", "steps")
 OPTIONAL = {"lag": 0, "switchSeconds": None}
+PAGE = "page"  # a field instead of "steps"
 
 COLUMNS = (
     Column("what", "jobs", "text"),
@@ -59,6 +62,7 @@ class MeasuredJob:
     rollout: int
     profile: Profile
     state_bytes: int
+    only_means: bool = False  # how much its steps differ is not known
 
     @property
     def gpus(self) -> int:
@@ -97,6 +101,11 @@ def advise(path: Path, max_slowdown: int = 10, max_duty: int = 80) -> Findings:
         "A turn on half of the GPUs is taken to last twice as long. Memory is not looked at: whether a"
         " model fits on half, and whether host memory holds all states and a spare, is yours to check.",
     ]
+    if means := [job.name for job in jobs if job.only_means]:
+        notes.append(
+            f"Of {', '.join(means)} only the means of phases are known: with steps that "
+            "differ, jobs wait longer."
+        )
     if len({job.training for job in jobs}) > 1:
         notes.append("Only jobs with the same number of training GPUs are tried together.")
     if len(shared) > SHOWN:
@@ -168,7 +177,7 @@ def read(path: Path) -> list[MeasuredJob]:
         for number, line in enumerate(iter(lambda: lines.readline(MOST_LINE + 1), b""), 1):
             where = f"{path}:{number}"
             if line.strip():
-                jobs.append(_job(bounded.load(line, where, MOST_LINE), where))
+                jobs.append(_job(bounded.load(line, where, MOST_LINE), where, path.parent))
             if len(jobs) > MOST_JOBS:
                 raise ValueError(f"{where}: more than {MOST_JOBS} jobs")
     names = [job.name for job in jobs]
@@ -179,12 +188,31 @@ def read(path: Path) -> list[MeasuredJob]:
     return jobs
 
 
-def _job(value: Any, where: str) -> MeasuredJob:
+def _page(name: Any, folder: Path, where: str) -> PageSteps:
+    """Return the steps of a metrics page that lies beside the file of jobs."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{where}: {PAGE}: {str(name)[:60]}, expected the name of a file")
+    path = folder / name
+    with path.open("rb") as file:
+        content = file.read(MOST_PAGE + 1)
+    if len(content) > MOST_PAGE:
+        raise ValueError(f"{where}: {PAGE}: {path} has more than {MOST_PAGE} bytes")
+    return steps_of(content.decode("utf-8", "replace"), f"{where}: {PAGE}: {path}")
+
+
+def _job(value: Any, where: str, folder: Path) -> MeasuredJob:
     if not isinstance(value, dict):
         raise ValueError(f"{where}: {str(value)[:60]!r}, expected an object")
     value = {**OPTIONAL, **value}
+    only_means = False
+    if PAGE in value and "steps" not in value:
+        steps_of_page = _page(value.pop(PAGE), folder, where)
+        value["steps"], only_means = steps_of_page.steps, steps_of_page.means
     if set(value) != set(FIELDS):
-        raise ValueError(f"{where}: {', '.join(sorted(value))}, expected the fields {', '.join(FIELDS)}")
+        raise ValueError(
+            f"{where}: {', '.join(sorted(value))}, expected the fields "
+            f"{', '.join(FIELDS)} (or {PAGE} for steps)"
+        )
     if not isinstance(value["job"], str) or not 0 < len(value["job"]) <= 63:
         raise ValueError(f"{where}: job: {str(value['job'])[:60]!r}, expected a name of 1 to 63 characters")
     steps = value["steps"]
@@ -210,6 +238,7 @@ def _job(value: Any, where: str) -> MeasuredJob:
         _whole(value, "rolloutGpus", 0, 1 << 20, where),
         profile,
         state,
+        only_means,
     )
 
 

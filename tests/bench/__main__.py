@@ -1,6 +1,7 @@
 """`python -m tests.bench [NAME …]`: run the benchmarks, print their table, write build/bench.json.
 
 `python -m tests.bench faults --help`: real runs with faults, judged by what their trainers wrote down.
+`python -m tests.bench group-faults --help`: random faults on a worker group of real processes.
 `python -m tests.bench tenants --help`: honest jobs beside hostile ones, against the same jobs alone.
 """
 
@@ -19,6 +20,7 @@ from tests.bench import (
     bench_extender,
     bench_fleet,
     bench_gangs,
+    bench_groups,
     bench_handover,
     bench_policies,
     bench_quotas,
@@ -51,6 +53,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "rollout": bench_rollout.run,
     "steps": bench_steps.run,
     "sharing": bench_sharing.run,
+    "groups": bench_groups.run,
 }
 
 
@@ -63,6 +66,10 @@ def main() -> int:
         from tests.bench.tenants import command as tenants
 
         return tenants.main(sys.argv[2:])
+    if sys.argv[1:2] == ["group-faults"]:  # hours; its exit status says whether anything was wrong
+        from tests.bench import group_faults
+
+        return group_faults.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; none: all")
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"), help="default %(default)s")

@@ -104,6 +104,8 @@ SHOWN = {
     "evalstop sim record examples/traces/sixty.jsonl": STUDY,
     "evalstop sim rollout": "tests/sim_cli/test_sim_rollout_cli.py",
     "evalstop sim sharing": "tests/sim_cli/test_sim_sharing_cli.py",
+    "evalstop doctor --family": "tests/trainer/test_trainer_conform.py::"
+    "test_doctor_shows_it_with_what_to_write_into_the_pool",
     "evalstop parity": "tests/parity/test_parity_cluster.py::test_a_small_trace_on_a_cluster_that_is_named",
     "evalstop what-if decisions.jsonl": STUDY,
     "evalstop what-if examples/histories/demo.jsonl": "tests/what_if/test_what_if_cli.py::"
@@ -115,6 +117,10 @@ SHOWN = {
 # Within sentences. `evalstop` is not among them: that its commands and flags are known is looked at for each.
 WITHIN: dict[str, str] = {
     "python -m controller.actor": "tests/rollouts/test_rollouts_processes.py",
+    "python -m controller.group": "tests/group/test_group_turns.py",
+    "python -m controller.group --help": "tests/group/test_group_settings.py",
+    "python -m controller.group.turn_log FILE": "tests/group/test_group_parts.py",
+    "python -m evalstop_client.worker": "tests/group/test_group_worker.py",
     "python -m examples.engine": "tests/rollouts/test_rollouts_processes.py",
     "python -m controller.notify": "tests/notify/test_notify_process.py",
     "python -m controller.steps.planner": "tests/rollouts/test_rollouts_steps.py",
@@ -158,6 +164,8 @@ WITHIN: dict[str, str] = {
     "python -m controller.extender": "tests/docs/test_docs_study.py::test_help_is_printed",
     "python -m controller.checkpoints.access": "tests/checkpoints/test_checkpoints_access.py",
     "python -m examples.trainer": SHOWN["python -m examples.trainer"],
+    "python -m examples.trainer --group": "tests/group/test_group_example.py",
+    "python -m evalstop_client.conform": "tests/trainer/test_trainer_conform.py",
     "python -m sim.compiled": BY_HAND + "it takes a C compiler, and minutes",
     "python -m tests.support.cli_docs": BLOCKS["cli.md"],
     "python tests/trainer/trainer_curves.py": BY_HAND

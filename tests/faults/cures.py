@@ -501,6 +501,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
     ),
     Mutant(
+        "a stop does not wait for a claim to tell whose checkpoint its process started from",
+        "10",
+        "controller/policy/job/verdicts.py",
+        "    if (step := lives.start_unclaimed(record)) is not None:\n",
+        "    if (step := lives.start_unclaimed(record)) is not None and False:\n",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+    ),
+    Mutant(
+        "a process that began on another branch has the checkpoints of those before it",
+        "10",
+        LIVES,
+        "            if lives[index].other_branch:\n",
+        "            if False:\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_a_process_that_began_on_another_branch_has_none_of_the_ones_before_it",
+    ),
+    Mutant(
         "a claim is asked about a process's own checkpoints alone",
         "10",
         CLAIMING,
@@ -513,7 +530,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a start from a checkpoint that nobody had seen is from the branch before",
         "10",
         LIVES,
-        "    return known is not None and known < (newest.resumed or 0)\n",
+        "    return known is not None and known < step\n",
         "    return False\n",
         "tests/policy/test_policy_identity.py"
         "::test_what_a_process_started_from_is_of_no_branch_until_a_claim_tells",

@@ -17,7 +17,7 @@ from controller.policy.group_types import (
     PoolSharing,
     SharedTraining,
 )
-from controller.policy.pool.groups import NO_NODES, SLOWS_OTHERS, with_shares
+from controller.policy.pool.groups import SLOWS_OTHERS, with_shares
 from controller.policy.pool.plan import plan_pool
 from controller.policy.sharing import SECOND, Profile, RecordedTurn
 from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolPlan, PoolSnapshot, Quota
@@ -459,6 +459,3 @@ class GroupWorld:
             if runs and self.namespaces[name] in quota.namespaces:
                 found += group.replicas * group.gpus
         return found
-
-
-__all__ = ["DENSE", "NO_NODES", "GroupWorld", "Op", "ops", "profile", "wild_ops"]

@@ -5,15 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from group_world import DENSE, GroupWorld, Op, ops, profile, wild_ops
+from group_world import GroupWorld, ops, profile, wild_ops
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from controller.policy.actor_types import Rollout
 from controller.policy.codec import decode, dumps, encode
-from controller.policy.group_types import GroupView, Lingering, MeasuredSlowness
+from controller.policy.group_types import MeasuredSlowness
 from controller.policy.pool.plan import plan_pool
-from controller.policy.types import Delegate, JobState, PolicySpec, PoolPlan, PoolSnapshot, Quota
+from controller.policy.types import (
+    Delegate,
+    JobState,
+    PolicySpec,
+    PoolPlan,
+    PoolSnapshot,
+    Proposal,
+    Quota,
+)
 
 POLICIES = [
     PolicySpec("fifo"),
@@ -356,6 +364,67 @@ def test_last_that_came_leaves_when_somebody_stays_too_slow() -> None:
     assert "a resident was too slow beside it" in waits(w.plan(), "a/2")[1]
 
 
+@pytest.mark.parametrize("shares", [False, True])
+def test_guaranteed_job_gets_a_borrowed_group_back_whole(shares) -> None:
+    w = GroupWorld(nodes={"n1": 4}, quotas=[Quota(("b",), 4)])
+    w.share("a/1")
+    w.plan()
+    w.share("a/2")
+    w.plan()
+    w.pass_time(1.0)
+    if shares:
+        w.share("b/3")
+    else:
+        w.add("b/3", 1, 2)
+    found = [(p.key, p.reason) for p in w.plan().preemptions]
+    assert sorted(found) == [("a/1", "GuaranteeReclaimed"), ("a/2", "GuaranteeReclaimed")]
+
+
+def test_fair_share_counts_a_group_once_whatever_its_residents() -> None:
+    w = GroupWorld(
+        PolicySpec("fairShare", {"preempt": True, "epoch": 1.0}), {"n1": 4, "n2": 8}, placement="Pack"
+    )
+    for number in range(3):
+        w.share(f"a/{number}")
+        w.plan()
+    w.add("b/1", 1, 4)
+    w.plan()
+    w.pass_time(5.0)
+    w.add("b/2", 1, 4)
+    plan = w.plan()
+    assert (admitted(plan), plan.preemptions) == ({"b/2": None}, ())
+
+
+@pytest.mark.parametrize("neighbour", [False, True])
+def test_demoted_resident_gives_way_where_that_frees_its_group(neighbour) -> None:
+    w = GroupWorld(nodes={"n1": 4})
+    w.share("a/1")
+    w.plan()
+    if neighbour:
+        w.share("a/2")
+        w.plan()
+    w.pass_time(1.0)
+    w.jobs["a/1"] = replace(w.jobs["a/1"], demoted=True)
+    w.add("b/3", 1, 2)
+    assert [p.key for p in w.plan().preemptions] == ([] if neighbour else ["a/1"])
+
+
+def test_stop_of_the_last_resident_is_due_when_somebody_waits_for_its_group() -> None:
+    w = GroupWorld(nodes={"n1": 4})
+    w.share("a/1")
+    w.plan()
+    w.pass_time(1.0)
+    proposal = Proposal(5, 3, "Fell", 1.0, 0.5, when_contended=True)
+    w.jobs["a/1"] = replace(w.jobs["a/1"], proposal=proposal)
+    assert not w.plan().grants
+    w.add("b/2", 1, 4)
+    plan = w.plan()
+    assert [grant.key for grant in plan.grants] == ["a/1"]
+    assert [(r.source, r.target, r.nodes) for r in plan.reservations] == [
+        ("evalstop-workers/wg-1", "b/2", ("n1",))
+    ]
+
+
 # -- closing for an overdue job
 
 
@@ -454,6 +523,3 @@ def test_world_would_notice_a_group_of_two_namespaces() -> None:
     w.jobs["b/2"] = replace(w.jobs["a/1"], key="b/2")
     with pytest.raises(AssertionError):
         w.look(w.plans[-1])
-
-
-__all__ = ["DENSE", "GroupView", "Lingering", "Op"]

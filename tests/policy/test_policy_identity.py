@@ -579,6 +579,34 @@ def test_a_claim_of_a_start_that_nobody_had_seen_names_the_process_before() -> N
     assert [life.attempt for life in asked.branch] == [SECOND, FIRST]
 
 
+def test_a_process_that_began_on_another_branch_has_none_of_the_ones_before_it() -> None:
+    known = tuple(
+        LifeRecord(attempt, "p", 0.0, 0.0, step, saved=saved, claimed=attempt is THIRD)
+        for attempt, step, saved in ((FIRST, 0, 40), (SECOND, 10, 40), (THIRD, 30, None))
+    )
+    record = JobRecord(attempt=1, lives=known, claim=Claim(1, 0.0))
+    assert [life.attempt for life in lives.branch(record, THIRD)] == [THIRD, SECOND, FIRST]
+    found = lives.branch(lives.began_elsewhere(record), THIRD)
+    assert found == (BranchLife(THIRD, 30, base=30),), "what it started from, and what it saves"
+
+
+@pytest.mark.parametrize(("claimed", "step"), [(False, 30), (True, None)])
+def test_whose_checkpoint_a_process_started_from_is_known_once_its_claim_is_answered(
+    claimed: bool, step: int | None
+) -> None:
+    record = JobRecord(
+        attempt=1,
+        lives=(
+            LifeRecord(FIRST, "p", 0.0, 0.0, 0, saved=40),
+            LifeRecord(SECOND, "p", 0.0, 0.0, 30, claimed=claimed),
+        ),
+        claim=Claim(1, 0.0),
+    )
+    assert lives.start_unclaimed(record) == step
+    afresh = replace(record.lives[-1], resumed=0)
+    assert lives.start_unclaimed(replace(record, lives=(*record.lives[:-1], afresh))) is None
+
+
 @pytest.mark.parametrize(
     ("saved", "judged"), [(40, [60]), (50, [10, 20, 30, 40, 50, 60]), (None, [10, 20, 30, 40, 50, 60])]
 )

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app
 
+PAGE = ({"other": 150.0, "training": 40.0}, {"other": 170.0, "training": 40.0})
+
 
 def job(name: str, away: float, held: float, **more: Any) -> dict[str, Any]:
     steps = [[away * (0.8 + 0.4 * (7 * n % 20) / 19), held] for n in range(20)]
@@ -67,6 +69,32 @@ def test_only_jobs_of_one_size_are_tried_together(tmp_path: Path) -> None:
     out = advise(tmp_path, job("a", 160, 40), job("b", 160, 40), options=("--plot", str(plot)))
     assert "a + b" in out
     assert "<svg" in plot.read_text()
+
+
+def test_a_metrics_page_beside_the_file_gives_the_steps(tmp_path: Path) -> None:
+    page = [
+        f'rlhf_step_seconds{{step="{n}",gpus="{gpus}"}} {s}'
+        for n in range(20)
+        for gpus, s in PAGE[n % 2].items()
+    ]
+    (tmp_path / "a.txt").write_text("\n".join(page) + "\n")
+    (tmp_path / "b.txt").write_text(
+        'rlhf_phase_seconds_total{phase="rollout",gpus="other"} 8500\n'
+        'rlhf_phase_seconds_total{phase="train",gpus="training"} 1500\nrlhf_step 50\n'
+    )
+    a, b = ({**job(name, 1, 1), "page": f"{name}.txt"} for name in "ab")
+    for one in (a, b):
+        del one["steps"]
+    document = advise(tmp_path, a, b)
+    shared = next(row for row in document["rows"] if row["what"] == "a + b")
+    assert shared["duty"] == pytest.approx(40 / 200 + 30 / 200)
+    assert shared["allowed"] == "yes"
+    assert any(note.startswith("Of b only the means of phases are known") for note in document["notes"])
+    out = advise(tmp_path, {**a, "page": "none.txt"}, code=2)
+    assert "none.txt" in out
+    assert "page: 3, expected the name of a file" in advise(tmp_path, {**a, "page": 3}, code=2)
+    (tmp_path / "a.txt").write_text("rlhf_step 3\n")
+    assert "expected at least 5 steps of a trainer that counts its phases" in advise(tmp_path, a, code=2)
 
 
 @pytest.mark.parametrize(

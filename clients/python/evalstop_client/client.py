@@ -25,11 +25,13 @@ import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 if TYPE_CHECKING:
+    from evalstop_client.phases import Phases
     from evalstop_client.prompts import Compared, Memory, PerPrompt
 
 EVAL_SCORE = "rlhf_eval_score"
@@ -55,6 +57,8 @@ RESUMED_STEP = "rlhf_resumed_step"
 REQUEST_SERVED = "rlhf_request_served"
 EVALUATOR_INFO = "rlhf_evaluator_info"
 RUN_INFO = "rlhf_run_info"
+PHASE_SECONDS = "rlhf_phase_seconds_total"
+STEP_SECONDS = "rlhf_step_seconds"
 
 EVALS_KEPT = 32  # evals per metric that stay exposed, so that missed scrapes lose none
 PAIRS_KEPT = 8  # newest evals per metric whose pairs stay exposed: ten lines of the page each
@@ -332,6 +336,7 @@ class EvalStopClient:
         self._spoken = False  # an eval or a save record carries this attempt
         self._gauges: dict[str, float] = {}
         self._evaluator = _word(evaluator, "evaluator", 128)
+        self._phases: Phases | None = None  # made with the first phase
         self._place: Path | None = None  # the checkpoint location, once it is known
         self._results = threading.Lock()  # guards the memory of what each prompt scored
         self._memory: Memory | None = None  # made with the first such results
@@ -566,11 +571,36 @@ class EvalStopClient:
     ) -> None:
         """Set the step now reached, of how many, and reward-model score, KL and loss if known."""
         gauges: dict[str, float] = {STEP: _integer(step, "step")}
+        if self._phases is not None:
+            self._phases.reached(step)
         if total_steps is not None:
             gauges[TOTAL_STEPS] = _integer(total_steps, "total_steps")
         if loss is not None:
             gauges[LOSS] = float(loss)
         self._set(gauges, proxy, kl)
+
+    def phase(self, name: str, *, training_gpus: bool = False) -> AbstractContextManager[None]:
+        """Count what is done within as a phase of a step (rollout, reward, train); `set_progress` ends a
+        step.
+
+        Args:
+            name: of the phase, 1 to 64 characters.
+            training_gpus: whether it needs the training GPUs. Whether others could use them meanwhile, and
+                for how
+                long, follows from that: see ``evalstop sim sharing advise``.
+
+        Raises:
+            ValueError: it is no such name.
+        """
+        from evalstop_client import phases
+
+        _word(name, "name", 64)
+        if self._phases is None:
+            self._phases = phases.Phases()
+            reached = self._gauges.get(STEP)
+            if reached is not None:
+                self._phases.reached(int(reached))
+        return self._phases.phase(name, training_gpus)
 
     def set_proxy(self, reward: float, kl: float | None = None) -> None:
         """Set the current reward-model score, and the KL to the initial policy in nats per response."""
@@ -732,6 +762,8 @@ class EvalStopClient:
         for name, text in _GAUGES.items():
             if name in gauges:
                 page += _family(name, text, [({}, gauges[name])])
+        if self._phases is not None:
+            page += _phase_families(self._phases)
         if self.serves:
             page += _family(REQUEST_SERVED, "Id of the last request carried out.", [({}, served)])
         page += _family(EVALUATOR_INFO, "What computes the scores.", [({"version": evaluator}, 1)])
@@ -836,6 +868,22 @@ def _eval_families(evals: Sequence[tuple[str, Sequence[_Eval]]], most: int) -> l
                 for name, number in zip((PAIRED_PROMPTS, PAIRED_MEAN, PAIRED_VARIANCE), numbers):
                     found[name].append(({**key, "reference": str(reference)}, number))
     return [line for name, text in _OF_AN_EVAL.items() for line in _family(name, text, found[name])]
+
+
+def _phase_families(phases: Phases) -> list[str]:
+    """Return how long phases took so far, and of the newest steps the time away from training GPUs and on
+    them."""
+    totals, steps = phases.seen()
+    of_phases = [({"phase": name, "gpus": gpus}, seconds) for name, gpus, seconds in totals]
+    of_steps = [
+        ({"step": str(one.step), "gpus": gpus}, seconds)
+        for one in steps
+        for gpus, seconds in (("other", one.away), ("training", one.training))
+    ]
+    return [
+        *_family(PHASE_SECONDS, "Seconds in a phase of a step.", of_phases, "counter"),
+        *_family(STEP_SECONDS, "Seconds of a step, on the training GPUs or elsewhere.", of_steps),
+    ]
 
 
 _OF_AN_EVAL = {

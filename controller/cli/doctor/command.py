@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,6 +47,23 @@ EngineWeights = Annotated[
 ]
 
 
+Family = Annotated[
+    str,
+    typer.Option(
+        "--family",
+        metavar="FILE",
+        help="Check a family of shared worker groups instead, and measure it: FILE.py or FILE.py:Class.",
+    ),
+]
+FamilyMembers = Annotated[
+    int, typer.Option("--family-members", help="Processes of it that work together.", min=1, max=64)
+]
+FamilyPython = Annotated[
+    str, typer.Option("--family-python", metavar="PYTHON", help="The Python that has its packages.")
+]
+FamilyGpu = Annotated[bool, typer.Option("--family-gpu", help="Measure it on this machine's GPUs.")]
+
+
 @command
 @flags.connects
 def doctor(
@@ -54,17 +71,25 @@ def doctor(
     engine: Engine = "",
     engine_kind: EngineKind = "Plain",
     engine_weights: EngineWeights = None,
+    family: Family = "",
+    family_members: FamilyMembers = 1,
+    family_python: FamilyPython = "",
+    family_gpu: FamilyGpu = False,
     namespace: flags.Namespace = "",
     operator_namespace: OperatorNamespace = names.NAMESPACE,
     form: flags.Page = Document.TEXT,
     connection: Connection = USUAL,
 ) -> None:
-    """Say what is wrong with the installation, a JOB or a rollout engine, and the command that mends it.
+    """Say what is wrong with the installation, a JOB, a rollout engine or a family, and the command that
+    mends it.
 
     Exit code 1 if something is.
     """
     if engine:
         _show(_examine_engine(engine, engine_kind, engine_weights), form)
+        return
+    if family:
+        _examine_family(family, family_members, family_python, family_gpu, form)
         return
     from controller.cli import cluster
 
@@ -97,10 +122,27 @@ def _examine_engine(url: str, kind: str, weights: Path | None) -> list[Finding]:
     return asyncio.run(work())
 
 
-def _show(found: list[Finding], form: Document) -> None:
+def _examine_family(name: str, members: int, python: str, gpu: bool, form: Document) -> None:
+    """Show what is found about a family, and what to write into the pool; no cluster is needed."""
+    from controller.cli.doctor import family as checks
+
+    try:
+        report = checks.examine(name, members, python, gpu=gpu)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--family") from None
+    _show(report.findings, form, checks.as_document(report), report.as_yaml())
+
+
+def _show(
+    found: list[Finding],
+    form: Document,
+    more: Mapping[str, Any] | None = None,
+    after: Sequence[str] = (),
+) -> None:
     bad = sum(1 for finding in found if finding.level == "WRONG")
-    if not output.document({"wrong": bad, "findings": [f.as_dict() for f in found]}, form):
-        output.lines(page(found, terminal()))
+    document = {"wrong": bad, "findings": [f.as_dict() for f in found], **(more or {})}
+    if not output.document(document, form):
+        output.lines([*page(found, terminal()), *([""] if after else []), *after])
     if bad:
         raise typer.Exit(Exit.REFUSED)
 

@@ -385,6 +385,10 @@ CURES: dict[str, Cure] = {
         "delete the Job that the message names: it belongs to another RLHFJob", "kubectl delete job{ns} <job>"
     ),
     "RetentionGivenUp": Cure("copy the pin that the message names by hand before its volume goes"),
+    "StartUnknown": Cure(
+        "see why the claim Jobs of its folder do not end; the run goes on",
+        "kubectl get jobs{ns} -l evalstop.dev/job={name}",
+    ),
     "NoVerifiableCheckpoint": Cure("see why no checkpoint is in safety; the run goes on", _DOCTOR),
     # -- stops
     "ModeForbids": Cure("let it stop, where the pool's modeCap allows it", "evalstop mode{job} Enforce"),

@@ -125,6 +125,11 @@ def _saved(record: JobRecord, newest: LifeRecord, step: int | None) -> JobRecord
     return replace(record, lives=(*record.lives[:-1], replace(newest, saved=step)))
 
 
+def began_elsewhere(record: JobRecord) -> JobRecord:
+    """Return the record once the newest process is known to have started from another branch's checkpoint."""
+    return replace(record, lives=(*record.lives[:-1], replace(record.lives[-1], other_branch=True)))
+
+
 def _kept(lives: tuple[LifeRecord, ...]) -> tuple[LifeRecord, ...]:
     """Of one more life than is kept, all but the one that is missed least.
 
@@ -146,7 +151,8 @@ def _way(lives: tuple[LifeRecord, ...]) -> Iterator[tuple[int, int]]:
     """Yield which of these have left checkpoints on the way to where the newest stands, newest first: index,
     and the step after which they are its own. One that never said where it started has left none.
 
-    Those that started from one and the same step all are: each may have saved that very step anew.
+    Those that started from one and the same step all are: each may have saved that very step anew. None is
+    before one of which a claim has told that it went on from another branch.
     """
     least: int | None = None
     for index in range(len(lives) - 1, -1, -1):
@@ -155,6 +161,8 @@ def _way(lives: tuple[LifeRecord, ...]) -> Iterator[tuple[int, int]]:
         if step is not None and (least is None or after < least or (after == least and after > 0)):
             yield index, after
             least = after
+            if lives[index].other_branch:
+                return
 
 
 def resumed(record: JobRecord, step: int) -> JobRecord:
@@ -190,6 +198,17 @@ def branch_by_steps(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ..
     return (*found, oldest if oldest.after < 0 else oldest._replace(base=oldest.after))
 
 
+def start_unclaimed(record: JobRecord) -> int | None:
+    """Return the step that the newest process started from, if no claim has told yet whose checkpoint that
+    was; None: it began at the start, or is the first one of its attempt, or its claim was answered."""
+    if len(record.lives) < 2 or record.claim is None or record.restored is not None:
+        return None
+    former, newest = record.lives[-2:]
+    if newest.claimed or former.attempt.number != newest.attempt.number:
+        return None
+    return newest.resumed or None
+
+
 def after_unseen(record: JobRecord) -> bool:
     """Return whether the newest process started from a checkpoint that nobody had seen when the attempt's
     folder was claimed: a process came before it, of which no page was ever read."""
@@ -210,13 +229,11 @@ def reached(record: JobRecord, life: LifeRecord) -> int | None:
 def _start_unknown(record: JobRecord) -> bool:
     """Return whether nobody knows of which branch the checkpoint is that the newest process started from: it
     lies beyond all that the one before is known to have saved, and no claim has told yet."""
-    if len(record.lives) < 2 or record.claim is None or record.restored is not None:
+    step = start_unclaimed(record)
+    if step is None:
         return False
-    former, newest = record.lives[-2:]
-    if newest.claimed or former.attempt.number != newest.attempt.number:
-        return False
-    known = reached(record, former)
-    return known is not None and known < (newest.resumed or 0)
+    known = reached(record, record.lives[-2])
+    return known is not None and known < step
 
 
 def _within_attempt(record: JobRecord) -> tuple[LifeRecord, ...]:

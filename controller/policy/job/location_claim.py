@@ -132,6 +132,7 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
         if lives.newest(context.record) == life:
             context.record = evals.leaving(context.record)
             if answered.other_branch:
+                context.record = lives.began_elsewhere(context.record)
                 _begin_anew(context)
         if context.conditions.get(c.CLAIMED) is not None:
             context.conditions.set(c.CLAIMED, True, "Claimed", "the checkpoint folder is this RLHFJob's")

@@ -82,6 +82,7 @@ PASSING = frozenset(
         "CheckpointIncomplete",
         "CheckpointMissing",
         "NoVerifiableCheckpoint",
+        "StartUnknown",
         "StoreUnreachable",
     }
 )

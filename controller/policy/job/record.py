@@ -123,6 +123,9 @@ class LifeRecord:
     claimed: Annotated[
         bool, "Whether a claim has told how far the checkpoints go that lay there before it; of the newest."
     ] = False
+    other_branch: Annotated[
+        bool, "Whether a claim has told that it started from a checkpoint of none that came before it here."
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,13 @@ def unsafe(context: PlanContext) -> Problem | None:
             "to be stopped, but the page does not say whose it is (rlhf_run_info with uid and attempt), so "
             "it may be another trainer's; the run goes on. Use a client that reads run.json",
         )
+    if (step := lives.start_unclaimed(record)) is not None:
+        return Problem(
+            "StartUnknown",
+            f"to be stopped, but whose checkpoint of step {step} its newest process started from is not "
+            "known before the checkpoint folder is claimed for it, so the evals before may be of another "
+            "branch; the run goes on",
+        )
     best = keepable(record, context.desired.direction, context.use) or record.best
     if best is None or record.secured is None or not record.secured.stands_for(best):
         step = best.step if best is not None else 0

@@ -10,10 +10,10 @@ may be. So at any time
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from fractions import Fraction
 from math import lcm
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from controller.policy.sharing.types import MOST_RESIDENTS, SECOND
 
@@ -106,6 +106,41 @@ class Charges(Generic[_Who]):
         self._go_on(now)
         present = sum(self._held.values()) + sum(self._each - before for before in self._idle_before.values())
         return present + sum(self._left.values())
+
+    def present(self) -> tuple[_Who, ...]:
+        """Return who is a resident now."""
+        return tuple(self._held)
+
+    def as_dict(self, now: int) -> dict[str, Any]:
+        """Return everything as JSON values, for `of`; keys are residents, which must be text."""
+        self._go_on(now)
+        return {
+            "gpus": self._gpus, "now": self._now, "each": self._each, "held": dict(self._held),
+            "idleBefore": dict(self._idle_before), "left": dict(self._left), "vacant": self._vacant,
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], now: int) -> Charges[_Who]:
+        """Return charges that go on from `as_dict`; nobody holds the group, so what passed since is idle.
+
+        Raises:
+            ValueError: something is missing, of another type, or later than ``now``.
+        """
+        try:
+            charges = cls(values["gpus"], values["now"])
+            charges._each, charges._vacant = values["each"], values["vacant"]
+            charges._held, charges._left = dict(values["held"]), dict(values["left"])
+            charges._idle_before = dict(values["idleBefore"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"charges: {error} is missing or wrong") from None
+        numbers = [charges._gpus, charges._now, charges._each, charges._vacant]
+        of_each = [charges._held, charges._left, charges._idle_before]
+        if any(type(one) is not int for one in [*numbers, *(n for one in of_each for n in one.values())]):
+            raise ValueError("charges: expected whole numbers")
+        if set(charges._held) != set(charges._idle_before):
+            raise ValueError("charges: residents differ")
+        charges._go_on(now)
+        return charges
 
     def vacant(self, now: int) -> int:
         """Return what nobody was charged, because there was no resident."""

@@ -143,10 +143,18 @@ Step = tuple[Coordinator, tuple[Output, ...]]
 
 
 def restarted(
-    admission: int, start: int, random: str, members: tuple[str, ...], versions: dict[str, int], cap: int = 1
+    admission: int,
+    start: int,
+    random: str,
+    members: tuple[str, ...],
+    versions: dict[str, int],
+    cap: int = 1,
+    leaving: tuple[str, ...] = (),
 ) -> Coordinator:
-    """Return a coordinator that begins under a new start number, with the versions that its disk has."""
-    return Coordinator(admission, start, random, members, tuple(sorted(versions.items())), cap)
+    """Return a coordinator that begins under a new start number, with what its disk has: the versions, and
+    the residents of which something may still be on members."""
+    state = Coordinator(admission, start, random, members, tuple(sorted(versions.items())), cap)
+    return state._replace(leaving=tuple((resident, frozenset(members)) for resident in leaving))
 
 
 def join(state: Coordinator, resident: str) -> Step:
