@@ -82,6 +82,7 @@ class Supervisor:
         self._offloaded = 0  # microseconds of the last off-load
         self._met: dict[str, int] = {}  # by resident: generation of its newest worker
         self._tasks: set[asyncio.Task[None]] = set()
+        self._erasing: set[asyncio.Task[None]] = set()
         self.kills = 0
 
     def begin(self) -> None:
@@ -228,6 +229,8 @@ class Supervisor:
         try:
             if worker is None:
                 raise WorkerFailed("the worker ended")
+            while self._erasing:  # what was dropped counts until it is
+                await asyncio.wait(self._erasing)
             part = self.memory.begin(resident, version, sum(worker.regions.values()))
             base = str(self.memory.folder(resident, version - 1)) if version > 1 else None
             saved = await worker.ask({"do": "save", "folder": str(part), "base": base}, "saved")
@@ -297,12 +300,15 @@ class Supervisor:
     def _drop(self, resident: str, version: int | None = None) -> None:
         dropped = self.memory.drop(resident, version)
         if dropped is not None:
-            self._spawn(asyncio.to_thread(self.memory.erase, dropped))
+            task = self._spawn(asyncio.to_thread(self.memory.erase, dropped))
+            self._erasing.add(task)
+            task.add_done_callback(self._erasing.discard)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._over)
+        return task
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -168,6 +168,15 @@ def packed(message: ToMember | FromMember) -> dict[str, Any]:
     return {"is": type(message).__name__, **values}
 
 
+def _counting(value: object) -> tuple[tuple[str, int], ...]:
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(one, list | tuple) and len(one) == 2 and type(one[0]) is str and type(one[1]) is int
+        for one in value
+    ):
+        raise Refused(400, "BadRequest", "Load.counting: expected pairs of a resident and a version")
+    return tuple((name, version) for name, version in value)
+
+
 def unpacked(values: Mapping[str, Any]) -> ToMember | FromMember:
     """Return the message of `packed`; fields beside its own are not read.
 
@@ -183,6 +192,8 @@ def unpacked(values: Mapping[str, Any]) -> ToMember | FromMember:
         value = values.get(field)
         if wanted is Token:
             value = token_of(value)
+        elif field == "counting":
+            value = _counting(value)
         elif type(value) is not wanted:
             raise Refused(400, "BadRequest", f"{name}.{field}: expected {wanted.__name__}")
         found[field] = value

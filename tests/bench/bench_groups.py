@@ -106,7 +106,7 @@ def _switches(
             following = wires[number % len(wires)]
             holder.call(function)
             following.ask_for_turn()
-            until(lambda: (plane.report() or {}).get("waiting")) if number == 1 else time.sleep(0.002)
+            until(lambda: (plane.report() or {}).get("waiting")) if number == 1 else time.sleep(0.005)
             begun = time.perf_counter()
             holder.send(f"/v1/turns/{holder.token}/release", b"{}")
             following.granted()

@@ -50,7 +50,7 @@ class Losing(Group):
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[GroupPlane]:
+def running() -> Iterator[GroupPlane]:
     with GroupPlane(1, TURN_SECONDS=20, IDLE_SECONDS=20, MAX_RESIDENTS=8, HOST_BYTES=64 << 20) as made:
         yield made
 
@@ -59,15 +59,15 @@ NUMBER = iter(range(1000))
 
 
 @pytest.fixture
-def job(plane: GroupPlane) -> Iterator[Losing]:
+def job(running: GroupPlane) -> Iterator[Losing]:
     """Make a resident of its own for a test."""
     name = f"job-{next(NUMBER)}"
-    plane.join(name)
-    plane.client(name)
-    made = Losing(TicketFile(plane.disk / f"{name}.json"), patience=30.0)
+    running.join(name)
+    running.client(name)
+    made = Losing(TicketFile(running.disk / f"{name}.json"), patience=30.0)
     yield made
     made.close()
-    plane.ask("POST", f"/v1/residents/{name}/leave", {})
+    running.ask("POST", f"/v1/residents/{name}/leave", {})
 
 
 def counter(job: Group) -> int:
@@ -89,7 +89,7 @@ def test_a_turn_counts_once_whatever_answers_are_lost(job: Losing) -> None:
         assert turn.call("count").result["counter"] == 3
 
 
-def test_a_turn_that_is_lost_is_done_again_and_counts_once(plane: GroupPlane, job: Losing) -> None:
+def test_a_turn_that_is_lost_is_done_again_and_counts_once(running: GroupPlane, job: Losing) -> None:
     with job.turn() as turn:
         turn.call("count")
     tries: list[int] = []
@@ -170,7 +170,7 @@ def test_arrays_come_back_as_they_went(job: Losing) -> None:
 
 
 def test_the_state_is_read_without_a_turn_while_another_has_one(
-    plane: GroupPlane, job: Losing, monkeypatch: pytest.MonkeyPatch
+    running: GroupPlane, job: Losing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with job.turn() as turn:
         turn.call("train")
@@ -180,8 +180,8 @@ def test_the_state_is_read_without_a_turn_while_another_has_one(
     whole = job.read("weights", state=state)
     monkeypatch.setattr(client, "_PIECE", 1000)
     other = "reads-meanwhile"
-    plane.join(other)
-    with plane.client(other).turn():
+    running.join(other)
+    with running.client(other).turn():
         assert job.read("weights", state=state) == whole, "in pieces"
     with pytest.raises(ValueError, match="region: 'adam', there are counter, "):
         job.read("adam")
@@ -193,52 +193,52 @@ def test_the_state_is_read_without_a_turn_while_another_has_one(
     with pytest.raises(StateMoved) as moved:
         job.read("weights", state=state)
     assert moved.value.version == 3
-    plane.ask("POST", f"/v1/residents/{other}/leave", {})
+    running.ask("POST", f"/v1/residents/{other}/leave", {})
 
 
-def test_two_processes_of_one_job_are_found_out(plane: GroupPlane, job: Losing) -> None:
+def test_two_processes_of_one_job_are_found_out(running: GroupPlane, job: Losing) -> None:
     with job.turn() as turn:
         turn.call("count")
     name = job._present_ticket().resident
-    with plane.client(name).turn() as turn:
+    with running.client(name).turn() as turn:
         turn.call("count")
     with pytest.raises(GroupError, match="another process of the job takes turns as well"), job.turn():
         pass
 
 
-def test_a_residency_that_is_over_says_so(plane: GroupPlane) -> None:
-    plane.join("over-1")
-    job = plane.client("over-1")
+def test_a_residency_that_is_over_says_so(running: GroupPlane) -> None:
+    running.join("over-1")
+    job = running.client("over-1")
     with job.turn() as turn:
         turn.call("count")
-    plane.ask("POST", "/v1/residents/over-1/leave", {})
+    running.ask("POST", "/v1/residents/over-1/leave", {})
     with pytest.raises(NoResidency), job.turn():
         pass
-    bad = plane.client("over-1")
-    path = plane.disk / "over-1.json"
+    bad = running.client("over-1")
+    path = running.disk / "over-1.json"
     path.write_text(
-        json.dumps({**json.loads(path.read_text()), "ticket": plane.job_ticket("over-1", group="other")})
+        json.dumps({**json.loads(path.read_text()), "ticket": running.job_ticket("over-1", group="other")})
     )
     with pytest.raises(NoResidency, match="WrongTicket"), bad.turn():
         pass
 
 
-def test_who_is_to_end_waits_no_longer(plane: GroupPlane, job: Losing) -> None:
+def test_who_is_to_end_waits_no_longer(running: GroupPlane, job: Losing) -> None:
     ends: list[bool] = []
     name = job._present_ticket().resident
-    leaving = Group(TicketFile(plane.disk / f"{name}.json"), leaves=lambda: bool(ends))
-    plane.join("holder-1")
-    with plane.client("holder-1").turn():
+    leaving = Group(TicketFile(running.disk / f"{name}.json"), leaves=lambda: bool(ends))
+    running.join("holder-1")
+    with running.client("holder-1").turn():
         ends.append(True)
         with pytest.raises(Leaving), leaving.turn():
             pass
-    plane.ask("POST", "/v1/residents/holder-1/leave", {})
+    running.ask("POST", "/v1/residents/holder-1/leave", {})
 
 
-def test_turns_are_phases_of_the_page(plane: GroupPlane, job: Losing) -> None:
+def test_turns_are_phases_of_the_page(running: GroupPlane, job: Losing) -> None:
     page = EvalStopClient(port=0, host="127.0.0.1", speaks=True)
     name = job._present_ticket().resident
-    counted = Group(TicketFile(plane.disk / f"{name}.json"), client=page)
+    counted = Group(TicketFile(running.disk / f"{name}.json"), client=page)
     for step in (1, 2):
         with counted.turn(step) as turn:
             turn.call("sleep", {"seconds": 0.05})

@@ -201,6 +201,16 @@ def test_a_worker_that_keeps_the_device_is_killed_before_the_next_has_it(kept: s
     assert not onlooker.close()
 
 
+def test_host_memory_for_one_state_more_than_residents_is_enough() -> None:
+    state = 4 * MB
+    with GroupPlane(members=1, state=state, HOST_BYTES=4 * (state + 8192)) as group:
+        group.join("a", "b", "c")
+        clients = [group.client(name) for name in ("a", "b", "c")]
+        for turns in range(1, 4):
+            for client in clients:
+                assert client.run(lambda turn: turn.call("train")).result["counter"] == turns
+
+
 def test_a_sleeper_keeps_less_than_a_tenth_of_its_state() -> None:
     state = 160 * MB
     with GroupPlane(members=1, state=state) as group:

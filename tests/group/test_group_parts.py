@@ -161,8 +161,8 @@ def test_frames_are_cut_as_they_come_and_a_too_large_one_is_refused() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        ms.Load(TOKEN, "a", 1), ms.Run(TOKEN, 1, "f"), ms.Write(TOKEN, 2), ms.Kill(TOKEN),
-        ms.Forget(1, 2, "a"), ms.Loaded(TOKEN), ms.Missing(TOKEN), ms.Ran(TOKEN, 1, "ok"),
+        ms.Load(TOKEN, "a", 1, (("a", 1), ("b", 0))), ms.Run(TOKEN, 1, "f"), ms.Write(TOKEN, 2),
+        ms.Kill(TOKEN), ms.Forget(1, 2, "a"), ms.Loaded(TOKEN), ms.Missing(TOKEN), ms.Ran(TOKEN, 1, "ok"),
         ms.Written(TOKEN, 2), ms.Died(TOKEN), ms.Gone("a"),
     ],
 )  # fmt: skip

@@ -52,7 +52,7 @@ def answered(state: co.Coordinator) -> co.Coordinator:
 
 def test_a_whole_turn() -> None:
     state, outputs = co.ask(HEAD, "a")
-    assert outputs == both(Load(T1, "a", 4))
+    assert outputs == both(Load(T1, "a", 4, state.versions))
     state = answered(held())
     state, _ = co.ask(state, "b")
     state, outputs = co.release(state, "a", T1, again=True)
@@ -63,7 +63,9 @@ def test_a_whole_turn() -> None:
     assert outputs == (co.Record("a", 5, T1),)
     assert state.version("a") == 4, "nothing counts before the record"
     state, outputs = co.recorded(state, "a", 5, T1)
-    assert outputs == (co.Tell("a", Released(T1, 5)), *both(Load(T2, "b", 0)))
+    assert outputs == (
+        co.Tell("a", Released(T1, 5)), *both(Load(T2, "b", 0, (("a", 5), ("b", 0)))),
+    )  # fmt: skip
     assert (state.version("a"), state.waiting) == (5, ("a",))
 
 
@@ -100,7 +102,9 @@ def test_what_is_refused() -> None:
 def test_a_silent_holder_loses_the_turn_but_not_while_it_is_recorded() -> None:
     state, _ = co.ask(answered(held()), "b")
     ended, outputs = co.expire(state, T1)
-    assert outputs == (*both(Kill(T1)), co.Tell("a", TurnOver(T1, 4)), *both(Load(T2, "b", 0)))
+    assert outputs == (
+        *both(Kill(T1)), co.Tell("a", TurnOver(T1, 4)), *both(Load(T2, "b", 0, (("a", 4), ("b", 0)))),
+    )  # fmt: skip
     assert ended.version("a") == 4
     assert co.heard(state, "p1", Died(T1)) == (ended, outputs)
     recording, _ = co.release(state, "a", T1)
@@ -129,7 +133,7 @@ def test_a_resident_that_leaves_in_its_turn_and_one_that_comes() -> None:
     state, _ = co.ask(held(), "b")
     state, outputs = co.leave(state, "a")
     assert set(both(Kill(T1))) <= set(outputs)
-    assert set(both(Load(T2, "b", 0))) <= set(outputs)
+    assert set(both(Load(T2, "b", 0, (("b", 0),)))) <= set(outputs)
     state, outputs = co.join(state, "c")
     assert outputs == (co.Record("c", 0, None),)
     assert state.version("c") == 0
@@ -220,3 +224,10 @@ def test_a_dead_worker_and_a_resident_that_leaves() -> None:
     assert (state.token, state.states) == (None, ())
     state, effects = me.told(loaded(), "p0", Kill(T1))
     assert effects == (me.End("a"),)
+
+
+def test_a_newer_turn_leaves_one_state_of_every_other_resident() -> None:
+    state = M._replace(states=(("a", 4), ("a", 5), ("b", 1), ("b", 2), ("c", 7)))
+    state, effects = me.told(state, "p0", Load(T2, "b", 1, (("a", 5), ("b", 1))))
+    assert {one for one in effects if isinstance(one, me.Drop)} == {me.Drop("a", 4), me.Drop("b", 2)}
+    assert state.states == (("a", 5), ("b", 1), ("c", 7)), "of c nothing was said"

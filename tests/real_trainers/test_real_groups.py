@@ -61,15 +61,17 @@ def test_two_jobs_on_a_group_end_with_the_checkpoint_of_the_run_alone(
                 jobs[name] = subprocess.Popen(command, env=variables, stdout=log, stderr=log)
         try:
 
-            def released() -> int:
-                found = plane.report() or {"residents": []}
-                return next((one["released"] for one in found["residents"] if one["name"] == "a-1"), 0)
+            def in_a_turn() -> bool:
+                """Return whether the first job has had two turns, and is in another one."""
+                found = plane.report() or {"residents": [], "turn": None}
+                first = next((one for one in found["residents"] if one["name"] == "a-1"), {"released": 0})
+                turn = found["turn"] or {}
+                return first["released"] >= 2 and (turn.get("resident"), turn.get("phase")) == (
+                    "a-1",
+                    "Calling",
+                )
 
-            until(
-                lambda: released() >= 2 or jobs["a-1"].poll() is not None,
-                LONG,
-                "two turns of the first job",
-            )
+            until(lambda: in_a_turn() or jobs["a-1"].poll() is not None, LONG, "the third turn of a-1")
             os.kill(plane.pods[1].workers()["a-1"], signal.SIGKILL)
             for name, job in jobs.items():
                 assert job.wait(LONG) == 0, (tmp_path / f"{name}.log").read_text()[-4000:] + plane.logs()

@@ -416,7 +416,8 @@ def _pool(family: str, members: int, measured: Mapping[str, Any]) -> dict[str, A
     return {
         "name": name.replace("-family", "") or "family",
         "replicas": members,
-        "deviceBytes": measured.get("deviceBytes", state),
+        # A family may have its state elsewhere than on a local device, which then has none of it.
+        "deviceBytes": max(measured.get("deviceBytes", 0), state),
         "residualBytes": measured.get("residualBytes", 0),
         # One state for each resident, and a spare: a turn's result lies beside what it began with.
         "hostBytes": (RESIDENTS + 1) * state,

@@ -49,6 +49,7 @@ _SOON = 2.0  # s, where a process may be told to end meanwhile
 PATIENCE = 600.0  # s without any answer after which the job gives up: a group's pods are made again within
 ENVELOPE = "application/vnd.evalstop.envelope"
 TOKEN = "/var/run/secrets/evalstop.dev/token"  # the projected token, by default
+_ASK_AGAIN = 60.0  # s between two questions for a newer ticket
 _EARLY = 3600.0  # s before its end at which a ticket is renewed
 _PIECE = 64 << 20  # bytes of a region that are read at once
 _ANSWER = 1 << 30  # bytes of an answer
@@ -347,6 +348,8 @@ class Group:
     ) -> None:
         self._tickets, self._client, self._patience, self._leaves = tickets, client, patience, leaves
         self._ticket: Ticket | None = None
+        self._renews = False  # another one is to be asked for; until one comes the present one is used
+        self._asks_after = 0.0
         self._connections = threading.local()
         self._last = (0, 0, 0)  # order of the newest token that was had
         self.version: int | None = None  # of the state, as far as this client knows
@@ -554,7 +557,7 @@ class Group:
                 reply = self._once(method, path, body, timeout, at, headers or {}, envelope)
                 reason = reply.document.get("reason") if reply.status in (401, 403) else None
                 if reply.status in (401, 403) and reason in ("WrongTicket", "NoTicket") and not renewed:
-                    self._ticket, renewed = None, True
+                    self._renews = renewed = True
                     continue
                 if reply.status not in (429, 502, 503, 504):
                     return reply
@@ -564,7 +567,7 @@ class Group:
                 self._forget(at)
                 why = f"{type(fault).__name__}: {fault}"
                 if isinstance(fault, ConnectionRefusedError):
-                    self._ticket = None  # member 0 may be somewhere else now
+                    self._renews = True  # member 0 may be somewhere else now
             if time.monotonic() >= given_up:
                 raise GroupError(f"the group has not answered {path} for {self._patience:g} s: {why}")
             log.info("group %s: %s", path, why)
@@ -597,21 +600,26 @@ class Group:
         return _Reply(answer.status, content, kind.startswith(ENVELOPE))
 
     def _present_ticket(self) -> Ticket:
-        ticket = self._ticket
-        if ticket is not None:
+        """Return the ticket; a new one where it is needed. One that is good lasts without an operator."""
+        ticket, now = self._ticket, time.monotonic()
+        if ticket is not None and not self._renews:
             ends = ticket.ends
-            if ends is None or time.time() < ends - _EARLY:
+            if ends is None or time.time() < ends - _EARLY or now < self._asks_after:
                 return ticket
+        self._renews = False
+        self._asks_after = (
+            now + _ASK_AGAIN
+        )  # an operator that is silent must not hold up a turn again and again
         try:
             found = self._tickets.get()
         except (OSError, http.client.HTTPException, ValueError):
-            if ticket is not None:
-                return ticket  # good until its end, with or without an operator
-            raise
+            if ticket is None:
+                raise
+            return ticket
         if found is None:
-            if ticket is not None:
-                return ticket
-            raise ConnectionError("no residency in a group yet")
+            if ticket is None:
+                raise ConnectionError("no residency in a group yet")
+            return ticket
         self._ticket = found
         return found
 

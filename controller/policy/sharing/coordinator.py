@@ -319,7 +319,7 @@ def _outstanding(state: Coordinator, turn: OpenTurn) -> tuple[Output, ...]:
     """Return what members have not answered yet; what was not recorded yet."""
     message: ToMember
     if turn.phase is Phase.LOADING:
-        message = Load(turn.token, turn.resident, turn.version)
+        message = Load(turn.token, turn.resident, turn.version, state.versions)
     elif turn.phase is Phase.CALLING:
         message = Run(turn.token, turn.number + 1, turn.function)
     elif turn.phase is Phase.WRITING:

@@ -5,9 +5,10 @@ says that the memory of the last worker is free: an off-load that answers may ha
 kill the driver frees later. A resident whose state is loaded already stays loaded.
 
 States lie in host memory by version. `Write` keeps the next version beside the present one; the present one
-is dropped when the coordinator loads a newer one, which it does only once that is recorded. So whatever dies
-in between, the version that counts is there. ``newest`` lies in host memory, too, which outlives a restart of
-the container: a `Load` that comes twice is not begun again by a member that has forgotten its turn.
+is dropped when the coordinator begins a newer turn, which it does only once that is recorded. So whatever
+dies in between, the version that counts is there, and of k residents there are at most k + 1 states.
+``newest`` lies in host memory, too, which outlives a restart of the container: a `Load` that comes twice is
+not begun again by a member that has forgotten its turn.
 """
 
 from __future__ import annotations
@@ -206,13 +207,15 @@ def member_restarted(state: Member) -> Member:
 
 
 def _load(state: Member, message: Load) -> MemberStep:
-    token, resident, version = message
+    token, resident, version, counting = message
     if same(state.token, token):
         return state, (Reply(Loaded(token)),) if state.ready and not state.running else ()
     if (token.start, token.sequence) <= state.newest:
         return state, ()  # it came late, or twice to one that has forgotten it
-    dropped = tuple(Drop(*one) for one in state.states if one[0] == resident and one[1] != version)
-    states = tuple(one for one in state.states if one[0] != resident or one[1] == version)
+    # Whoever begins a newer turn has recorded all before it: one state beside those that count is enough.
+    counts = {**dict(counting), resident: version}
+    dropped = tuple(Drop(*one) for one in state.states if one[1] != counts.get(one[0], one[1]))
+    states = tuple(one for one in state.states if one[1] == counts.get(one[0], one[1]))
     running = state.running
     state = state._replace(
         newest=(token.start, token.sequence),

@@ -34,11 +34,15 @@ def same(present: Token | None, given: Token) -> bool:
 
 
 class Load(NamedTuple):
-    """Have this state on the device, and nobody else's; version 0 is a fresh one. Answer: Loaded, Missing."""
+    """Have this state on the device, and nobody else's; version 0 is a fresh one. Answer: Loaded, Missing.
+
+    ``counting``: the versions that count, of all residents: others are of no use any more.
+    """
 
     token: Token
     resident: str
     version: int
+    counting: tuple[tuple[str, int], ...] = ()
 
 
 class Run(NamedTuple):
