@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -43,7 +45,13 @@ def draw(curve: Curve, width: int, height: int, screen: Terminal) -> list[str]:
     if not curve.points:
         return [curve.title]
     low, high = _bounds([y for _, y in curve.points] + [m.y for m in curve.marks])
-    labels = [formatting.number(high - (high - low) * row / max(1, height - 1)) for row in range(height)]
+    spread, steps = high - low, max(1, height - 1)
+    small = math.isfinite(spread * steps)  # else the range itself is beyond all numbers
+    values = [
+        high - spread * row / steps if small else high * (1 - row / steps) + low * (row / steps)
+        for row in range(height)
+    ]
+    labels = [formatting.number(value) for value in values]
     shown = {0, height // 2, height - 1}
     margin = max(length(labels[row]) for row in shown)
     columns = max(8, width - margin - 2)
@@ -51,7 +59,7 @@ def draw(curve: Curve, width: int, height: int, screen: Terminal) -> list[str]:
 
     def place(x: float, y: float, wide: int, tall: int) -> tuple[int, int]:
         right = (x - first) / (last - first) if last > first else 0.5
-        down = (high - y) / (high - low)
+        down = (high - y) / spread if small else (high / 2 - y / 2) / (high / 2 - low / 2)
         return round(right * (wide - 1)), round(down * (tall - 1))
 
     cells = (_braille if screen.unicode else _ascii)(curve.points, place, columns, height)
@@ -76,7 +84,7 @@ def _bounds(values: Sequence[float]) -> tuple[float, float]:
     if high > low:
         return low, high
     room = abs(high) * 0.01 or 1.0
-    return low - room, high + room
+    return max(-sys.float_info.max, low - room), min(sys.float_info.max, high + room)
 
 
 def _braille(

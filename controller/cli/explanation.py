@@ -30,7 +30,7 @@ from controller.policy.job import (
 from controller.policy.job import conditions as c
 from controller.policy.stopping import RULES
 from controller.policy.types import Mode, Verdict
-from controller.policy.wording import ELSEWHERE, UID, whole_by
+from controller.policy.wording import ELSEWHERE, UID, percent, whole_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _message_of_state(job: Reading) -> str:
 
 def _verdict_text(job: Reading, verdict: Verdict) -> str:
     below = below_best(job)
-    where = f"{below:.0%} below its best; " if below is not None and below >= 0.005 else ""
+    where = f"{percent(below, 2)} below its best; " if below is not None and below >= 0.005 else ""
     return f"{where}the rule says {verdict.verb}: {verdict.reason}"
 
 
@@ -216,7 +216,7 @@ def _scores(job: Reading) -> Iterator[tuple[str, str]]:
         if record.best is not None and newest.step != record.best.step:
             gap = abs(newest.score - record.best.score)
             worse = (newest.score < record.best.score) is job.maximize
-            share = f", {gap / abs(record.best.score):.1%}" if record.best.score else ""
+            share = f", {percent(gap / abs(record.best.score))}" if record.best.score else ""
             text += f": {formatting.number(gap)}{share} {'worse' if worse else 'better'} than the best"
         yield "newest", text
     if record.evals_seen or record.evals_missed:

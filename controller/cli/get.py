@@ -13,7 +13,7 @@ from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Format
 from controller.cli.jobs import fields, state_style, table
-from controller.cli.table import Column, render
+from controller.cli.table import CUT_TO, Column, render
 from controller.cli.terminal import Terminal, terminal
 from controller.policy.wording import counted
 
@@ -82,7 +82,8 @@ def page(job: Reading, now: float, screen: Terminal) -> list[str]:
     from controller.cli.why import facts
 
     state = screen.paint(job.state, state_style(job.state))
-    lines = [f"{screen.paint(job.key, 'bold')}: {state}"]
+    room = len(job.key) if screen.width is None else max(CUT_TO, screen.width - len(job.state) - 2)
+    lines = [f"{screen.paint(screen.cut_middle(job.key, room), 'bold')}: {state}"]
     lines += facts(tuple(_facts(job, now)), screen)
     kept = list(_checkpoints(job))
     if kept:

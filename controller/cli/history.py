@@ -14,6 +14,7 @@ from controller.cli.failure import command
 from controller.cli.flags import Document
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -159,7 +160,8 @@ def _page(job: Reading, entries: list[Happened], screen: Terminal, evals: bool) 
     record = job.record
     if not record.evals:
         return [*lines, "", "No evals yet."]
-    lines += ["", f"{len(record.evals)} of {record.evals_seen} evals of {job.metric.get('name')}"]
+    told = f"{len(record.evals)} of {counted(record.evals_seen, 'eval')} of {job.metric.get('name')}"
+    lines += ["", told if screen.width is None else screen.cut(told, screen.width)]
     return lines + eval_table(job, screen)
 
 

@@ -24,6 +24,7 @@ from controller.operator.state.claims import claims_of
 from controller.operator.state.namespaces import enforced_level
 from controller.policy.job import cure_of
 from controller.policy.types import Problem
+from controller.policy.wording import counted
 
 Object = dict[str, Any]
 
@@ -174,12 +175,13 @@ def _fits(pool: Object, replicas: int, gpus: int) -> Iterator[Finding]:
     if not sizes or gpus == 0:
         return
     room = sum(int(size["nodes"]) * (int(size["gpus"]) // gpus) for size in sizes)
-    told = ", ".join(f"{size['nodes']} x {size['gpus']} GPUs" for size in sizes)
+    gang = f"{replicas} x {counted(gpus, 'GPU')}"
+    told = ", ".join(f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in sizes)
     if room < replicas:
-        text = f"{replicas} x {gpus} GPUs never fit: the pool has {told}"
+        text = f"{gang} never fit: the pool has {told}"
         yield wrong("gang", text, as_cure("lower gang.replicas or gang.gpusPerReplica, or take another pool"))
     else:
-        yield ok("gang", f"{replicas} x {gpus} GPUs fit into the pool when it is free ({told})")
+        yield ok("gang", f"{gang} fit into the pool when it is free ({told})")
 
 
 async def _template(

@@ -8,9 +8,13 @@ def version() -> None:
     from importlib import metadata
 
     from controller import names
+    from controller.cli import output
+    from controller.cli.terminal import terminal
+    from controller.cli.why import wrapped
     from controller.policy import decision_log
     from controller.policy.stopping import RULES
 
     rules = ", ".join(f"{name} {rule.version}" for name, rule in sorted(RULES.items()))
     typer.echo(f"evalstop {metadata.version('evalstop')}")
-    typer.echo(f"API {names.API_VERSION}, decision log {decision_log.VERSION}, stop rules: {rules}")
+    told = f"API {names.API_VERSION}, decision log {decision_log.VERSION}, stop rules: {rules}"
+    output.lines(wrapped(told, terminal()))

@@ -82,9 +82,18 @@ def counted(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
+MOST_PERCENT = 1000  # what is more tells nobody by how much
+
+
 def percent(share: float, digits: int = 3) -> str:
-    """Return a share as percent with at most so many digits: ``0.3876`` -> ``38.8 %``; never as ``1e+02``."""
+    """Return a share as percent with at most so many digits: ``0.3876`` -> ``38.8 %``; never as ``1e+02``.
+
+    Of more than ten times: ``over 1000 %``; of what is no number, since a difference is beyond all numbers,
+    too.
+    """
     value = 100.0 * share
+    if not abs(value) <= MOST_PERCENT:
+        return f"over {MOST_PERCENT} %"
     text = f"{value:.{digits}g}"
     return f"{value:.0f} %" if "e" in text else f"{text} %"
 

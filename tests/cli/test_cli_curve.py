@@ -49,7 +49,7 @@ def test_one_point_and_a_flat_line_and_nothing() -> None:
 
 
 @given(
-    scores=st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=40),
+    scores=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=40),
     width=st.integers(40, 120),
     height=st.integers(2, 12),
     unicode=st.booleans(),

@@ -56,7 +56,7 @@ def test_the_page_of_a_stopped_job() -> None:
         "  rule      kDeclines(minDelta=0.01) + warmUp(minEvals=4)",
         "  decision  ConsecutiveDeclines: 3 against 3",
         "  best      0.75 at step 160",
-        "  newest    0.63 at step 240 (standard error 0.012): 0.12, 16.0% worse than the best",
+        "  newest    0.63 at step 240 (standard error 0.012): 0.12, 16 % worse than the best",
         "  retained  step 160 at /retained/team/over-abcde/160 "
         "(12.3 MB, sha256:abababababab..., whole by its save record)",
         "  B best, step 160   X stop decided, step 240",
@@ -134,7 +134,7 @@ def test_scores_of_which_less_is_better() -> None:
     obj["spec"]["metrics"] = [{"name": "loss", "direction": "Minimize"}]
     obj["status"]["best"] = {"step": 40, "score": "0.5"}
     facts = dict(explanation.explain(job_view.read(obj), NOW).facts)
-    assert facts["newest"].endswith("0.1, 20.0% worse than the best")
+    assert facts["newest"].endswith("0.1, 20 % worse than the best")
 
 
 def test_the_page_of_one_job_shows_what_is_in_safety() -> None:

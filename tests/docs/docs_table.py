@@ -158,6 +158,8 @@ WITHIN: dict[str, str] = {
     "python -m tests.faults --mutants": BY_HAND + "it takes minutes of both cores",
     "python -m tests.torn": BY_HAND
     + "it installs real training libraries; `pytest tests/torn` plays the scripts",
+    "python -m tests.sweep": BY_HAND
+    + "it takes minutes; tests/browser/test_browser_sweep.py looks at those pages in which most can go wrong",
     "python -m tests.browser.screenshots": BY_HAND + "it draws the pages that tests/browser looks at",
     "python -m controller.operator": "tests/operator/test_operator_process.py",
     "python -m controller.operator --help": "tests/docs/test_docs_study.py::test_help_is_printed",

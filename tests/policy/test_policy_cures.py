@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from controller.policy.job.cures import CURES, EXAMINING, cure_of, key_of
+from controller.policy.job import cures
+from controller.policy.job.cures import CURES, EXAMINING, cure_of, key_of, whose_move
 from controller.policy.wording import did_you_mean, meant, nearest
 
 MEANT = re.compile(r"<([a-zA-Z_]+)>")
@@ -149,3 +150,12 @@ def test_the_nearest_name() -> None:
     assert nearest("anything", ["only"]) == "only"
     assert nearest("anything", ["research", "night"]) == ""
     assert nearest("anything", []) == ""
+
+
+def test_it_is_told_whose_move_it_is() -> None:
+    assert whose_move("MetricMissing") == "its owner"
+    assert whose_move("NamespaceNotAllowed") == "the pool's owner"
+    assert whose_move("RefusedAddress") == "whoever runs the cluster"
+    named = cures._OF_THE_POOL | cures._OF_THE_CLUSTER
+    assert named <= CURES.keys()
+    assert not cures._OF_THE_POOL & cures._OF_THE_CLUSTER

@@ -133,7 +133,7 @@ def test_unknown_kind_is_alone() -> None:
     [
         ({"family": "other"}, "FamilyNotFound", "it has dense, small"),
         ({"gigabytes": 101}, "StateTooLarge", "host memory 101.0 + 101.0 > 200.0 GB"),
-        ({"gpus": 8}, "TooLarge", "4 GPUs on 1 nodes"),
+        ({"gpus": 8}, "TooLarge", "4 GPUs on 1 node"),
     ],
 )
 def test_what_could_never_have_a_residency_is_said_by_field(change, reason, says) -> None:

@@ -178,16 +178,17 @@ def test_ways_to_go_on() -> None:
 
 def test_numbers_for_people() -> None:
     assert [counted(n, "eval") for n in (0, 1, 2)] == ["0 evals", "1 eval", "2 evals"]
-    assert [percent(x) for x in (0.3876, 1.0, 0.0, 12.5, 0.00041)] == [
+    assert [percent(x) for x in (0.3876, 1.0, 0.0, 2.5, 0.00041)] == [
         "38.8 %",
         "100 %",
         "0 %",
-        "1250 %",
+        "250 %",
         "0.041 %",
     ]
     numbers = {0.07311: "0.073", 1.26: "1.3", 9.96: "10", 12.4: "12", 1234.0: "1200", 99.7: "100"}
     assert {value: two_digits(value) for value in numbers} == numbers
-    assert (percent(0.99999, 2), percent(12345.0, 2), percent(1e-9)) == ("100 %", "1234500 %", "0 %")
+    assert (percent(0.99999, 2), percent(9.999, 2), percent(1e-9)) == ("100 %", "1000 %", "0 %")
+    assert {percent(x) for x in (10.1, 12345.0, 1e308, float("inf"), float("nan"))} == {"over 1000 %"}
     assert about(1.0, "GPU-hours") == "about 1 GPU-hour"
     assert about(38.2, "GPU-hours") == "about 38 GPU-hours"
     assert about(0.0, "GPU-hours") == "no GPU-hours"

@@ -18,8 +18,11 @@ from deploy.local.pki import Authority
 
 
 @contextmanager
-def stub_api(folder: Path, jobs: list[dict[str, Any]]) -> Iterator[Path]:
-    """Serve RLHFJobs, and yield the kubeconfig of a user with a certificate of its own."""
+def stub_api(folder: Path, objects: list[dict[str, Any]], namespace: str = "team") -> Iterator[Path]:
+    """Serve RLHFJobs and GPUPools, and yield the kubeconfig of a user with a certificate of its own.
+
+    There is nothing of any other kind. ``namespace``: the kubeconfig's own.
+    """
     authority = Authority(folder / "pki", "ca")
     pair, user = authority.server("server", "api", ["127.0.0.1"]), authority.client("client", "jo", ["g"])
 
@@ -27,11 +30,9 @@ def stub_api(folder: Path, jobs: list[dict[str, Any]]) -> Iterator[Path]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            name = self.path.partition("?")[0].rpartition("/")[2]
-            one = next((job for job in jobs if job["metadata"]["name"] == name), None)
-            found = {"metadata": {"resourceVersion": "1"}, "items": jobs}
-            data = json.dumps(one or found).encode()
-            self.send_response(200)
+            code, found = _answer(self.path.partition("?")[0], objects)
+            data = json.dumps(found).encode()
+            self.send_response(code)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -58,7 +59,7 @@ def stub_api(folder: Path, jobs: list[dict[str, Any]]) -> Iterator[Path]:
         yaml.safe_dump(
             {
                 "clusters": [{"name": "c", "cluster": cluster}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
                 "users": [{"name": "u", "user": whom}],
                 "current-context": "x",
             }
@@ -69,3 +70,22 @@ def stub_api(folder: Path, jobs: list[dict[str, Any]]) -> Iterator[Path]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def _answer(path: str, objects: list[dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+    """Return status and body of the answer to a GET."""
+    parts = path.strip("/").split("/")
+    where = parts[parts.index("namespaces") + 1] if "namespaces" in parts[:-1] else ""
+    if parts[-1] in {"rlhfjobs", "gpupools"} or len(parts) < 2 or parts[-2] not in {"rlhfjobs", "gpupools"}:
+        listed = [
+            obj
+            for obj in objects
+            if f"{obj['kind'].lower()}s" == parts[-1] and where in ("", obj["metadata"].get("namespace"))
+        ]
+        return 200, {"metadata": {"resourceVersion": "1"}, "items": listed}
+    for obj in objects:
+        same = obj["metadata"]["name"] == parts[-1] and f"{obj['kind'].lower()}s" == parts[-2]
+        if same and where in ("", obj["metadata"].get("namespace")):
+            return 200, obj
+    message = f"{parts[-2]}.evalstop.dev {parts[-1]!r} not found"
+    return 404, {"kind": "Status", "status": "Failure", "reason": "NotFound", "message": message, "code": 404}

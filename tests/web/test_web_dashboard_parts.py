@@ -176,7 +176,7 @@ def test_one_eval_and_equal_evals_can_be_drawn() -> None:
 
 def test_a_pools_bar_says_its_numbers_and_tells_parts_by_hatch() -> None:
     drawn = charts.gpus_svg(5, 3, 2, 6, "p", False)
-    assert "5 used, 3 reserved, 2 others, 6 free" in drawn
+    assert "used 5, reserved 3, others 2, free 6" in drawn
     assert drawn.count("<pattern") == 2
     assert "<svg" in charts.gpus_svg(0, 0, 0, 0, "p", True)
 

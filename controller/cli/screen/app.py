@@ -31,6 +31,8 @@ Object = dict[str, Any]
 
 AGAIN = 2.0  # s until a cluster that fell silent is asked again
 RIGHTS_LAST = 60.0  # s that an answer about the caller's rights is believed
+MOST_NAME, LEAST_NAME = 40, 12  # columns of a name: what is longer is cut in its middle
+BESIDE_NAMES = 40  # columns beside the names for a state, its reason and the room between
 CHANGES = frozenset({"mode", "stop", "resume"})
 OF_A_JOB = CHANGES | {"logs", "copy"}
 HELP = (
@@ -81,7 +83,6 @@ class Top(App[None]):
     CSS = """
     #said { height: auto; max-height: 2; color: $text-muted; }
     #filter { display: none; height: 3; }
-    #filter.asked { display: block; }
     DataTable { height: 1fr; }
     #more { height: auto; color: $text-muted; }
     """
@@ -185,10 +186,10 @@ class Top(App[None]):
         keys = self.rows.chosen(jobs, now)
         if keys == self._keys:
             for key in keys:
-                if self._versions.get(key) != _version(jobs[key], now):
+                if self._versions.get(key) != self._version(jobs[key], now):
                     for field, cell in zip(self.rows.fields, self._cells(jobs[key], now), strict=True):
                         table.update_cell(key, field.column.title, cell, update_width=True)
-                    self._versions[key] = _version(jobs[key], now)
+                    self._versions[key] = self._version(jobs[key], now)
             return
         chosen = self.selected
         place, scrolled = table.cursor_row, table.scroll_offset.y
@@ -196,14 +197,26 @@ class Top(App[None]):
         for key in keys:
             table.add_row(*self._cells(jobs[key], now), key=key)
         self._keys = keys
-        self._versions = {key: _version(jobs[key], now) for key in keys}
+        self._versions = {key: self._version(jobs[key], now) for key in keys}
         if keys:
             at_ = keys.index(chosen) if chosen in keys else min(place, len(keys) - 1)
             table.move_cursor(row=at_, animate=False, scroll=False)
             table.scroll_to(y=scrolled + (at_ - place), animate=False)
 
     def _cells(self, obj: Object, now: float) -> list[Text]:
-        return [_cell(field, obj, now) for field in self.rows.fields]
+        room = self._name_room()
+        return [_cell(field, obj, now, room) for field in self.rows.fields]
+
+    def _name_room(self) -> int:
+        """Return the columns that a name may take, so that state and reason stay on the screen."""
+        names = sum(field.column.name for field in self.rows.fields)
+        return max(LEAST_NAME, min(MOST_NAME, (self.size.width - BESIDE_NAMES) // max(1, names)))
+
+    def _version(self, obj: Object, now: float) -> str:
+        """Return what a row's text depends on: the object, the age that is shown, the room for its names."""
+        metadata = obj["metadata"]
+        age = formatting.age(metadata.get("creationTimestamp"), now)
+        return f"{metadata.get('resourceVersion', '')} {age} {self._name_room()}"
 
     def _fill(self, name: str, of: Sequence[Field], found: Iterable[Object], now: float) -> None:
         rows = [[_cell(field, obj, now) for field in of] for obj in list(found)[:MOST]]
@@ -362,8 +375,8 @@ class Top(App[None]):
 
     def action_filter(self) -> None:
         box = self.query_one("#filter", Input)
-        box.add_class("asked")
-        box.focus()
+        box.display = True
+        self.screen.set_focus(box)  # at once: what is typed next is for the box, and no key of the table
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.rows.text = event.value
@@ -379,7 +392,7 @@ class Top(App[None]):
         self.draw()
 
     def _leave_filter(self) -> None:
-        self.query_one("#filter", Input).remove_class("asked")
+        self.query_one("#filter", Input).display = False
         self._table(self.tab).focus()
 
     def action_sort(self) -> None:
@@ -417,16 +430,10 @@ class Top(App[None]):
         return Terminal(max(40, min(102, int(self.size.width * 0.9) - 6)), colour=True)
 
 
-def _cell(field: Field, obj: Object, now: float) -> Text:
+def _cell(field: Field, obj: Object, now: float, room: int = MOST_NAME) -> Text:
     text = clean(field.of(obj, now))
-    shown = Terminal().cut_middle(text, 40) if field.column.name else text
+    shown = Terminal().cut_middle(text, room) if field.column.name else text
     return Text(shown, style=field.column.style(text), justify="right" if field.column.right else "left")
-
-
-def _version(obj: Object, now: float) -> str:
-    """Return what a row's text depends on: the object, and the age that is shown."""
-    metadata = obj["metadata"]
-    return f"{metadata.get('resourceVersion', '')} {formatting.age(metadata.get('creationTimestamp'), now)}"
 
 
 def _waits(job: Object) -> bool:

@@ -102,6 +102,39 @@ def _fill(text: str, told: Mapping[str, str]) -> str:
     return text
 
 
+# Whose move it is, where it is not the run's owner's.
+_OF_THE_POOL = frozenset(
+    {
+        "AtQuotaLimit",
+        "GPUsUsedByOthers",
+        "NamespaceNotAllowed",
+        "NoUsableNodes",
+        "NodesClosed",
+        "PoolNotUsable",
+    }
+)
+_OF_THE_CLUSTER = frozenset(
+    {
+        "AccessJobRefused",
+        "AccessPodUnschedulable",
+        "AccessRefused",
+        "CopyDamaged",
+        "PodsStuck",
+        "RefusedAddress",
+        "StepsNotServed",
+        "StoreUnreachable",
+        "WaitingForController",
+    }
+)
+
+
+def whose_move(reason: str) -> str:
+    """Return who can do something about a reason: "its owner", as most often, or who runs what."""
+    if reason in _OF_THE_POOL:
+        return "the pool's owner"
+    return "whoever runs the cluster" if reason in _OF_THE_CLUSTER else "its owner"
+
+
 def key_of(reason: str, message: str) -> str:
     """Return the key of a reason's cure: another one where its message shows what the reason alone does
     not."""

@@ -16,7 +16,7 @@ from enum import StrEnum
 from controller.policy.job import conditions as c
 from controller.policy.job import rollout_health
 from controller.policy.job.conditions import MEMBERS_ENDED
-from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of
+from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
 from controller.policy.job.record import Condition, JobRecord, PodTrouble
 from controller.policy.types import Mode
 
@@ -62,6 +62,11 @@ class Finding:
         """Return the key of its cure: its reason, where that is a rule's the mark; its message may tell
         more."""
         return str(self.mark) if self.mark is Mark.WOULD_STOP else key_of(self.reason, self.message)
+
+    @property
+    def whose(self) -> str:
+        """Return whose move it is, in words."""
+        return whose_move(self.reason)
 
     def cure(self, *, examining: bool = False) -> Cure:
         """Return what to do. ``examining``: `evalstop doctor JOB` shows it, which does not name itself."""

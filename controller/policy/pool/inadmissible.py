@@ -20,7 +20,7 @@ from controller.policy.queueing.base import queue_key, sizes
 from controller.policy.queueing.quota_ledger import too_large
 from controller.policy.sharing import Resident, alone
 from controller.policy.types import JobKey, JobState, JobView, NodeView, PoolSnapshot, Problem, Waiting
-from controller.policy.wording import some
+from controller.policy.wording import counted, some
 
 
 def inadmissible_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
@@ -58,15 +58,15 @@ def _inadmissible(job: JobView, snapshot: PoolSnapshot) -> Problem | None:
     if size > largest:
         return Problem(
             TOO_LARGE,
-            f"spec.gang.gpusPerReplica: {size} is more than the {largest} GPUs of the "
+            f"spec.gang.gpusPerReplica: {size} is more than the {counted(largest, 'GPU')} of the "
             f"largest node of pool {pool!r}; at most {largest} is right",
         )
     members = _members(every, size)
     if every and job.replicas > members:
         return Problem(
             TOO_LARGE,
-            f"spec.gang.replicas: {job.replicas} replicas of {size} GPUs are more than pool "
-            f"{pool!r} can hold ({sum(n.gpus for n in every)} GPUs on {len(every)} nodes); "
+            f"spec.gang.replicas: {counted(job.replicas, 'replica')} of {counted(size, 'GPU')} are more than "
+            f"pool {pool!r} can hold ({_room(n.gpus for n in every)}); "
             f"at most {members} is right",
         )
     if not nodes:
@@ -79,9 +79,9 @@ def _inadmissible(job: JobView, snapshot: PoolSnapshot) -> Problem | None:
         what, are = ("node", "is") if len(closed) == 1 else ("nodes", "are")
         return Problem(
             "NodesClosed",
-            f"needs {job.replicas} x {size} GPUs; {what} {some(closed, 3)} of pool {pool!r} {are} not ready, "
-            f"cordoned or tainted, which leaves room for {members}; the job waits until enough nodes are "
-            "open again, and others go first",
+            f"needs {job.replicas} x {counted(size, 'GPU')}; {what} {some(closed, 3)} of pool {pool!r} "
+            f"{are} not ready, cordoned or tainted, which leaves room for {members}; the job waits until "
+            "enough nodes are open again, and others go first",
         )
     # Pods that belong to no RLHFJob stay, but for those that are leaving.
     stay = {n.name: n.foreign - n.leaving for n in nodes}
@@ -89,7 +89,7 @@ def _inadmissible(job: JobView, snapshot: PoolSnapshot) -> Problem | None:
     if job.replicas > left:
         return Problem(
             "GPUsUsedByOthers",
-            f"needs {job.replicas} x {size} GPUs; pods of no RLHFJob of pool {pool!r} use "
+            f"needs {job.replicas} x {counted(size, 'GPU')}; pods of no RLHFJob of pool {pool!r} use "
             f"{sum(stay.values())} of its {sum(n.gpus for n in nodes)}, which leaves room for "
             f"{left}; the job waits until they are gone, and others go first",
         )
@@ -106,8 +106,8 @@ def _actors_inadmissible(job: JobView, snapshot: PoolSnapshot) -> Problem | None
     if actors.gpus > largest:
         return Problem(
             TOO_LARGE,
-            f"spec.rollout.gpusPerActor: {actors.gpus} is more than the {largest} GPUs of the largest node "
-            f"of pool {pool!r}; at most {largest} is right",
+            f"spec.rollout.gpusPerActor: {actors.gpus} is more than the {counted(largest, 'GPU')} of the "
+            f"largest node of pool {pool!r}; at most {largest} is right",
         )
     room, asked = FreeGpus({n.name: n.gpus for n in every}), shape(job)
     if fit_job(room, asked) is None:
@@ -115,15 +115,15 @@ def _actors_inadmissible(job: JobView, snapshot: PoolSnapshot) -> Problem | None
         most = next((n for n in counts if fit_job(room, _with(asked, n)) is not None), 0)
         return Problem(
             TOO_LARGE,
-            f"spec.rollout.actors.min: {sizes(job)} GPUs at once are more than pool {pool!r} can hold "
-            f"({sum(room.values())} GPUs on {len(every)} nodes); at most {most} is right",
+            f"spec.rollout.actors.min: {sizes(job)} at once are more than pool {pool!r} can hold "
+            f"({_room(room.values())}); at most {most} is right",
         )
     # Pods that belong to no RLHFJob stay, but for those that are leaving.
     left = FreeGpus({n.name: max(0, n.gpus - n.foreign + n.leaving) for n in snapshot.nodes})
     if fit_job(left, asked) is None:
         return Problem(
             "GPUsUsedByOthers" if len(snapshot.closed) == 0 else "NodesClosed",
-            f"needs {sizes(job)} GPUs at once; pods of no RLHFJob and closed nodes leave "
+            f"needs {sizes(job)} at once; pods of no RLHFJob and closed nodes leave "
             f"{sum(left.values())} of pool {pool!r}, which is no room for all of them; the job waits until "
             "there is, and others go first",
         )
@@ -159,9 +159,9 @@ def _sharing_inadmissible(job: JobView, asked: SharedTraining, snapshot: PoolSna
     if every and fit_job(every, whole) is None:
         return Problem(
             TOO_LARGE,
-            f"spec.sharing.family: a group of {terms.name!r} ({terms.replicas} x {terms.gpus} GPUs) and "
-            f"{sizes(job)} are more than pool {pool!r} can hold "
-            f"({sum(every.values())} GPUs on {len(every)} nodes)",
+            f"spec.sharing.family: a group of {terms.name!r} "
+            f"({terms.replicas} x {counted(terms.gpus, 'GPU')}) and {sizes(job)} are more than pool {pool!r} "
+            f"can hold ({_room(every.values())})",
         )
     if not snapshot.nodes:
         return Problem(
@@ -169,6 +169,12 @@ def _sharing_inadmissible(job: JobView, asked: SharedTraining, snapshot: PoolSna
             f"GPUPool {pool!r} has no ready and schedulable node now; the job waits until it has",
         )
     return None
+
+
+def _room(sizes_of_nodes: Iterable[int]) -> str:
+    """Return what nodes with so many GPUs hold together: ``12 GPUs on 3 nodes``."""
+    each = list(sizes_of_nodes)
+    return f"{counted(sum(each), 'GPU')} on {counted(len(each), 'node')}"
 
 
 def _with(asked: Shape, count: int) -> Shape:

@@ -52,7 +52,8 @@ def reasons(
             why = f"it would fit, but {named(head, job.key)} comes first"
             waiting.append(Waiting(job.key, position, "BehindHead", why))
         else:
-            message = f"needs {sizes(job)} GPUs at once; {total} are free, at most {largest} on one node"
+            there = f"{total} {'is' if total == 1 else 'are'} free"
+            message = f"needs {sizes(job)} at once; {there}, at most {largest} on one node"
             waiting.append(Waiting(job.key, position, "WaitingForGPUs", message))
     waiting += [
         Waiting(key, 0, "BackingOff", why) for key, why in sorted(paused.items()) if key not in inadmissible

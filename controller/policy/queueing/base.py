@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from controller.policy.actor_types import Part, Place
 from controller.policy.group_types import SharedTraining
 from controller.policy.types import JobKey, JobState, LossTrend, Proposal
+from controller.policy.wording import counted
 
 
 class QueueJob(Protocol):
@@ -89,10 +90,12 @@ class QueueJob(Protocol):
 
 
 def sizes(job: QueueJob) -> str:
-    """Return the parts of a job for people: "2 x 4", or "2 x 4 and, for base actors, 3 x 1"; of one that asks
-    for a residency its private ones."""
-    gang, actors = f"{job.replicas} x {job.gpus_per_replica}", job.base_actors
-    return gang if actors is None else f"{gang} and, for base actors, {actors.pods} x {actors.gpus}"
+    """Return the parts of a job for people: "2 x 4 GPUs", or "2 x 4 GPUs and, for base actors, 3 x 1 GPU";
+    of one that asks for a residency its private ones."""
+    gang, actors = f"{job.replicas} x {counted(job.gpus_per_replica, 'GPU')}", job.base_actors
+    if actors is None:
+        return gang
+    return f"{gang} and, for base actors, {actors.pods} x {counted(actors.gpus, 'GPU')}"
 
 
 class EventKind(IntEnum):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from controller.policy.queueing.base import sizes
 from controller.policy.types import JobKey, JobState, JobView, Quota, Waiting
+from controller.policy.wording import counted
 
 AT_LIMIT = "AtQuotaLimit"
 
@@ -134,7 +135,7 @@ def too_large(quotas: Sequence[Quota], jobs: Iterable[JobView]) -> dict[JobKey, 
             continue
         quota = quotas[entry]
         message = (
-            f"spec.gang: {sizes(job)} GPUs are more than the limit of "
+            f"spec.gang: {sizes(job)} are more than the limit of "
             f"{quota.limit} that the pool's quota sets for {whose(quota, job.key)}; "
             f"at most {quota.limit} is right"
         )
@@ -156,7 +157,7 @@ def explained(
         if entry is not None and why.position and not job.demoted and ledger.guaranteed(job.key, job.gpus):
             quota = ledger.quotas[entry]
             text = (
-                f"{why.message}; it fits into the {quota.guaranteed} GPUs guaranteed to "
+                f"{why.message}; it fits into the {counted(quota.guaranteed, 'GPU')} guaranteed to "
                 f"{whose(quota, job.key)} ({ledger.used[entry]} in use), so borrowed runs give way where "
                 "that makes room"
             )
@@ -168,8 +169,8 @@ def explained(
             continue
         quota, has = ledger.quotas[entry], ledger.used[entry] + ledger.lent[entry]
         text = (
-            f"needs {sizes(job)} GPUs; the pool's quota allows {quota.limit} "
-            f"at most to {whose(quota, job.key)}, of which {has} are in use"
+            f"needs {sizes(job)}; the pool's quota allows {quota.limit} "
+            f"at most to {whose(quota, job.key)}, of which {has} {'is' if has == 1 else 'are'} in use"
         )
         found.append(Waiting(job.key, 0, AT_LIMIT, text))
     return tuple(found)

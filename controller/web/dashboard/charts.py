@@ -39,7 +39,7 @@ def gpus_svg(used: int, reserved: int, unmanaged: int, free: int, prefix: str, n
                 left += count
         axis.set_xlim(0, max(1, left))
         axis.set_axis_off()
-        words = ", ".join(f"{count} {name}" for name, count, _, _ in parts)
+        words = ", ".join(f"{name} {count}" for name, count, _, _ in parts)
         return svg.page_svg(figure, prefix, "GPUs of the pool", words)
 
 

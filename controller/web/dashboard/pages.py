@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,6 +43,7 @@ from controller.web.dashboard.states import GROUPS, STATES
 from controller.web.dashboard.whatif import what_if
 
 _FEW = 8  # of what is newest, on the overview
+_HOLDERS = 5  # namespaces named as having a pool's GPUs
 FEW_POINTS = 8  # up to which there is nothing to see larger
 
 
@@ -243,6 +244,8 @@ class Pages:
         running = sorted((r for r in rows if r.state.group == "running"), key=lambda r: r.job.key)
         values = {
             "pool": pool,
+            "holders": _holders(running),
+            "first_why": _why_first(waiting),
             "bar": (await self._bars([pool], narrow))[name],
             "queue": found,
             "waiting": waiting,
@@ -313,6 +316,28 @@ class Pages:
     def _handovers(self, pools: Iterable[Pool], viewer: Viewer) -> list[Handover]:
         found = [handover(pool.name, back, viewer) for pool in pools for back in pool.status.last_handovers]
         return sorted(found, key=lambda b: b.decided, reverse=True)
+
+
+def _holders(running: Iterable[Row]) -> list[tuple[str, int]]:
+    """Return the namespaces that have most of a pool's GPUs, with how many: five of them, then the rest."""
+    found = Counter[str]()
+    for one in running:
+        found[one.job.namespace] += one.job.gpus
+    most = found.most_common(_HOLDERS)
+    rest = found.total() - sum(gpus for _, gpus in most)
+    return [*most, ("others", rest)] if rest else most
+
+
+def _why_first(waiting: Sequence[Mapping[str, Any]]) -> str:
+    """Return why the first of a queue waits; "": nobody does."""
+    if not waiting:
+        return ""
+    first = waiting[0]
+    if (place := first["place"]) is not None:
+        said = place.message if first["key"] else place.reason
+        return str(said or place.reason or place.state)
+    told = first["job"].job.record.condition("Admitted")
+    return str(told.message if told is not None else first["job"].state.meaning)
 
 
 def cure(job: Job, one: Finding) -> Cure:

@@ -11,8 +11,11 @@ from urllib.parse import quote
 import aiohttp
 from pydantic import ValidationError
 
+from controller import log
 from controller.web.app import MOST_ITEMS, ROOT
 from controller.web.positions import Queue
+
+_logger = log.get("evalstop.dashboard.queues")
 
 FRESH = 2.0  # s for which an answer is shown without asking again
 PATIENCE = 3.0  # s for an answer
@@ -90,4 +93,5 @@ class Queues:
             return Found(problem=f"what answers at {base} is no queue API of this version")
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             self._way.broken()
-            return Found(problem=f"the operator's queue API at {base} does not answer: {error or 'timeout'}")
+            _logger.info("the queue API does not answer", address=base, error=str(error) or "timeout")
+            return Found(problem=f"the operator's queue API at {base} does not answer")

@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from controller import names
 from controller.objects import parse_time
-from controller.policy.wording import about, counted, two_digits, whole_by
+from controller.policy.wording import about, counted, percent, two_digits, whole_by
 from controller.web.dashboard import states
 from controller.web.dashboard.access import Viewer
 
@@ -36,7 +36,7 @@ def number(value: Any) -> str:
 
 def share(value: float | None) -> str:
     """Return a share as percent: ``0.125`` -> ``12.5 %``."""
-    return UNKNOWN if value is None else f"{100 * value:.1f} %"
+    return UNKNOWN if value is None else percent(value)
 
 
 def span(seconds: float | None) -> str:

@@ -184,7 +184,7 @@ def _planned(curve: RunChart, across: Axis, top: float, bottom: float, prefix: s
 
 def _scores(curve: RunChart, across: Axis, axis: Axis, prefix: str) -> Iterable[str]:
     points = curve.points
-    yield from frame(axis, across, curve.metric[:60], "--c-score", 5)
+    yield from frame(axis, across, curve.metric, "--c-score", 5)
     if any(p.low < p.high for p in points):
         over = [(across.place(p.step), axis.place(p.high)) for p in points]
         under = [(across.place(p.step), axis.place(p.low)) for p in reversed(points)]
@@ -253,7 +253,7 @@ def _statistic(
 def _proxies(curve: RunChart, across: Axis, upper: float, lower: float, prefix: str) -> Iterable[str]:
     known = [(p.step, p.proxy) for p in curve.points if p.proxy is not None]
     axis = Axis(*robust_limits([value for _, value in known]), lower, upper)
-    yield from frame(axis, across, curve.proxy_name[:60], "--c-proxy", 3)
+    yield from frame(axis, across, curve.proxy_name, "--c-proxy", 3)
     placed = [(across.place(step), axis.place(value)) for step, value in known]
     drawn = stroke(line(placed), "--c-proxy", 1.8, "5 2") if placed else ""
     yield f'<g id="{prefix}-pts-proxy" fill="var(--c-proxy)">{drawn}{markers(prefix, "box", placed)}</g>'

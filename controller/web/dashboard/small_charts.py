@@ -20,6 +20,7 @@ from controller.web.dashboard.svg_elements import (
     frame,
     line,
     markers,
+    shortened,
     step_axis,
     stroke,
     words,
@@ -43,7 +44,7 @@ def compare_svg(runs: tuple[RunChart, ...], names: tuple[str, ...], prefix: str,
     top = 10.0 + len(runs) * ROW + 26
     limits = robust_limits([value for run in runs for value in spread(run.points)])
     axis = Axis(*limits, top + (240.0 if narrow else 300.0), top)
-    body = [*frame(axis, across, runs[0].metric[:60], "--muted", 6)]
+    body = [*frame(axis, across, runs[0].metric, "--muted", 6)]
     room = int((width - LEFT - 50) / LETTER)
     for at, (run, name) in enumerate(zip(runs, names, strict=True)):
         colour, dash = SERIES[at], DASHES[at]
@@ -58,14 +59,6 @@ def compare_svg(runs: tuple[RunChart, ...], names: tuple[str, ...], prefix: str,
     said = "; ".join(f"{name}: {run.sentence()}" for run, name in zip(runs, names, strict=True))
     title = f"Scores of {len(runs)} runs by training step"
     return chart(width, axis.start + FOOT, across, prefix, title, said, "".join(body))
-
-
-def shortened(name: str, most: int) -> str:
-    """Return a name cut in the middle to so many characters: its ends are what tells it from others."""
-    if len(name) <= most:
-        return name
-    ahead = max(1, (most - 1) // 2)
-    return f"{name[:ahead]}…{name[len(name) - max(1, most - 1 - ahead) :]}"
 
 
 def sparkline(course: Course, best: tuple[int, float] | None, maximize: bool) -> str:

@@ -10,6 +10,8 @@ from controller.web.dashboard.axes import Axis, tick_texts, ticks
 WIDE, NARROW = 860, 340  # px that a chart is made for
 LEFT, RIGHT, FOOT = 58.0, 14.0, 38.0  # px, around the panels
 LETTER = 6.4  # px, of a letter of 11 px
+BOLD_LETTER = 7.4  # px, of a bold one
+DIGIT = 0.58  # of its size, the width of a digit
 ROW = 15.0  # px, of a row of words
 COLOURS = (
     *("--ink", "--muted", "--line", "--surface"),
@@ -73,12 +75,22 @@ def chart(width: int, height: float, across: Axis, prefix: str, title: str, said
 
 def frame(axis: Axis, across: Axis, title: str, colour: str, about: int) -> Iterable[str]:
     """Yield a panel's title, its ticks and the lines through them."""
-    yield words(LEFT, axis.end - 7, title, colour, weight=700)
+    room = int((across.end - LEFT) / BOLD_LETTER)
+    yield words(LEFT, axis.end - 7, shortened(title, room), colour, weight=700)
     marks = ticks(axis.low, axis.high, about)
     for value, text in zip(marks, tick_texts(marks), strict=True):
         y = axis.place(value)
         yield stroke(f"M{across.start:.0f} {y:.1f}H{across.end:.0f}", "--line", 0.8)
-        yield words(LEFT - 6, y + 3.5, text, "--muted", anchor="end", size=10)
+        size = min(10, int((LEFT - 8) / (DIGIT * len(text))))
+        yield words(LEFT - 6, y + 3.5, text, "--muted", anchor="end", size=size)
+
+
+def shortened(name: str, most: int) -> str:
+    """Return a name cut in the middle to so many characters: its ends are what tells it from others."""
+    if len(name) <= most:
+        return name
+    ahead = max(1, (most - 1) // 2)
+    return f"{name[:ahead]}…{name[len(name) - max(1, most - 1 - ahead) :]}"
 
 
 def step_axis(across: Axis, bottom: float, width: int, narrow: bool) -> Iterable[str]:

@@ -1,0 +1,143 @@
+"""Commands of `evalstop` over the hostile scene, on screens of 80 and 200 columns."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from typer.testing import CliRunner
+
+from controller.cli.main import app
+from controller.cli.terminal import length
+from tests.support.dashboard_queue import queue_api
+from tests.support.dashboard_world import Object
+from tests.support.stub_api import stub_api
+from tests.sweep.hostile import NAMESPACE, POOL, hostile, long_name
+from tests.sweep.pages import RUNS
+from tests.sweep.words import faults_of
+
+COLUMNS = (80, 200)
+NAMES = ("NAMESPACE", "NAME", "STATE", "REASON")  # which stay on any screen
+# Lines that are there to be copied are never cut nor broken.
+_COPIED = re.compile(r"^\s*(\$ )?(evalstop|kubectl|python|export|make) |^\s*'|apply -f -|^ {2,}.*\s#\s")
+
+
+class Fault(NamedTuple):
+    """Something wrong with what a command prints."""
+
+    command: str
+    columns: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"evalstop {self.command}, {self.columns} columns: {self.what}"
+
+
+class Printed(NamedTuple):
+    """What a command printed. ``out``: on its standard output."""
+
+    out: str
+    whole: str
+    problem: str
+
+
+class Shell:
+    """Commands, in this process, against an API server of these objects."""
+
+    def __init__(self, kubeconfig: Path, queue: str) -> None:
+        self._kubeconfig, self.queue = kubeconfig, queue
+
+    def __call__(self, *arguments: str, columns: int = 80) -> Printed:
+        environ = {"KUBECONFIG": str(self._kubeconfig), "COLUMNS": str(columns)}
+        done = CliRunner().invoke(app, list(arguments), env=environ)
+        problem = ""
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            problem = f"raised {done.exception!r}"
+        return Printed(done.stdout, f"{done.stdout}{done.stderr}", problem)
+
+
+@contextlib.contextmanager
+def shell(folder: Path, objects: Sequence[Object] | None = None) -> Iterator[Shell]:
+    """Give a shell whose current namespace is that of the hostile scene's jobs."""
+    now = time.time()
+    with (
+        stub_api(folder, list(hostile(now) if objects is None else objects), NAMESPACE) as kubeconfig,
+        queue_api(now) as way,
+    ):
+        yield Shell(kubeconfig, way.address)
+
+
+def commands(queue: str) -> list[list[str]]:
+    """Return the commands that are looked at."""
+    found = [
+        ["list"], ["list", "-A"], ["list", "-A", "-o", "wide"], ["list", "-n", "nobody"],
+        ["top", "--once", "-A"],
+        ["pools"], ["pools", "-o", "wide"], ["pools", POOL], ["pools", "empty"],
+        ["queue", "research", "--url", queue], ["version"], ["--help"],
+        ["get", "deleted"], ["why", "deleted"], ["rules", "list"], ["rules", "show", "scan"],
+    ]  # fmt: skip
+    for name in RUNS:
+        found += [["get", name], ["why", name], ["history", name]]
+    for name in (long_name(3), "minimize", long_name(6)):
+        found += [
+            ["simulate", name, "--rule", "glr"],
+            ["export", name],
+            ["checkpoints", name],
+            ["rollouts", name],
+        ]
+    return found
+
+
+def looked_at(printed: Printed, command: Sequence[str], columns: int) -> list[Fault]:
+    """Return what is wrong with what a command printed."""
+    said = " ".join(command)
+    found = [Fault(said, columns, printed.problem)] if printed.problem else []
+    lines = printed.whole.splitlines()
+    if not lines:
+        found.append(Fault(said, columns, "nothing is said"))
+    wide = "wide" in command or "export" in command or "--help" in command
+    if not wide:  # what goes to stderr are sentences, and commands to copy: a terminal folds them
+        long = [one for one in printed.out.splitlines() if length(one) > columns and not _COPIED.search(one)]
+        found += [Fault(said, columns, f"{length(one)} columns wide: {one[:100]!r}") for one in long]
+    texts = [re.sub(r"\b(True|False|None)\b", "", one) if "get" in command else one for one in lines]
+    if "export" not in command:  # it writes numbers for programs
+        found += [Fault(said, columns, fault) for fault in faults_of(texts)]
+    found += [Fault(said, columns, f"escape sequence in {one!r}") for one in lines if "\x1b" in one]
+    return found
+
+
+def facts(run: Shell) -> list[Fault]:
+    """Return which facts that everybody looks for are not shown as they are (rows 6 and 9)."""
+    found = []
+
+    def check(command: Sequence[str], columns: int, holds: object, what: str) -> None:
+        if not holds:
+            found.append(Fault(" ".join(command), columns, what))
+
+    narrow = run("list", "-A", columns=80).out.splitlines()
+    check(["list", "-A"], 80, narrow[0].split()[:4] == list(NAMES), f"columns {narrow[0].split()}")
+    cells = [line.split()[1] for line in narrow[1:]]
+    check(["list", "-A"], 80, len(set(cells)) == len(cells), "names that are cut are no longer told apart")
+    wide = [run("list", "-A", "-o", "wide", columns=n).out.splitlines()[0].split() for n in (80, 200)]
+    check(["list", "-A", "-o", "wide"], 80, wide[0] == wide[1], "a column was dropped")
+    check(["list", "-A", "-o", "wide"], 80, "CHECKPOINT" in wide[0], "no CHECKPOINT")
+    top = run("top", "--once", "-A").out
+    check(["top", "--once", "-A"], 80, "█" in top and "#" not in top, "a bar in ASCII")
+    for name in ("by-its-user", long_name(6), long_name(5)):
+        lines = run("history", name, "--no-evals", columns=200).out.splitlines()[1:]
+        times = [line[:20] for line in lines]
+        check(["history", name], 200, times == sorted(times), "out of order")
+        check(["history", name], 200, len(set(lines)) == len(lines), "the same twice")
+    pages = [run("get", name, columns=200).out for name in RUNS]
+    for name, page in zip(RUNS, pages, strict=True):
+        for nodes in re.findall(r"\bon ((?:[\w.-]+, )+[\w.-]+)", page):
+            each = nodes.split(", ")
+            check(["get", name], 200, len(set(each)) == len(each), f"a node twice: on {nodes}")
+    queue = run("queue", "research", "--url", run.queue).out.splitlines()
+    places = [line.split()[0] for line in queue[1:-1]]
+    check(["queue"], 80, places == [str(n) for n in range(1, len(places) + 1)] and places, f"places {places}")
+    return found
