@@ -1,4 +1,8 @@
-"""A process's settings: fields of a dataclass, read from environment variables and checked all at once."""
+"""A process's settings: fields of a dataclass, read from environment variables and checked all at once.
+
+Each process has a module `settings` with its dataclass. A new setting is a field there, made by `setting`;
+its documentation, its `--help` and the chart's schema follow from it. Imports nothing of ours.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,8 @@ def text(value: str) -> str:
 
 
 def choice(*words: str) -> Callable[[str], str]:
+    """Return a reader of one of these words."""
+
     def parse(value: str) -> str:
         if value not in words:
             raise ValueError
@@ -36,10 +42,12 @@ def choice(*words: str) -> Callable[[str], str]:
 
 
 def number(low: float, high: float, unit: str) -> Callable[[str], float]:
+    """Return a reader of numbers within bounds."""
     return _between(float, low, high, f"a number from {low:g} to {high:g} ({unit})")
 
 
 def whole_number(low: int, high: int, unit: str) -> Callable[[str], int]:
+    """Return a reader of whole numbers within bounds."""
     return _between(int, low, high, f"a whole number from {low} to {high} ({unit})")
 
 
@@ -67,8 +75,10 @@ def switch(value: str) -> bool:
 def values_of(
     cls: Any, prefix: str, environ: Mapping[str, str] = os.environ, foreign: frozenset[str] = frozenset()
 ) -> tuple[dict[str, Any], list[str]]:
-    """(field name -> value, what is wrong) of the variables that begin with ``prefix``; ``foreign`` ones are
-    somebody else's."""
+    """Return values by field name, and what is wrong, of the variables that begin with ``prefix``.
+
+    ``foreign``: variables with this prefix that are no settings of this process.
+    """
     known = {prefix + f.name.upper(): f for f in fields(cls)}
     values: dict[str, Any] = {}
     problems: list[str] = []
@@ -87,7 +97,7 @@ def values_of(
 
 
 def described(cls: Any, prefix: str) -> list[tuple[str, str, str]]:
-    """(variable, default, meaning) of each setting, for the docs and for ``--help``."""
+    """Return (variable, default, meaning) of each setting, for the docs and for ``--help``."""
     return [
         (prefix + f.name.upper(), _written(f.default), f"{f.metadata['doc']}; {f.metadata['parse'].__doc__}")
         for f in fields(cls)

@@ -50,6 +50,7 @@ FIELD_MANAGER = "evalstop"
 # The way back to the trainer: ConfigMap `<rlhfjob>-run`, mounted read-only in every container.
 RUN_CONFIGMAP_SUFFIX = "-run"
 RUN_KEY = "run.json"
+EXIT_STARVED = 75  # of a trainer that had no rollout actor left (EX_TEMPFAIL); its client has it, too
 STEPS_CA_KEY = "steps-ca.crt"  # of jobs with rollout actors: the authority of the step API's certificate
 RUN_VOLUME = "evalstop-run"
 RUN_DIR = "/etc/evalstop/run"

@@ -59,13 +59,13 @@ class Program(Generic[S]):
             print(f"usage: python -m {self.module}\n\nSettings are read from the environment:")
             print(help_text(self.describe()))
             return 0 if given in (["-h"], ["--help"]) else 2
-        mended: tuple[type[Exception], ...] = (SettingsError, *self.refused)
+        reported: tuple[type[Exception], ...] = (SettingsError, *self.refused)
         try:
             settings = self.read(environ)
             log.configure(settings.log_level, settings.log_format)
             file_descriptors.raise_limit()
             return self.loop(self.run(settings, environ))
-        except mended as error:
+        except reported as error:
             print(f"evalstop {name}: {error}", file=sys.stderr)
             return 2
         except Exception:

@@ -175,7 +175,7 @@ class Player:
             self._save(self._position())
         else:
             self._catch_up()  # what came due while the last round took its time
-        self._say(left)
+        self._write_last_words(left)
         return EXIT_TERMINATED if left else 0
 
     def _position(self) -> float:
@@ -217,8 +217,8 @@ class Player:
         self._saved = step
         self.client.checkpoint_saved(step, path)
 
-    def _say(self, left: bool) -> None:
-        said = {
+    def _write_last_words(self, left: bool) -> None:
+        last_words = {
             "attempt": self.client.attempt_number,
             "began": self.began,
             "ended": time.time(),
@@ -229,7 +229,7 @@ class Player:
             "asked": self.asked[-4:],
         }
         try:
-            self.words.write_text(json.dumps(said))
+            self.words.write_text(json.dumps(last_words))
         except OSError as fault:
             log.warning("last words not written: %s", fault)
 

@@ -70,6 +70,9 @@ def test_two_runs_share_the_tests_and_leave_none(suite: Path) -> None:
     assert len({process for _, process in found}) == 2
     assert len({process for module, process in found if "story" in module}) == 1, "one group, one run"
     assert work_queue.left(suite / "queue") == []
+    groups = {line.split()[-1] for line in work_queue.dearest(suite / "queue")}
+    assert groups == {"tests/story", "tests/cli/test_c.py", "tests/policy/test_d.py"}
+    assert len(work_queue.dearest(suite / "queue", 2)) == 2
     first = {process: module for module, process in reversed(found)}
     assert sorted(first.values()) == ["tests/policy/test_d.py", "tests/story/test_a.py"]
 

@@ -88,6 +88,7 @@ def main(arguments: list[str]) -> int:
             for other in others:
                 other.join()
         statuses = [status, *(other.status for other in others)]
+        print("dearest:", *work_queue.dearest(queue), sep="\n", flush=True)
         if not any(statuses) and (left := work_queue.left(queue)):
             print(f"nobody ran {', '.join(left)}", flush=True)
             return 1

@@ -9,6 +9,10 @@ that two cores have work from the first minute to the last.
 
 from __future__ import annotations
 
+import json
+import os
+import resource
+import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -47,6 +51,7 @@ TOGETHER = (
     "tests/story",
     "tests/what_if",
 )
+_TIMES = "times-"  # files, one of each run: what its groups took
 _ALL = "all"  # the file that lists the groups; every other one in the folder is named for a group taken
 
 
@@ -85,17 +90,43 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     module or folder end with it. A group is taken before the last test of the one before it begins."""
     if session.config.option.collectonly or session.testsfailed:
         return None  # pytest's own loop lists them, or says that they could not be collected
-    taken = _taken(session)
+    taken, took = _taken(session), dict[str, list[float]]()
     item = next(taken, None)
-    while item is not None:
-        following = next(taken, None)
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        if session.shouldfail:
-            raise session.Failed(session.shouldfail)
-        if session.shouldstop:
-            raise session.Interrupted(session.shouldstop)
-        item = following
+    try:
+        while item is not None:
+            following = next(taken, None)
+            began = _now()
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            before = took.get(group(item.nodeid), [0.0, 0.0])
+            took[group(item.nodeid)] = [a + c - b for a, b, c in zip(before, began, _now(), strict=True)]
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+            item = following
+    finally:
+        (session.config.option.queue / f"{_TIMES}{os.getpid()}").write_text(json.dumps(took))
     return True
+
+
+def _now() -> tuple[float, float]:
+    """Return the time, and CPU of this process and of those that it has ended (both s)."""
+    own, ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return time.monotonic(), own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+
+
+def dearest(folder: Path, count: int = 20) -> list[str]:
+    """Return lines on the groups of all runs that took most CPU, the first most.
+
+    CPU of a control plane that several groups share is that of the group in which it ends.
+    """
+    found = {
+        name: took
+        for path in folder.glob(f"{_TIMES}*")
+        for name, took in json.loads(path.read_text()).items()
+    }
+    ordered = sorted(found.items(), key=lambda one: -one[1][1])[:count]
+    return [f"{cpu:7.1f} s CPU  {wall:7.1f} s  {name}" for name, (wall, cpu) in ordered]
 
 
 def _taken(session: pytest.Session) -> Iterator[pytest.Item]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from controller import log
 from controller.actor import certificate
-from controller.actor.app import Sidecar, Whose, create
+from controller.actor.app import ActorIdentity, Sidecar, create
 from controller.actor.engines import Engine
 from controller.actor.frames import Frames
 from controller.actor.registration import Registration
@@ -42,7 +42,9 @@ async def run(settings: Settings, environ: Mapping[str, str]) -> int:
     with tempfile.TemporaryDirectory(dir=settings.scratch or None) as scratch:
         engine = engine_of(settings.engine, settings.socket, settings.model)
         shared = Path(settings.weights) if settings.weights else None
-        sidecar = Sidecar(engine, Frames(engine), Whose(), Path(scratch), shared, settings.weights_bytes)
+        sidecar = Sidecar(
+            engine, Frames(engine), ActorIdentity(), Path(scratch), shared, settings.weights_bytes
+        )
         server = WebServer(
             create(sidecar), settings.host, settings.port, tls=context, limits=LIMITS, name="actor"
         )

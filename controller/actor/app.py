@@ -5,7 +5,7 @@ POST /v1/weights    push: the bytes, with X-Weights-Version and X-Weights-Digest
 "temperature"}]} GET  /v1/frames     ?after=N: lines of JSON, one every 100 ms while something is new
 POST /v1/abort      {"ids": […]}, or {"ids": null} for all
 GET  /v1/report     slots, what is live, the weights' version and digest, counters of work
-GET  /healthz       200 once the engine answers
+GET  /healthz       200 once it takes prompts: the engine answers, and the step API knows whose actor it is
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 @dataclass(slots=True)
-class Whose:
+class ActorIdentity:
     """The job and number of this actor, as the step API said at the registration. ``keys``: the API's,
     newest first."""
 
@@ -63,7 +63,7 @@ class Sidecar:
     Attributes:
         engine: the engine.
         frames: of its tokens.
-        whose: whose actor this is.
+        identity: the job and number of this actor.
         scratch: folder in which pushed weights lie until the engine has them.
         shared: folder of weights on a shared volume; None: there is none.
         most_weights: bytes of pushed weights at most.
@@ -72,7 +72,7 @@ class Sidecar:
 
     engine: Engine
     frames: Frames
-    whose: Whose
+    identity: ActorIdentity
     scratch: Path
     shared: Path | None = None
     most_weights: int = 1 << 30
@@ -89,12 +89,12 @@ class Sidecar:
             raise Refused(
                 401, "NoTicket", "expected the header Authorization: Bearer, with the step API's ticket"
             )
-        if not self.whose.keys:
+        if not self.identity.keys:
             raise Refused(503, "NotRegistered", "this actor is not registered with the step API yet")
         try:
             tickets.check(
-                text.strip(), self.whose.keys, job=self.whose.job, attempt=self.whose.attempt,
-                actor=self.whose.actor, now=self.clock(),
+                text.strip(), self.identity.keys, job=self.identity.job, attempt=self.identity.attempt,
+                actor=self.identity.actor, now=self.clock(),
             )  # fmt: skip
         except tickets.TicketError as error:
             self.refused += 1
@@ -138,7 +138,9 @@ def create(sidecar: Sidecar) -> FastAPI:
 async def _health(sidecar: Sidecar, _: Request) -> object:
     if sidecar.frames.engine_error:
         raise Refused(503, "EngineSilent", sidecar.frames.engine_error)
-    return {"registered": bool(sidecar.whose.keys)}
+    if not sidecar.identity.keys:
+        raise Refused(503, "NotRegistered", "this actor is not registered with the step API yet")
+    return {"actor": sidecar.identity.actor}
 
 
 async def _generate(sidecar: Sidecar, request: Request) -> object:

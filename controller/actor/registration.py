@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from controller import bounded, log
-from controller.actor.app import Sidecar, Whose
+from controller.actor.app import ActorIdentity, Sidecar
 from controller.actor.engines import EngineError
 from controller.bounded import shown
 
@@ -40,8 +40,25 @@ class Registration:
     ) -> None:
         self._sidecar, self._urls, self._token = sidecar, list(urls), Path(token)
         self._address, self._fingerprint = address, fingerprint
-        self._context = ssl.create_default_context(cafile=ca or None)
+        self._ca, self._stamp = ca, (0, 0)
+        self._context = self._authority()
         self.problem = "not tried yet"
+
+    def _authority(self) -> ssl.SSLContext:
+        """Return the context of the authority's file as it is now: the kubelet renews it.
+
+        Raises:
+            OSError: it cannot be read, or is none (ssl.SSLError is one).
+        """
+        stamp = (0, 0)
+        if self._ca:
+            stat = Path(self._ca).stat()
+            stamp = (stat.st_mtime_ns, stat.st_ino)
+            if stamp == self._stamp:
+                return self._context
+        context = ssl.create_default_context(cafile=self._ca or None)
+        self._stamp = stamp
+        return context
 
     async def run(self, seconds: float) -> None:
         """Register until cancelled: at once, and again after so many seconds; sooner while it fails."""
@@ -65,6 +82,11 @@ class Registration:
             "slots": report.get("slots"),
             "version": self._sidecar.version,
         }
+        if self._ca:
+            try:
+                self._context = self._authority()
+            except OSError as error:
+                _logger.warning("the authority cannot be read", file=self._ca, error=str(error))
         problems: dict[str, str] = {}  # by address, of those that are not asked again
         follower = ""
         for url in list(self._urls) * TRIES:
@@ -97,12 +119,12 @@ class Registration:
         return answer.status, found if isinstance(found, dict) else {}
 
     def _take(self, answer: dict[str, Any]) -> bool:
-        whose, key = self._sidecar.whose, answer.get("key")
+        identity, key = self._sidecar.identity, answer.get("key")
         job, attempt, actor = answer.get("job"), answer.get("attempt"), answer.get("actor")
         if not (
             isinstance(key, str) and isinstance(job, str) and type(attempt) is int and type(actor) is int
         ):
             return False
-        keys = (key, *(k for k in whose.keys if k != key))[:KEYS_KEPT]
-        self._sidecar.whose = Whose(job, attempt, actor, keys)
+        keys = (key, *(k for k in identity.keys if k != key))[:KEYS_KEPT]
+        self._sidecar.identity = ActorIdentity(job, attempt, actor, keys)
         return True

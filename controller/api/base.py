@@ -23,13 +23,13 @@ URI_PATTERN = r"^[a-z][a-z0-9+.-]{1,15}://[a-z0-9][a-z0-9._-]{0,62}(/[^\s?#@/%\\
 
 
 class Spec(BaseModel):
-    """What users write: an unknown field is an error, so that a misspelt one is not without effect unseen."""
+    """Base of the fields that users write: an unknown field is an error, so that a misspelt one is seen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
 
 class Status(BaseModel):
-    """What the operator writes: fields of a newer version are skipped."""
+    """Base of the fields that the operator writes: fields of a newer version are skipped."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, populate_by_name=True)
 

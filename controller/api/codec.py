@@ -60,7 +60,7 @@ def decode(cls: type[T], stored: Mapping[str, Any], path: str = "status") -> T:
     try:
         return _CONVERTER.structure(stored, cls)
     except _UNREADABLE as error:
-        raise StatusError(_told(error, path)) from None  # it would print a page for each level
+        raise StatusError(_problem_in(error, path)) from None  # it would print a page for each level
 
 
 def decode_field(cls: Any, stored: Mapping[str, Any] | None, name: str, path: str = "status") -> Any:
@@ -73,7 +73,7 @@ def decode_field(cls: Any, stored: Mapping[str, Any] | None, name: str, path: st
     try:
         return read(stored)
     except _UNREADABLE as error:
-        raise StatusError(_told(error, f"{path}.{key}")) from None
+        raise StatusError(_problem_in(error, f"{path}.{key}")) from None
 
 
 @cache
@@ -92,7 +92,7 @@ class _ElementError(ValueError):
         self.index, self.error = index, error
 
 
-def _told(error: BaseException, path: str) -> str:
+def _problem_in(error: BaseException, path: str) -> str:
     """Return what is wrong with the first field that does not read, and where that is."""
     while isinstance(error, (BaseValidationError, _ElementError)):
         if isinstance(error, _ElementError):
@@ -110,7 +110,7 @@ def _told(error: BaseException, path: str) -> str:
 # --- what cattrs is told ---------------------------------------------------------------------------------
 
 
-def _said(hint: Any, form: Form) -> bool:
+def _has_form(hint: Any, form: Form) -> bool:
     return get_origin(hint) is Annotated and form in hint.__metadata__
 
 
@@ -161,14 +161,14 @@ def _cut(hint: Any) -> Callable[[str], str]:
 def _packed(cls: Any) -> dict[str, int | None]:
     """Return the fields that are stored in one text of JSON, and for one of them how long that may be."""
     return {
-        f.name: next((one.number for one in f.kind.said if isinstance(one, AtMost)), None)
+        f.name: next((one.number for one in f.kind.notes if isinstance(one, AtMost)), None)
         for f in declared(cls)
-        if Form.PACKED in f.kind.said
+        if Form.PACKED in f.kind.notes
     }
 
 
 def _absent(cls: Any) -> dict[str, Any]:
-    return {f.key: one.value for f in declared(cls) for one in f.kind.said if isinstance(one, Absent)}
+    return {f.key: one.value for f in declared(cls) for one in f.kind.notes if isinstance(one, Absent)}
 
 
 def _overrides(cls: Any, converter: Converter, *, writes: bool) -> dict[str, Any]:
@@ -181,11 +181,11 @@ def _overrides(cls: Any, converter: Converter, *, writes: bool) -> dict[str, Any
     for f in declared(cls):
         hint = f.kind.hint
         hook: Any = converter.get_unstructure_hook(hint) if writes else _when_needed(hint, converter)
-        if Absent(None) in f.kind.said:
+        if Absent(None) in f.kind.notes:
             hook = partial(_unless_none, hook)
         found[f.name] = override(
             rename=f.name if f.key in ("", STATE) else f.key,
-            omit_if_default=False if Form.PACKED in f.kind.said else None,
+            omit_if_default=False if Form.PACKED in f.kind.notes else None,
             unstruct_hook=hook if writes else None,
             struct_hook=None if writes else hook,
         )
@@ -222,7 +222,7 @@ def _writer(cls: Any, converter: Converter) -> Callable[[Any], Json]:
         fields = make_dict_unstructure_fn(
             cls, converter, _cattrs_omit_if_default=True, _cattrs_use_linecache=False, **named
         )
-    inline = [f.name for f in declared(cls) if Form.INLINE in f.kind.said]
+    inline = [f.name for f in declared(cls) if Form.INLINE in f.kind.notes]
     packed, absent = _packed(cls), _absent(cls)
 
     def write(value: Any) -> Json:
@@ -256,7 +256,7 @@ def _reader(cls: Any, converter: Converter) -> Callable[[Any, Any], Any]:
         fields = namedtuple_dict_structure_factory(cls, converter, "from_converter", False, False, **named)
     else:
         fields = make_dict_structure_fn(cls, converter, _cattrs_use_linecache=False, **named)
-    inline = [f.name for f in declared(cls) if Form.INLINE in f.kind.said]
+    inline = [f.name for f in declared(cls) if Form.INLINE in f.kind.notes]
     packed, absent = _packed(cls), _absent(cls)
     if not (inline or packed or absent):
         return fields
@@ -289,13 +289,13 @@ def _made() -> Converter:
     forms: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[[Any], Any]], ...] = (
         (partial(eq, tuple[EvalPoint, ...]), lambda points: evals.lines(points) or None, evals.points),
         (partial(eq, tuple[object, ...]), _same, _same),
-        (partial(_said, form=Form.TIME), values.timestamp, values.seconds),
-        (partial(_said, form=Form.FLAG), str, "True".__eq__),
+        (partial(_has_form, form=Form.TIME), values.timestamp, values.seconds),
+        (partial(_has_form, form=Form.FLAG), str, "True".__eq__),
     )
     for of_it, write_it, read_it in forms:
         converter.register_unstructure_hook_func(of_it, write_it)
         converter.register_structure_hook_func(of_it, _reading(read_it))
-    converter.register_unstructure_hook_factory(partial(_said, form=Form.CUT), _cut)
+    converter.register_unstructure_hook_factory(partial(_has_form, form=Form.CUT), _cut)
     return converter
 
 

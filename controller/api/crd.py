@@ -2,7 +2,8 @@
 
 JSON Schema as pydantic writes it says more, and says it otherwise, than a CRD may. `structural` inlines
 references, turns optional into absent, and drops what the API server has no use for; it refuses what has no
-structural form instead of guessing.
+structural form instead of guessing. `python -m controller.api.generate` writes crds/ from here; those files
+are never edited.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is declared of a stored class (`controller.policy.stored`), field by field."""
+"""Declarations of a stored class (`controller.policy.stored`), field by field."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ STATE = "state"  # the field that holds all that is `Form.PACKED`
 
 
 class Kind(NamedTuple):
-    """A type, without None, and what is said of it: bounds, forms, its meaning."""
+    """A type, without None, and its notes: bounds, forms, its meaning."""
 
     type: Any
-    said: tuple[Any, ...]
+    notes: tuple[Any, ...]
 
     @property
     def hint(self) -> Any:
         """The same as an annotation."""
         annotated: Any = Annotated
-        return annotated[(self.type, *self.said)]
+        return annotated[(self.type, *self.notes)]
 
 
 class Field(NamedTuple):
@@ -42,19 +42,19 @@ class Field(NamedTuple):
     @property
     def meaning(self) -> str:
         """Return what it means to users; "": it is part of another field."""
-        return next((one for one in self.kind.said if isinstance(one, str)), "")
+        return next((one for one in self.kind.notes if isinstance(one, str)), "")
 
 
 def kind(hint: Any) -> Kind:
     """Return what a type hint says."""
-    said: tuple[Any, ...] = ()
+    notes: tuple[Any, ...] = ()
     while True:
         if get_origin(hint) is Annotated:
-            hint, said = hint.__origin__, (*said, *hint.__metadata__)
+            hint, notes = hint.__origin__, (*notes, *hint.__metadata__)
         elif get_origin(hint) in (Union, UnionType):
             (hint,) = (one for one in get_args(hint) if one is not NoneType)
         else:
-            return Kind(hint, said)
+            return Kind(hint, notes)
 
 
 @cache
@@ -69,10 +69,10 @@ def declared(cls: Any) -> tuple[Field, ...]:
     found = []
     for name, hint in hints.items():
         what = kind(hint)
-        if Form.NOT_STORED not in what.said:
-            absent = any(isinstance(one, Absent) for one in what.said)
+        if Form.NOT_STORED not in what.notes:
+            absent = any(isinstance(one, Absent) for one in what.notes)
             required = name not in defaults and not absent
-            found.append(Field(name, _key(name, what.said), what, required))
+            found.append(Field(name, _key(name, what.notes), what, required))
     return tuple(found)
 
 
@@ -81,11 +81,11 @@ def is_record(cls: Any) -> bool:
     return dataclasses.is_dataclass(cls) or (isinstance(cls, type) and hasattr(cls, "_field_defaults"))
 
 
-def _key(name: str, said: tuple[Any, ...]) -> str:
-    if Form.INLINE in said:
+def _key(name: str, notes: tuple[Any, ...]) -> str:
+    if Form.INLINE in notes:
         return ""
-    if Form.PACKED in said:
+    if Form.PACKED in notes:
         return STATE
-    if Form.TIME in said and (name == "at" or name.endswith("_at")):
+    if Form.TIME in notes and (name == "at" or name.endswith("_at")):
         name = f"{name.removesuffix('at')}time"
-    return next((one.text for one in said if isinstance(one, Name)), values.camel(name))
+    return next((one.text for one in notes if isinstance(one, Name)), values.camel(name))

@@ -67,7 +67,7 @@ class AllowedNamespace(Spec):
 
 
 class StopLimits(Spec):
-    """What the stop rules of the pool's jobs may do together. Stops that users ask for are not counted."""
+    """Limits on all stops that rules of the pool's jobs make. Stops that users ask for are not counted."""
 
     per_hour: Annotated[int, Field(strict=True, ge=0, le=100_000, json_schema_extra=markers.INT32)] | None = (
         Field(
@@ -120,7 +120,7 @@ class StopLimits(Spec):
 
 
 class Fleet(Spec):
-    """What a pool's runs may say about each other."""
+    """Evidence that a pool's runs may give about each other."""
 
     scope: FleetScope = Field(
         default=FleetScope.NAMESPACE,
@@ -131,7 +131,7 @@ class Fleet(Spec):
 
 
 class Preemption(Spec):
-    """How runs give way where the queue policy preempts, or a stop rule has demoted them."""
+    """Settings of preemption, where the queue policy preempts or a stop rule has demoted a run."""
 
     grace_seconds: Annotated[int, Field(strict=True, ge=0, le=86400, json_schema_extra=markers.INT32)] = (
         Field(
@@ -191,7 +191,7 @@ class Quota(Spec):
 
 
 class Kueue(Spec):
-    """How jobs wait in Kueue."""
+    """Settings of the pool's queue in Kueue."""
 
     local_queue: str = Field(
         min_length=1,
@@ -204,7 +204,7 @@ class Kueue(Spec):
 
 
 class GPUPoolSpec(Spec):
-    """Which nodes, which policy, for whom."""
+    """The pool's nodes, its queue policy and the namespaces it serves."""
 
     model_config = extra(
         markers.cel(

@@ -1,4 +1,4 @@
-"""What Kubernetes wants to know about a field and pydantic has no word for, as ``json_schema_extra`` dicts.
+"""Schema extensions of Kubernetes that pydantic has no word for, as ``json_schema_extra`` dicts.
 
 Merge several with ``|``; two lists of CEL rules on one field are joined by `cel(...)` taking many rules.
 """

@@ -50,7 +50,7 @@ DEFAULT_INTERVAL_SECONDS = 15
 
 
 class Role(StrEnum):
-    """What a metric is to the decision. Primary: the score that is judged, and by which the best checkpoint
+    """Part of a metric in the decision. Primary: the score that is judged, and by which the best checkpoint
     is chosen. Guardrail: what must not get worse; judged too, and its fall stops the run as well. Proxy: what
     the run optimises (the reward model); rules that look at it compare it with the Primary metric."""
 
@@ -106,7 +106,7 @@ class WorkloadRef(Spec):
 
 
 class Workload(Spec):
-    """What trains: a workload to create, or one that exists."""
+    """The workload that trains: one to create, or one that exists."""
 
     model_config = extra(markers.cel(markers.exactly_one_of("workload", ("template", "ref"))))
 
@@ -249,7 +249,7 @@ class Metric(Spec):
 
 
 class Scrape(Spec):
-    """How the trainer's metrics are read. The host is always the pod's own address."""
+    """Settings by which the trainer's metrics are read. The host is always the pod's own address."""
 
     port: Annotated[int, Field(strict=True, ge=1, le=65535, json_schema_extra=markers.INT32)] | None = Field(
         default=None,

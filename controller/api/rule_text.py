@@ -15,7 +15,7 @@ ENABLED, DISABLED = "Enabled", "Disabled"
 
 
 class Registered(Protocol):
-    """What the registries of rules and of queue policies have in common."""
+    """Common methods of the registries of rules and of queue policies."""
 
     @property
     def name(self) -> str: ...

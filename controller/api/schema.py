@@ -37,7 +37,7 @@ def structural(cls: Any) -> Json:
     properties: Json = {}
     required: list[str] = []
     for field in declared(cls):
-        if Form.INLINE in field.kind.said:
+        if Form.INLINE in field.kind.notes:
             inner = structural(field.kind.type)
             properties |= inner["properties"]
             required += inner.get("required", ())
@@ -49,8 +49,8 @@ def structural(cls: Any) -> Json:
 
 
 def _of(field: Field) -> Json:
-    if Form.PACKED in field.kind.said:
-        return {"maxLength": _said(field.kind, AtMost).number, "type": "string"}
+    if Form.PACKED in field.kind.notes:
+        return {"maxLength": _bound(field.kind, AtMost).number, "type": "string"}
     found = _schema(field.kind)
     return {key: value for key, value in found.items() if key != "description"}
 
@@ -62,19 +62,19 @@ def _schema(what: Kind) -> Json:
     if is_record(type_):
         return structural(type_)
     if type_ is float:
-        return _TIME if Form.TIME in what.said else _NUMBER
+        return _TIME if Form.TIME in what.notes else _NUMBER
     if type_ is bool:
-        return _FLAG if Form.FLAG in what.said else {"type": "boolean"}
+        return _FLAG if Form.FLAG in what.notes else {"type": "boolean"}
     if type_ is int:
-        return _whole(_said(what, Within))
+        return _whole(_bound(what, Within))
     if type_ is str:
-        return {"maxLength": _said(what, AtMost).number, "type": "string"}
+        return {"maxLength": _bound(what, AtMost).number, "type": "string"}
     if isinstance(type_, type) and issubclass(type_, Enum):
         return _WORD
-    keys = [one.field for one in what.said if isinstance(one, KeyedBy)]
+    keys = [one.field for one in what.notes if isinstance(one, KeyedBy)]
     return {
         "items": _schema(kind(get_args(type_)[0])),
-        "maxItems": _said(what, AtMost).number,
+        "maxItems": _bound(what, AtMost).number,
         "type": "array",
         **(markers.list_map(*keys) if keys else markers.ATOMIC),
     }
@@ -85,9 +85,9 @@ def _whole(within: Within) -> Json:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _said(what: Kind, sort: type[T]) -> T:
+def _bound(what: Kind, sort: type[T]) -> T:
     """Return what is said of that sort; the last one, as a field's own bound goes before its type's."""
-    found = [one for one in what.said if isinstance(one, sort)]
+    found = [one for one in what.notes if isinstance(one, sort)]
     if not found:
         raise TypeError(f"{what.type} is stored, and needs {sort.__name__}(…) in its Annotated[…]")
     return found[-1]

@@ -44,7 +44,7 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What the operator knows, decided and did."""
+    """The operator's record of a job: observations, decisions, acts."""
 
     record: Annotated[JobRecord, Form.INLINE]
     observed_generation: Generation = None
@@ -64,7 +64,7 @@ class NodeSize:
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """How the stops of its rules stand against spec.stopLimits."""
+    """Stops by rules so far, against spec.stopLimits."""
 
     last_hour: Annotated[Count | None, "Stops granted in the last hour."] = None
     today: Annotated[Count | None, "Stops granted on this day (UTC)."] = None
@@ -80,21 +80,21 @@ class Stops:
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """How an entry of spec.quotas stands, in GPUs."""
+    """GPUs in use under an entry of spec.quotas."""
 
     namespaces: Annotated[
         tuple[Annotated[str, AtMost(63)], ...], AtMost(QUOTA_NAMESPACES_MAX), "Its namespaces."
     ]
-    guaranteed: Annotated[Count, "What they are guaranteed."]
-    used: Annotated[Count, "What their gangs have, from admission until they are off their GPUs."]
-    borrowed: Annotated[Count, "What of that is more than guaranteed."]
-    waiting: Annotated[Count, "What their waiting gangs ask for."]
-    limit: Annotated[Count | None, "What they may have at most; absent: no limit."] = None
+    guaranteed: Annotated[Count, "GPUs guaranteed to them."]
+    used: Annotated[Count, "GPUs of their gangs, from admission until they are off them."]
+    borrowed: Annotated[Count, "Part of used above guaranteed."]
+    waiting: Annotated[Count, "GPUs that their waiting gangs ask for."]
+    limit: Annotated[Count | None, "The most GPUs they may have; absent: no limit."] = None
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """What the pool has and who has it."""
+    """The pool's GPUs and the jobs that have them."""
 
     conditions: Annotated[ConditionList, "Aspects of the pool's state."] = ()
     observed_generation: Generation = None

@@ -1,4 +1,4 @@
-"""Where checkpoints lie: the trainer's location, and the retention place out of its reach."""
+"""Locations of checkpoints: the trainer's, and the retention place out of its reach."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONE_NAME = "expected a scheme of s3, gs or az, so that a bucket has one name (s3
 
 
 class Layout(StrEnum):
-    """Whose habits the checkpoint folder follows."""
+    """Trainer library whose layout the checkpoint folder has."""
 
     AUTO = "Auto"
     PLAIN = "Plain"
@@ -84,7 +84,7 @@ class ObjectStore(Spec):
 
 
 class StorageLocation(Spec):
-    """Where checkpoints lie."""
+    """Location of checkpoints: a volume or an object store."""
 
     model_config = extra(markers.cel(markers.exactly_one_of("place", ("volumeClaim", "objectStore"))))
 
@@ -122,7 +122,7 @@ class CheckpointUser(Spec):
 
 
 class Checkpoints(Spec):
-    """Where the trainer writes checkpoints, and where the best one is kept out of its reach."""
+    """The trainer's checkpoints, and the location that keeps the best one out of its reach."""
 
     model_config = extra(
         markers.cel(

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from controller import names
+from controller.checkpoints import fence
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, interrupt
 from controller.checkpoints.file_owner import as_owner, is_own
 from controller.checkpoints.inventory import note_empty
@@ -33,6 +34,7 @@ from controller.policy.wording import NO_CHECKPOINT
 MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
 MESSAGE_PATH = "/dev/termination-log"
 LOOKS = ("claim", "secure", "detach")  # what looks at all pins besides
+AT_LOCATION = (*LOOKS, "restore")  # what writes there, and may take away what an earlier request left
 
 
 def carry_out(request: Request) -> Result:
@@ -116,10 +118,13 @@ def _recognised(location: Store, retention: Store | None, request: Request) -> l
 def _work(
     location: Store, retention: Store | None, layout: Layout, request: Request, deferred: bool
 ) -> Result:
+    if request.operation in ("secure", "detach"):
+        check_owner(location, request)
+    if request.operation in AT_LOCATION and not deferred:
+        fence.enter(location, request)
     if request.operation == "claim":
         return claim(location, layout, request, deferred)
     if request.operation == "secure":
-        check_owner(location, request)
         note_empty(location, request)
         result = secure(location, layout, request)
         location.share(*SHARED)
@@ -127,7 +132,6 @@ def _work(
     if request.operation == "check":
         return check(location, request)
     if request.operation == "detach":
-        check_owner(location, request)
         return detach(location, request)
     if request.operation == "retain":
         assert retention is not None  # Request.parse saw to it

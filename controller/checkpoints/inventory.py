@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller import bounded
+from controller.checkpoints import fence
 from controller.checkpoints.errors import UNREADABLE_REASONS, AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Layout
 from controller.checkpoints.layouts.base import entries
@@ -95,7 +96,7 @@ def take_inventory(store: Store, layout: Layout, request: Request) -> str:
     """Note what lies there now, for ``request.attempt``; one that is noted already stays as it is."""
     note_empty(store, request)
     attempt = request.attempt or NOBODY
-    count = len(_note_once(store, request.owner, attempt, lambda: _lying_there(store, layout)).candidates)
+    count = len(_note_once(store, request, attempt, lambda: _lying_there(store, layout)).candidates)
     return f"{count} checkpoints lay there" if count else ""
 
 
@@ -103,16 +104,18 @@ def note_empty(store: Store, request: Request) -> None:
     """Note that nothing lay there before ``request.empty_at``, where a claim found that and could not yet
     write it; once is enough."""
     if request.empty_at:
-        _note_once(store, request.owner, request.empty_at, dict)
+        _note_once(store, request, request.empty_at, dict)
 
 
 def _note_once(
-    store: Store, owner: str, attempt: str, look: Callable[[], Mapping[str, Signatures]]
+    store: Store, request: Request, attempt: str, look: Callable[[], Mapping[str, Signatures]]
 ) -> Inventory:
     """Return the inventory of an attempt: the one that is noted, else what ``look`` finds, noted now.
 
-    A file that cannot be used is written anew.
+    A file that cannot be used is written anew. Raises: AccessError, INTERRUPTED: a newer request has been
+    there, and this one's look came too late.
     """
+    owner = request.owner
     try:
         noted = read_inventories(store, owner)
     except Damaged:
@@ -120,6 +123,7 @@ def _note_once(
     found = next((inventory for inventory in noted if inventory.attempt == attempt), None)
     if found is None:
         found = Inventory(attempt, look())
+        fence.check(store, request)
         store.write(f"{pins_folder(owner)}/{INVENTORY_FILE}", _text([*noted, found]))
     return found
 

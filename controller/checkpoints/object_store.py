@@ -247,11 +247,11 @@ class ObjectStore:
         try:
             yield stage
         except BaseException as error:
-            goes_on = isinstance(error, AccessError) and error.reason in (
+            resumable = isinstance(error, AccessError) and error.reason in (
                 Reason.INTERRUPTED,
                 Reason.STORE_UNREACHABLE,
             )
-            if not (key and goes_on):
+            if not (key and resumable):
                 # Report the first error. A folder without its marker is ignored by readers.
                 with suppress(AccessError, Vanished):
                     self.discard(stage.folder)
@@ -387,9 +387,7 @@ class ObjectStage:
 
 
 def _signature(info: Any) -> str:
-    """Of an object, by what its store tells: size, and etag or time of the last write (and inode of
-    files).
-    """
+    """Return what tells an object's versions apart: size, and ETag or time of its last write (and inode)."""
     for field in ("ETag", "etag", "e_tag", "mtime", "LastModified", "last_modified", "created"):
         if info.get(field) is not None:
             return f"{info['size']}:{info[field]}:{info.get('ino', '')}"

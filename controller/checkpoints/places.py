@@ -109,8 +109,8 @@ def _check_claim(field: str, name: str, claims: Mapping[str, Object], mounted: C
     """Return whether only one node may mount the claim at a time. ``mounted``: claims of the trainer's."""
     claim = claims.get(name)
     if claim is None:
-        told = f"{field}: {name!r}, but the namespace has no such claim"
-        raise PlaceProblem("ClaimMissing", told + _question(name, mounted))
+        message = f"{field}: {name!r}, but the namespace has no such claim"
+        raise PlaceProblem("ClaimMissing", message + _question(name, mounted))
     modes = set((claim.get("spec") or {}).get("accessModes") or ())
     if ONE_POD in modes:
         raise PlaceProblem(

@@ -46,12 +46,12 @@ def read_result(job: Object, pods: Iterable[Object], request_id: str) -> AccessV
     operation = Operation(labels.get(names.LABEL_OPERATION, Operation.SECURE))
     waiting, pods = "", list(pods)
     metadata = [pod["metadata"] for pod in pods]
-    standing = sorted(str(one.get("name")) for one in metadata if not one.get("deletionTimestamp"))
-    if len(standing) > 1:
+    live = sorted(str(one.get("name")) for one in metadata if not one.get("deletionTimestamp"))
+    if len(live) > 1:
         return _failed(
             request_id,
             operation,
-            f"{len(standing)} pods say that they are its access Job's, which has one: {some(standing, 4)}; "
+            f"{len(live)} pods say that they are its access Job's, which has one: {some(live, 4)}; "
             "whose the others are nobody knows: none is heard; delete them, and see who can make pods here",
         )
     for pod in sorted(pods, key=lambda p: str(p["metadata"].get("name"))):

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from controller.checkpoints import digest as digests
-from controller.checkpoints import pieces
+from controller.checkpoints import fence, pieces
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import signatures_of
-from controller.checkpoints.judge import Survey
+from controller.checkpoints.judge import Survey, Verdict
 from controller.checkpoints.layouts import Folder, Layout
-from controller.checkpoints.pins import pins_folder
+from controller.checkpoints.pins import parse_pin, pin_folder, pin_name, pins_folder
 from controller.checkpoints.plan import Piece, Plan
 from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
@@ -35,7 +35,7 @@ from controller.checkpoints.securing import (
 )
 from controller.checkpoints.store import Read, Store, publish, read_json, relative, withdraw
 
-SEEN = ".seen.json"  # after a step: what its checkpoint was when it was first seen as the latest
+SEEN = ".seen.json"  # after a copy's name: what its checkpoint was when it was first seen as the latest
 RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
 
 
@@ -43,13 +43,15 @@ RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
 class CopyTarget:
     """Target of a copy: published as ``folder``, the checkpoint in its sub-folder ``inner`` ("": itself).
 
-    ``extra``: small files written beside the content, not part of its digest.
+    ``extra``: small files written beside the content, not part of its digest. ``fence``: raises where nothing
+    may be removed any more.
     """
 
     store: Store
     folder: str
     inner: str = ""
     extra: Mapping[str, bytes] = field(default_factory=dict)
+    fence: Callable[[], None] = lambda: None
 
     def within(self, folder: str) -> str:
         """Return the checkpoint's own folder inside a staged or published one."""
@@ -81,12 +83,13 @@ class CopyTarget:
 
     def clear(self) -> None:
         """Remove what is published there."""
+        self.fence()
         for folder in self.store.published(self.folder):
             self.store.remove(folder)
 
 
 def retain(location: Store, retention: Store, layout: Layout, request: Request) -> Result:
-    """Copy the secured checkpoint to ``<destination>/<step>`` and verify it.
+    """Copy the secured checkpoint to ``<destination>/<attempt>-<step>``, as its pin is named, and verify it.
 
     Repeating it is safe: a copy of that digest that is there already is read again and answered. What is
     retained is never overwritten or removed.
@@ -97,12 +100,10 @@ def retain(location: Store, retention: Store, layout: Layout, request: Request) 
     """
     source = request.source
     assert source is not None  # Request.parse saw to it
-    folder = relative(location.root, source.path)
-    if not folder.startswith(f"{pins_folder(request.owner)}/"):
-        raise AccessError(
-            Reason.BAD_REQUEST, f"source.path: {source.path!r}, expected one of this job's pins"
-        )
-    copied, method = _copied(location, folder, CopyTarget(retention, str(source.step)), source)
+    folder = pin_folder(request.location, request.owner, source.path)
+    pin = parse_pin(folder.split("/")[2])
+    assert pin is not None  # pin_folder saw to it
+    copied, method = _copied(location, folder, CopyTarget(retention, pin_name(*pin)), source)
     latest = _retain_latest(location, retention, layout, request) if request.keep_latest else {}
     return _result(retention, copied, source, method, latest)
 
@@ -118,7 +119,13 @@ def restore(location: Store, retention: Store | None, layout: Layout, request: R
         AccessError: as `retain`.
     """
     folder = f"{pins_folder(request.owner)}/{RESUME_FOLDER}"
-    target = CopyTarget(location, folder, layout.own_name(request.step), layout.resume_files(request.step))
+    target = CopyTarget(
+        location,
+        folder,
+        layout.own_name(request.step),
+        layout.resume_files(request.step),
+        lambda: fence.check(location, request),
+    )
     source = request.source
     if source is None:
         copied, method = _relink(_find(location, layout, request), target, layout, request.step)
@@ -143,6 +150,7 @@ def _copied(
         _record(target, already)
         return already, ""
     if target.inner:
+        target.fence()
         withdraw(target.store, target.folder)
     try:
         content = Folder(origin, (("", folder),))
@@ -252,20 +260,21 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, request: R
     for candidate in survey.candidates:
         if request.source is not None and candidate.step <= request.source.step:
             break
-        problem: str | None = "it cannot be read"
+        verdict = Verdict("it cannot be read")
         with suppress_unreadable(), suppress(Vanished, Damaged):
             before = signatures_of(location, candidate)
-            problem = survey.verdict(candidate).problem
-        if problem is not None:
+            verdict = survey.verdict(candidate)
+        if verdict.problem is not None:
             continue
+        name = pin_name(verdict.attempt, candidate.step)
         try:
             content = candidate.content(location)
             plan = Plan(_hashes(location, content), digests.PIECE)
             if signatures_of(location, candidate) != before:
                 raise Damaged("it was written, or exchanged, after it had been judged")
-            _first_seen(retention, candidate.step, plan.digest)
+            _first_seen(retention, name, plan.digest)
             source = Source(location.path(candidate.parts[0][1]), plan.digest, candidate.step)
-            target = CopyTarget(retention, str(candidate.step))
+            target = CopyTarget(retention, name)
             copied = target.published(plan.digest) or _copy(location, content, plan, target, source)
         except (AccessError, Vanished, Damaged, _Changed) as error:
             if isinstance(error, AccessError) and error.reason is Reason.INTERRUPTED:
@@ -275,15 +284,15 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, request: R
     return {}
 
 
-def _first_seen(retention: Store, step: int, digest: str) -> None:
-    """Note the digest that the latest checkpoint of a step had when it was first seen whole.
+def _first_seen(retention: Store, checkpoint: str, digest: str) -> None:
+    """Note the digest that the latest checkpoint had when it was first seen whole.
 
     Nothing recorded one when it was saved, so that from try to try it could become somebody else's.
 
     Raises:
         Damaged: it had another.
     """
-    name = f"{step}{SEEN}"
+    name = f"{checkpoint}{SEEN}"
     try:
         noted = read_json(retention, name).get("digest")
     except (Vanished, Damaged, ValueError, AttributeError):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from controller.checkpoints import pieces
+from controller.checkpoints import fence, pieces
 from controller.checkpoints.digest import WORKERS, Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import branch_lives, signatures_of
@@ -216,11 +216,16 @@ def _copy_beside(store: Store, name: str, digest: str) -> str | None:
 
 
 def release(store: Store, request: Request, kept: str) -> None:
-    """Let the pins go that the request names by their exact paths, except what lies at ``kept``."""
+    """Let the pins go that the request names by their exact paths, except what lies at ``kept``.
+
+    Raises:
+        AccessError: INTERRUPTED, the request was given up and a newer one has been there.
+    """
     source = request.source.path if request.source is not None else ""
     for path in request.release:
         if path not in (kept, source):
             folder = pin_folder(request.location, request.owner, path)
+            fence.check(store, request)
             store.remove(folder)
             store.delete(f"{folder}{FILES_SUFFIX}")
 

@@ -77,7 +77,7 @@ def mode(
             typer.echo(f"{cluster.called(found.obj)} is in mode {to.value} already")
             return
         await patch(api, found, {"mode": to.value}, dry_run)
-        said(found, f"mode {to.value} (was {found.mode})", dry_run)
+        report_change(found, f"mode {to.value} (was {found.mode})", dry_run)
         await _cap(api, found, to)
 
     cluster.run(work, connection, namespace)
@@ -106,7 +106,7 @@ def stop(
             typer.echo(f"{cluster.called(found.obj)} is to be stopped already")
         else:
             await patch(api, found, {"runState": "Stopped"}, dry_run)
-            said(found, "is to be stopped", dry_run)
+            report_change(found, "is to be stopped", dry_run)
         if wait and not dry_run:
             await until(api, found, _stopped, wait_seconds, "stopped, its pods gone")
 
@@ -153,7 +153,7 @@ def resume(
         await patch(api, found, {"runState": "Run", "resume": wish}, dry_run)
         named = f"the checkpoint of step {step}" if step is not None else f"its {chosen.value} checkpoint"
         spared = f"; for {for_evals} evals no rule stops it" if for_evals else ""
-        said(found, f"is to go on from {named}{spared} (request {wish['id']})", dry_run)
+        report_change(found, f"is to go on from {named}{spared} (request {wish['id']})", dry_run)
         from controller.policy.job import stopped_soon
 
         if not for_evals and not dry_run and stopped_soon(found.record):
@@ -203,8 +203,8 @@ async def patch(
         raise of_api(error, f"change {job.key}") from error
 
 
-def said(job: Reading, what: str, dry_run: bool) -> None:
-    """Says what was changed, as kubectl does."""
+def report_change(job: Reading, what: str, dry_run: bool) -> None:
+    """Print what was changed, as kubectl does."""
     from controller.cli.cluster import called
 
     typer.echo(f"{called(job.obj)} {what}" + (" (dry run: nothing was changed)" if dry_run else ""))
@@ -268,13 +268,13 @@ def _ask_about(job: Reading, step: int, yes: bool) -> None:
     if step in kept or yes:
         return
     known = f"in safety are steps {', '.join(map(str, sorted(kept)))}" if kept else "none is in safety"
-    told = (
+    message = (
         f"no checkpoint of step {step} of {job.key} is known: {known}. The trainer's own folder may have it"
     )
     again = f"evalstop resume {job.name}{job.flags()} --step {step}"
     if not sys.stdin.isatty():
-        raise Failure(Exit.REFUSED, told, f"{again} --yes tries it; without it the run stays stopped")
-    if not typer.confirm(f"{told}. Try it?"):
+        raise Failure(Exit.REFUSED, message, f"{again} --yes tries it; without it the run stays stopped")
+    if not typer.confirm(f"{message}. Try it?"):
         raise Failure(Exit.REFUSED, f"{job.key} stays stopped", f"{again} --yes does not ask")
 
 
@@ -285,17 +285,21 @@ def _stopped(job: Reading) -> str | None:
 
 def _resumed(request: str) -> Callable[[Reading], str | None]:
     def done(job: Reading) -> str | None:
-        told = job.condition("Resumed")
-        failed = told is not None and not told.status and told.reason != "Restoring"
-        if told is not None and failed and told.generation >= job.obj["metadata"].get("generation", 0):
+        condition = job.condition("Resumed")
+        failed = condition is not None and not condition.status and condition.reason != "Restoring"
+        if (
+            condition is not None
+            and failed
+            and condition.generation >= job.obj["metadata"].get("generation", 0)
+        ):
             raise Failure(
                 Exit.REFUSED,
-                f"{job.key} does not go on: {told.reason}: {told.message}",
+                f"{job.key} does not go on: {condition.reason}: {condition.message}",
                 f"evalstop resume {job.name}{job.flags()} --from latest, or --step N of another one",
             )
         if job.record.resume_id != request:
             return None
-        return told.message if told is not None else job.state
+        return condition.message if condition is not None else job.state
 
     return done
 

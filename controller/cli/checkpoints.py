@@ -127,9 +127,9 @@ def _page(found: Sequence[Listed], chosen: Recognised) -> list[str]:
 
 def _row(one: Listed) -> list[str]:
     whole = "yes" if one.problem is None else "no"
-    told = [one.problem or one.loads]
+    parts = [one.problem or one.loads]
     row = [str(one.step), one.name, whole, one.evidence or "-", formatting.size(one.bytes)]
     if one.pinning is not None:
         row.append(one.pinning.method or "no")
-        told += [one.pinning.problem] if one.pinning.problem else []
-    return [*row, "; ".join(told)]
+        parts += [one.pinning.problem] if one.pinning.problem else []
+    return [*row, "; ".join(parts)]

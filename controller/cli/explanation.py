@@ -22,7 +22,7 @@ from controller.policy.job import (
     Mark,
     evidence,
     other_rules,
-    others_say,
+    other_rules_sentence,
     promise,
     was_right,
     ways_on,
@@ -82,8 +82,8 @@ def _headline(job: Reading, now: float) -> str:
         )
     if found := [one for one in marks(job, now) if one.warning or state in ("Running", "Starting")]:
         return f"{job.key}: {state} ({found[0].reason}: {found[0].message})"
-    said = _message_of_state(job)
-    return f"{job.key}: {state}" + (f" ({said})" if said else "")
+    message = _message_of_state(job)
+    return f"{job.key}: {state}" + (f" ({message})" if message else "")
 
 
 def _message_of_state(job: Reading) -> str:
@@ -124,13 +124,13 @@ def below_best(job: Reading) -> float | None:
 
 def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tuple[str, str]]:
     record, decision = job.record, job.record.decision
-    if told := evidence(record, job.direction):
-        yield "in short", told
+    if short := evidence(record, job.direction):
+        yield "in short", short
     yield "rule", rule(job.spec)
     own = read_rule(rule_and_modifiers(job.spec)[0], RULES)
     if own is not None and record.evals:
         yield "promises", promise(own, record.evals_seen)
-        yield "others", others_say(other_rules(record, own.name, job.direction, job.scale))
+        yield "others", other_rules_sentence(other_rules(record, own.name, job.direction, job.scale))
     direction = "higher is better" if job.maximize else "lower is better"
     yield "metric", f"{job.metric.get('name', '-')} ({direction}), mode {job.mode}"
     verdict = record.rule.verdict if record.rule is not None else None
@@ -155,8 +155,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     if record.progress is not None:
         far = record.progress
         yield "progress", f"step {far.step} of {far.total_steps} ({far.share:.0%})"
-    if told := rollout_sentence(job):
-        yield "actors", told
+    if short := rollout_sentence(job):
+        yield "actors", short
     if record.sparing is not None and record.spared is not None:
         yield "resumed", f"no rule stops it for {record.sparing.evals} evals; {record.spared} are left"
     if record.outcome is not None:

@@ -62,11 +62,11 @@ def forwarded(namespace: str, target: str, port: int, connection: Connection = U
         found = next((m for line in process.stdout if (m := _FORWARDING.search(line))), None)
         if found is None:
             process.terminate()
-            said = " ".join(process.stderr.read().split()) or f"it said nothing within {PATIENCE:.0f} s"
-            forbidden = "forbidden" in said.lower()
+            output = " ".join(process.stderr.read().split()) or f"it said nothing within {PATIENCE:.0f} s"
+            forbidden = "forbidden" in output.lower()
             raise Failure(
                 Exit.FORBIDDEN if forbidden else Exit.UNREACHABLE,
-                f"{' '.join(command)}: {said}",
+                f"{' '.join(command)}: {output}",
                 "ask for create on pods/portforward in the operator's namespace, or give --url"
                 if forbidden
                 else "evalstop doctor says whether the operator is there; --operator-namespace says where",

@@ -87,15 +87,15 @@ def timeline(job: Reading, events: list[dict[str, Any]]) -> list[Happened]:
     An Event is posted after the status is written: of what both tell, the time is the status's, so that
     things stand in the order in which they happened.
     """
-    told = [_event(event) for event in events]
+    events_left = [_event(event) for event in events]
     of_status: list[Happened] = []
     for entry in _of_status(job):
-        same = next((i for i, event in enumerate(told) if _same(event, entry)), None)
+        same = next((i for i, event in enumerate(events_left) if _same(event, entry)), None)
         if same is not None:
-            entry = told.pop(same)._replace(at=entry.at)
+            entry = events_left.pop(same)._replace(at=entry.at)
         if not any(_same(other, entry) for other in of_status):
             of_status.append(entry)
-    return sorted([*told, *of_status], key=lambda entry: entry.at)
+    return sorted([*events_left, *of_status], key=lambda entry: entry.at)
 
 
 def _same(one: Happened, other: Happened) -> bool:
@@ -148,7 +148,7 @@ def _page(job: Reading, entries: list[Happened], screen: Terminal, evals: bool) 
         Column("TIME"),
         Column("WHAT"),
         Column("TIMES", right=True, gives_way=1),
-        Column("TOLD", text=True),
+        Column("MESSAGE", text=True),
     )
     rows = [
         [formatting.moment(e.at), e.reason, str(e.times) if e.times > 1 else "", e.message or "-"]

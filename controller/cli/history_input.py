@@ -117,7 +117,7 @@ def _adder(
         for job in jobs:
             if (job.get("spec") or {}).get("pool") != chosen:
                 continue
-            found = standing(job, model, now)
+            found = read_stored(job, model, now)
             if isinstance(found, str):
                 left[found] += 1
             else:
@@ -149,7 +149,7 @@ def _model(obj: Object | None) -> GPUPool | None:
     return found if isinstance(found, GPUPool) else None
 
 
-def standing(obj: Object, pool: GPUPool | None, now: float) -> tuple[JobView, Desired, JobRecord] | str:
+def read_stored(obj: Object, pool: GPUPool | None, now: float) -> tuple[JobView, Desired, JobRecord] | str:
     """Return an RLHFJob as its pool saw it, its wish and its record; or why it tells nothing."""
     from controller.api import convert
     from controller.policy.job import attained

@@ -13,6 +13,7 @@ from controller.api.gpupool import GPUPool
 from controller.checkpoints.access_jobs import access_problem
 from controller.checkpoints.pod_security import refusal
 from controller.checkpoints.run_as import run_as
+from controller.cli import actor_checks
 from controller.cli.cluster import CallerApi
 from controller.cli.doctor.findings import Finding, as_cure, gather, note, ok, unknown, wrong
 from controller.cli.doctor.template import examined
@@ -22,7 +23,7 @@ from controller.kube.resources import GPUPOOLS, JOBS, PRIORITY_CLASSES, RLHFJOBS
 from controller.operator.reconcile.validation import scheduling_of
 from controller.operator.state.claims import claims_of
 from controller.operator.state.namespaces import enforced_level
-from controller.policy.job import cure_of
+from controller.policy.job import Desired, cure_of
 from controller.policy.types import Problem
 from controller.policy.wording import counted
 
@@ -67,8 +68,8 @@ async def examine(
 
 def _once(found: list[Finding]) -> list[Finding]:
     """Return the findings, what two checks say in the same words but once."""
-    said: set[str] = set()
-    return [f for f in found if not (f.text in said or said.add(f.text))]  # type: ignore[func-returns-value]
+    texts: set[str] = set()
+    return [f for f in found if not (f.text in texts or texts.add(f.text))]  # type: ignore[func-returns-value]
 
 
 def _schema(kind: str) -> Mapping[str, Any]:
@@ -136,7 +137,10 @@ async def _job(api: CallerApi, manifest: Object, pools: Mapping[str, Object]) ->
         )
         found.append(wrong("spec", asked.problem.message, cure))
     elif pool is not None:
-        found += list(_fits(pool, asked.replicas, asked.gpus_per_replica))
+        actors = (manifest["spec"].get("rollout") or {}).get("actors") or {}
+        found += list(_fits(pool, asked, int(actors.get("max", 0))))
+    if asked.rollout is not None:
+        found += await gather("actors", actor_checks.template(api, manifest, asked.rollout))
     workload = (manifest.get("spec") or {}).get("workload") or {}
     if isinstance(workload.get("template"), dict):
         model = parsed if isinstance(parsed, GPUPool) else None
@@ -169,19 +173,22 @@ async def _pool_of(
     return [], pool
 
 
-def _fits(pool: Object, replicas: int, gpus: int) -> Iterator[Finding]:
-    """Yield whether the pool could ever hold the gang, if its nodes are known."""
+def _fits(pool: Object, asked: Desired, most_actors: int) -> Iterator[Finding]:
+    """Yield whether the pool could ever hold the gang, and base actors with it, if its nodes are known."""
     sizes = (pool.get("status") or {}).get("nodeSizes") or []
+    replicas, gpus = asked.replicas, asked.gpus_per_replica
     if not sizes or gpus == 0:
         return
     room = sum(int(size["nodes"]) * (int(size["gpus"]) // gpus) for size in sizes)
     gang = f"{replicas} x {counted(gpus, 'GPU')}"
-    told = ", ".join(f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in sizes)
+    node_sizes = ", ".join(f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in sizes)
     if room < replicas:
-        text = f"{gang} never fit: the pool has {told}"
+        text = f"{gang} never fit: the pool has {node_sizes}"
         yield wrong("gang", text, as_cure("lower gang.replicas or gang.gpusPerReplica, or take another pool"))
     else:
-        yield ok("gang", f"{gang} fit into the pool when it is free ({told})")
+        yield ok("gang", f"{gang} fit into the pool when it is free ({node_sizes})")
+        if asked.rollout is not None:
+            yield from actor_checks.room(sizes, replicas, gpus, asked.rollout, most_actors)
 
 
 async def _template(

@@ -20,7 +20,7 @@ from controller.cli.failure import Exit, Failure, command, of_api
 if TYPE_CHECKING:
     from controller.parity.calibration import Calibration
     from controller.parity.compressed_trace import TraceOnCluster
-    from controller.parity.parity_run import Grounds, Tell
+    from controller.parity.parity_run import Grounds, ReportLine
     from controller.parity.report import Report
     from controller.policy.types import PolicySpec
 
@@ -325,28 +325,28 @@ def _here(asked: _Asked, sets: int) -> Report:
 
     sizes = [gpus for _, gpus in asked.trial.cluster.nodes]
     kept = asked.out / "decisions.jsonl"
-    with _progress_shown() as tell:
+    with _progress_shown() as report_line:
         try:
             with start_local_cluster(
-                asked.out / "cluster", sizes, sets, lambda line: tell("cluster", line)
+                asked.out / "cluster", sizes, sets, lambda line: report_line("cluster", line)
             ) as cluster:
                 grounds = _grounds(cluster.selectors, scheduler=cluster.scheduler)
                 report = _played(
-                    asked, grounds, Connection(str(cluster.kubeconfig), timeout=asked.timeout), tell
+                    asked, grounds, Connection(str(cluster.kubeconfig), timeout=asked.timeout), report_line
                 )
                 _keep(cluster.decision_log, kept)
         except NoLocalCluster as error:
             raise Failure(
                 Exit.UNREACHABLE, str(error), "evalstop parity TRACE --kubeconfig FILE --nodes-of LABEL=VALUE"
             ) from None
-        tell("decision log", "is being decided anew")
+        report_line("decision log", "is being decided anew")
         return _with_log(report, kept)
 
 
 def _there(asked: _Asked, grounds: Grounds, connection: Connection) -> Report:
     """On a cluster with an operator, whose nodes carry the labels of these grounds."""
-    with _progress_shown() as tell:
-        return _played(asked, grounds, connection, tell)
+    with _progress_shown() as report_line:
+        return _played(asked, grounds, connection, report_line)
 
 
 def _grounds(
@@ -361,7 +361,7 @@ def _grounds(
     return Grounds(selectors, image, storage_class, scheduler, pull_secret)
 
 
-def _played(asked: _Asked, grounds: Grounds, connection: Connection, tell: Tell) -> Report:
+def _played(asked: _Asked, grounds: Grounds, connection: Connection, report_line: ReportLine) -> Report:
     from controller.cli import cluster
     from controller.kube.errors import ApiError
     from controller.parity.calibration import Skewed
@@ -374,7 +374,15 @@ def _played(asked: _Asked, grounds: Grounds, connection: Connection, tell: Tell)
     async def work(api: cluster.CallerApi) -> Report:
         try:
             return await conduct(
-                api, asked.trial, asked.policies, grounds, asked.about, tell, asked.waves, asked.known, keep
+                api,
+                asked.trial,
+                asked.policies,
+                grounds,
+                asked.about,
+                report_line,
+                asked.waves,
+                asked.known,
+                keep,
             )
         except ExceptionGroup as group:  # of what was played at once
             first = _first(group)
@@ -481,15 +489,15 @@ def _progress_shown() -> Iterator[Callable[[str, str], None]]:
 
             yield show
         return
-    told: dict[str, float] = {}
+    printed_at: dict[str, float] = {}
 
-    def tell(who: str, line: str) -> None:
-        if newest.get(who) == line or time.monotonic() - told.get(who, float("-inf")) < _SELDOM_S:
+    def report_line(who: str, line: str) -> None:
+        if newest.get(who) == line or time.monotonic() - printed_at.get(who, float("-inf")) < _SELDOM_S:
             return
-        newest[who], told[who] = line, time.monotonic()
+        newest[who], printed_at[who] = line, time.monotonic()
         typer.echo(f"{who}: {line}", err=True)
 
-    yield tell
+    yield report_line
 
 
 _SELDOM_S = 15.0

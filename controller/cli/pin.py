@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli import flags, formatting, output
-from controller.cli.change import patch, read_job, said, until
+from controller.cli.change import patch, read_job, report_change, until
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 from controller.cli.table import Column, render
@@ -59,7 +59,7 @@ def pin(
         else:
             _check(found, after)
             await patch(api, found, {"checkpoints": {"pins": after}}, dry_run, guard=True)
-            said(found, f"pins {_listed(after)} (were {_listed(before)})", dry_run)
+            report_change(found, f"pins {_listed(after)} (were {_listed(before)})", dry_run)
         if wait and not dry_run and not remove:
             await until(api, found, _pinned(named), wait_seconds, f"pinned at {_listed(named)}")
 
@@ -72,7 +72,7 @@ def page(job: Reading, screen: Terminal) -> list[str]:
     there = {kept.step: kept for kept in job.record.pinned}
     if not wanted and not there:
         return [f"{job.key} pins nothing: evalstop pin {job.name}{job.flags()} STEP"]
-    told = job.condition("CheckpointsPinned")
+    condition = job.condition("CheckpointsPinned")
     rows = []
     for step in sorted({*wanted, *there}):
         kept = there.get(step)
@@ -80,7 +80,12 @@ def page(job: Reading, screen: Terminal) -> list[str]:
             rows.append([str(step), "pinned", formatting.size(kept.bytes), kept.path])
         else:
             rows.append(
-                [str(step), told.reason if told is not None and not told.status else "asked for", "-", "-"]
+                [
+                    str(step),
+                    condition.reason if condition is not None and not condition.status else "asked for",
+                    "-",
+                    "-",
+                ]
             )
     columns = (
         Column("STEP", right=True),
@@ -89,8 +94,8 @@ def page(job: Reading, screen: Terminal) -> list[str]:
         Column("PATH", text=True),
     )
     lines = render(columns, rows, screen)
-    if told is not None and not told.status:
-        lines += ["", f"{told.reason}: {told.message}"]
+    if condition is not None and not condition.status:
+        lines += ["", f"{condition.reason}: {condition.message}"]
     return lines
 
 

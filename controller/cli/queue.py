@@ -135,14 +135,14 @@ def _printer(wanted: queue_positions.Wanted, form: Document, watch: bool) -> Cal
 
     def show(answer: Any) -> None:
         items = [answer] if wanted.job else answer["items"]
-        said = [
+        state = [
             [item[name] for name in ("job", "state", "position", "reason", "message", "overdue")]
             for item in items
         ] + ([] if wanted.job else [answer["total"], answer["policy"]])
-        if before == [said]:
+        if before == [state]:
             return
         again = bool(before)
-        before[:] = [said]
+        before[:] = [state]
         if output.document(answer, form, stream=watch):
             return
         if again:
@@ -151,9 +151,9 @@ def _printer(wanted: queue_positions.Wanted, form: Document, watch: bool) -> Cal
         if wanted.job:
             return
         shown = len(items)
-        whose = f" of namespace {wanted.namespace}" if wanted.namespace else ""
+        scope = f" of namespace {wanted.namespace}" if wanted.namespace else ""
         more = f", the first {shown} shown" if shown < answer["total"] else ""
-        typer.echo(f"{answer['total']}{whose} waiting in pool {answer['pool']} ({answer['policy']}){more}")
+        typer.echo(f"{answer['total']}{scope} waiting in pool {answer['pool']} ({answer['policy']}){more}")
 
     return show
 

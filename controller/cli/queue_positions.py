@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import json
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 Connect = Callable[[], contextlib.AbstractContextManager[str]]
 
-ROOT = "/apis/evalstop.dev/v1alpha1/gpupools"
 PATIENCE = 20.0  # s for an answer
 MOST = 5000  # places that the operator tells at once
 EVERY = 2.0  # s between two questions: places are in the operator's plan, which nobody can watch
@@ -52,10 +48,11 @@ class Wanted:
 
     @property
     def path(self) -> str:
-        path = f"{ROOT}/{urllib.parse.quote(self.pool, safe='')}/queue"
+        from controller.web.queue_api import job_path, queue_path
+
         if self.job:
-            return path + "".join(f"/{urllib.parse.quote(part, safe='')}" for part in self.job.split("/"))
-        return f"{path}?limit={MOST if self.namespace else self.limit}"
+            return job_path(self.pool, self.job)
+        return queue_path(self.pool, MOST if self.namespace else self.limit)
 
     def of_all(self, answer: Object) -> Object:
         """Return what is wanted of everybody's queue; places stay those in the whole pool's."""
@@ -73,29 +70,22 @@ def ask(base: str, wanted: Wanted) -> Any:
     Raises:
         Failure: it says no, or nobody answers; NotYet if it will say yes shortly.
     """
+    from controller.web import queue_api
+
     try:
-        with urllib.request.urlopen(base + wanted.path, timeout=PATIENCE) as response:
-            return wanted.of_all(json.load(response))
-    except urllib.error.HTTPError as error:
-        code, reason = _reason(error)
+        return wanted.of_all(asyncio.run(queue_api.ask(base, wanted.path, PATIENCE)))
+    except queue_api.Refused as refused:
+        code = refused.reason
         found = Exit.NOT_FOUND if code in ("PoolNotFound", "JobNotFound", "NotFound") else Exit.REFUSED
         kind = NotYet if code == "NotPlannedYet" else Failure
-        raise kind(found, reason, "evalstop pools and evalstop list -A say what there is") from None
-    except (OSError, ValueError) as error:
-        why = getattr(error, "reason", error)
+        message = f"{refused} ({code})" if code else str(refused)
+        raise kind(found, message, "evalstop pools and evalstop list -A say what there is") from None
+    except (queue_api.NoAnswer, queue_api.NotQueueApi) as error:
         raise Failure(
             Exit.UNREACHABLE,
-            f"no queue API at {base}: {why}",
+            f"no queue API at {base}: {error}",
             "evalstop doctor says whether the operator is there",
         ) from None
-
-
-def _reason(error: urllib.error.HTTPError) -> tuple[str, str]:
-    try:
-        answer = json.load(error)
-        return str(answer["reason"]), f"{answer['message']} ({answer['reason']})"
-    except (ValueError, KeyError, TypeError):
-        return "", f"HTTP {error.code} from {error.url}"
 
 
 def poll(connect: Connect, wanted: Wanted, watch: bool) -> Iterator[Any]:

@@ -54,8 +54,8 @@ def document(job: Reading, one: Finding) -> dict[str, Any]:
 
 def cure_document(found: Cure) -> dict[str, str | None]:
     """Return a cure as JSON."""
-    told = {"text": found.text, "command": found.command, "patch": found.patch, "apply": found.apply}
-    return {name: text or None for name, text in told.items()} | {"text": found.text}
+    fields = {"text": found.text, "command": found.command, "patch": found.patch, "apply": found.apply}
+    return {name: text or None for name, text in fields.items()} | {"text": found.text}
 
 
 def as_steps(found: Cure) -> list[tuple[str, str]]:

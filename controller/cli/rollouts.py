@@ -163,13 +163,18 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
     yield "held", f"{formatting.gpu_hours(account.held + running)} by actors, each from binding to end"
     if account.lent:
         yield "lent", f"{formatting.gpu_hours(account.lent)} for which base actors were let go"
-    if account.saved:
-        yield (
-            "saved",
-            f"{formatting.gpu_hours(account.saved)} that carrying plans out would have saved (Shadow)",
+    if account.saved or (job.spec.get("rollout") or {}).get("mode") == "Shadow":
+        amount, how = (
+            formatting.gpu_hours(abs(account.saved)),
+            "saved" if account.saved >= 0.0 else "cost more",
         )
+        yield "saved", f"{amount} that carrying plans out would have {how} (Shadow)"
     if account.failed:
         yield "failed", f"{account.failed} actors ended or were put aside without having been asked to leave"
+    if account.measured is not None and account.measured.failures:
+        yield "aside", f"step {account.measured.step}: {account.measured.failures}"
+    if account.starved:
+        yield "starved", f"{account.starved} times in a row its trainer had no actor left and queued again"
 
 
 def _base(job: Reading) -> int:

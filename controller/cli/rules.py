@@ -364,9 +364,9 @@ def choose(
         raise _unusable(error) from None
     if json:
         rows = [row.as_dict() for row in found.rows]
-        said = {"command": "choose", "seed": seed, "rule": found.rule, "rows": rows}
-        said |= {"ties": list(map(asdict, found.ties)), "doubtful": list(map(asdict, found.doubtful))}
-        typer.echo(json_module.dumps(said, allow_nan=False))
+        document = {"command": "choose", "seed": seed, "rule": found.rule, "rows": rows}
+        document |= {"ties": list(map(asdict, found.ties)), "doubtful": list(map(asdict, found.doubtful))}
+        typer.echo(json_module.dumps(document, allow_nan=False))
         return
     for line in rules_text.chosen(found):
         typer.echo(line)
@@ -444,11 +444,11 @@ def fleet(
     """What runs of one pool do to each other's stops, by the pool's fleet scope: shared falls, and liars."""  # noqa: D401 -- help text
     from sim.rules import fleets
 
-    def tell(what: str) -> None:
+    def progress(what: str) -> None:
         typer.echo(what, err=True)
 
-    falls = list(fleets.shared_falls(pools, seed, tell)) if pools else []
-    liars = list(fleets.beside_liars(honest, seed, tell, ("scan", DEFAULT))) if honest else []
+    falls = list(fleets.shared_falls(pools, seed, progress)) if pools else []
+    liars = list(fleets.beside_liars(honest, seed, progress, ("scan", DEFAULT))) if honest else []
     if json:
         rows = {"falls": [row.as_dict() for row in falls], "liars": [row.as_dict() for row in liars]}
         typer.echo(json_module.dumps({"command": "fleet", "seed": seed} | rows, allow_nan=False))

@@ -145,8 +145,8 @@ def heading(jobs: Any, pools: Any, now: float, screen: Terminal, most: int | Non
     for job in jobs:
         state = state_of(job)
         counts[state] = counts.get(state, 0) + 1
-    said = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
-    lines = [f"evalstop  {formatting.moment(now)}  {said}"]
+    summary = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
+    lines = [f"evalstop  {formatting.moment(now)}  {summary}"]
     pools = sorted(pools, key=key_of)
     lines += [_pool_line(pool, screen) for pool in pools[:most]]
     if most is not None and len(pools) > most:

@@ -86,11 +86,11 @@ async def follow(
     """
     held = {key_of(obj): obj for obj in there}
     while True:
-        heard = False
+        received = False
         try:
             watch = api.watch(resource, version, labels=labels, fields=fields, namespace=namespace)
             async for event in watch:
-                obj, heard = event["object"], True
+                obj, received = event["object"], True
                 version = obj["metadata"]["resourceVersion"]
                 if event["type"] == "BOOKMARK":
                     continue
@@ -113,7 +113,7 @@ async def follow(
         except ApiError as error:
             raise of_api(error, f"watch {resource.kind}s") from error
         else:
-            if not heard:  # a proxy that ends streams at once is not to be asked without end
+            if not received:  # a proxy that ends streams at once is not to be asked without end
                 await asyncio.sleep(PAUSES[0])
 
 

@@ -33,33 +33,33 @@ def why(
         return job_view.read(await cluster.job(api, job))
 
     found = cluster.run(work, connection, namespace)
-    told = explanation.explain(found, time.time())
-    if output.document(explanation.document(found, told), form):
+    explained = explanation.explain(found, time.time())
+    if output.document(explanation.document(found, explained), form):
         return
     screen = terminal()
     if ascii_only:
         screen = Terminal(screen.width, screen.colour, unicode=False)
-    output.lines(page(found, told, screen))
+    output.lines(page(found, explained, screen))
 
 
-def page(job: Reading, told: Explanation, screen: Terminal) -> list[str]:
+def page(job: Reading, explained: Explanation, screen: Terminal) -> list[str]:
     """Return the whole answer as lines."""
     from controller.cli.pictures import curves
 
-    lines = [*wrapped(told.headline, screen, style="bold"), ""]
-    lines += facts(told.facts, screen)
+    lines = [*wrapped(explained.headline, screen, style="bold"), ""]
+    lines += facts(explained.facts, screen)
     if drawn := curves(job, screen):
         lines += ["", *drawn]
-    if told.stages:
-        start = told.stages[0][0]
+    if explained.stages:
+        start = explained.stages[0][0]
         lines += ["", screen.paint("What was done", "bold")]
-        for at, what in told.stages:
+        for at, what in explained.stages:
             when = formatting.moment(at) if at == start else formatting.since(start, at)
             first, *rest = wrapped(what, screen, 24)
             lines += [f"  {when:>20}  {first}", *(" " * 24 + line for line in rest)]
-    if told.next_steps:
+    if explained.next_steps:
         lines += ["", screen.paint("What you can do", "bold")]
-        lines += [f"  {clean(do)}" + (f"    # {what}" if what else "") for do, what in told.next_steps]
+        lines += [f"  {clean(do)}" + (f"    # {what}" if what else "") for do, what in explained.next_steps]
     return lines
 
 

@@ -24,7 +24,7 @@ class LastCertificate:
         self._ends = 0.0
         self._at = float("-inf")
 
-    def heard(self, shown: Mapping[str, Any]) -> None:
+    def observe(self, shown: Mapping[str, Any]) -> None:
         """Somebody asks with this certificate, as ``getpeercert`` gives it."""
         self.note(ssl.cert_time_to_seconds(shown["notAfter"]))
 

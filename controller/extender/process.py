@@ -94,7 +94,7 @@ class Extender:
             limits=Limits(keep_alive=KEEP_ALIVE),
             connections=self.connections,
             name="verbs",
-            heard=self.client_certificate.heard,
+            on_certificate=self.client_certificate.observe,
         )
         self.health = self._health()
         self.status = health_server(self.health, settings.status_host, settings.status_port, self.connections)
@@ -243,7 +243,7 @@ def _behind(watch: ListWatch, store: Store) -> str | None:
     """Return why what is held of a kind may not be what there is; None: it is."""
     if not store.listed:
         return "not listed yet"
-    quiet = time.monotonic() - watch.heard
+    quiet = time.monotonic() - watch.last_answer
     return f"nothing heard for {quiet:.0f} s, at most {DEAF:.0f} s are expected" if quiet > DEAF else None
 
 

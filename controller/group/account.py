@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.policy.sharing import Charges
 from controller.policy.sharing import coordinator as co
-from controller.policy.sharing.charging import Charges
 
 TURNS_KEPT, SWITCHES_KEPT = 160, 20
 

@@ -22,20 +22,18 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from pydantic_core import to_json
 
-from controller import bounded
 from controller.bounded import quoted, whole
 from controller.group.coordination import Coordination
 from controller.group.memory import HostMemory
 from controller.group.metrics import GroupMetrics
 from controller.group.registration import Admitted
 from controller.group.report import report
-from controller.group.wire import ENVELOPE, Refused, call_of, token_of
+from controller.group.wire import ENVELOPE, MOST_JSON, Refused, call_of, document, token_of
 from controller.web import group_tickets
 from controller.web.bare_app import bare_app
 from controller.web.group_tickets import JOB, MEMBER, OPERATOR, GroupTicket
 from controller.web.tickets import TicketError
 
-MOST_JSON = 64 << 10  # bytes of a body that is no envelope
 MOST_WAIT = 30.0  # s
 RATE, BURST = 200.0, 400.0  # calls of one ticket: per second, and at once
 _MOST_PODS = 1000
@@ -318,14 +316,7 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 async def _document(request: Request) -> dict[str, Any]:
-    text = await _body(request, MOST_JSON)
-    try:
-        found = bounded.load(text, "body", MOST_JSON) if text else {}
-    except bounded.Unbounded as error:
-        raise Refused(400, "BadRequest", str(error)) from None
-    if not isinstance(found, dict):
-        raise Refused(400, "BadRequest", "body: expected a JSON object")
-    return found
+    return document(await _body(request, MOST_JSON))
 
 
 def _json(document: object, status: int = 200) -> Response:

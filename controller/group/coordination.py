@@ -22,8 +22,7 @@ from controller.group.links import Link
 from controller.group.supervisor import Said, Supervisor
 from controller.group.turn_log import TurnLog
 from controller.group.wire import NAME, Refused, packed, token_text, unpacked
-from controller.policy.sharing import coordinator as co
-from controller.policy.sharing.messages import (
+from controller.policy.sharing import (
     Answer,
     Died,
     Forget,
@@ -38,7 +37,8 @@ from controller.policy.sharing.messages import (
     TurnOver,
     Written,
 )
-from controller.policy.sharing.messages import Refused as Told403
+from controller.policy.sharing import Refused as Told403
+from controller.policy.sharing import coordinator as co
 
 LOOK = 0.1  # s between looks at the time
 _KEEP_CHARGES = 5.0  # s

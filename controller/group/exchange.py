@@ -16,7 +16,7 @@ from controller.group.links import SILENCE, Outbox, frame_of
 from controller.group.registration import Admitted
 from controller.group.supervisor import Said, Supervisor
 from controller.group.wire import ENVELOPE, Frames, Refused, envelope, framed, packed, unpacked
-from controller.policy.sharing.messages import ToMember
+from controller.policy.sharing import ToMember
 
 _RETRY = 0.2  # s
 

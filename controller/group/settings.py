@@ -18,7 +18,7 @@ from controller.environ import (
     values_of,
     whole_number,
 )
-from controller.policy.sharing.types import MOST_RESIDENTS
+from controller.policy.sharing import MOST_RESIDENTS
 
 __all__ = ["PREFIX", "Settings", "SettingsError", "describe"]
 

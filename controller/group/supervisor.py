@@ -18,8 +18,7 @@ from controller.group.devices import Device, until_free
 from controller.group.memory import HostMemory
 from controller.group.wire import Refused, header_of
 from controller.group.workers import Command, WorkerFailed, WorkerProcess
-from controller.policy.sharing import member as me
-from controller.policy.sharing.messages import (
+from controller.policy.sharing import (
     Died,
     FromMember,
     Gone,
@@ -29,6 +28,7 @@ from controller.policy.sharing.messages import (
     Token,
     ToMember,
 )
+from controller.policy.sharing import member as me
 
 OFFLOAD_SECONDS = 60.0  # that a worker may take to off-load
 FREE_SECONDS = 5.0  # that the device may take to be free after it; then the worker is killed

@@ -18,8 +18,8 @@ from typing import Any, TextIO
 
 from controller import bounded
 from controller.group.wire import packed, token_of, token_text, unpacked
+from controller.policy.sharing import FromMember, Token
 from controller.policy.sharing import coordinator as co
-from controller.policy.sharing.messages import FromMember, Token
 
 MOST_BYTES = 8 << 20  # of a file; the one before is kept
 _MOST_LINE = 1 << 20

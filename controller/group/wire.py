@@ -13,10 +13,10 @@ from typing import Any, get_type_hints
 
 from controller import bounded
 from controller.bounded import shown, whole
-from controller.policy.sharing import messages
-from controller.policy.sharing.messages import FromMember, Token, ToMember
+from controller.policy.sharing import FromMember, Token, ToMember, messages
 
 ENVELOPE = "application/vnd.evalstop.envelope"
+MOST_JSON = 64 << 10  # bytes of a body that is no envelope
 MOST_HEADER = 4 << 20  # bytes
 MOST_VALUES = 1_000_000  # in a header
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # of a resident
@@ -52,6 +52,21 @@ def token_of(text: object) -> Token:
         if admission is not None and start is not None and sequence is not None:
             return Token(admission, start, parts[2], sequence)
     raise Refused(400, "BadRequest", f"token: {bounded.quoted(text)} is no token of a turn")
+
+
+def document(text: bytes) -> dict[str, Any]:
+    """Return a request's JSON object; nothing sent is an empty one.
+
+    Raises:
+        Refused: 400: it is none.
+    """
+    try:
+        found = bounded.load(text, "body", MOST_JSON) if text else {}
+    except bounded.Unbounded as error:
+        raise Refused(400, "BadRequest", str(error)) from None
+    if not isinstance(found, dict):
+        raise Refused(400, "BadRequest", "body: expected a JSON object")
+    return found
 
 
 def header_of(body: bytes | memoryview, what: str = "body") -> dict[str, Any]:

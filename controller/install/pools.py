@@ -55,7 +55,7 @@ def pools(text: str) -> list[Object]:
 async def make(
     api: Api,
     wanted: Sequence[Object],
-    say: Callable[[str], None] = print,
+    echo: Callable[[str], None] = print,
     patience: float = PATIENCE_S,
     sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     now: Callable[[], float] = time.monotonic,
@@ -74,9 +74,9 @@ async def make(
             except (NotFound, Unavailable) as error:
                 if now() > deadline:
                     raise
-                say(f"GPUPool {pool['metadata']['name']}: {error}; trying again")
+                echo(f"GPUPool {pool['metadata']['name']}: {error}; trying again")
                 await sleep(_PAUSE_S)
-        say(f"GPUPool {pool['metadata']['name']}: applied")
+        echo(f"GPUPool {pool['metadata']['name']}: applied")
 
 
 async def _run(wanted: Sequence[Object]) -> None:

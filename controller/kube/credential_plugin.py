@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from controller import bounded
 
-_SAID = 300  # characters of a plugin's own words that an error repeats
+_REPEATED = 300  # characters of a plugin's own words that an error repeats
 _MOST = 1 << 20  # bytes of a plugin's answer: certificates are long
 
 
@@ -43,12 +43,12 @@ async def run(plugin: Mapping[str, Any], cluster: Mapping[str, Any], folder: Pat
         KeyError: it lacks command or apiVersion.
     """
     version, command = str(plugin["apiVersion"]), str(plugin["command"])
-    told: dict[str, Any] = {"interactive": sys.stdin is not None and sys.stdin.isatty()}
+    spec: dict[str, Any] = {"interactive": sys.stdin is not None and sys.stdin.isatty()}
     if plugin.get("interactiveMode") == "Never":
-        told["interactive"] = False
+        spec["interactive"] = False
     if plugin.get("provideClusterInfo"):
-        told["cluster"] = dict(cluster)
-    info = {"apiVersion": version, "kind": "ExecCredential", "spec": told}
+        spec["cluster"] = dict(cluster)
+    info = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
     environ = {**os.environ, **{str(e["name"]): str(e["value"]) for e in plugin.get("env") or ()}}
     environ["KUBERNETES_EXEC_INFO"] = json.dumps(info)
     program = str(folder / command) if os.sep in command else shutil.which(command)
@@ -60,7 +60,7 @@ async def run(plugin: Mapping[str, Any], cluster: Mapping[str, Any], folder: Pat
             program,
             *map(str, plugin.get("args") or ()),
             env=environ,
-            stdin=None if told["interactive"] else asyncio.subprocess.DEVNULL,
+            stdin=None if spec["interactive"] else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -68,10 +68,10 @@ async def run(plugin: Mapping[str, Any], cluster: Mapping[str, Any], folder: Pat
         raise NotLoggedIn(f"the program {command}, which gives credentials: {error}{hint}") from error
     answer, words = await process.communicate()
     if process.returncode != 0:
-        said = words.decode("utf-8", "replace").strip()[-_SAID:]
+        output = words.decode("utf-8", "replace").strip()[-_REPEATED:]
         raise NotLoggedIn(
             f"{command}, which gives credentials, ended with exit code {process.returncode}"
-            + (f": {said}" if said else "")
+            + (f": {output}" if output else "")
         )
     return _credentials(answer, version, command)
 

@@ -58,7 +58,7 @@ class Taker:
 class Informer:
     """Feeds one kind, in one namespace or in all, to a taker; lives in kopf's event loop.
 
-    ``heard`` is the monotonic time at which the API server last told anything. ``problem`` is why the last
+    ``last_answer`` is the monotonic time of the API server's last answer. ``problem`` is why the last
     LIST or watch failed; "": it did not.
 
     Args:
@@ -81,7 +81,7 @@ class Informer:
         self._version = ""  # of a LIST that is read but not yet told of
         self._due = 0.0  # monotonic time of the next LIST
         self._pauses = iter(JitteredBackoffs())
-        self.heard = time.monotonic()
+        self.last_answer = time.monotonic()
         self.problem = ""
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class Informer:
         if first:
             self._seen, self._news, self._version = set(), 0, ""
         await self._taken_in()
-        self._heard()
+        self._answered()
         kind = {"apiVersion": self.resource.api_version, "kind": self.resource.kind}
         items = [{**kind, **item} for item in page.get("items") or ()]
         self._seen.update(map(key_of, items))
@@ -131,7 +131,7 @@ class Informer:
                     yield await self._take_event(line)
                 if len(rest) > ANSWER_MOST:
                     raise ValueError(f"an event of more than {ANSWER_MOST} bytes")
-                self._heard()
+                self._answered()
                 await self._taken_in()
                 if time.monotonic() >= self._due:
                     break
@@ -158,8 +158,8 @@ class Informer:
         _logger.info("the watch broke", resource=str(self), error=problem)
         await asyncio.sleep(next(self._pauses))
 
-    def _heard(self) -> None:
-        self.heard = time.monotonic()
+    def _answered(self) -> None:
+        self.last_answer = time.monotonic()
         if self.problem:
             self.problem, self._pauses = "", iter(JitteredBackoffs())
 

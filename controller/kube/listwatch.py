@@ -32,7 +32,7 @@ _PAUSES = JitteredBackoffs(first=0.2, cap=15.0)  # between tries
 class ListWatch:
     """Keeps one kind up to date for a taker. Level-triggered: after any gap it lists anew.
 
-    ``heard`` grows by itself while all is well: the server sends a bookmark about once a minute.
+    ``last_answer`` grows by itself while all is well: the server sends a bookmark about once a minute.
     ``problem`` is why the last LIST or watch failed; None: it did not.
 
     Args:
@@ -61,7 +61,7 @@ class ListWatch:
         self._namespace, self._fields, self._optional = namespace, fields, optional
         self.listed = False
         self.problem: ApiError | None = None
-        self.heard = time.monotonic()  # when the API server last told anything, be it that nothing happened
+        self.last_answer = time.monotonic()  # or event, a bookmark among them
 
     def __str__(self) -> str:
         return str(self._resource)
@@ -73,13 +73,13 @@ class ListWatch:
             listed = None
             try:
                 version = await self._list()
-                listed = self.heard
+                listed = self.last_answer
                 await self._follow(version)
                 pauses = iter(_PAUSES)
             except Gone:
                 # What is between is lost: list anew. A server that says so time after time is not run into
                 # the ground by it.
-                if listed is not None and self.heard > listed:
+                if listed is not None and self.last_answer > listed:
                     pauses = iter(_PAUSES)
                     continue
             except NotFound as error:
@@ -106,7 +106,7 @@ class ListWatch:
             version = at
         self._replace(self._resource, objects, version)
         self.listed, self.problem = True, None
-        self.heard = time.monotonic()
+        self.last_answer = time.monotonic()
         return version
 
     def _kept(self, page: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
@@ -141,7 +141,7 @@ class ListWatch:
                 async for event in events:
                     if self.problem is not None:
                         self.problem, pauses = None, iter(_PAUSES)
-                    self.heard = time.monotonic()
+                    self.last_answer = time.monotonic()
                     obj = event["object"]
                     version = obj["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":

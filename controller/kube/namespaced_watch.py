@@ -43,9 +43,9 @@ class Spread:
         return next((part.problem for part in self.parts if part.problem is not None), None)
 
     @property
-    def heard(self) -> float:
+    def last_answer(self) -> float:
         """Of the one that has been silent for longest."""
-        return min(part.heard for part in self.parts)
+        return min(part.last_answer for part in self.parts)
 
     async def run(self) -> None:
         """Follow all until cancelled."""

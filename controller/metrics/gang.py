@@ -62,7 +62,7 @@ class GangScraper:
         known: tuple[str, ScrapeView] | None = None  # uid of the pod that was asked already, and its answer
         if search.is_settled(target.pod):
             known = target.pod, await self._scrape(target)
-            if search.says_on(known[1]):
+            if search.is_unchanged(known[1]):
                 return known[1]
         there = self._members(target.job)
         if not there:
@@ -89,7 +89,7 @@ class GangScraper:
                 if one is None:
                     break
                 if known is not None and known[0] == one.pod:
-                    search.hear(one, known[1], began)
+                    search.take(one, known[1], began)
                     known = None
                 else:
                     some.append(one)
@@ -98,4 +98,4 @@ class GangScraper:
             for one, view in zip(
                 some, await asyncio.gather(*(self._scrape(targets[m.pod]) for m in some)), strict=True
             ):
-                search.hear(one, view, began)
+                search.take(one, view, began)

@@ -71,7 +71,7 @@ def _marks(record: JobRecord, now: float, made: Any) -> Iterator[Happening]:
     for one in health(record, now):
         if one.warning:
             at = max(one.since, min(one.due, now))
-            told = one.cure()
+            cure = one.cure()
             yield made(
                 MARKED,
                 at,
@@ -79,7 +79,7 @@ def _marks(record: JobRecord, now: float, made: Any) -> Iterator[Happening]:
                 one.reason,
                 one.message,
                 mark=str(one.mark),
-                cure=told.text,
+                cure=cure.text,
             )
     known = record.condition(ATTENTION)
     if known is not None and not known.status:

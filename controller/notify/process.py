@@ -15,8 +15,8 @@ from controller.kube.client import Api
 from controller.kube.connect import connect
 from controller.kube.connection import NoCredentials
 from controller.notify.delivery import Receiver, Receivers
+from controller.notify.notifier import Notifier
 from controller.notify.settings import Settings, addresses, describe
-from controller.notify.teller import Teller
 from controller.web.connections import Connections
 from controller.web.health import Health
 from controller.web.status import health_server
@@ -55,9 +55,9 @@ async def run(settings: Settings, urls: list[str]) -> int:
     async with Api(connection, user_agent="evalstop-notify") as api, aiohttp.ClientSession() as session:
         made = [Receiver(url, session, _headers(settings.token_file)) for url in urls]
         receivers = Receivers(made)
-        teller = Teller(settings, receivers.put)
+        notifier = Notifier(settings, receivers.put)
         server = health_server(
-            _health(teller, made), settings.host, settings.port, Connections.of_process(RESERVED)
+            _health(notifier, made), settings.host, settings.port, Connections.of_process(RESERVED)
         )
         try:
             await server.start()
@@ -66,7 +66,7 @@ async def run(settings: Settings, urls: list[str]) -> int:
             return 2
         try:
             async with receivers.running() as tasks:
-                follow = asyncio.create_task(teller.follow(api), name="follow")
+                follow = asyncio.create_task(notifier.follow(api), name="follow")
                 ended = asyncio.create_task(stop.wait())
                 _logger.info("telling", receivers=[one.host for one in made], port=server.port)
                 await asyncio.wait([*tasks, follow, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -90,19 +90,19 @@ def _headers(token_file: str) -> Callable[[], Mapping[str, str]]:
     return headers
 
 
-def _health(teller: Teller, receivers: list[Receiver]) -> Health:
+def _health(notifier: Notifier, receivers: list[Receiver]) -> Health:
     health = Health()
 
     def listed() -> str | None:
-        if teller.watch is None or not teller.watch.listed:
+        if notifier.watch is None or not notifier.watch.listed:
             return "not listed yet; the log says why"
         return None
 
     def note(one: Receiver) -> Callable[[], str | None]:
         def read() -> str | None:
-            told = f"{one.host}: {one.delivered} delivered, {one.waiting} wait, {one.refused} refused"
+            counts = f"{one.host}: {one.delivered} delivered, {one.waiting} wait, {one.refused} refused"
             return (
-                told
+                counts
                 + (f", {one.dropped} dropped" if one.dropped else "")
                 + (f"; {one.trouble}" if one.trouble else "")
             )

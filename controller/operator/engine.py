@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
@@ -61,7 +62,7 @@ from controller.operator.state.devices import Devices
 from controller.operator.state.external_queues import ExternalQueues
 from controller.operator.state.rollout_steps import RolloutSteps
 from controller.operator.state.taints import Taints
-from controller.operator.state.unmanaged_pods import ForeignPods
+from controller.operator.state.unmanaged_pods import UnmanagedPods
 from controller.steps.directory import Directory
 from controller.web.connections import Connections
 from controller.web.deferred import Deferred
@@ -85,6 +86,7 @@ GRAIN = 0.03
 RESERVED = 128
 # s after which a pass of a pool is made again that found something changed: with many jobs some always is.
 STALE_POOL = 0.05
+STEPS_LOOK = 10.0  # s between looks at the authority of the step API's certificate
 # s for which no pass of a pool may succeed, or nothing be heard of a kind, before /readyz says so.
 FAILING = 60.0
 DEAF = 300.0
@@ -120,10 +122,10 @@ class Engine:
         self.api = api or Api(connection, settings.api_timeout, self.metrics.call, permit=self.term.check)
         self._server_clock = clock if isinstance(clock, ServerClock) else ServerClock()
         self._clock = clock = clock or self._server_clock
-        self.api.on_headers = self._server_clock.heard
+        self.api.on_headers = self._server_clock.observe
         self.cache = Cache()
         self.cluster = ClusterState(self.cache, monotonic)
-        self.cluster.queues = self.outside = ExternalQueues(
+        self.cluster.queues = self.external_queues = ExternalQueues(
             self.api, self.cluster, clock, settings.namespaces
         )
         self.cluster.progress = self.progress = AccessProgress(
@@ -184,7 +186,7 @@ class Engine:
         self._kopf: KopfThread | None = None
 
         self.targets = ScrapeTargets(self.cluster, self.metrics)
-        self.foreign = ForeignPods(self.api, settings.namespaces)
+        self.unmanaged_pods = UnmanagedPods(self.api, settings.namespaces)
         self.taints = Taints(self.api, self.cache)
         self.triggers = Triggers(self.cache, self.taints.owner_of, self.pools, settings.pool_delay)
         self.devices = Devices(self.api, self.cluster, self.triggers.gpus_moved, settings.namespaces)
@@ -221,6 +223,22 @@ class Engine:
             return None
         return StepAddress(urls, Path(settings.steps_ca or settings.steps_certificate).read_text())
 
+    async def _look_at_steps_authority(self) -> None:
+        """Take up a renewed authority of the step API's certificate; the server looks at the certificate
+        itself. Trainers and actors learn it from their ConfigMaps, a minute later."""
+        while True:
+            await asyncio.sleep(STEPS_LOOK)
+            try:
+                found = self._step_address()
+                if found is not None and found != self.cluster.steps:
+                    ssl.create_default_context(cadata=found.ca)
+                    self._rollout_steps.renew(found)
+                    _logger.info("the step API's authority is another one now")
+            except (OSError, ValueError) as error:
+                _logger.warning(
+                    "the step API's authority cannot be used: the one before stays", error=str(error)
+                )
+
     def _set_up_passes(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         api, cache, cluster, plans, locks = self.api, self.cache, self.cluster, self.plans, Locks()
         self._writer = writer = StatusWriter(api, cache, cluster, self.metrics, self.term)
@@ -232,7 +250,7 @@ class Engine:
             plans,
             SpecChecks(api, cache, cluster),
             writer,
-            Actions(api, cache, cluster, self._settings, self.outside.cache, clock),
+            Actions(api, cache, cluster, self._settings, self.external_queues.cache, clock),
             self.targets,
             recorder,
             self.triggers,
@@ -243,7 +261,7 @@ class Engine:
             cache,
             cluster,
             plans,
-            PoolLoader(cache, cluster, plans, self.taints, self.foreign, self.devices, clock),
+            PoolLoader(cache, cluster, plans, self.taints, self.unmanaged_pods, self.devices, clock),
             writer,
             recorder,
             self.taints,
@@ -344,18 +362,19 @@ class Engine:
         try:
             await self._first_lists(watches)
             await self.devices.read()
-            await self._take_office()
-            await self._look_at_foreign_pods_once()
+            await self._fence_earlier_leaders()
+            await self._look_at_unmanaged_pods_once()
             self._begin_work(loop)
             workers = [self._work(self.jobs, "jobs", self.job_passes) for _ in range(self._settings.workers)]
             tasks = watches + self._spawn(
                 *workers,
                 self._work(self.pools, "pools", self.pool_passes),
                 loop.run(),
-                self.outside.run(),
+                self.external_queues.run(),
                 self.progress.run(),
                 self.refusals.run(),
-                self._look_at_foreign_pods(),
+                self._look_at_unmanaged_pods(),
+                self._look_at_steps_authority(),
             )
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self._report(tasks)
@@ -406,7 +425,7 @@ class Engine:
         listed.cancel()
         self._report(watches)
 
-    async def _take_office(self) -> None:
+    async def _fence_earlier_leaders(self) -> None:
         """Before anything is decided: time goes on from what was written last, this term's number is above
         every other, and every pool carries it, so that no leader of an earlier term can promise GPUs any
         more."""
@@ -432,9 +451,9 @@ class Engine:
         ``news``: how many of its objects have changed the cache already.
         """
         known = self.cache.stores[resource].listed
-        mended = news + self.cache.replace(resource, objects, version, namespace)
-        if known and mended:
-            self.metrics.mended.labels(resource.plural).inc(mended)
+        repaired = news + self.cache.replace(resource, objects, version, namespace)
+        if known and repaired:
+            self.metrics.repaired.labels(resource.plural).inc(repaired)
         if self.cache.complete:
             self._all_listed.set()
 
@@ -451,9 +470,9 @@ class Engine:
         else:
             self.cache.put(resource, obj)
 
-    async def _look_at_foreign_pods_once(self) -> None:
+    async def _look_at_unmanaged_pods_once(self) -> None:
         try:
-            changed = await self.foreign.look(self.taints.owners())
+            changed = await self.unmanaged_pods.look(self.taints.owners())
         except ApiError as error:
             _logger.warning("cannot look at other pods", error=str(error))
             return
@@ -461,11 +480,13 @@ class Engine:
         for pool in {owners[node] for node in changed if node in owners}:
             self.triggers.pool_changed(pool)
 
-    async def _look_at_foreign_pods(self) -> None:
+    async def _look_at_unmanaged_pods(self) -> None:
         while True:
             settings = self._settings
-            await asyncio.sleep(self.foreign.pause(settings.foreign_seconds, settings.foreign_list_seconds))
-            await self._look_at_foreign_pods_once()
+            await asyncio.sleep(
+                self.unmanaged_pods.pause(settings.foreign_seconds, settings.foreign_list_seconds)
+            )
+            await self._look_at_unmanaged_pods_once()
 
     def _job_gone(self, resource: Resource, old: Object | None, new: Object | None) -> None:
         if resource == RLHFJOBS and new is None and old is not None:
@@ -479,10 +500,10 @@ class Engine:
             health.watch(name, partial(self._beat, name, queue))
         health.beat("loop")
         health.watch("time", Advance(self._clock).beat)
-        health.standby, health.standing = lambda: not self.term.leads, self.term.standing
+        health.standby, health.role = lambda: not self.term.leads, self.term.role
         health.require("leadership", self.term.problem, always=True)
         health.require("lists", lambda: None if self.cache.complete else "not every kind is listed yet")
-        health.require("foreign pods", lambda: None if self.foreign.looked else "not looked at yet")
+        health.require("foreign pods", lambda: None if self.unmanaged_pods.looked else "not looked at yet")
         health.require("pools", self._failing_pools)
         health.require("watches", self._deaf)
         health.note(self._failing_jobs)
@@ -569,12 +590,12 @@ class Engine:
     def _deaf(self) -> str | None:
         now = time.monotonic()
         notes = [
-            f"{watch}: nothing heard for {now - watch.heard:.0f} s" + (f" ({why})" if why else "")
+            f"{watch}: nothing heard for {now - watch.last_answer:.0f} s" + (f" ({why})" if why else "")
             for watch, why in chain(
                 ((watch, watch.problem and watch.problem.message) for watch in self.watches),
                 ((informer, informer.problem) for informer in self.informers),
             )
-            if now - watch.heard > DEAF
+            if now - watch.last_answer > DEAF
         ]
         return "; ".join(notes) or None
 

@@ -1,4 +1,4 @@
-"""What kopf calls: the operator's front door for RLHFJobs and GPUPools.
+"""Handlers that kopf calls: the operator's front door for RLHFJobs and GPUPools.
 
 Each handler of an object hands on its key, and keeps nothing: the object that waits under the key goes to the
 engine's cache, whose listeners put the key into the work queue of jobs, or of pools. There it is decided, and

@@ -53,7 +53,7 @@ def candidate(
     # Calls of their own: no queue of status writes delays a renewal, and one that hangs leaves time for
     # another.
     api = Api(connection, max(0.5, timing.deadline / 2), metrics.call)
-    api.on_headers = clock.heard  # a standby learns so whether its clock is right
+    api.on_headers = clock.observe  # a standby learns so whether its clock is right
     owner = environ.get("POD_UID") or secrets.token_hex(4)
     identity = f"{settings.instance}_{owner}"
     return Leadership(api, settings.lease_namespace, settings.lease_name, identity, timing, clock=clock)

@@ -169,7 +169,7 @@ def _samples(arenas: Sequence[Sequence[Facts]]) -> Samples:
     found: dict[str, tuple[str, Iterable[float | None]]] = {
         "queue_delay": ("submission, admission into free GPUs", _queue(arenas)),
         "start_delay": ("admission, training", [_start(a) for a in _each(facts)]),
-        "eval_delay": ("a falling eval, the decision to stop", [_heard(f) for f in facts]),
+        "eval_delay": ("a falling eval, the decision to stop", [_eval_delay(f) for f in facts]),
         "retain_time": ("the decision to stop, SIGTERM", [_retained(f) for f in facts]),
         "preempt_delay": ("the decision to preempt, SIGTERM", [_preempt_delay(a) for a in _each(facts)]),
         "suspend_delay": ("SIGTERM, pods gone", [_left(f, a) for f in facts for a in f.admissions.values()]),
@@ -201,7 +201,7 @@ def _start(a: Admitted) -> float | None:
     return None if a.words is None else a.words.began - a.at
 
 
-def _heard(f: Facts) -> float | None:
+def _eval_delay(f: Facts) -> float | None:
     last = f.last
     if f.decided is None or last is None or last.words is None:
         return None

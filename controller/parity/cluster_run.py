@@ -32,7 +32,7 @@ from controller.parity.timeline import Timeline
 from controller.policy.types import PolicySpec
 
 PULL_SECRET_TYPE = "kubernetes.io/dockerconfigjson"
-Tell = Callable[[str], None]
+ReportLine = Callable[[str], None]
 _LOOK_S = 0.2
 _READY_S = 120.0  # for a pool to be ready, and for it to be gone
 _QUIET_S = 5.0  # for the last words of pods, once all jobs are over
@@ -47,7 +47,12 @@ class Failed(Exception):
 
 
 async def play(
-    api: Api, trial: TraceOnCluster, policy: PolicySpec, place: ClusterTarget, tell: Tell, patience: float
+    api: Api,
+    trial: TraceOnCluster,
+    policy: PolicySpec,
+    place: ClusterTarget,
+    report_line: ReportLine,
+    patience: float,
 ) -> tuple[Timeline, list[Facts]]:
     """Run a trial under a policy on the nodes of a place, and clean up after it.
 
@@ -56,7 +61,7 @@ async def play(
         trial: what to play.
         policy: the queue policy of the pool.
         place: nodes, image, storage class and scheduler.
-        tell: called with a line on the progress, several times a second.
+        report_line: called with a line on the progress, several times a second.
         patience: longest time for all jobs to end (s).
 
     Raises:
@@ -66,7 +71,7 @@ async def play(
     """
     place = changed(place, taints=its_nodes.taints(await _nodes(api, place)))
     facts = [Facts(trial.workload.key(row), trial.workload.gpus[row]) for row in range(len(trial.workload))]
-    async with _ground(api, trial, policy, place, tell), _watching(api, trial, place, facts):
+    async with _ground(api, trial, policy, place, report_line), _watching(api, trial, place, facts):
         zero = time.time()
         submitting = asyncio.create_task(_submit(api, trial, place, facts, zero))
         try:
@@ -75,7 +80,7 @@ async def play(
                 if submitting.done():
                     submitting.result()
                     await asyncio.sleep(_LOOK_S)
-                tell(_state(facts, time.time() - zero))
+                report_line(_state(facts, time.time() - zero))
                 _check(facts)
                 if time.time() - zero > patience:
                     left = ", ".join(f"{f.key} ({f.state})" for f in facts if not f.over)
@@ -122,10 +127,10 @@ async def _submit(
 
 @contextlib.asynccontextmanager
 async def _ground(
-    api: Api, trial: TraceOnCluster, policy: PolicySpec, place: ClusterTarget, tell: Tell
+    api: Api, trial: TraceOnCluster, policy: PolicySpec, place: ClusterTarget, report_line: ReportLine
 ) -> AsyncIterator[None]:
     """Namespace, volumes and pool, ready; on the way out they are deleted."""
-    tell("making namespace, volumes and pool")
+    report_line("making namespace, volumes and pool")
     secret = await _pull_secret(api, place)
     await api.create(NAMESPACES, manifests.namespace(place))
     try:
@@ -137,7 +142,7 @@ async def _ground(
         await _pool_ready(api, place, trial.cluster.gpus)
         yield
     finally:
-        tell("clearing up")
+        report_line("clearing up")
         for resource, namespace in ((NAMESPACES, None), (GPUPOOLS, None)):
             with contextlib.suppress(ApiError):
                 found = await api.get(resource, place.name)
@@ -160,8 +165,8 @@ async def _pull_secret(api: Api, place: ClusterTarget) -> Object | None:
     try:
         found = await api.get(SECRETS, name, namespace)
     except NotFound:
-        said = f"--image-pull-secret: there is no Secret {name} in namespace {namespace}"
-        raise Failed(said, there_are) from None
+        message = f"--image-pull-secret: there is no Secret {name} in namespace {namespace}"
+        raise Failed(message, there_are) from None
     if found.get("type") != PULL_SECRET_TYPE:
         raise Failed(
             f"--image-pull-secret: Secret {namespace}/{name} is of type {found.get('type')!r}, expected "
@@ -172,27 +177,29 @@ async def _pull_secret(api: Api, place: ClusterTarget) -> Object | None:
 
 
 async def _pool_ready(api: Api, place: ClusterTarget, gpus: int) -> None:
-    said = "its status says nothing"
+    message = "its status says nothing"
     for _ in range(int(_READY_S / _LOOK_S)):
         status = (await api.get(GPUPOOLS, place.name)).get("status") or {}
         hidden = its_nodes.hidden_gpus(await _nodes(api, place), place.taints) if place.taints else 0
         # Where the pool does not count a node before the first job is there that tolerates its taints, it
         # cannot be Ready either; that nobody else has these nodes or is on them it says all the same.
         needed = ("NodesExclusive", "GPUsExclusive") if hidden else ("Ready",)
-        told = {c["type"]: c for c in status.get("conditions") or ()}
-        if all(type_ in told for type_ in needed):
-            amiss = [one for type_ in needed if (one := told[type_])["status"] != "True"]
+        conditions = {c["type"]: c for c in status.get("conditions") or ()}
+        if all(type_ in conditions for type_ in needed):
+            amiss = [one for type_ in needed if (one := conditions[type_])["status"] != "True"]
             counts = (status.get("free"), status.get("capacity"))
             if not amiss and all(count is not None and count + hidden == gpus for count in counts):
                 return
-            said = "; ".join(f"{one['reason']}: {one['message']}" for one in amiss or [told[needed[0]]])
-            said += f" ({counts[0]} of {counts[1]} GPUs are free"
-            said += f", and {hidden} are behind taints that the jobs tolerate)" if hidden else ")"
+            message = "; ".join(
+                f"{one['reason']}: {one['message']}" for one in amiss or [conditions[needed[0]]]
+            )
+            message += f" ({counts[0]} of {counts[1]} GPUs are free"
+            message += f", and {hidden} are behind taints that the jobs tolerate)" if hidden else ")"
         await asyncio.sleep(_LOOK_S)
     key, value = place.selector
     raise Failed(
         f"the pool of the nodes with {key}={value} does not have the {gpus} free GPUs of the trial after "
-        f"{_READY_S:.0f} s: {said}"
+        f"{_READY_S:.0f} s: {message}"
     )
 
 
@@ -222,7 +229,7 @@ async def _watching(
             if (one := by_name.get(metadata["name"])) is not None and not gone:
                 one.take(obj.get("status"))
         elif (one := by_name.get((metadata.get("labels") or {}).get(names.LABEL_JOB, ""))) is not None:
-            one.hear(obj, time.time())
+            one.take_pod(obj, time.time())
 
     def replace(resource: Resource, objects: Iterable[Mapping[str, Any]], version: str) -> None:
         for obj in objects:

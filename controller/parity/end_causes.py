@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.parity.run_pair import TIE, Both, Cause, bears, longer, signed
 from controller.parity.timeline import Event, How
 
-_SAID = 0.05  # s, less is rounded to nothing
+_ROUNDED = 0.05  # s, less is rounded to nothing
 
 
 def end(both: Both, event: Event, moved: float) -> Cause | None:
@@ -17,7 +17,7 @@ def end(both: Both, event: Event, moved: float) -> Cause | None:
     start = here.time - there.time
     found = [(start, f"its last start came {signed(start)}")]
     more = both.trained(both.cluster, key, here.nth) - both.trained(both.sim, key, there.nth)
-    if abs(more) >= _SAID:
+    if abs(more) >= _ROUNDED:
         before = f"it had trained {abs(more):.1f} s {'less' if more < 0 else 'more'} before its last start"
         found += [(-more, before), (start - more, f"{before}, which came {signed(start)}")]
     by, words = min(found, key=lambda one: abs(one[0] - moved))
@@ -56,15 +56,15 @@ def _own(both: Both, event: Event) -> tuple[float, str] | None:
     if began is not None:
         parts.append((began - admitted.at - both.mean("start_delay"), "its start"))
     if event.kind == How.STOP and words is not None and facts.decided is not None:
-        heard = next((at for step, at in words.evals if step == facts.decided_step), None)
-        if heard is not None:
-            parts.append((facts.decided - heard - both.mean("eval_delay"), "reading the eval"))
+        evaluated = next((at for step, at in words.evals if step == facts.decided_step), None)
+        if evaluated is not None:
+            parts.append((facts.decided - evaluated - both.mean("eval_delay"), "reading the eval"))
     if event.kind == How.END and words is not None and facts.freed is not None:
         parts.append((facts.freed - words.ended - both.mean("end_delay"), "seeing its end"))
-    told = [
-        f"{what} took {longer(seconds, 'calibrated')}" for seconds, what in parts if abs(seconds) >= _SAID
+    sentences = [
+        f"{what} took {longer(seconds, 'calibrated')}" for seconds, what in parts if abs(seconds) >= _ROUNDED
     ]
-    return sum(seconds for seconds, _ in parts), ", ".join(told)
+    return sum(seconds for seconds, _ in parts), ", ".join(sentences)
 
 
 def _behind(both: Both, key: str) -> float:

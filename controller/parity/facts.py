@@ -108,9 +108,9 @@ class Facts:
         if done is not None and done.status and self.ended is None:
             self.ended = done.since
         for type_, bad in ((ACCEPTED, False), (FAILED, True)):
-            said = record.condition(type_)
-            if said is not None and said.status is bad:
-                self.problem = f"{type_} is {said.status}, {said.reason}: {said.message}"
+            condition = record.condition(type_)
+            if condition is not None and condition.status is bad:
+                self.problem = f"{type_} is {condition.status}, {condition.reason}: {condition.message}"
 
     def _admission(self, record: JobRecord) -> None:
         admission = record.admission
@@ -127,7 +127,7 @@ class Facts:
         if newest.back is None and queued > newest.at:
             newest.back = queued
 
-    def hear(self, pod: Json, now: float) -> None:
+    def take_pod(self, pod: Json, now: float) -> None:
         """Take in a version of one of its pods, seen at ``now``: whether it is terminal, its last words."""
         metadata = pod.get("metadata") or {}
         annotations = metadata.get("annotations") or {}
@@ -142,24 +142,24 @@ class Facts:
             return
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             message = ((status.get("state") or {}).get("terminated") or {}).get("message")
-            if message and (said := words(message)) is not None:
-                self.words[number] = said
+            if message and (last_words := words(message)) is not None:
+                self.words[number] = last_words
                 if number in self.admissions:
-                    self.admissions[number].words = said
+                    self.admissions[number].words = last_words
 
 
 def words(message: str) -> Words | None:
     """Last words as `examples.played` writes them; None: they are somebody else's."""
     try:
-        said = bounded.load(message, "last words")
+        fields = bounded.load(message, "last words")
         return Words(
-            float(said["began"]),
-            float(said["ended"]),
-            float(said["from"]),
-            float(said["to"]),
-            bool(said["left"]),
-            tuple((int(step), float(at)) for step, at in said["evals"]),
-            tuple((int(number), float(at)) for number, at in said["asked"]),
+            float(fields["began"]),
+            float(fields["ended"]),
+            float(fields["from"]),
+            float(fields["to"]),
+            bool(fields["left"]),
+            tuple((int(step), float(at)) for step, at in fields["evals"]),
+            tuple((int(number), float(at)) for number, at in fields["asked"]),
         )
     except (ValueError, KeyError, TypeError, OverflowError):
         return None

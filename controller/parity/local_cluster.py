@@ -48,7 +48,7 @@ class LocalCluster:
 
 @contextlib.contextmanager
 def start_local_cluster(
-    folder: Path, nodes: Sequence[int], sets: int, tell: Callable[[str], None]
+    folder: Path, nodes: Sequence[int], sets: int, report_line: Callable[[str], None]
 ) -> Iterator[LocalCluster]:
     """Start a cluster with ``sets`` equal node groups; it is stopped when the `with` block exits.
 
@@ -56,7 +56,7 @@ def start_local_cluster(
         folder: for all files of the cluster.
         nodes: GPUs of each node of a group.
         sets: how many groups.
-        tell: called with each line that the program prints to stderr.
+        report_line: called with each line that the program prints to stderr.
 
     Raises:
         NoLocalCluster: the program is not installed, or the cluster did not start.
@@ -72,13 +72,13 @@ def start_local_cluster(
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    said: list[str] = []
+    lines: list[str] = []
 
     def listen() -> None:
         assert process.stderr is not None
         for line in process.stderr:
-            said.append(line.rstrip())
-            tell(said[-1])
+            lines.append(line.rstrip())
+            report_line(lines[-1])
 
     listening = threading.Thread(target=listen, daemon=True)
     listening.start()
@@ -88,12 +88,12 @@ def start_local_cluster(
         if not line:
             process.wait()
             listening.join(1.0)
-            raise NoLocalCluster(f"the local cluster did not come up: {said[-1] if said else 'no output'}")
-        told = json.loads(line)
-        pairs = (text.partition("=") for text in told["selectors"])
+            raise NoLocalCluster(f"the local cluster did not come up: {lines[-1] if lines else 'no output'}")
+        answer = json.loads(line)
+        pairs = (text.partition("=") for text in answer["selectors"])
         selectors = tuple((key, value) for key, _, value in pairs)
         yield LocalCluster(
-            Path(told["kubeconfig"]), selectors, Path(told["decisionLog"]), told["schedulerName"]
+            Path(answer["kubeconfig"]), selectors, Path(answer["decisionLog"]), answer["schedulerName"]
         )
     finally:
         assert process.stdin is not None

@@ -180,7 +180,7 @@ def _template(place: ClusterTarget, name: str, replicas: int, gpus: int, argumen
         pod["imagePullSecrets"] = [{"name": place.pull_secret[1]}]
     if place.taints:
         pod["tolerations"] = [taint.toleration() for taint in place.taints]
-    told_to_leave = [
+    ignored_failures = [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
         {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [143]}},
     ]
@@ -192,7 +192,7 @@ def _template(place: ClusterTarget, name: str, replicas: int, gpus: int, argumen
             "completions": replicas,
             "parallelism": replicas,
             "backoffLimit": 3,
-            "podFailurePolicy": {"rules": told_to_leave},
+            "podFailurePolicy": {"rules": ignored_failures},
             "template": {"spec": pod},
         },
     }

@@ -202,8 +202,8 @@ def _scattered(one: Compared) -> tuple[str, str]:
 def _kinds(one: Compared) -> str:
     """Return how many differences of each kind."""
     counted = {kind: sum(d.kind == kind for d in one.differences) for kind in KINDS}
-    said = ", ".join(f"{count} {KINDS[kind]}" for kind, count in counted.items() if count)
-    return f"Differences in order: {len(one.differences)}" + (f" ({said})." if said else ".")
+    counts = ", ".join(f"{count} {KINDS[kind]}" for kind, count in counted.items() if count)
+    return f"Differences in order: {len(one.differences)}" + (f" ({counts})." if counts else ".")
 
 
 def _difference(d: Difference) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from controller.policy import decision_log
 from controller.policy.types import PolicySpec
 from sim.latencies import Latencies
 
-Tell = Callable[[str, str], None]  # (who, line)
+ReportLine = Callable[[str, str], None]  # (who, line)
 _PATIENCE = 3.0  # times the simulated makespan, and
 _LEAST_S = 300.0
 Played = tuple[Timeline, list[Facts]]
@@ -65,7 +65,7 @@ async def conduct(
     policies: Sequence[tuple[str, PolicySpec]],
     grounds: Grounds,
     about: dict[str, Any],
-    tell: Tell,
+    report_line: ReportLine,
     waves: int = 2,
     known: Calibration | None = None,
     keep: Callable[[Report], None] = lambda report: None,
@@ -78,7 +78,7 @@ async def conduct(
         policies: (as its user wrote it, in the trace's time).
         grounds: where to play.
         about: what the report says of the trial.
-        tell: called with (who, line) on the progress.
+        report_line: called with (who, line) on the progress.
         waves: of the calibration run.
         known: calibration measured earlier on this cluster; None: it is measured now.
         keep: called with the report so far after the calibration, and after each batch of policies.
@@ -92,7 +92,7 @@ async def conduct(
     """
     chosen = [(text, compressed(policy, trial.speed)) for text, policy in policies]
     together = min(len(grounds.selectors), len(chosen))
-    measured = known or await calibrate(api, trial, grounds, together, tell, waves)
+    measured = known or await calibrate(api, trial, grounds, together, report_line, waves)
     runs: list[Run] = []
     keep(Report(about, measured, ()))
     for first in range(0, len(chosen), together):
@@ -106,7 +106,7 @@ async def conduct(
                 trial,
                 policy,
                 grounds.place(number, policy.name),
-                _named(tell, text),
+                _named(report_line, text),
                 _LEAST_S + _PATIENCE * simulations[number].makespan,
             )
             for number, (text, policy) in enumerate(batch)
@@ -118,7 +118,7 @@ async def conduct(
 
 
 async def calibrate(
-    api: Api, trial: TraceOnCluster, grounds: Grounds, together: int, tell: Tell, waves: int
+    api: Api, trial: TraceOnCluster, grounds: Grounds, together: int, report_line: ReportLine, waves: int
 ) -> Calibration:
     """Measure the cluster's delays by a run of its own on as many sets of nodes as the trial will use."""
     own = calibration.run(trial.cluster, waves)
@@ -130,7 +130,7 @@ async def calibrate(
             own,
             calibration.POLICY,
             grounds.place(number, "calibration"),
-            _named(tell, f"calibration {number + 1}" if together > 1 else "calibration"),
+            _named(report_line, f"calibration {number + 1}" if together > 1 else "calibration"),
             _LEAST_S + _PATIENCE * expected,
         )
         for number in range(together)
@@ -157,8 +157,8 @@ async def _all(runs: Iterable[Callable[[], Awaitable[Played]]]) -> list[Played]:
     return [task.result() for task in tasks]
 
 
-def _named(tell: Tell, who: str) -> Callable[[str], None]:
-    return lambda line: tell(who, line)
+def _named(report_line: ReportLine, who: str) -> Callable[[str], None]:
+    return lambda line: report_line(who, line)
 
 
 def replayed(log: Path) -> Replayed:

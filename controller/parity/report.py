@@ -98,7 +98,7 @@ def of_document(document: dict[str, Any]) -> Report:
                 of_dict(run["sim"]),
                 of_dict(run["cluster"]),
                 tuple(map(_facts, run["facts"])),
-                Scatter(**said) if (said := run.get("scatter")) else None,
+                Scatter(**scatter) if (scatter := run.get("scatter")) else None,
             )
             for run in document["runs"]
         )
@@ -117,11 +117,11 @@ def _plain(facts: Facts) -> dict[str, Any]:
     return {**asdict(facts), "seen": []}
 
 
-def _facts(said: dict[str, Any]) -> Facts:
-    found = Facts(**{**said, "admissions": {}, "words": {}, "done": {}, "seen": set()})
-    found.done = {int(number): at for number, at in said["done"].items()}
-    found.words = {int(number): _words(words) for number, words in said["words"].items()}
-    for number, admitted in said["admissions"].items():
+def _facts(fields: dict[str, Any]) -> Facts:
+    found = Facts(**{**fields, "admissions": {}, "words": {}, "done": {}, "seen": set()})
+    found.done = {int(number): at for number, at in fields["done"].items()}
+    found.words = {int(number): _words(words) for number, words in fields["words"].items()}
+    for number, admitted in fields["admissions"].items():
         words = admitted["words"]
         nodes = tuple(admitted.get("nodes", ()))  # which older recordings do not have
         given = {**admitted, "words": None if words is None else _words(words), "nodes": nodes}
@@ -129,6 +129,6 @@ def _facts(said: dict[str, Any]) -> Facts:
     return found
 
 
-def _words(said: dict[str, Any]) -> Words:
-    pairs = {name: tuple(tuple(pair) for pair in said[name]) for name in ("evals", "asked")}
-    return Words(**{**said, **pairs})
+def _words(fields: dict[str, Any]) -> Words:
+    pairs = {name: tuple(tuple(pair) for pair in fields[name]) for name in ("evals", "asked")}
+    return Words(**{**fields, **pairs})

@@ -92,8 +92,8 @@ class Both:
         (…)``."""
         there, moment = self.other(side), side.before(event)
         when = there.when(moment)
-        said = "never" if when is None else f"{when:.1f} s"
-        return f"{max(0.0, event.time - moment.time):.1f} s after {moment} ({self.called(there)}: {said})"
+        text = "never" if when is None else f"{when:.1f} s"
+        return f"{max(0.0, event.time - moment.time):.1f} s after {moment} ({self.called(there)}: {text})"
 
     def called(self, side: RunTimeline) -> str:
         return "cluster" if side is self.cluster else "simulator"

@@ -105,14 +105,14 @@ def _why_first(both: Both, event: Event, first: Event, late: RunTimeline) -> str
     theirs = early.events[event.name].time
     if not early.waits(first.key, theirs):
         return f"there {first.key} was not in the queue when it started"
-    said = []
+    sentences = []
     for one in (event, first):
         if not early.jobs[one.key].stays:
             continue
         more = _trained(both, both.cluster, one) - _trained(both, both.sim, one)
         if abs(more) >= _TRAINED:
-            said.append(f"{one.key} had trained {abs(more):.1f} s {'less' if more < 0 else 'more'}")
-    return f"on the cluster {' and '.join(said)}" if said else f"it came {both.after(late, first)}"
+            sentences.append(f"{one.key} had trained {abs(more):.1f} s {'less' if more < 0 else 'more'}")
+    return f"on the cluster {' and '.join(sentences)}" if sentences else f"it came {both.after(late, first)}"
 
 
 def _trained(both: Both, side: RunTimeline, start: Event) -> float:
@@ -192,8 +192,8 @@ def _another(both: Both, event: Event, moved: float) -> Cause | None:
     here, there = _came_after(both, event)
     if here.name == there.name:
         return None
-    said = (both.after(side, side.events[event.name]) for side in (both.cluster, both.sim))
-    words = "in the cluster it came {}, in the simulator {}".format(*said)
+    afters = (both.after(side, side.events[event.name]) for side in (both.cluster, both.sim))
+    words = "in the cluster it came {}, in the simulator {}".format(*afters)
     if event.kind == "start" and _in_other_pieces(both, event, moved):
         late, _ = both.sides(moved > 0)
         words += f"; as many GPUs were free in the {both.called(late)} by then, but in other pieces"

@@ -486,7 +486,7 @@ class JobView:
     avoid: tuple[str, ...] = ()  # nodes that would not have it (`GangBackoff`): the last to be planned
     offer: str = ""  # identifies the quota that an external queue keeps for it until it is answered; "": none
     offered_at: float | None = None  # s, since when
-    queue_says: str = ""  # that queue's own words about why it waits
+    queue_message: str = ""  # that queue's own words about why it waits
     refused: bool = False  # it was taken out of that queue because no gang like it fits into the pool
     taken_back: float | None = None  # s, when its newest stop was taken back before the suspend
     may_return: bool = False  # pods may still come in the place of those that are gone
@@ -548,7 +548,7 @@ class JobView:
 # Each field of a `JobView` is in one of the three; a test holds that, so that none is forgotten.
 WAKES_POOL = (
     *("state", "bound", "unbound", "nodes", "priority", "replicas", "gpus_per_replica"),
-    *("proposal", "demoted", "offer", "queue_says", "refused", "rollout", "sharing"),
+    *("proposal", "demoted", "offer", "queue_message", "refused", "rollout", "sharing"),
 )
 INFORMS_POOL = ("readings", "evaluator", "noise", "progress", "loss_trend")
 NO_NEWS_TO_POOL = (

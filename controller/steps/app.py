@@ -112,7 +112,7 @@ class StepApi:
 
     def session(self, pod: str, attempt: int) -> tuple[RolloutJob, Session]:
         """Return the job that a pod speaks for, and its session."""
-        job = self.directory.spoken_for(pod)
+        job = self.directory.job_of_speaker(pod)
         if job is None:
             raise Refused(
                 403,
@@ -191,16 +191,18 @@ async def _end(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
 
 
 async def _register(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
-    told = wire.registered(given)
+    registered = wire.registered(given)
     found = api.directory.actor_of(pod)
     if found is None:
         raise Refused(403, "NotAnActor", "this pod is no rollout actor of a job in its present attempt")
     job, actor = found
-    if actor.ip and told.address.rpartition(":")[0].strip("[]") != actor.ip:
+    if actor.ip and registered.address.rpartition(":")[0].strip("[]") != actor.ip:
         raise Refused(
-            400, "WrongAddress", f"address: {told.address!r} is not allowed, expected the pod's, {actor.ip}"
+            400,
+            "WrongAddress",
+            f"address: {registered.address!r} is not allowed, expected the pod's, {actor.ip}",
         )
-    return api.sessions.of(job).register(job, actor.number, pod, told)
+    return api.sessions.of(job).register(job, actor.number, pod, registered)
 
 
 async def _given(request: Request) -> dict[str, Any]:

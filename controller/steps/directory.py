@@ -27,9 +27,13 @@ class RolloutJob:
         speaker: uid of member 0's pod of the child in this attempt; "": there is none now.
         settings: of ``spec.rollout``.
         law: of an actor while no report was seen; its slots are ``spec.rollout.slots``.
-        start: s that a start takes, by those that were seen.
-        recall: s of the pool's ``lending.recallSeconds``.
-        most: actors that there are GPUs for; None: not known.
+        start: s that a start takes, from its wish to being ready, by those that were seen.
+        recall: s until GPUs are free again that were taken back, by those that were seen; at most the pool's
+            ``lending.recallSeconds`` and the time that a pod takes to end.
+        most: actors that there may be GPUs for when a step begins: those that stay, what is free, and what
+            spare actors of others hold, who leave between their steps; None: not known.
+        at_hand: of these, those that stay and what is free; None: not known.
+        coming: actors that have been started and are not ready yet.
         shadow: with mode Shadow what steps would be planned by, for the account of what that would save;
             None: ``settings`` are carried out.
     """
@@ -44,6 +48,8 @@ class RolloutJob:
     recall: float = 10.0
     most: int | None = None
     shadow: RolloutSettings | None = None
+    coming: int = 0
+    at_hand: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,8 @@ class Demand:
 
     ``plan``: of the newest step. ``step``: its number. ``generating``: between begin and end. ``released``:
     numbers of actors that have nothing more to do and are to end. ``ready``: numbers of those that have
-    registered.
+    registered. ``due``: the step is under way, or so near that actors which are still to start for it have
+    to start now.
     """
 
     step: int = -1
@@ -70,6 +77,7 @@ class Demand:
     generating: bool = False
     released: frozenset[int] = frozenset()
     ready: frozenset[int] = frozenset()
+    due: bool = True
 
 
 @dataclass(slots=True)
@@ -176,7 +184,7 @@ class Directory:
         entry = self._entries.get(uid)
         return entry.job if entry is not None else None
 
-    def spoken_for(self, pod: str) -> RolloutJob | None:
+    def job_of_speaker(self, pod: str) -> RolloutJob | None:
         """Return the job whose member 0 is this pod."""
         return self.job(self._speakers.get(pod, ""))
 

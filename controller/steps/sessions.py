@@ -44,7 +44,7 @@ class Conflict(Exception):
 class _Ready:
     pod: str
     seen: float
-    told: Registered
+    registered: Registered
 
 
 class Session:
@@ -75,6 +75,9 @@ class Session:
         self._generating = False
         self._ended_at: float | None = None
         self._ended_before: float | None = None
+        self._begins_at = 0.0  # of the step that was announced, by its trainer's estimate
+        self._timer: asyncio.TimerHandle | None = None  # when its actors are to start
+        self._due = -1  # the newest step of which they are
         self._between = 0.0
         self._ready: dict[int, _Ready] = {}
         self.revision = 1
@@ -93,6 +96,7 @@ class Session:
                 "OldStep", f"step: {given.step} is announced, {max(self.step, self._announced)} is the newest"
             )
         self._announced = given.step
+        self._begins_at = self._now() + given.begins_in
         self._forecasts = {given.step: given.forecast}
         supply = Supply(
             held=len(self._named(job)),
@@ -225,6 +229,7 @@ class Session:
                 "rank": given.rank,
                 "phases": dict(given.phases),
                 "counts": dict(given.counts),
+                "failures": given.failures,
                 "reports": used,
                 "actors": plan.actors if plan is not None else None,
                 "dispatch": plan.dispatch.value if plan is not None else None,
@@ -237,14 +242,14 @@ class Session:
         )
         self._want()
 
-    def register(self, job: RolloutJob, number: int, pod: str, told: Registered) -> dict[str, Any]:
+    def register(self, job: RolloutJob, number: int, pod: str, registered: Registered) -> dict[str, Any]:
         """Take in where an actor is; return whose it is and the key of tickets."""
         before = self._ready.get(number)
-        self._ready[number] = _Ready(pod, self._now(), told)
-        if before is None or (before.pod, before.told.fingerprint, before.told.address) != (
+        self._ready[number] = _Ready(pod, self._now(), registered)
+        if before is None or (before.pod, before.registered.fingerprint, before.registered.address) != (
             pod,
-            told.fingerprint,
-            told.address,
+            registered.fingerprint,
+            registered.address,
         ):
             self._want()
             self.news()
@@ -265,8 +270,20 @@ class Session:
     async def close(self) -> None:
         """Answer whoever watches: the process ends."""
         self._closing = True
+        self.leave_off()
         async with self._changed:
             self._changed.notify_all()
+
+    def leave_off(self) -> None:
+        """Look again at nothing: its job is over, or the process."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def look_again(self) -> None:
+        """Take in that the job, or how much is free for it, is another now."""
+        self.news()
+        self._want()
 
     def _named(self, job: RolloutJob) -> dict[int, _Ready]:
         """Return the actors that are ready, by number: those of the job that registered lately."""
@@ -288,9 +305,9 @@ class Session:
         actors = [
             {
                 "number": number,
-                "address": ready.told.address,
-                "fingerprint": ready.told.fingerprint,
-                "slots": ready.told.slots,
+                "address": ready.registered.address,
+                "fingerprint": ready.registered.fingerprint,
+                "slots": ready.registered.slots,
                 "ticket": self._signer.sign(Ticket(job.uid, job.attempt, number, ends)),
             }
             for number, ready in named.items()
@@ -301,6 +318,7 @@ class Session:
             "revision": self.revision,
             "actors": actors,
             "leave": leave,
+            "coming": job.coming,
             "plan": None if plan is None else _plain(plan, job.settings.cut),
         }
 
@@ -309,14 +327,37 @@ class Session:
         ready = frozenset(self._ready) & frozenset(self._directory.actors(self.uid))
         comes = not self._generating and self._announced > self.step and self._announced in self._plans
         if comes:  # of it nobody was let go: who was in the one before, may be wanted again
-            demand = Demand(self._announced, self._plans[self._announced], False, frozenset(), ready)
+            plan = self._plans[self._announced]
+            due = self._announced == self._due or self._is_due(plan)
+            demand = Demand(self._announced, plan, False, frozenset(), ready, due)
         else:
-            plan, released = self._plans.get(self.step), frozenset(self._released)
-            demand = Demand(self.step, plan, self._generating, released, ready)
+            known, released = self._plans.get(self.step), frozenset(self._released)
+            demand = Demand(self.step, known, self._generating, released, ready)
         self._directory.want(self.uid, demand)
 
+    def _is_due(self, plan: RolloutPlan) -> bool:
+        """Return whether actors for the step that was announced are to start now; else look again when they
+        are.
+
+        They start as late as they may (`curve.bound_times`): what they hold before the begin helps nobody. It
+        takes a recall longer where GPUs of base actors are lent.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        job = self._directory.job(self.uid)
+        if job is None:
+            return True
+        lent = job.at_hand is not None and min(plan.actors, job.settings.min) > job.at_hand
+        left = self._begins_at - self._now() - job.start - (job.recall if lent else 0.0)
+        if left <= 0.0:
+            self._due = self._announced
+            return True
+        self._timer = asyncio.get_running_loop().call_later(left, self._want)
+        return False
+
     def _slotted(self) -> ActorLaw:
-        slots = [ready.told.slots for ready in self._ready.values() if ready.told.slots]
+        slots = [ready.registered.slots for ready in self._ready.values() if ready.registered.slots]
         return replace(self._law, slots=min(slots)) if slots else self._law
 
 
@@ -353,6 +394,8 @@ class Sessions:
         """Return the session of a job's present attempt."""
         found = self._found.get(job.uid)
         if found is None or found.attempt != job.attempt:
+            if found is not None:
+                found.leave_off()
             found = Session(job, self._directory, self._planner, self.signer, self._clock, self._now)
             self._found[job.uid] = found
         return found
@@ -367,6 +410,9 @@ class Sessions:
         session, job = self._found.get(uid), self._directory.job(uid)
         if session is None:
             return
-        session.news()  # also of one that is over: whoever watches it hears so
         if job is None or job.attempt != session.attempt:
+            session.leave_off()
+            session.news()  # whoever watches it hears that it is over
             del self._found[uid]
+        else:
+            session.look_again()

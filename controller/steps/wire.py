@@ -17,6 +17,7 @@ MOST_STEP = 10**12
 MOST_SECONDS = 1e7
 MOST_PHASES = 32
 MOST_TOKENS = 10**12  # of a step
+MOST_FAILURES, MOST_FAILURE = 8, 200  # actors that a step may say it lost or put aside; characters of each
 
 
 class BadRequest(ValueError):
@@ -47,6 +48,7 @@ class Ended:
     lengths: Forecast
     phases: Mapping[str, float]
     counts: Mapping[str, int]
+    failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ def ended(given: Mapping[str, Any]) -> Ended:
         histogram(given),
         {_name(k, "phases"): number(phases, k, MOST_SECONDS) for k in phases},
         {_name(k, "counts"): whole(counts, k, MOST_TOKENS) for k in counts},
+        _failures(given.get("failures", [])),
     )
 
 
@@ -182,3 +185,13 @@ def _name(text: str, field: str) -> str:
     if not 0 < len(text) <= 64 or not text.isprintable():
         raise BadRequest(f"{field}: {quoted(text)} is not allowed, expected a name of 1 to 64 characters")
     return text
+
+
+def _failures(given: Any) -> tuple[str, ...]:
+    right = f"expected at most {MOST_FAILURES} texts of at most {MOST_FAILURE} characters"
+    if not isinstance(given, list) or len(given) > MOST_FAILURES:
+        raise BadRequest(f"failures: {right}")
+    for one in given:
+        if not isinstance(one, str) or len(one) > MOST_FAILURE:
+            raise BadRequest(f"failures: {quoted(one)} is not allowed, {right}")
+    return tuple(bounded.shown(one, MOST_FAILURE) for one in given)

@@ -21,9 +21,7 @@ from starlette.exceptions import HTTPException
 from controller import names
 from controller.web.hosts import HostGuard, Hosts
 from controller.web.positions import PlannedPool, Pools, Queue, QueuePosition, place, queue
-
-ROOT = f"/apis/{names.API_VERSION}/gpupools"
-MOST_ITEMS = 5000
+from controller.web.queue_api import MOST_ITEMS, ROOT
 
 
 class Source(Protocol):
@@ -37,7 +35,7 @@ class Source(Protocol):
         """Return why a GPUPool that is there cannot be used; None: it can."""
         ...
 
-    def moment(self, pool: str) -> PlannedPool | None:
+    def planned(self, pool: str) -> PlannedPool | None:
         """Return the pool's newest plan; None: none was made yet."""
         ...
 
@@ -60,10 +58,10 @@ def create(source: Source, clock: Callable[[], float], hosts: Hosts | None = Non
         return Pools(items=tuple(source.pools()))
 
     async def the_queue(pool: str, limit: Annotated[int, Query(ge=1, le=MOST_ITEMS)] = 500) -> Queue:
-        return queue(_moment(source, pool), clock(), limit)
+        return queue(_planned(source, pool), clock(), limit)
 
     async def one_job(pool: str, namespace: str, name: str) -> QueuePosition:
-        found = place(_moment(source, pool), f"{namespace}/{name}", clock())
+        found = place(_planned(source, pool), f"{namespace}/{name}", clock())
         if found is None:
             message = f"RLHFJob {namespace}/{name} does not stand before GPUPool {pool!r}: there is no such "
             message += "job, its spec.pool is another, it is stopped, or it has ended"
@@ -79,17 +77,17 @@ def create(source: Source, clock: Callable[[], float], hosts: Hosts | None = Non
     return app
 
 
-def _moment(source: Source, pool: str) -> PlannedPool:
+def _planned(source: Source, pool: str) -> PlannedPool:
     there = source.pools()
     if pool not in there:
         known = ", ".join(there[:20]) or "none"
         raise Refusal(404, "PoolNotFound", f"there is no GPUPool {pool!r}; there are: {known}")
     if (problem := source.problem(pool)) is not None:
         raise Refusal(409, "PoolNotUsable", f"GPUPool {pool!r}: {problem}")
-    moment = source.moment(pool)
-    if moment is None:
+    found = source.planned(pool)
+    if found is None:
         raise Refusal(503, "NotPlannedYet", f"GPUPool {pool!r} has not been planned yet; ask again shortly")
-    return moment
+    return found
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:

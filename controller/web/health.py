@@ -23,7 +23,7 @@ class Health:
         self._beats: dict[str, Callable[[], float]] = {}
         self._marks: dict[str, float] = {}
         self._ready: dict[str, tuple[Check, bool]] = {}
-        self.standing: Callable[[], str] | None = None  # who leads, in words that /readyz adds
+        self.role: Callable[[], str] | None = None  # who leads, in words that /readyz adds
         self._notes: list[Check] = []
         self.standby: Callable[[], bool] = lambda: False
 
@@ -44,7 +44,7 @@ class Health:
 
     def notes(self) -> list[str]:
         """Return what else is to be known, in sentences; who leads first."""
-        lines = [self.standing()] if self.standing is not None else []
+        lines = [self.role()] if self.role is not None else []
         return lines + [text for read in self._notes if (text := read()) is not None]
 
     def stalled(self) -> list[str]:

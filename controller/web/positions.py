@@ -15,7 +15,7 @@ from controller.policy.queueing import MAX_WAIT, make_policy
 from controller.policy.queueing.ageing import overdue
 from controller.policy.queueing.base import waits_since
 from controller.policy.queueing.explain import ranked_by
-from controller.policy.queueing.quota_ledger import standing
+from controller.policy.queueing.quota_ledger import quota_state
 from controller.policy.types import JobKey, JobState, JobView, PoolPlan, PoolSnapshot, Waiting
 
 Known = float | int | str | None
@@ -64,38 +64,38 @@ class Pools(_Answer):
     items: tuple[str, ...]
 
 
-def queue(moment: PlannedPool, now: float, limit: int) -> Queue:
+def queue(planned: PlannedPool, now: float, limit: int) -> Queue:
     """Return the first ``limit`` who wait, as of ``now`` (s)."""
-    snapshot = moment.snapshot
-    waiting = sorted(moment.plan.waiting, key=lambda w: (w.position == 0, w.position, w.key))
+    snapshot = planned.snapshot
+    waiting = sorted(planned.plan.waiting, key=lambda w: (w.position == 0, w.position, w.key))
     views = {job.key: job for job in snapshot.jobs}
-    keys = _Keys(moment)
-    items = (_place(moment, keys, views[why.key], why, now) for why in waiting[:limit] if why.key in views)
+    keys = _Keys(planned)
+    items = (_place(planned, keys, views[why.key], why, now) for why in waiting[:limit] if why.key in views)
     return Queue(
         pool=snapshot.pool,
         policy=snapshot.policy.name,
-        planned=moment.at,
+        planned=planned.at,
         total=len(waiting),
         items=tuple(items),
     )
 
 
-def place(moment: PlannedPool, key: JobKey, now: float) -> QueuePosition | None:
+def place(planned: PlannedPool, key: JobKey, now: float) -> QueuePosition | None:
     """Return one job; None if it does not stand before this pool."""
-    view = next((job for job in moment.snapshot.jobs if job.key == key), None)
+    view = next((job for job in planned.snapshot.jobs if job.key == key), None)
     if view is None:
         return None
-    why = next((w for w in moment.plan.waiting if w.key == key), None)
-    return _place(moment, _Keys(moment), view, why, now)
+    why = next((w for w in planned.plan.waiting if w.key == key), None)
+    return _place(planned, _Keys(planned), view, why, now)
 
 
 class _Keys:
     """Sort keys of the pool's policy for its jobs; made once for many jobs."""
 
-    def __init__(self, moment: PlannedPool) -> None:
-        snapshot = moment.snapshot
+    def __init__(self, planned: PlannedPool) -> None:
+        snapshot = planned.snapshot
         self._policy = make_policy(snapshot.policy)
-        self._quota = standing(snapshot.quotas, snapshot.jobs, (a.key for a in moment.plan.admissions))
+        self._quota = quota_state(snapshot.quotas, snapshot.jobs, (a.key for a in planned.plan.admissions))
         self._running: dict[str, list[JobView]] = {}
         for job in snapshot.jobs:
             if job.state is JobState.ADMITTED:
@@ -110,10 +110,10 @@ def _namespace(job: JobView) -> str:
     return job.key.partition("/")[0]
 
 
-def _place(moment: PlannedPool, keys: _Keys, job: JobView, why: Waiting | None, now: float) -> QueuePosition:
-    snapshot = moment.snapshot
+def _place(planned: PlannedPool, keys: _Keys, job: JobView, why: Waiting | None, now: float) -> QueuePosition:
+    snapshot = planned.snapshot
     state = job.state
-    if why is None and any(a.key == job.key for a in moment.plan.admissions):
+    if why is None and any(a.key == job.key for a in planned.plan.admissions):
         state = JobState.ADMITTED
     queued = state is JobState.QUEUED
     most = snapshot.policy.params.get(MAX_WAIT)

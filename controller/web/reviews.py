@@ -113,7 +113,7 @@ class Reviews:
             if not self._good.get(key)[0] and (wait := self._buckets.wait(peer)):
                 self.held_back += 1
                 raise TooMany(wait)
-            user = self._users.put(key, await self._ask_whose(token))
+            user = self._users.put(key, await self._review_token(token))
             if user is not None:
                 self._good.put(key, True)
         if user is None:
@@ -141,7 +141,7 @@ class Reviews:
             answer = await review(self._api, ACCESS_REVIEWS, {**subject, **attributes})
         return self._rights.put(key, answer.get("allowed") is True)
 
-    async def _ask_whose(self, token: str) -> User | None:
+    async def _review_token(self, token: str) -> User | None:
         audiences = [self._audience] if self._audience else None
         async with self._asking:
             answer = await review(self._api, TOKEN_REVIEWS, {"token": token, "audiences": audiences})

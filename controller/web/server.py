@@ -42,7 +42,7 @@ class WebServer:
         tls: files of the certificate, looked at again and again; an SSLContext: as it is; None: plain HTTP.
         connections: shared with the other servers of the process.
         name: of the server, in metrics and logs.
-        heard: told of the certificate of each client that asks.
+        on_certificate: called with the certificate of each client that asks.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class WebServer:
         limits: Limits | None = None,
         connections: Connections | None = None,
         name: str = "web",
-        heard: Callable[[dict[str, Any]], None] | None = None,
+        on_certificate: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._limits, self.name = limits or Limits(), name
         self._connections = connections or Connections()
@@ -77,7 +77,7 @@ class WebServer:
         self._generation = 0  # of the clients' authority
         self._stamps: tuple[Any, Any] = ((), ())  # of the files as last looked at
         self._authority: Any = ()  # stamp of the one that clients are held to
-        self._heard = heard
+        self._on_certificate = on_certificate
         self._address = (host, port)
         self._listener: socket.socket | None = None
         self._open: set[_Protocol] = set()
@@ -230,9 +230,9 @@ class WebServer:
         _logger.warning("refused: a client's certificate has none of the names that may ask", names=names)
         return False
 
-    def hear(self, shown: dict[str, Any]) -> None:
-        if self._heard is not None:
-            self._heard(shown)
+    def note_certificate(self, shown: dict[str, Any]) -> None:
+        if self._on_certificate is not None:
+            self._on_certificate(shown)
 
     # -- each second -----------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class _Protocol(H11Protocol):
             self._refuse()
             return
         if self._shown:
-            self._server.hear(self._shown)
+            self._server.note_certificate(self._shown)
         if self._head_since is None and not self._busy:
             self._head_since = self._now()
         super().data_received(data)

@@ -17,6 +17,7 @@ from controller.policy.actor_types import Actor
 from controller.policy.job import ActorSeen
 from controller.policy.types import Problem
 from controller.workloads.kinds import get
+from controller.workloads.pod_trouble import pod_trouble
 from controller.workloads.pods import gpus
 from controller.workloads.problems import ProblemError
 from controller.workloads.running import pool_toleration
@@ -29,6 +30,7 @@ SIDECAR = "evalstop-actor"
 ENGINE_DIR, ENGINE_VOLUME = "/run/engine", "evalstop-engine"
 TOKEN_DIR, TOKEN_VOLUME = names.STEPS_TOKEN_DIR, names.STEPS_TOKEN_VOLUME
 PORT = names.ACTOR_PORT
+PROBE_SECONDS = 2  # whole: how much later than it does it may be seen to take prompts
 
 
 class Sidecar(NamedTuple):
@@ -227,6 +229,7 @@ def actor_seen(job: Object, pods: Iterable[Object]) -> ActorSeen | None:
         over=not live and (ended or bool(mine)),
         deleting=metadata.get("deletionTimestamp") is not None,
         bound=_bound(mine),
+        trouble=next((trouble for pod in mine if (trouble := pod_trouble(pod)) is not None), None),
     )
 
 
@@ -289,6 +292,13 @@ def _put_sidecar(pod: dict[str, Any], sidecar: Sidecar) -> None:
         "restartPolicy": "Always",  # a native sidecar: it starts before the engine and ends after it
         "env": [address, *({"name": key, "value": value} for key, value in variables.items())],
         "ports": [{"name": "actor", "containerPort": PORT}],
+        # The pod is ready once it takes prompts: the engine answers, and the step API knows it. No startup
+        # probe: the engine's container would not be started before it had succeeded.
+        "readinessProbe": {
+            "httpGet": {"path": "/healthz", "port": PORT, "scheme": "HTTPS"},
+            "periodSeconds": PROBE_SECONDS,
+            "timeoutSeconds": 5,
+        },
         "volumeMounts": [folder, {"name": TOKEN_VOLUME, "mountPath": TOKEN_DIR, "readOnly": True}],
         "securityContext": {
             "allowPrivilegeEscalation": False,

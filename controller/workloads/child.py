@@ -22,6 +22,7 @@ from controller.workloads.shape import shape_problem
 from controller.workloads.step_token import put_token
 
 TEMPLATE = "spec.workload.template"
+MOST_RULES = 20  # of a podFailurePolicy, by the API server
 NO_SCHEDULING = Scheduling()
 
 
@@ -69,6 +70,8 @@ def build_child(
     _inject(pod, configmap or run_configmap(metadata["name"]))
     if any(get(rlhfjob, ("spec", asked)) is not None for asked in ("rollout", "sharing")):
         put_token(pod)
+        if kind.exit_rules is not None and pod.get("restartPolicy") == "Never":
+            _ignore_starved(_dict_at(child, kind.exit_rules))
     for group in ("initContainers", "containers"):
         for container in pod.get(group) or ():  # a trainer that ends says why: `pod_trouble` reads it
             container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
@@ -257,6 +260,17 @@ def _reserved_problem(kind: Kind, workload: Object, where: str) -> Problem | Non
                         "leave it out",
                     )
     return None
+
+
+def _ignore_starved(policy: dict[str, Any]) -> None:
+    """Have a trainer that starved count as no failure of its Job: it goes back into the queue. A rule of the
+    user's that names its exit code stays the first word."""
+    rules = list(policy.get("rules") or [])
+    asked = [rule.get("onExitCodes") or {} for rule in rules]
+    named = any(a.get("operator") == "In" and names.EXIT_STARVED in (a.get("values") or ()) for a in asked)
+    if not named and len(rules) < MOST_RULES:
+        ours = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [names.EXIT_STARVED]}}
+        policy["rules"] = [ours, *rules]
 
 
 def _has_run_volume(pod: Object, configmap: str) -> bool:

@@ -27,6 +27,7 @@ class Kind:
     active: tuple[Path, ...] = ()  # counts of pods that may still run
     completed: Path = ()  # members that ended well and are not started again
     expires: Path | None = None  # s after its end at which it is removed by itself
+    exit_rules: Path | None = None  # rules of what a pod's exit code means for it
 
     @property
     def id(self) -> str:
@@ -46,6 +47,7 @@ JOB = Kind(
     active=(("status", "active"), ("status", "terminating")),
     completed=("status", "completedIndexes"),
     expires=("spec", "ttlSecondsAfterFinished"),
+    exit_rules=("spec", "podFailurePolicy"),
 )
 
 KINDS: tuple[Kind, ...] = (JOB,)

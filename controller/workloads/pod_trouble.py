@@ -52,15 +52,15 @@ def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _ended(pod: str, which: str, code: int, ended: Mapping[str, Any]) -> PodTrouble:
-    said = clean(ended.get("message"))
+    last_words = clean(ended.get("message"))
     reason = clean(ended.get("reason"))
     if reason not in ("", "Error"):  # OOMKilled
-        said = ": ".join(filter(None, (reason, said)))[:LAST_WORDS]
+        last_words = ": ".join(filter(None, (reason, last_words)))[:LAST_WORDS]
     identity = str(ended.get("containerID") or which)[-128:]
     return PodTrouble(
         pod,
         exit_code=min(max(code, 0), CODE_MAX),
-        message=said,
+        message=last_words,
         since=parse_time(ended.get("finishedAt")) or 0.0,
         container=identity,
     )

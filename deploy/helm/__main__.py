@@ -26,10 +26,10 @@ ADMITTED = "Admitted"
 
 
 def measure(cluster: ChartCluster) -> tuple[float, str, float]:
-    """Install the chart, then submit a sample job; seconds until Helm was done, which job, and until it was
-    admitted.
+    """Install the chart and submit a job of the demo.
 
-    Errors: PlaneError.
+    Return seconds until Helm was done, the job (namespace/name), and seconds until it was admitted. Raises
+    PlaneError.
     """
     scenes = casting.load()
     supplies = [d for d in scenes.supplies if d["kind"] != "GPUPool"]

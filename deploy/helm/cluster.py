@@ -104,18 +104,18 @@ def waits(pods: Sequence[Object], events: Sequence[Object]) -> Iterator[str]:
         conditions = {c["type"]: c for c in status.get("conditions") or ()}
         if (conditions.get("Ready") or {}).get("status") == "True" or status.get("phase") == "Succeeded":
             continue
-        told = [
+        messages = [
             f"{state['reason']}: {state.get('message', '')}".rstrip(": ")
             for container in status.get("containerStatuses") or ()
             if (state := (container.get("state") or {}).get("waiting")) and state.get("reason")
         ]
         scheduled = conditions.get("PodScheduled") or {}
         if scheduled.get("status") == "False":
-            told.append(str(scheduled.get("message") or scheduled.get("reason")))
+            messages.append(str(scheduled.get("message") or scheduled.get("reason")))
         newest = [e for e in events if (e.get("involvedObject") or {}).get("name") == name]
         if newest:
-            told.append(str(max(newest, key=lambda e: str(e.get("lastTimestamp") or ""))["message"]))
-        yield f"pod {name} is not ready: {'; '.join(told) or status.get('phase', 'no status yet')}"
+            messages.append(str(max(newest, key=lambda e: str(e.get("lastTimestamp") or ""))["message"]))
+        yield f"pod {name} is not ready: {'; '.join(messages) or status.get('phase', 'no status yet')}"
 
 
 def until(what: str, done: Callable[[], Any], patience: float = 60.0, pause: float = 1.0) -> Any:

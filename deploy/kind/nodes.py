@@ -15,9 +15,10 @@ from typing import Any
 
 import yaml
 
+from controller.kube.errors import ApiError
 from deploy.helm.cluster import ChartCluster, until
 from deploy.local.acquire import obtain
-from deploy.local.client import Client, Unreachable
+from deploy.local.api import LocalApi
 from deploy.local.errors import PlaneError
 from deploy.local.helm.client import Helm
 from deploy.local.helm.recipe import HELM, PROGRAM
@@ -95,8 +96,8 @@ class Kind:
         server = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
         try:
             # Anybody may ask; on loopback, and nothing is told.
-            Client(server, None, None).get("/readyz", timeout_s=10.0)
-        except Unreachable as error:
+            LocalApi(server, None, None).get("/readyz", timeout_s=10.0)
+        except ApiError as error:
             return str(error)
         return None
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from controller.kube.errors import ApiError
 from deploy.local import nodelabels
 from deploy.local.agent import provisioner
 from deploy.local.agent.images import REPOSITORY, Environment
-from deploy.local.client import Unreachable
 from deploy.local.credentials import KUBELET_CLIENT
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
@@ -165,7 +165,7 @@ class Nodes:
         for path, manifest in provisioner.MANIFESTS:
             try:
                 client.post(path, manifest)
-            except Unreachable as error:
+            except ApiError as error:
                 if error.status != 409:
                     raise PlaneError(f"{manifest['kind']} {manifest['metadata']['name']}: {error}") from error
 
@@ -189,7 +189,7 @@ class Nodes:
 def _ready(get: Any, name: str) -> bool:
     try:
         node = get(f"/api/v1/nodes/{name}")
-    except Unreachable:
+    except ApiError:
         return False
     conditions = (node.get("status") or {}).get("conditions") or []
     tainted = any(

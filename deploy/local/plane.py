@@ -14,9 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from controller.kube.errors import ApiError
 from deploy.local import components, pki
 from deploy.local.acquire import obtain
-from deploy.local.client import Client, Unreachable
+from deploy.local.api import LocalApi
 from deploy.local.components import GRACE, HOST, Files, Options
 from deploy.local.control import Control, ControlError, Spec, State
 from deploy.local.credentials import Credentials
@@ -222,9 +223,9 @@ class Plane:
         """Return a kubeconfig for this user (node agents: `system:node:NAME` in group `system:nodes`)."""
         return self.credentials.kubeconfig(self.url, user, groups)
 
-    def client(self) -> Client:
+    def client(self) -> LocalApi:
         """Return a plain JSON client with the administrator's rights."""
-        return Client(self.url, self.ca, self.credentials.admin)
+        return LocalApi(self.url, self.ca, self.credentials.admin)
 
     def kubectl(
         self,
@@ -293,7 +294,7 @@ class Plane:
         client = self.client()
         if self.options.controllers:
             # Its health lists the controllers once they run; until then it ends if the API is away.
-            manager = Client(f"https://{HOST}:{ports[CONTROLLERS]}", None, self.credentials.admin)
+            manager = LocalApi(f"https://{HOST}:{ports[CONTROLLERS]}", None, self.credentials.admin)
             health = "/healthz?verbose"
             self._wait("the controllers to run", lambda: manager.contains(health, "-controller ok"))
             account = "/api/v1/namespaces/default/serviceaccounts/default"
@@ -301,7 +302,7 @@ class Plane:
             published = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt"
             self._wait("the published CA", lambda: client.succeeds(published))
         if self.options.scheduler:
-            scheduler = Client(f"https://{HOST}:{ports[SCHEDULER]}", None, None)
+            scheduler = LocalApi(f"https://{HOST}:{ports[SCHEDULER]}", None, None)
             self._wait("the scheduler to be ready", lambda: scheduler.succeeds("/readyz"))
         self.report(f"control plane is up after {time.monotonic() - began:.1f} s: {url}")
 
@@ -354,7 +355,7 @@ class Plane:
     def _api_problem(self) -> str | None:
         try:
             self.client().get("/readyz", timeout_s=5)
-        except (PlaneError, Unreachable, OSError) as error:
+        except (PlaneError, ApiError, OSError) as error:
             return str(error)
         return None
 

@@ -16,7 +16,7 @@ import yaml
 from controller import names
 from controller.extender import scheduler_config
 from deploy.local import pki
-from deploy.local.client import Client
+from deploy.local.api import LocalApi
 from deploy.local.components import HOST
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
@@ -91,7 +91,7 @@ class Scheduler:
             ]
             plane.start_process(self.process, argv, grace_s=5.0)
             # An administrator's identity: its metrics are not for everybody.
-            self.client = Client(f"https://{HOST}:{port}", None, plane.credentials.admin)
+            self.client = LocalApi(f"https://{HOST}:{port}", None, plane.credentials.admin)
             _wait(plane, self.process, lambda: self.client.succeeds("/readyz"))
         return self
 
@@ -99,7 +99,7 @@ class Scheduler:
         self._plane.stop(self.process)
 
     def pending(self) -> dict[str, int]:
-        """Return pods per queue: active, backoff, gated, unschedulable. Errors: Unreachable."""
+        """Return pods per queue: active, backoff, gated, unschedulable. Errors: ApiError."""
         found = {}
         for line in str(self.client.get("/metrics")).splitlines():
             if line.startswith('scheduler_pending_pods{queue="'):

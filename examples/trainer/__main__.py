@@ -13,14 +13,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from evalstop_client.client import EvalStopClient
 from evalstop_client.group import GroupError
-from evalstop_client.rollouts import RolloutStarved
+from evalstop_client.rollouts import EXIT_STARVED, RolloutStarved
 from examples.trainer.checkpoints import CheckpointError
 from examples.trainer.process import TrainerProcess
 from examples.trainer.settings import parse
 from examples.trainer.termination import Termination
 
 EXIT_FAILED = 1
-EXIT_STARVED = 75  # EX_TEMPFAIL: no actor or no group was left; the next start goes on from a checkpoint
 
 
 def main() -> int:

@@ -148,7 +148,7 @@ class Evaluations:
             return []
         return [self.made(row)]
 
-    def hear(self, job: JudgedJob, number: int, now: float, service: float) -> bool:
+    def scrape(self, job: JudgedJob, number: int, now: float, service: float) -> bool:
         """Show a running job's newest score to the rule; return whether the policy must know of the job.
 
         ``service``: GPU-seconds the job has had at ``now``. A STOP becomes the job's proposal; it stands
@@ -212,7 +212,7 @@ class Evaluations:
         state = self._states.get(row)
         seen = point(evals, number, context=self._context or self.fleet is not None, peers=peers)
         if self.fleet is not None:
-            self.fleet.heard(row, now, seen)
+            self.fleet.observe(row, now, seen)
             assert isinstance(seen, EvalInContext)  # it has its context
             seen.fleet_noise = self.fleet.usual(row)
         state, verdict = self._rule.observe(self._rule.initial() if state is None else state, seen)

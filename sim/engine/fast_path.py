@@ -86,7 +86,7 @@ def run_bare(
                     job.attained += (now - counted[row]) * job.gpus
                     job.remaining = end_at - now
                     counted[row] = now
-                    evals.hear(job, evals.made(row), now, job.attained)
+                    evals.scrape(job, evals.made(row), now, job.attained)
                     policy.updated(job, now)
                 else:
                     events += 1

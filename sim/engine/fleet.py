@@ -1,8 +1,8 @@
 """Pool-wide checks before a stop, on virtual GPUs: the decisions are those of `controller.policy`.
 
 It keeps for the simulated pool what a GPUPool's status keeps for a real one (noise, shared falls, since when
-the breaker has been open) and shows `fleet.sift` the running jobs as the operator would. Runs of one group
-are scored by one metric, and no evaluator has a version here.
+the breaker has been open) and shows `fleet.limit_stops` the running jobs as the operator would. Runs of one
+group are scored by one metric, and no evaluator has a version here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from controller.names import EVALS_KEPT
 from controller.policy.fleet import (
     ASKS_POOL,
-    Sifted,
+    LimitedStops,
     day_start,
     learn,
+    limit_stops,
     rules_with_e_values,
-    sift,
     usual,
     without_e_value,
 )
@@ -58,10 +58,10 @@ class Fleet:
 
     __slots__ = (
         "_ended",
-        "_heard",
         "_known",
         "_paused",
         "_scored_by",
+        "_since_learned",
         "asking",
         "breaker_since",
         "delayed",
@@ -100,7 +100,7 @@ class Fleet:
         self.noise: tuple[MetricNoise, ...] = ()
         self.falls: tuple[SharedFall, ...] = ()
         self._known: dict[int, list[tuple[float, EvalPoint]]] = {}
-        self._heard = 0  # evals since the noise was learned
+        self._since_learned = 0  # evals since the noise was learned
 
     def started(self, job: JudgedJob) -> None:
         """Add a judged job that was admitted."""
@@ -122,16 +122,16 @@ class Fleet:
         """Return what the pool tells this job of its noise."""
         return usual(self.noise, self._scored_by[row], self.limits.scope)
 
-    def heard(self, row: int, now: float, point: EvalPoint) -> None:
+    def observe(self, row: int, now: float, point: EvalPoint) -> None:
         """Record a running job's newest score."""
         run = self.runs[row]
         run.known.append((now, point))
         del run.known[:-EVALS_KEPT]
         run.noise = noise.own(p for _, p in run.known)
-        self._heard += 1
+        self._since_learned += 1
         # As often as there are jobs, so that learning costs no more than the evals do.
-        if self._heard >= len(self.runs):
-            self._heard = 0
+        if self._since_learned >= len(self.runs):
+            self._since_learned = 0
             self.noise = learn(self.noise, self._views(), self.limits.scope)
 
     def cut(self, row: int, fall: SharedFall) -> list[EvalPoint]:
@@ -146,20 +146,20 @@ class Fleet:
         rows = (r for r in self._known if fall.concerns(self._scored_by[r]))
         return [r for r in rows if self._known[r] and not fall.counts(self._known[r][0][0])]
 
-    def sift(self, now: float) -> tuple[Sifted, tuple[SharedFall, ...]]:
+    def limit_stops(self, now: float) -> tuple[LimitedStops, tuple[SharedFall, ...]]:
         """Return who of those that ask may be stopped at ``now`` (s), and the shared falls that were just
         found."""
         gone = Counter(name for at, name in self._ended if at >= day_start(now))
         gone.update(self._scored_by[row].namespace for row in self._paused)
         self.ended = tuple(Ended(name, gone[name]) for name in sorted(gone))
-        sifted = sift(self._views(), self, now)
-        waits = {held.key for held in sifted.held if held.reason == ASKS_POOL}
+        limited = limit_stops(self._views(), self, now)
+        waits = {held.key for held in limited.held if held.reason == ASKS_POOL}
         for row, run in self.runs.items():
             if run.job.key in waits:
                 self.delayed.setdefault(row, now)
-        new = tuple(fall for fall in sifted.falls if fall not in self.falls)
-        self.falls, self.breaker_since = sifted.falls, sifted.stops.breaker_since
-        return sifted, new
+        new = tuple(fall for fall in limited.falls if fall not in self.falls)
+        self.falls, self.breaker_since = limited.falls, limited.stops.breaker_since
+        return limited, new
 
     def _views(self) -> Iterator[JobView]:
         for row, run in self.runs.items():

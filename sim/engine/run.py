@@ -354,11 +354,11 @@ class _Engine:
         self._planner.leaving(job, now)
         starting = self._starting.pop(row, None) is not None
         graceful = stopping or latencies.checkpoint_on_preempt
-        heard = now if stopping or starting else now + left
-        self._ledger.lost[row] += self._training.pause(row, heard, graceful=graceful)
-        if heard > now and self._evals.any and (late := self._evals.overtaken(row)):
+        evaluated = now if stopping or starting else now + left
+        self._ledger.lost[row] += self._training.pause(row, evaluated, graceful=graceful)
+        if evaluated > now and self._evals.any and (late := self._evals.overtaken(row)):
             self._evals.late.setdefault(row, []).extend(late)
-        delay = self._takes("suspend_delay") + (heard - now)
+        delay = self._takes("suspend_delay") + (evaluated - now)
         if stopping:
             delay += left
         elif graceful and not starting:
@@ -425,7 +425,7 @@ class _Engine:
         assert isinstance(job, JudgedJob)  # views are, where there are evals
         proposed = job.proposal
         service = job.attained + max(0, now - self._ledger.counted[row]) * job.gpus
-        news = self._evals.hear(job, number, now, service)
+        news = self._evals.scrape(job, number, now, service)
         if self._fleet is not None:
             news |= self._consult(now)
         if not news:
@@ -457,11 +457,11 @@ class _Engine:
         assert fleet is not None
         if not fleet.asking and not any(run.job.proposal for run in fleet.runs.values()):
             return False
-        sifted, new = fleet.sift(now)
+        limited, new = fleet.limit_stops(now)
         for fall in new:
             for row in fleet.concerned(fall):
                 self._evals.begin_anew(row, fall)
-        granted = {view.sequence for view in sifted.grant}
+        granted = {view.sequence for view in limited.grant}
         news = False
         for row, run in fleet.runs.items():
             job, proposal = run.job, fleet.asking.get(row) if row in granted else None
@@ -472,11 +472,11 @@ class _Engine:
             self._planner.updated(job, now)
             news = True
         if self._event_log is not None:
-            for held in sifted.held:
+            for held in limited.held:
                 if self._held.get(held.key) != held.reason:
                     self._event_log.write(now, "hold", held.key, held.reason)
-        self._held = {held.key: held.reason for held in sifted.held}
-        wake = sifted.wake_at
+        self._held = {held.key: held.reason for held in limited.held}
+        wake = limited.wake_at
         if wake is not None and now < wake < self._fleet_wakes:
             self._fleet_wakes = wake
             self._at(wake, -1, self._ask_again, wake)

@@ -3,7 +3,8 @@
 The jobs are half a step apart. A job asks for its plan's actors as long before its generation as a start
 takes, and every actor leaves when it has nothing more to do. Who gets a free place, and who gives a spare
 actor back, is decided by the pool's plan, the operator's own (`plan_pool`); here it is carried out: starts,
-recalls, and moved responses that are prefilled again.
+recalls, and moved responses that are prefilled again. It reaches the cluster's clock by `sim.kernel` only.
+Tests: tests/sim/test_sim_rollout_run.py.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ USEFUL = 2.0  # starts that the queue must last for one more actor to be worth i
 SHARED = Scheme("shared", {"dispatch": "LongestFirst", "when_idle": "Release", "within": 0.0}, cut=None)
 
 
-class Place:
-    """Places of a pool, a node for each, and the jobs that share them."""
+class ActorPool:
+    """A pool of places for one actor each, every place a node of its own, and the jobs that share them."""
 
     def __init__(self, kernel: Kernel, count: int, gpus: int = 1) -> None:
         self.kernel, self.gpus = kernel, gpus
@@ -86,7 +87,7 @@ class SharedJob:
         entries: of its actors, by number, until their places are free again.
     """
 
-    def __init__(self, name: str, job: Job, pool: Place, base: int, first: float) -> None:
+    def __init__(self, name: str, job: Job, pool: ActorPool, base: int, first: float) -> None:
         self.key, self.job, self.pool, self.base = f"sim/{name}", job, pool, base
         self.wants = 0
         self.steps: list[tuple[float, float]] = []  # begin of each, its end with the learner's part
@@ -116,6 +117,7 @@ class SharedJob:
         return Rollout(self.base, gpus, entries, wants, measured_gain(self._times, gpus), self._next)
 
     def start_actor(self, start: ActorStart) -> None:
+        """Start an actor that the plan grants; it joins the generation that runs, or waits for the next."""
         now, ready = self.pool.kernel.now, self.pool.kernel.now + self.job.setting.start
         self._next = start.number + 1
         self.entries[start.number] = Entry(start.number, start.node, start.gpus)
@@ -214,7 +216,7 @@ class SharedTrial:
 def run_shared(trial: SharedTrial) -> tuple[float, float]:
     """Return s of all steps of both jobs (from begin to begin), and GPU-seconds of their actors."""
     setting, kernel = trial.setting, Kernel()
-    pool = Place(kernel, trial.places, setting.gpus_per_actor)
+    pool = ActorPool(kernel, trial.places, setting.gpus_per_actor)
     setting = replace(setting, most=trial.places, static=min(setting.static, trial.places))
     for number in range(2):
         job = Job(setting, SHARED, 1000 * number + trial.seed)

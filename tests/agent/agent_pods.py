@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from deploy.local.client import Unreachable
+from controller.kube.errors import ApiError
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
 from tests.support.agent_fixture import SHELL_IMAGE
@@ -39,7 +39,7 @@ class Pods:
     def get(self, name: str) -> Object | None:
         try:
             found: Object = self.client.get(f"{self.root}/pods/{name}")
-        except Unreachable as error:
+        except ApiError as error:
             if error.status == 404:
                 return None
             raise

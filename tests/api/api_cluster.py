@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from deploy.local.client import Client, Unreachable
+from controller.kube.errors import ApiError
+from deploy.local.api import LocalApi
 from deploy.local.plane import Plane
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,17 +30,17 @@ def jobs(namespace: str, name: str = "", query: str = "") -> str:
     return path + (f"/{name}" if name else "") + (f"?{query}" if query else "")
 
 
-def refusal(client: Client, method: str, path: str, body: Json) -> str:
+def refusal(client: LocalApi, method: str, path: str, body: Json) -> str:
     """The server's words when it refuses, "" when it does not."""
     try:
         client.request(method, path, body, 10.0)
-    except Unreachable as error:
+    except ApiError as error:
         return str(error)
     return ""
 
 
-def as_user(plane: Plane, user: str, groups: Iterable[str] = ()) -> Client:
-    return Client(plane.url, plane.ca, plane.client_cert(user, groups))
+def as_user(plane: Plane, user: str, groups: Iterable[str] = ()) -> LocalApi:
+    return LocalApi(plane.url, plane.ca, plane.client_cert(user, groups))
 
 
 def allow(plane: Plane, namespace: str, user: str, *rules: Json) -> None:

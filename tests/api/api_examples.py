@@ -93,7 +93,7 @@ DESIRED = Desired("team/run", "uid", 12, "gold_reward", 4, 8, PolicySpec("kDecli
 
 
 def kept(step: int) -> ProtectedCheckpoint:
-    path = f"/retained/research-team/over-optimising-run-3b3f2a/{step}"
+    path = f"/retained/research-team/over-optimising-run-3b3f2a/1-9f2c41d0-{step}"
     return ProtectedCheckpoint(step, step, path, "sha256:" + "a" * 64, NOW, 123456789012, LONG)
 
 

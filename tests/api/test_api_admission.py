@@ -12,7 +12,7 @@ from api_examples import JOB, TEMPLATE, changed
 
 from controller.api.kinds import KINDS, RUN, Kind
 from controller.workloads import supported
-from deploy.local.client import Client
+from deploy.local.api import LocalApi
 from deploy.local.plane import Plane
 from tests.support.waiting import wait_until
 
@@ -43,7 +43,7 @@ def template(kind: Kind = KINDS[0]) -> Json:
     return {"template": {**TEMPLATE, "apiVersion": f"{kind.group}/v1", "kind": kind.kind}}
 
 
-def author(plane: Plane, namespace: str, name: str, *rules: Json) -> Client:
+def author(plane: Plane, namespace: str, name: str, *rules: Json) -> LocalApi:
     """A user who may edit RLHFJobs in the namespace, and what the rules say."""
     user = f"{name}-{namespace}"
     allow(plane, namespace, user, EDIT, *rules)
@@ -56,7 +56,7 @@ def author(plane: Plane, namespace: str, name: str, *rules: Json) -> Client:
     return client
 
 
-def may(client: Client, namespace: str, workload: Json) -> str:
+def may(client: LocalApi, namespace: str, workload: Json) -> str:
     """What the server says against creating such a job; "" if nothing."""
     return refusal(client, "POST", jobs(namespace, query="dryRun=All"), job(namespace, workload))
 
@@ -151,7 +151,7 @@ def test_a_change_of_metadata_asks_nobody_and_one_of_a_ref_asks_for_it(
     )
 
 
-def operator(plane: Plane) -> Client:
+def operator(plane: Plane) -> LocalApi:
     return as_user(plane, OPERATOR, ["system:serviceaccounts", "system:authenticated"])
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from controller.api.codec import encode
 from controller.api.convert import StatusError, desired, parse_pool, policy, reservations
 from controller.api.status import PoolStatus
-from controller.policy.job.evals import RuleInUse, absorb
+from controller.policy.job.evals import RuleInUse, ingest
 from controller.policy.job.record import JobRecord
 from controller.policy.job.types import (
     Direction,
@@ -84,7 +84,7 @@ def test_a_job_that_names_no_rule_is_not_stopped_by_one_bad_eval() -> None:
     points = tuple(EvalPoint(i, s, stderr=0.05) for i, s in enumerate(scores))
     for number in range(1, len(points) + 1):
         scrape = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold_reward",), points=points[:number])
-        found = absorb(found, use, scrape)
+        found = ingest(found, use, scrape)
         assert found.rule is not None
         assert found.rule.verdict is not None
         assert found.rule.verdict.verb is Verb.CONTINUE

@@ -460,7 +460,7 @@ def test_kubectl_says_how_it_is_going(installed: Plane, namespace: str, kubectl:
     assert named["ATTEMPT"] == "12"
     assert (named["MODE"], named["RULE"], named["POOL"]) == ("Enforce", "kDeclines", "a100")
     assert named["STOPPED"] == "ConsecutiveDeclines"
-    assert named["CHECKPOINT"] == "/retained/research-team/over-optimising-run-3b3f2a/120002"
+    assert named["CHECKPOINT"] == "/retained/research-team/over-optimising-run-3b3f2a/1-9f2c41d0-120002"
 
 
 def test_kubectl_explains_every_field(installed: Plane, kubectl: Callable[..., str]) -> None:

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from controller.extender import scheduler_config
+from controller.kube.errors import ApiError
 from controller.objects import COMPLETION_INDEX
 from deploy.local.agent.images import REPOSITORY
-from deploy.local.client import Unreachable
 from deploy.local.components import Options
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
@@ -276,7 +276,7 @@ def _measure(scheduler: Scheduler, cpu: Callable[[], float]) -> Placed:
 
 def _placed(scheduler: Scheduler) -> int:
     """Pods that were bound."""
-    with contextlib.suppress(Unreachable):
+    with contextlib.suppress(ApiError):
         for line in str(scheduler.client.get("/metrics", timeout_s=30.0)).splitlines():
             if line.startswith("scheduler_schedule_attempts_total{") and 'result="scheduled"' in line:
                 return int(float(line.rpartition(" ")[2]))

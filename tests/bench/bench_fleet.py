@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-from controller.policy.fleet.limits import sift
+from controller.policy.fleet.limits import limit_stops
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.stopping import noise
 from controller.policy.types import (
@@ -69,7 +69,7 @@ def run(progress: Callable[[str], None]) -> Iterator[Row]:
     yield Row("fleet: error of log noise after 10 evals, shrunk by the pool", shrunk, "rms", alone)
     progress("cost")
     for jobs, asking in ((100, 5), (1000, 20)):
-        yield Row(f"fleet: sift of {jobs} jobs, {asking} of which ask", _seconds(jobs, asking) * 1e3, "ms")
+        yield Row(f"fleet: limits on {jobs} jobs, {asking} of which ask", _seconds(jobs, asking) * 1e3, "ms")
 
 
 def _precision(limits: StopLimits | None) -> tuple[float, float]:
@@ -131,7 +131,7 @@ def _fleet() -> PoolSnapshot:
 def _by_luck(jobs: int) -> float:
     rng = random.Random(f"luck {jobs}")
     looks = 2000 // jobs
-    found = sum(bool(sift(_views(rng, jobs, 1), _fleet(), 1000.0).falls) for _ in range(looks))
+    found = sum(bool(limit_stops(_views(rng, jobs, 1), _fleet(), 1000.0).falls) for _ in range(looks))
     return found / looks
 
 
@@ -155,6 +155,6 @@ def _seconds(jobs: int, asking: int) -> float:
     best = math.inf
     for _ in range(5):
         started = time.process_time()
-        sift(views, _fleet(), 1000.0)
+        limit_stops(views, _fleet(), 1000.0)
         best = min(best, time.process_time() - started)
     return best

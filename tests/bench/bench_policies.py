@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from controller import names, workloads
-from deploy.local.client import Client
+from deploy.local.api import LocalApi
 from deploy.local.components import Options
 from deploy.local.plane import Plane
 from deploy.local.versions import APISERVER
@@ -85,7 +85,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 class _Side:
     """One plane's line and Job."""
 
-    def __init__(self, client: Client, uid: str, server: int) -> None:
+    def __init__(self, client: LocalApi, uid: str, server: int) -> None:
         """``server``: process id of the API server."""
         self._server = server
         self._line = http.client.HTTPSConnection(
@@ -126,7 +126,7 @@ def _side(stack: contextlib.ExitStack, folder: Path, policies: bool) -> _Side:
     made = admin.post(_JOBS, _child())
     admin.patch(f"{_JOBS}/run", workloads.start_patch(made, 1, {"gpu": "h200"}))
     groups = ["system:serviceaccounts", "system:authenticated"]
-    operator = Client(plane.url, plane.ca, plane.client_cert(_OPERATOR, groups))
+    operator = LocalApi(plane.url, plane.ca, plane.client_cert(_OPERATOR, groups))
     if policies:
         _in_force(operator)
     server = next(part.pid for part in plane.status().processes if part.name == APISERVER)
@@ -134,7 +134,7 @@ def _side(stack: contextlib.ExitStack, folder: Path, policies: bool) -> _Side:
     return _Side(operator, str(made["metadata"]["uid"]), server)
 
 
-def _in_force(operator: Client) -> None:
+def _in_force(operator: LocalApi) -> None:
     """The API server takes up policies within about a second."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:

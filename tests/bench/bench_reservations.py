@@ -16,7 +16,7 @@ from typing import Any
 from controller.api.codec import encode
 from controller.api.status import PoolStatus
 from controller.policy.types import Reservation
-from deploy.local.client import Client
+from deploy.local.api import LocalApi
 from deploy.local.components import Options
 from deploy.local.plane import Plane
 from tests.bench.rows import Row
@@ -50,7 +50,7 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
     )
 
 
-def _write(client: Client, reservations: list[dict[str, Any]]) -> None:
+def _write(client: LocalApi, reservations: list[dict[str, Any]]) -> None:
     client.patch(f"{_POOLS}/p/status", {"status": {"reservations": reservations}})
 
 

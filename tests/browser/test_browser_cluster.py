@@ -20,7 +20,7 @@ import pytest
 import yaml
 from playwright.sync_api import Locator, expect
 
-from deploy.local.client import Client
+from deploy.local.api import LocalApi
 from deploy.local.plane import Plane
 from deploy.local.ports import free_port
 from tests.support.dashboard_world import job_object, judged, over_optimising, pool_object, with_record
@@ -70,7 +70,7 @@ class Cluster:
 
     def __init__(self, plane: Plane, first: str, second: str, port: int) -> None:
         self.plane, self.first, self.second, self.port = plane, first, second, port
-        self.admin: Client = plane.client()
+        self.admin: LocalApi = plane.client()
 
     def token(self, name: str, cluster_role: str = "", everywhere: bool = False) -> str:
         """A real token of a ServiceAccount made for it, bound in its own namespace or in all."""

@@ -1,4 +1,4 @@
-"""The sweep's cheap part: pages of the hostile scene.
+"""The sweep's cheap part: pages of the hostile scene, and each of today's faults put back and found.
 
 `python -m tests.sweep` looks at all pages in all looks; here are those in which most can go wrong.
 """
@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from jinja2 import BaseLoader, ChoiceLoader, DictLoader
 
-from controller.web.dashboard import render
+from controller.web.dashboard import pages as made
+from controller.web.dashboard import render, savings
+from controller.web.dashboard.app import Dashboard
+from controller.web.dashboard.run_chart import curve_svg
+from controller.web.dashboard.svg_elements import EventWords
 from tests.support.dashboard_world import running
 from tests.sweep import pages
-from tests.sweep.hostile import NAMESPACE, POOL, hostile, long_name
+from tests.sweep.hostile import GAP_S, NAMESPACE, POOL, hostile, long_name
 from tests.sweep.pages import JOB, Scene
 
 Tabs = Callable[..., Any]
@@ -57,6 +62,173 @@ def seen(
 def test_a_page_of_the_hostile_scene(tabs: Tabs, wild: Scene, path: str, width: int) -> None:
     looks = pages.LOOKS if path == "/" else ("light",)
     assert seen(tabs, wild, path, width, looks=looks) == []
+
+
+@pytest.mark.parametrize("path", ["/jobs", f"{JOB}/{long_name(6)}"])
+def test_axe_finds_nothing(tabs: Tabs, wild: Scene, path: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = tabs().page
+    pages.opened(page, wild, path)
+    assert [str(one) for one in pages.axe_faults(page, path, 1180, Axe().run)] == []
+    page.close()
+
+
+# -- faults put back --------------------
+
+
+def template(name: str, old: str, new: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """Return what changes a template."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        whole = render._environment()
+        loader = whole.loader
+        assert isinstance(loader, BaseLoader)
+        text = loader.get_source(whole, name)[0]
+        assert old in text
+        other = whole.overlay()
+        other.loader = ChoiceLoader([DictLoader({name: text.replace(old, new)}), loader])
+        patch.setattr(render, "_environment", lambda: other)
+
+    return change
+
+
+def filter_(name: str, put: Callable[..., Any]) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setitem(render._environment().filters, name, put)
+
+
+def without_frame(patch: pytest.MonkeyPatch) -> None:
+    async def bare(self: Any, request: Any) -> Any:
+        return render_plain()
+
+    patch.setattr(Dashboard, "_frame", bare)
+
+
+def render_plain() -> Any:
+    from fastapi.responses import HTMLResponse
+
+    return HTMLResponse("<html><head><title>404</title></head><body>Not Found</body></html>", 404)
+
+
+def one_place(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EventWords, "_taken", lambda self, row, start, end: False)
+    patch.setattr(made, "curve_svg", curve_svg.__wrapped__)  # none that was drawn before, and none is kept
+
+
+def forgot_its_user(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(savings, "USER", "nobody")
+
+
+def at_once(patch: pytest.MonkeyPatch) -> None:
+    known = made.handover
+
+    def put(pool: str, back: Any, viewer: Any) -> Any:
+        found = known(pool, back, viewer)
+        first = (found.stages[0][0], 0.0)
+        return made.Handover(
+            **{s: getattr(found, s) for s in found.__slots__} | {"stages": (first, *found.stages[1:])}
+        )
+
+    patch.setattr(made, "handover", put)
+
+
+RUN = f"{JOB}/{long_name(6)}"
+
+
+class Fault(NamedTuple):
+    """A fault that was here once: where it is seen, what puts it back, and which rule finds it."""
+
+    path: str
+    width: int
+    finds: str
+    css: str = ""
+    change: Callable[[pytest.MonkeyPatch], None] | None = None
+
+
+NO_JOB = 'No job fits the filter: <a href="/jobs">all jobs</a>'
+WIDE_NAMES = """
+.scroll { overflow: hidden }
+table.jobs tbody th a { white-space: nowrap }
+.cut, table.jobs td[data-label="Pool"] { max-width: none }
+"""
+FAULTS = {
+    "a long name hides columns": Fault("/jobs", 1440, "cut without ellipsis", WIDE_NAMES),
+    "labels overprint": Fault(f"{JOB}/{long_name(5)}", 390, "texts overlap", change=one_place),
+    "fifty jobs are a long way on a phone": Fault(
+        "/jobs", 390, "as long as a book", "table.cards td { padding-block: .6rem !important }"
+    ),
+    "five digits of an estimate": Fault(
+        "/savings", 900, "too many digits", change=filter_("two_digits", lambda value: f"{value:.5g}")
+    ),
+    "1 GPUs": Fault(
+        f"/pools/{POOL}", 390, "plural", change=filter_("counted", lambda n, word: f"{n} {word}s")
+    ),
+    "64 hex digits": Fault(RUN, 900, "digest", change=filter_("short_digest", lambda text: text)),
+    "an empty page without a next step": Fault(
+        "/jobs?q=nothing-is-so-called", 900, "no next step", change=template("jobs.html", NO_JOB, "No job.")
+    ),
+    "the header is 16 px off": Fault(
+        "/", 1440, "header beside", "header { padding-inline: calc((100% - 1200px) / 2) }"
+    ),
+    "a text is cut without an ellipsis": Fault("/jobs", 390, "cut without", ".cut { text-overflow: clip }"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_that_is_put_back_is_found(
+    name: str, tabs: Tabs, wild: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = FAULTS[name]
+    if fault.change is not None:
+        fault.change(monkeypatch)
+    found = seen(tabs, wild, fault.path, fault.width, fault.css)
+    assert any(fault.finds in one for one in found), found
+
+
+def facts(tabs: Tabs, scene: Scene) -> list[str]:
+    """Return what the pages say that is not so: handovers' times, whose stops a rule's are."""
+    page = tabs(width=1440).page
+    wrong = []
+    pages.opened(page, scene, f"/pools/{POOL}")
+    stages = [
+        text.split("+")[1] for text in page.locator(".stage").all_inner_texts() if text.startswith("retained")
+    ]
+    if sorted(stages) != sorted(f"{gap:.1f} s" for gap in GAP_S):
+        wrong.append(f"retained after {stages}")
+    if page.get_by_text("nobody yet").count():
+        wrong.append("nobody yet, and nobody waited")
+    pages.opened(page, scene, "/savings")
+    stopped = page.locator("table tbody th").all_inner_texts()
+    if any("by-its-user" in name for name in stopped) or not stopped:
+        wrong.append(f"stopped by a rule: {stopped}")
+    page.close()
+    return wrong
+
+
+@pytest.mark.parametrize(
+    "change",
+    [None, forgot_its_user, at_once, template("parts.html", "nobody{% endif %}", "nobody yet{% endif %}")],
+    ids=["as it is", "a user's stop among the rules'", "retained at once", "nobody yet"],
+)
+def test_what_is_told_is_so(
+    change: Callable[[pytest.MonkeyPatch], None] | None,
+    tabs: Tabs,
+    wild: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if change is not None:
+        change(monkeypatch)
+    assert (facts(tabs, wild) == []) is (change is None)
+
+
+def test_a_bare_404_is_found(tabs: Tabs, wild: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_frame(monkeypatch)
+    tab = tabs()
+    tab.page.set_default_timeout(1500)
+    tab.page.goto(f"{wild.board.base}/nowhere/at/all")
+    assert any("no heading" in what for what, _ in tab.page.evaluate(pages.boxes.FAULTS))
+    tab.page.close()
+    tab.errors[:] = [error for error in tab.errors if "404" not in error]
 
 
 def test_each_width_and_look_is_among_those_of_the_whole_sweep() -> None:

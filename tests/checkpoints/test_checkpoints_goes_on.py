@@ -35,7 +35,8 @@ from controller.checkpoints.volume_copy import VolumeCopy
 
 OWNER = "0f2a-uid"
 PIECE = 4096
-PIN = f".evalstop/{OWNER}/1-aa01b2c3-40"
+COPY = "1-aa01b2c3-40"  # named as the pin is
+PIN = f".evalstop/{OWNER}/{COPY}"
 FILES = {
     "training_info.json": b"{}",
     "policy/weights/model.bin": random.Random(1).randbytes(PIECE * 9 + 17),
@@ -89,7 +90,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def is_right(root: Path, files: dict[str, bytes] | None = None) -> bool:
-    return tree(root / "kept" / "40") == (FILES if files is None else files)
+    return tree(root / "kept" / COPY) == (FILES if files is None else files)
 
 
 class Copied:
@@ -124,14 +125,14 @@ def test_killed_again_and_again_it_ends_and_only_pieces_under_way_are_copied_twi
         copied.left = 3
         with pytest.raises(Killed):
             copy(tmp_path, source, serial)
-        assert not (tmp_path / "kept" / "40").exists()
+        assert not (tmp_path / "kept" / COPY).exists()
     copied.left = float("inf")
     result = copy(tmp_path, source, 5)
     assert is_right(tmp_path)
     assert (result.digest, result.bytes) == (source.digest, sum(map(len, FILES.values())))
     assert set(copied.times) == set(range(15))  # 1 + 10 + 3 + 1 pieces; an empty file has none
     assert sum(copied.times.values()) == 15
-    assert sorted(os.listdir(tmp_path / "kept")) == ["40", "40.pieces.json"]
+    assert sorted(os.listdir(tmp_path / "kept")) == [COPY, f"{COPY}.pieces.json"]
 
 
 def test_progress_begins_where_the_former_try_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +349,7 @@ def test_a_terabyte_at_a_simulated_rate_killed_three_times_ends(
     assert 3 <= again <= 3 * volume_copy.WORKERS
     assert clock[0] <= TERABYTE / RATE + again * digest.PIECE / RATE + 1e-6
     for name in sizes:
-        with open(tmp_path / "kept" / "40" / name, "rb") as file:
+        with open(tmp_path / "kept" / COPY / name, "rb") as file:
             for start in range(0, sizes[name], digest.PIECE):
                 assert os.pread(file.fileno(), 64, start) == content[name, start]
     print(
@@ -449,14 +450,14 @@ def test_whoever_is_killed_or_slow_no_damaged_copy_is_published(
         run_workers(root, source, chaos, acts)
         if changed:
             time.sleep(0.06)
-    kept = root / "kept" / "40"
+    kept = root / "kept" / COPY
     if kept.exists():
         assert is_right(root)
     if not changed:
         result = copy(root, source, 9)
         assert result.digest == source.digest
         assert is_right(root)
-        assert sorted(n for n in os.listdir(root / "kept") if n[0] != ".") == ["40", "40.pieces.json"]
+        assert sorted(n for n in os.listdir(root / "kept") if n[0] != ".") == [COPY, f"{COPY}.pieces.json"]
 
 
 def spoil(root: Path) -> None:
@@ -588,7 +589,7 @@ def test_processes_killed_at_any_moment_two_at_a_time(tmp_path: Path) -> None:
                 worker.send_signal(signal.SIGKILL)
         for worker in workers:
             worker.wait(60)
-        if (tmp_path / "kept" / "40").exists():
+        if (tmp_path / "kept" / COPY).exists():
             assert is_right(tmp_path, big)
             done += 1
             shutil.rmtree(tmp_path / "kept")

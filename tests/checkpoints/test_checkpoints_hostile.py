@@ -259,7 +259,7 @@ def test_a_tree_exchanged_at_its_publication_is_not_published(
     told = stage.ask(Operation.RETAIN, 100, pin)
     monkeypatch.undo()
     assert not told["ok"], told
-    assert not (stage.retained / "best" / "team" / f"run-{UID[:5]}" / "100").exists()
+    assert not (stage.retained / "best" / "team" / f"run-{UID[:5]}" / "0-100").exists()
 
 
 def test_what_is_written_has_no_second_name_elsewhere(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,6 +212,33 @@ def test_a_step_written_anew_in_place_is_the_new_lifes_and_half_of_it_nobodys(
         assert ask(tmp_path, "secure", 40, branch=(FIRST,)).attempt == "1-aa01b2c3"
 
 
+# row 1
+def test_copies_are_named_by_process_and_step_and_the_latest_is_of_the_present_branch(tmp_path: Path) -> None:
+    """The run went back from 80 to 20 and has come to 60: the newest checkpoint that lies there is of the
+    branch that was left. Copies of one step by two processes lie side by side."""
+    location, kept = tmp_path / "ckpt", tmp_path / "kept"
+    location.mkdir()
+    ask(location, "claim", attempt="1")
+    for step in (20, 40, 80):
+        save(location, "Plain", step, plain(step, b"first life"))
+    first = ask(location, "secure", 40, branch=(FIRST,))
+    ask(location, "claim", attempt="1-9f2c41d0")
+    shutil.rmtree(location / "step-40")
+    for step in (40, 60):
+        save(location, "Plain", step, plain(step, b"second life"))
+    both = (SECOND, FIRST)
+    second = ask(location, "secure", 40, branch=both)
+    copies = []
+    for pin in (first, second):
+        source = Source(pin.path, pin.digest, 40)
+        more = {"source": source, "destination": str(kept), "keep_latest": True, "branch": both}
+        copies.append(ask(location, "retain", 40, **more))
+    assert [Path(c.path).name for c in copies] == ["1-aa01b2c3-40", "1-9f2c41d0-40"]
+    assert [c.latest["path"] for c in copies] == [f"{kept}/1-9f2c41d0-60"] * 2
+    for copy, life in zip(copies, (b"first life", b"second life"), strict=True):
+        assert life in Path(copy.path, "params.npz").read_bytes()
+
+
 def test_a_save_record_is_the_first_evidence_and_tells_the_writer(tmp_path: Path) -> None:
     files = dict(hugging_face(40))
     del files["training_args.bin"]  # of no kind that the format would prove whole

@@ -53,7 +53,7 @@ def test_secure_rotate_retain_restore(s3: Bucket) -> None:
     again = ask("secure", 100)
     assert again.path == secured.path
     kept = ask("retain", 100, secured)
-    assert kept.path.startswith(f"{KEPT}/100/")
+    assert kept.path.startswith(f"{KEPT}/0-100/")
     assert ask("retain", 100, secured).path == kept.path
     restored = ask("restore", 100, kept)
     key = restored.path.removeprefix("s3://bucket/") + "/params.npz"

@@ -284,7 +284,7 @@ def test_a_pin_is_a_hard_link_and_a_retained_copy_is_not(disk: StoreWorld) -> No
     assert os.stat(f"{pinned.path}/params.npz").st_ino == inode
     assert os.stat(f"{kept.path}/params.npz").st_ino != inode
     assert pinned.path == f"{disk.location}/.evalstop/{OWNER}/0-100"
-    assert kept.path == f"{disk.retention}/100"
+    assert kept.path == f"{disk.retention}/0-100"
 
 
 def test_where_links_are_refused_the_pin_is_a_copy_and_says_so(

@@ -77,7 +77,7 @@ def test_wide_drops_nothing() -> None:
     chosen = jobs.fields(wide=True, everywhere=True)
     head, line = jobs.table([w.whole("over", w.stopped())], chosen, NOW, Terminal(80))
     assert head.split() == [field.column.title for field in chosen]
-    assert line.endswith("/retained/team/over-abcde/160")
+    assert line.endswith("/retained/team/over-abcde/1-9f2c41d0-160")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,9 @@ def test_history_tells_each_thing_once_and_in_its_order() -> None:
     assert decision is not None
     kept = job.record.retained[0]
     events = [
-        event("Retained", f"checkpoint of step {kept.step} is at /retained/over/160", 23),
+        event(
+            "Retained", f"checkpoint of step {kept.step} is at /retained/team/over-abcde/1-9f2c41d0-160", 23
+        ),
         event("Queued", "waits", 59),
     ]
     told = history.timeline(job, events)

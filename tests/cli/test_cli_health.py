@@ -33,7 +33,7 @@ LOST = " is kept to itself"
 
 def written(record: JobRecord, now: float) -> tuple[dict[str, Any], list[str]]:
     """Return the RLHFJob as the operator leaves it at a moment, and the reasons of its Warnings."""
-    plan = attention.told(Plan(record), DESIRED, now)
+    plan = attention.with_attention(Plan(record), DESIRED, now)
     obj = w.whole("run", plan.record)
     obj["status"] |= stored.status(plan.record, DESIRED, now)
     obj["metadata"]["resourceVersion"] = "1"
@@ -53,7 +53,9 @@ def agree(record: JobRecord, now: float) -> None:
     if warned:
         assert told is not None
         assert told.reason == warned[0].mark, "condition" + LOST
-        assert events == ([] if warned[0].mark in attention.TOLD else [warned[0].mark]), "Event" + LOST
+        assert events == ([] if warned[0].mark in attention.OWN_WARNINGS else [warned[0].mark]), (
+            "Event" + LOST
+        )
     # kubectl's columns, `list` and `top`
     (line,) = jobs.table([obj], jobs.fields(False, False), now, w_free(), header=False)
     state, reason = line.split()[1:3]
@@ -79,11 +81,11 @@ def agree(record: JobRecord, now: float) -> None:
     assert [one.mark for one in row.marks] == [one.mark for one in found], "dashboard" + LOST
     assert row.needs_attention == bool(warned)
     # metrics, from which alerts are made
-    standing = job_gauges.Standing(lambda: now)
-    standing.note("team/run", job.record)
-    counted = {labels[0] for labels, value in standing.marked() if value}
+    gauges = job_gauges.JobGauges(lambda: now)
+    gauges.note("team/run", job.record)
+    counted = {labels[0] for labels, value in gauges.marked() if value}
     assert counted == {str(one.mark) for one in warned}, "metrics" + LOST
-    since = {labels[0]: now - value for labels, value in standing.longest() if value}
+    since = {labels[0]: now - value for labels, value in gauges.longest() if value}
     for one in warned:
         assert since[str(one.mark)] <= one.since + 1e-3
 

@@ -57,7 +57,7 @@ def test_the_page_of_a_stopped_job() -> None:
         "  decision  ConsecutiveDeclines: 3 against 3",
         "  best      0.75 at step 160",
         "  newest    0.63 at step 240 (standard error 0.012): 0.12, 16 % worse than the best",
-        "  retained  step 160 at /retained/team/over-abcde/160 "
+        "  retained  step 160 at /retained/team/over-abcde/1-9f2c41d0-160 "
         "(12.3 MB, sha256:abababababab..., whole by its save record)",
         "  B best, step 160   X stop decided, step 240",
         "  2025-11-13 02:18:20Z  decided",

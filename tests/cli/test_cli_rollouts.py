@@ -15,7 +15,7 @@ from controller.cli.jobs import table
 from controller.cli.terminal import Terminal
 from controller.policy.actor_types import Actor, ActorState
 from controller.policy.job.record import JobRecord
-from controller.policy.job.rollout_record import RolloutRecord, StepPlan, StepRow
+from controller.policy.job.rollout_record import RolloutRecord, StepMeasured, StepPlan, StepRow
 from tests.support import cli_world as w
 
 FREE = Terminal()
@@ -74,6 +74,19 @@ def test_a_base_actor_that_was_let_go_is_a_right() -> None:
     )
     shadow = page(replace(record(), actors=ACTORS[:1]), mode="Shadow")
     assert "2 base actors let go" in shadow[0], "static is 3"
+
+
+def test_what_shadow_would_have_saved_and_who_was_put_aside_is_told() -> None:
+    known = record().rollout
+    assert known is not None
+    assert known.measured is None or not known.measured.failures
+    aside = StepMeasured(40, 14.2, failures="actor 7 faulty: it has weights 3, expected 4")
+    shown = page(replace(record(), rollout=replace(known, saved=720.0, measured=aside)), mode="Shadow")
+    assert "  saved   0.20 GPU-hours that carrying plans out would have saved (Shadow)" in shown
+    assert "  aside   step 40: actor 7 faulty: it has weights 3, expected 4" in shown
+    dearer = page(replace(record(), rollout=replace(known, saved=-360.0, starved=2)), mode="Shadow")
+    assert "  saved    0.10 GPU-hours that carrying plans out would have cost more (Shadow)" in dearer
+    assert "  starved  2 times in a row its trainer had no actor left and queued again" in dearer
 
 
 def test_before_the_first_step() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controller.api.gpupool import GPUPool
 from controller.api.rlhfjob import RLHFJob
-from deploy.local.demo.elastic.__main__ import main
+from deploy.local.demo.elastic.__main__ import looking_around, main
 from deploy.local.demo.elastic.cast import ARMS, job, pool, trainer
 from deploy.local.demo.elastic.observer import Observer
 from deploy.local.demo.elastic.story import Arm, Result, rows
+from deploy.local.plane import Plane
+from deploy.local.status import Status
 
 
 @pytest.mark.parametrize("arm", [*ARMS, None])
@@ -35,6 +38,44 @@ def test_the_observer_counts_actors_from_their_node_to_their_end() -> None:
     watch._count([*there, pod("a", "n2", "Succeeded")], 3.0)
     assert watch.held == {"a": 5.0, "b": 5.0}
     assert watch.most == {"n1": 2, "n2": 1}
+
+
+def there(uid: str, job_name: str, actor: bool = True) -> dict[str, Any]:
+    made = pod(job_name, "n1", actor=actor)
+    made["metadata"] |= {"uid": uid, "name": f"pod-{uid}"}
+    return made
+
+
+def test_it_names_who_ran_on_gpus_that_another_jobs_actor_had_left() -> None:
+    watch = Observer(list, 2)
+    learner, first, second = there("l", "a", actor=False), there("1", "a"), there("2", "b")
+    for pods in ([learner, first], [learner], [learner, second]):
+        watch._count(pods, 1.0)
+    assert watch.lent == [], "the first job has not come back: it may have ended"
+    for pods in ([learner], [learner, there("3", "a")]):
+        watch._count(pods, 1.0)
+    assert watch.lent == ["pod-2 of b on n1, after pod-1 of a"]
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [["1"], ["2"], ["3"]],  # there was a free GPU all the while
+        [["l", "1"], ["1"], ["2"], ["3"]],  # the other one was free, too, when somebody came
+        [["l", "1"], ["l"], ["l", "3"], ["l"], ["l", "2"]],  # nobody else came in between
+    ],
+)
+def test_it_names_nobody_where_others_gpus_were_free(looks: list[list[str]]) -> None:
+    known = {
+        "l": there("l", "a", actor=False),
+        "1": there("1", "a"),
+        "2": there("2", "b"),
+        "3": there("3", "a"),
+    }
+    watch = Observer(list, 2)
+    for look in looks:
+        watch._count([known[uid] for uid in look], 1.0)
+    assert watch.lent == []
 
 
 def arm(name: str, generation: float, step: float, held: float) -> Arm:
@@ -62,7 +103,35 @@ def test_goals_are_told_met_or_not() -> None:
     assert rows(Result(alone={"Even": Arm("Even")})) == []
 
 
-@pytest.mark.parametrize("given", [["--runs", "0"], ["--steps", "2"], ["--steps", "9"], ["--act", "four"]])
-def test_what_cannot_be_played_is_refused(given: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--runs", "0"], "--runs"),
+        (["--steps", "2"], "--steps"),
+        (["--steps", "9"], "--steps"),
+        (["--act", "four"], "--act"),
+        (["--queue", "kueue"], "a pool whose delegate is Kueue has no rollout actors"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         main(given)
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_one_that_was_left_up_is_somebodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plane").mkdir()
+    monkeypatch.setattr(Plane, "status", lambda self: Status(True, "https://127.0.0.1:1", None, ()))
+    assert main(["--out", str(tmp_path)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "make demo FRESH=1 STORY=elastic ends it and begins anew" in said
+
+
+def test_who_looks_around_finds_the_run_that_is_left(tmp_path: Path) -> None:
+    told = looking_around(Plane(tmp_path), "run")
+    assert "evalstop rollouts run -n demo -w" in told
+    assert f"-m deploy.local down --work {tmp_path}" in told

@@ -45,7 +45,11 @@ def evals(*scores: float) -> tuple[EvalPoint, ...]:
 
 def kept() -> ProtectedCheckpoint:
     return ProtectedCheckpoint(
-        best_step=20, step=20, path="/retained/demo/over-12345/20", digest="sha256:" + "a" * 64, at=START + 31
+        best_step=20,
+        step=20,
+        path="/retained/demo/over-12345/1-9f2c41d0-20",
+        digest="sha256:" + "a" * 64,
+        at=START + 31,
     )
 
 
@@ -151,7 +155,7 @@ def test_the_summary_has_the_facts_of_the_issue() -> None:
     times = (START + 31, START + 31.5, START + 32)
     assert (over["retainedAt"], over["suspendedAt"], over["podsGoneAt"]) == times
     assert over["handover"] == {"to": "next", "admittedAt": START + 33, "at": START + 34, "seconds": 4.0}
-    assert over["checkpoint"]["path"] == "/retained/demo/over-12345/20"
+    assert over["checkpoint"]["path"] == "/retained/demo/over-12345/1-9f2c41d0-20"
     assert over["checkpoint"]["digest"] == "sha256:" + "a" * 64
     assert (over["completed"], fine["completed"], waiting["completed"]) == (False, True, True)
     assert (fine["decision"], fine["handover"], fine["checkpoint"]) == (None, None, None)

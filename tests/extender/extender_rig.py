@@ -21,9 +21,10 @@ from controller.extender.process import Extender
 from controller.extender.requeueing import ANNOTATION_RETRY
 from controller.extender.settings import Settings
 from controller.kube.connect import connect
+from controller.kube.errors import ApiError
 from controller.kube.packed import key_of
 from controller.kube.resources import GPUPOOLS, PODS, RLHFJOBS, Resource
-from deploy.local.client import Client, Unreachable
+from deploy.local.api import LocalApi
 from deploy.local.scheduler import Certificates, Scheduler
 from tests.support.waiting import wait_until
 
@@ -236,7 +237,7 @@ class Cluster:
 
     def __init__(
         self,
-        client: Client,
+        client: LocalApi,
         namespace: str,
         pool: str,
         scheduler: str,
@@ -400,7 +401,7 @@ class Cluster:
     def gone(self, name: str) -> bool:
         try:
             self.pod(name)
-        except Unreachable as error:
+        except ApiError as error:
             return error.status == 404
         return False
 
@@ -455,7 +456,7 @@ class Cluster:
 
     def clear(self) -> None:
         for name in self.nodes:
-            with contextlib.suppress(Unreachable):
+            with contextlib.suppress(ApiError):
                 self.client.delete(f"{CORE}/nodes/{name}")
-        with contextlib.suppress(Unreachable):
+        with contextlib.suppress(ApiError):
             self.client.delete(f"{OURS}/gpupools/{self.pool}")

@@ -313,7 +313,7 @@ def test_an_extender_that_hears_nothing_is_not_ready(tmp_path: Path) -> None:
         assert extender.health.unready() == ["ledger: about to be used"]
         extender.service.ready = True
         assert extender.health.unready() == []
-        extender._watches[0].heard = time.monotonic() - (DEAF + 1)
+        extender._watches[0].last_answer = time.monotonic() - (DEAF + 1)
         deaf = extender.health.unready()
         await extender.api.close()
         return deaf

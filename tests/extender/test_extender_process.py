@@ -18,7 +18,7 @@ import yaml
 from controller import names
 from controller.extender.scheduler_config import write
 from controller.web.certificates import LEAF_DAYS, Pem, issue_client, issue_server, make_authority
-from deploy.local.client import Client
+from deploy.local.api import LocalApi
 from deploy.local.plane import Plane
 from deploy.local.scheduler import EXTENDER_USER, Certificates, Extender
 from tests.support.waiting import wait_until
@@ -210,7 +210,7 @@ def test_its_identity_may_touch_an_object_of_its_own_and_nothing_else(
     plane: Plane, extender_kubeconfig: Path
 ) -> None:
     groups = ["system:serviceaccounts", "system:authenticated"]
-    client = Client(plane.url, plane.ca, plane.client_cert(EXTENDER_USER, groups))
+    client = LocalApi(plane.url, plane.ca, plane.client_cert(EXTENDER_USER, groups))
 
     def may(verb: str, what: str, subresource: str = "", **more: str) -> bool:
         resource, _, group = what.partition(".")

@@ -8,6 +8,7 @@
 --ledger             what was played in all sessions so far (ledger.py); --record adds what is played now
 --mutants --hunt     the same, and the machine looks for those that have a test as well
 --found              which mutant is found by what; --mutants --record writes that down (found.py)
+--rollouts           with --mutants or --found: those of elastic rollouts (rollout_mutants.py)
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.faults import cures, driver, found, ledger, mutants
+from tests.faults import cures, driver, found, ledger, mutants, rollout_mutants
 from tests.faults.rows import ROWS
 from tests.faults.situations import SITUATIONS
 
@@ -124,18 +125,23 @@ def main() -> int:
     parser.add_argument("--found", action="store_true")
     parser.add_argument("--mutants", nargs="*", metavar="NAME")
     parser.add_argument("--hunt", action="store_true")
+    parser.add_argument("--rollouts", action="store_true")
     given = parser.parse_args()
     if given.replay:
         return replay(given.replay)
     if given.ledger:
         print(*ledger.table(ledger.read()), sep="\n")
         return 0
+    chosen = rollout_mutants.ROLLOUT_MUTANTS if given.rollouts else cures.MUTANTS
+    path = found.ROLLOUTS if given.rollouts else found.FILE
     if given.found:
-        print(*found.table(cures.MUTANTS, found.read()), sep="\n")
+        print(*found.table(chosen, found.read(path)), sep="\n")
         return 0
     if given.mutants is not None:
         limit = given.seconds or mutants.LIMIT
-        return mutants.main(given.mutants, given.jobs, limit, hunt=given.hunt, record=given.record)
+        return mutants.main(
+            given.mutants, given.jobs, limit, chosen, hunt=given.hunt, record=given.record, path=path
+        )
     if not given.runs and not given.seconds:
         given.seconds = 60.0
     return run(given)

@@ -122,6 +122,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if True:\n",
         "tests/checkpoints/test_checkpoints_lives.py",
     ),
+    Mutant(
+        "the latest checkpoint is copied whosever it is",
+        "1",
+        SAFEKEEPING,
+        "branch = lives.branch(record, lives.newest(record)) if operation is Operation.RETAIN else ()",
+        "branch = ()",
+        "tests/policy/test_policy_withdrawal.py"
+        "::test_a_new_best_under_a_verdict_that_stands_is_pinned_and_copied_too",
+    ),
     # 2: a newer best while a secure Job runs
     Mutant(
         "an answer is recorded without its score",
@@ -802,6 +811,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/policy/test_policy_withdrawal.py::test_resumed_from_the_best_of_what_was_retained_not_from_the_newest",
     ),
     Mutant(
+        "a resume from the best is answered with another process's step",
+        "17",
+        SAFEKEEPING,
+        "(waited.operation, waited.step, waited.attempt) == (operation, step, attempt)",
+        "(waited.operation, waited.step) == (operation, step)",
+        "tests/policy/test_policy_withdrawal.py"
+        "::test_a_resume_from_the_best_is_not_answered_with_another_process_s_checkpoint_of_its_step",
+    ),
+    Mutant(
         "a resume that was taken back keeps pins waiting",
         "17",
         "controller/policy/job/resume.py",
@@ -858,6 +876,30 @@ MUTANTS: tuple[Mutant, ...] = (
         "found.serial >= writer.serial and not _dead(parent, name, seen, dead_seconds, monotonic())",
         "False",
         "tests/checkpoints/test_checkpoints_goes_on.py tests/checkpoints/test_checkpoints_safety.py",
+    ),
+    Mutant(
+        "a worker that was given up lets pins go",
+        "19",
+        SECURING,
+        "            fence.check(store, request)\n",
+        "",
+        "tests/checkpoints/test_checkpoints_fence.py",
+    ),
+    Mutant(
+        "a worker that was given up clears what a run was resumed from",
+        "19",
+        "controller/checkpoints/retaining.py",
+        "        lambda: fence.check(location, request),\n",
+        "",
+        "tests/checkpoints/test_checkpoints_fence.py",
+    ),
+    Mutant(
+        "a look that came too late is noted",
+        "19",
+        "controller/checkpoints/inventory.py",
+        "        fence.check(store, request)\n",
+        "",
+        "tests/checkpoints/test_checkpoints_fence.py",
     ),
     Mutant(
         "a trainer's state is read whole",

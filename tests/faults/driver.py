@@ -49,7 +49,7 @@ class Outcome:
 
 
 def drawn_config(r: Random) -> dict[str, Any]:
-    return {
+    config: dict[str, Any] = {
         "seed": r.getrandbits(32),
         "tells": True,
         "jobs": r.choice((1, 2, 2)),
@@ -71,6 +71,10 @@ def drawn_config(r: Random) -> dict[str, Any]:
         "contended": r.random() < 0.2,
         "length": r.randint(12, 36),
     }
+    # Told by the seed, not drawn: a draw more would change all that comes after it.
+    config["retain"] = "AfterSuspend" if config["seed"] % 4 == 0 else "BeforeSuspend"
+    config["outlive"] = config["seed"] % 4 == 1
+    return config
 
 
 def drawn(seed: int, focus: Focus | None = None) -> tuple[dict[str, Any], list[Step]]:

@@ -16,7 +16,7 @@ from tests.faults.cures import Mutant
 from tests.faults.ledger import commit
 
 HERE = Path(__file__).parent
-FILE = HERE / "mutants.json"
+FILE, ROLLOUTS = HERE / "mutants.json", HERE / "rollout_mutants.json"
 NOT_TRIED = "not tried yet"
 
 

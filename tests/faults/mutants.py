@@ -25,7 +25,7 @@ from tests.faults.rows import ROWS, focus_of
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 600.0  # s
 HELD = ("controller/policy/", "controller/checkpoints/")  # what the world runs of the product
-COPIED = ("controller", "tests", "examples", "deploy", "sim", "clients")
+COPIED = ("controller", "tests", "examples", "deploy", "sim", "clients", "crds")
 LEFT_OUT = (".git", ".venv", "build")
 FOUND, LOST, OLD = "found", "NOT found", "no longer applies"
 
@@ -37,11 +37,12 @@ def main(
     mutants: Sequence[Mutant] = MUTANTS,
     hunt: bool = False,
     record: bool = False,
+    path: Path = found.FILE,
 ) -> int:
     """Try all mutants, or those of these names or rows; 1 if one is not found.
 
     ``hunt``: the machine is set on those that have a test as well, where policy or store hold the cure.
-    ``record``: how each was found is written down (found.py).
+    ``record``: how each was found is written down (found.py), in ``path``.
     """
     lost = tried = 0
     for mutant in mutants:
@@ -51,7 +52,7 @@ def main(
         tried, lost = tried + 1, lost + (not how.startswith(FOUND))
         print(f"{mutant.row:>2}  {mutant.name}: {how}", flush=True)
         if record:
-            found.add(mutant, how)
+            found.add(mutant, how, path)
     print(f"{tried - lost} of {tried} found")
     return 1 if lost else 0
 

@@ -357,7 +357,7 @@ class Operator:
         elif isinstance(action, StartAccess):
             self._start_access(job, thought, action)
         elif isinstance(action, ForgetAccess):
-            job.access.pop(action.request_id, None)
+            world.forgotten(job, job.access.pop(action.request_id, None))
             self.unstarted.pop((job.uid, action.request_id), None)
         elif isinstance(action, SetFinalizer):
             job.finalizer = action.present

@@ -15,6 +15,7 @@ from tests.faults import driver, found, ledger, mutants, product
 from tests.faults.cures import MUTANTS, Mutant
 from tests.faults.disk import watched
 from tests.faults.machine import Machine
+from tests.faults.rollout_mutants import ROLLOUT_MUTANTS
 from tests.faults.rows import ROWS
 from tests.faults.world import World
 
@@ -122,10 +123,19 @@ def test_the_page_shows_the_ledger_and_each_failure_is_accounted_for(tmp_path: P
     assert (added.first, added.last, added.runs, added.failures, added.became) == (7, 16, 10, 1, ledger.OPEN)
 
 
-def test_the_page_shows_what_finds_each_mutant() -> None:
-    page, known = (mutants.ROOT / "docs" / "reports" / "fault-mutants.md").read_text(), found.read()
-    assert "\n".join(found.table(MUTANTS, known)).strip() in page, "python -m tests.faults --found"
-    assert known.keys() <= {mutant.name for mutant in MUTANTS}
+@pytest.mark.parametrize(
+    ("page", "tried", "file", "flag"),
+    [
+        ("reports/fault-mutants.md", MUTANTS, found.FILE, ""),
+        ("understand/rollouts-design.md", ROLLOUT_MUTANTS, found.ROLLOUTS, " --rollouts"),
+    ],
+)
+def test_the_page_shows_what_finds_each_mutant(
+    page: str, tried: tuple[Mutant, ...], file: Path, flag: str
+) -> None:
+    text, known = (mutants.ROOT / "docs" / page).read_text(), found.read(file)
+    assert "\n".join(found.table(tried, known)).strip() in text, f"python -m tests.faults --found{flag}"
+    assert known.keys() <= {mutant.name for mutant in tried}
 
 
 def test_what_finds_a_mutant_is_written_down_and_shown(tmp_path: Path) -> None:
@@ -151,7 +161,7 @@ def test_the_table_of_rows_is_that_of_the_code() -> None:
 
 def test_each_row_has_a_mutant_that_still_applies() -> None:
     assert {mutant.row for mutant in MUTANTS} == {str(row) for row in range(1, 20)}
-    for mutant in MUTANTS:
+    for mutant in (*MUTANTS, *ROLLOUT_MUTANTS):
         text = (mutants.ROOT / mutant.file).read_text()
         assert text.count(mutant.old) == 1, mutant.name
         if mutant.file.endswith(".py"):  # one that cannot be imported would be found by anything

@@ -69,6 +69,7 @@ class World:
         self.down_until = 0.0  # s, until when no operator runs
         self.pages: dict[str, list[Callable[[], ScrapeView]]] = {}  # what the next scrapes meet instead
         self._shown: dict[str, tuple[object, ScrapeView]] = {}
+        self.outliving: list[tuple[Job, Access]] = []  # given up by the operator, and going on all the same
         self.counts: Counter[str] = Counter()
         self.events: list[tuple[float, str, Event]] = []
         self.log: list[str] = []
@@ -116,6 +117,7 @@ class World:
                 "layout": layout.partition("/")[0],
                 "retention": {"volumeClaim": {"claimName": "kept"}},
                 "maxStepLag": c["lag"],
+                "retain": c.get("retain", "BeforeSuspend"),
             },
         }
         if RULES[c["rule"]]:
@@ -415,7 +417,36 @@ class World:
                     access.ran = True
                     self._run_access(job, access)
 
+    def forgotten(self, job: Job, access: Access | None) -> None:
+        """The operator has given up an access Job. Where its node is thought dead, its program goes on."""
+        if self.config.get("outlive") and access is not None and not access.ran:
+            self.outliving.append((job, access))
+
     def _run_access(self, job: Job, access: Access) -> None:
+        """Run the program of an access Job: in the midst of one given up before it, if there is one."""
+        old = next((one for one in self.outliving if one[0].files is job.files), None)
+        if old is None:
+            self._work(job, access)
+            return
+        self.outliving.remove(old)
+        self.saw("row 19: a worker outlives its request")
+        begun: list[Access] = []
+
+        def newer() -> None:
+            begun.append(access)
+            self._work(job, access)
+
+        former, late = old
+        self.disk.begin(1 + self.random.randrange(80), newer)
+        said = product.carry_out(late.manifest, str(self.root / "retained"))
+        self.disk.begin()
+        self.oracle.changed(former)
+        self.oracle.changed(job)
+        self.say(f"{former.name}: {late.id}, given up, goes on -> {said}")
+        if not begun:
+            newer()
+
+    def _work(self, job: Job, access: Access) -> None:
         if access.kill_at is not None:
             self.disk.begin(access.kill_at, self.disk.kill)
         elif access.beside is not None:
@@ -473,6 +504,9 @@ class World:
 
     def suspending(self, job: Job, thought: Thought, reason: str) -> None:
         self.say(f"{job.name}: suspended, {reason}")
+        decision = thought.record.decision
+        if decision is not None and decision.deferred_at is not None and decision.by != "User":
+            self.saw("row 5: suspended before its copy is made")
         self.oracle.suspending(job, thought, reason)
 
     def starting(self, job: Job, thought: Thought) -> None:

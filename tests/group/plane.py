@@ -37,7 +37,7 @@ class Failed(AssertionError):
     """A condition did not come."""
 
 
-def until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
+def until(condition: Callable[[], Any], seconds: float = 120.0, what: str = "") -> Any:
     """Return what a condition returns once it is true."""
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -160,7 +160,7 @@ class GroupPlane:
 
     def ready(self) -> None:
         """Wait until all members are connected."""
-        until(lambda: (self.report() or {}).get("ready"), 60.0, f"the group is ready; {self.logs()}")
+        until(lambda: (self.report() or {}).get("ready"), 180.0, f"the group is ready; {self.logs()}")
 
     def close(self) -> None:
         for pod in self.pods:

@@ -6,17 +6,22 @@ import asyncio
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from controller.group.account import Account, Clock
+from controller.group.app import Door
 from controller.group.devices import LocalDevice, NvmlDevice, until_free
 from controller.group.disk import Disk, Kept, Residency, text
 from controller.group.links import Link, Outbox
 from controller.group.memory import HostMemory
+from controller.group.metrics import GroupMetrics
+from controller.group.registration import Admitted
 from controller.group.turn_log import TurnLog, main, replay
 from controller.group.wire import Frames, Refused, envelope, framed, header_of, packed, token_of, unpacked
 from controller.policy.sharing import coordinator as co
@@ -335,3 +340,30 @@ def test_an_account_has_waits_turns_and_switches() -> None:
     # Held times are their holders'; 10 before the first turn and 20 after b's are shared.
     assert account.charges.charge("a", 130) == UNITS * 2 * (40 + 30 + 15)
     assert account.charges.charge("b", 130) == UNITS * 2 * (30 + 15)
+
+
+def test_more_calls_than_a_ticket_may_make_are_refused(volume: Path) -> None:
+    signer = Signer()
+    member = GroupTicket(MEMBER, "wg", 1, "pod-0", time.time() + 1000.0, pods=("pod-0",))
+    door = Door(HostMemory(volume, 1), GroupMetrics(), 1000)
+    request = SimpleNamespace(headers={})
+
+    def ask(kind: str = JOB) -> GroupTicket:
+        return door.let_in(request, (kind,))  # type: ignore[arg-type]
+
+    with pytest.raises(Refused, match="expected the header"):
+        ask()
+    job = signer.sign(GroupTicket(JOB, "wg", 1, "pod-j", time.time() + 1000.0, resident="a"))
+    request.headers["authorization"] = f"Bearer {job}"
+    with pytest.raises(Refused, match="has no ticket from the operator yet"):
+        ask()
+    door.admitted = Admitted(signer.sign(member), member, 0, (signer.public,))
+    with pytest.raises(Refused, match="of kind job, expected operator"):
+        ask("operator")
+    with pytest.raises(Refused, match="more than 200 calls per second") as refused:
+        _ = [ask() for _ in range(10_000)]
+    assert refused.value.status == 429
+    door.admitted = Admitted(signer.sign(member), member, 0, (Signer().public,))  # another leader's key alone
+    door.keys_changed()
+    with pytest.raises(Refused, match="not signed"):
+        ask()

@@ -99,6 +99,8 @@ def test_a_region_of_host_memory_is_read_written_and_mapped(tmp_path: Path) -> N
         assert view[:5] == b"12345"
     with pytest.raises(OSError, match="ends after 5"):
         HostRegion(file, 6).read_into(bytearray(6))
+    with pytest.raises(ValueError, match="a buffer of 3 bytes for a region of 5"):
+        region.write_from(b"123")
     os.close(file)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from controller import names
-from deploy.local.client import Unreachable
+from controller.kube.errors import ApiError
 from tests.support.agent_fixture import SHELL_IMAGE
 from tests.support.store_work import KUEUE_API, QUEUE, Cluster
 
@@ -81,6 +81,6 @@ def unlabel_problem(cluster: Cluster, name: str) -> str | None:
     """Why the queue label cannot be taken off a Job; None: it could (a dry run)."""
     try:
         cluster.patch(cluster.get("Job", name), {"metadata": {"labels": {QUEUE: None}}}, dry_run=True)
-    except Unreachable as error:
+    except ApiError as error:
         return str(error)
     return None

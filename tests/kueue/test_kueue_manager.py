@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from kueue_objects import captured, job, make_queue
 
-from deploy.local.client import Unreachable
+from controller.kube.errors import ApiError
 from deploy.local.errors import PlaneError
 from deploy.local.kueue import launch
 from deploy.local.kueue.manager import PROCESS, Kueue
@@ -20,7 +20,7 @@ def let_through(cluster: Cluster) -> bool:
     """Whether a Job would be made without Kueue being asked."""
     try:
         return not captured(cluster.create(job("free"), dry_run=True))
-    except Unreachable:
+    except ApiError:
         return False
 
 
@@ -40,7 +40,7 @@ def test_from_one_life_of_the_manager_to_the_next(kueue: Kueue, cluster: Cluster
 
     with pytest.raises(PlaneError, match=r"(?s)Kueue exited \(1\) while waiting for .*nonsense"):
         kueue.reconfigure({"integrations": {"frameworks": ["nonsense"]}})
-    with pytest.raises(Unreachable, match="failed calling webhook"):
+    with pytest.raises(ApiError, match="failed calling webhook"):
         cluster.create(job("refused"))
     address = (kueue.folder / "address").read_text()
     kueue.reconfigure({})

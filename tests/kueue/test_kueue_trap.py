@@ -14,9 +14,9 @@ from kueue_objects import (
 
 from controller import workloads
 from controller.checkpoints.access_jobs import unsuspend_patch
+from controller.kube.errors import ApiError
 from controller.policy.job.record import Operation, ProtectedCheckpoint
 from controller.policy.job.types import StartAccess
-from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes
 from tests.support.store_work import (
     QUEUE,
@@ -49,7 +49,7 @@ def test_the_trap_is_real(kueue_nodes: Nodes, cluster: Cluster) -> None:
     made = access_manifest(cluster, rlhfjob(cluster.namespace), child, action, None, anchor=None)
     found = cluster.create(made)
     assert captured(found)
-    with pytest.raises(Unreachable, match=KEPT_LABEL):
+    with pytest.raises(ApiError, match=KEPT_LABEL):
         cluster.patch(found, unsuspend_patch(found))
     workload = cluster.wait(lambda: workload_of(cluster, found))
     assert condition(workload, "Admitted") is None

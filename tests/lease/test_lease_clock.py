@@ -40,7 +40,7 @@ class Machine:
     def answer(self, after: float = 1.3, slow: float = 0.0, server: str = "a") -> None:
         """An answer comes; it was stamped ``slow`` s before."""
         self.true += after
-        self.clock.heard({"Date": formatdate(self.true - slow, usegmt=True)}, server)
+        self.clock.observe({"Date": formatdate(self.true - slow, usegmt=True)}, server)
 
 
 @pytest.mark.parametrize("skew", [-7200.0, -600.0, -3.0, 0.0, 1.0, 3.0, 600.0, 7200.0])
@@ -53,7 +53,7 @@ def test_clocks_of_any_two_machines_agree_after_some_answers(skew: float) -> Non
     assert machine.clock() == pytest.approx(machine.true, abs=TOLERANCE)
     # The first answers set it, for nothing has been decided yet.
     fresh = ServerClock(lambda: machine.true + skew, lambda: machine.true)
-    fresh.heard({"Date": formatdate(machine.true, usegmt=True)})
+    fresh.observe({"Date": formatdate(machine.true, usegmt=True)})
     assert fresh() == pytest.approx(machine.true, abs=TOLERANCE)
 
 
@@ -140,7 +140,7 @@ def test_an_answer_that_was_long_under_way_does_not_turn_time_back() -> None:
 @pytest.mark.parametrize("headers", [{}, {"Date": ""}, {"Date": "yesterday"}])
 def test_answers_without_a_time_are_passed_over(headers: dict[str, str]) -> None:
     machine = Machine(600.0)
-    machine.clock.heard(headers)
+    machine.clock.observe(headers)
     assert machine.clock.skew is None
     assert machine.clock() == machine.true + 600.0
 

@@ -30,7 +30,7 @@ class FixedTerm(Unopposed):
         self.epoch = epoch
         self.told: list[str] = []
 
-    def deposed(self, why: str) -> None:
+    def note_later_term(self, why: str) -> None:
         self.told.append(why)
 
 
@@ -125,7 +125,7 @@ def test_one_leads_gives_back_and_another_goes_on_on_a_real_server(plane: Plane,
             return second.problem() is None
 
         await eventually(standby, what="the second to stand by")
-        assert second.standing() == f"standby: one holds Lease {namespace}/election"
+        assert second.role() == f"standby: one holds Lease {namespace}/election"
         with pytest.raises(NotLeading, match=f"Lease {namespace}/election is not this process's"):
             second.check()
         found = await first._api.get(LEASES, "election", namespace)

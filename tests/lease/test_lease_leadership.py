@@ -67,8 +67,8 @@ def test_the_first_leads_at_once_and_the_second_waits() -> None:
         b = world.start("b")
         await asyncio.sleep(600)
         assert (a.leads, b.leads) == (True, False)
-        assert (a.leadership.epoch, a.leadership.standing()) == (1, "leader: this process (a), term 1")
-        assert b.leadership.standing() == "standby: a holds Lease ns/lease"
+        assert (a.leadership.epoch, a.leadership.role()) == (1, "leader: this process (a), term 1")
+        assert b.leadership.role() == "standby: a holds Lease ns/lease"
         assert b.leadership.problem() is None, "a standby is ready"
         assert a.line.calls == pytest.approx(600 / TIMING.retry, rel=0.05), (
             "one write per period, and no more"
@@ -212,7 +212,7 @@ def test_the_server_says_that_a_later_term_has_begun() -> None:
     async def main(world: LeaseWorld) -> None:
         a = world.start("a")
         await world.until(lambda: a.leads)
-        a.leadership.deposed("status.epoch: must be at least 7")
+        a.leadership.note_later_term("status.epoch: must be at least 7")
         assert not a.leads
         assert await world.until(lambda: a.lost) < 0.1
         assert "the API server refuses what this term (epoch 1) writes" in str(a.task.exception())

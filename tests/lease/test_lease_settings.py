@@ -56,7 +56,7 @@ def test_the_lease_is_in_the_pods_own_namespace_and_the_holder_is_the_pod() -> N
     environ = {"POD_NAMESPACE": "mine", "POD_NAME": "op-1", "POD_UID": "0815"}
     term = made(environ)
     assert isinstance(term, Leadership)
-    assert term.standing() == "standby: nobody holds Lease mine/evalstop-operator"
+    assert term.role() == "standby: nobody holds Lease mine/evalstop-operator"
     assert term.identity == "op-1_0815"
     assert made(environ).identity == "op-1_0815", "the next container of the pod is the same candidate"  # type: ignore[union-attr]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from local_helpers import until
 
-from deploy.local.client import Client, Unreachable
+from controller.kube.errors import ApiError
+from deploy.local.api import LocalApi
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
 
@@ -48,33 +49,33 @@ def allowed(kubectl: Callable[..., str], *arguments: str, kubeconfig: Path) -> b
 
 
 @pytest.fixture
-def node_identity(plane: Plane) -> Iterator[Client]:
+def node_identity(plane: Plane) -> Iterator[LocalApi]:
     """A client that is the node agent of restricted-a; that node and restricted-b exist."""
     admin = plane.client()
     for name in ("restricted-a", "restricted-b"):
         admin.post("/api/v1/nodes", {"metadata": {"name": name}})
-    yield Client(plane.url, plane.ca, plane.client_cert("system:node:restricted-a", ["system:nodes"]))
+    yield LocalApi(plane.url, plane.ca, plane.client_cert("system:node:restricted-a", ["system:nodes"]))
     for name in ("restricted-a", "restricted-b"):
         admin.delete(f"/api/v1/nodes/{name}")
 
 
-def test_node_may_report_its_own_status_only(node_identity: Client) -> None:
+def test_node_may_report_its_own_status_only(node_identity: LocalApi) -> None:
     # Not the whole node: the controllers write a new one, too.
     port = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}}}
     answer = node_identity.patch("/api/v1/nodes/restricted-a/status", port)
     assert answer["status"]["daemonEndpoints"] == port["status"]["daemonEndpoints"]
     with pytest.raises(
-        Unreachable, match='node "restricted-a" is not allowed to modify node "restricted-b"'
+        ApiError, match='node "restricted-a" is not allowed to modify node "restricted-b"'
     ) as no:
         node_identity.patch("/api/v1/nodes/restricted-b/status", port)
     assert no.value.status == 403
 
 
-def test_node_may_not_taint_itself(node_identity: Client, plane: Plane) -> None:
+def test_node_may_not_taint_itself(node_identity: LocalApi, plane: Plane) -> None:
     own = plane.client().get("/api/v1/nodes/restricted-a")
     del own["metadata"]["resourceVersion"]
     own["spec"]["taints"] = [{"key": "evalstop.dev/pool", "value": "x", "effect": "NoSchedule"}]
-    with pytest.raises(Unreachable, match="not allowed to modify taints"):
+    with pytest.raises(ApiError, match="not allowed to modify taints"):
         node_identity.request("PUT", "/api/v1/nodes/restricted-a", own, 10)
 
 
@@ -82,11 +83,11 @@ def test_node_may_not_taint_itself(node_identity: Client, plane: Plane) -> None:
     ("path", "status"), [("/readyz", 200), ("/livez", 200), ("/version", 401), ("/api", 401)]
 )
 def test_without_credentials_only_health_answers(plane: Plane, path: str, status: int) -> None:
-    stranger = Client(plane.url, plane.ca, None)
+    stranger = LocalApi(plane.url, plane.ca, None)
     if status == 200:
         assert stranger.get(path) == "ok"
     else:
-        with pytest.raises(Unreachable) as refused:
+        with pytest.raises(ApiError) as refused:
             stranger.get(path)
         assert refused.value.status == status
 
@@ -102,10 +103,10 @@ def test_etcd_serves_nobody_without_its_own_certificates(plane: Plane) -> None:
         for word in Path(f"/proc/{etcd_pid(plane)}/cmdline").read_text().split("\0")
         if word.startswith("--listen-client-urls=")
     )
-    with pytest.raises(Unreachable):
-        Client(endpoint, None, None).get("/version")
-    with pytest.raises(Unreachable):  # the cluster's own CA is not etcd's
-        Client(endpoint, None, plane.client_cert("mallory", ["system:masters"])).get("/version")
+    with pytest.raises(ApiError):
+        LocalApi(endpoint, None, None).get("/version")
+    with pytest.raises(ApiError):  # the cluster's own CA is not etcd's
+        LocalApi(endpoint, None, plane.client_cert("mallory", ["system:masters"])).get("/version")
 
 
 def etcd_pid(plane: Plane) -> int:

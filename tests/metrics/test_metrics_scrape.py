@@ -28,6 +28,7 @@ Run = Callable[[Any], Any]
 OPEN = AddressPolicy.parse("Loopback")
 TIMEOUT = 0.4  # s, for a whole scrape that is to time out
 PATIENCE = 20.0  # s, for the others: this machine may be busy
+TRIES = 20  # until there is a connection, where that is not what is tried
 
 
 async def scrape(port: int, addresses: AddressPolicy = OPEN, limit: float = PATIENCE) -> ScrapeView:
@@ -257,10 +258,13 @@ BAD = [
 def test_what_cannot_be_used_has_an_outcome_and_a_message(
     manner: Manner, outcome: str, words: str, run: Run
 ) -> None:
-    begin = time.monotonic()
-    view, port = scrape_of(manner, TIMEOUT if outcome == "Timeout" else PATIENCE, run)
-    assert time.monotonic() - begin < PATIENCE / 2
-    assert view.outcome == outcome
+    for _ in range(TRIES):
+        begin = time.monotonic()
+        view, port = scrape_of(manner, TIMEOUT if outcome == "Timeout" else PATIENCE, run)
+        assert time.monotonic() - begin < PATIENCE / 2
+        assert view.outcome == outcome
+        if "no connection within" not in view.message:  # a busy machine may not connect in half of `TIMEOUT`
+            break
     assert view.message.startswith(f"http://127.0.0.1:{port}/metrics: ")
     assert words in view.message
     assert "expected" in view.message or "at most" in view.message

@@ -20,8 +20,8 @@ from controller.kube.resources import RLHFJOBS
 from controller.notify.cloud_event import cloud_event
 from controller.notify.delivery import Receiver, Receivers
 from controller.notify.happenings import KINDS, happenings
+from controller.notify.notifier import Notifier
 from controller.notify.settings import Settings, addresses, describe
-from controller.notify.teller import Teller
 from controller.policy.job import Condition, JobRecord, Outcome, StopOutcome
 from controller.policy.job.record import Best
 from controller.policy.types import Mode
@@ -112,29 +112,29 @@ def test_an_event_is_a_cloud_event_and_strangers_words_are_made_fit() -> None:
 
 def test_what_happened_is_told_once_and_again_after_a_start() -> None:
     sent: list[dict[str, Any]] = []
-    teller = Teller(Settings(), sent.append, lambda: NOW)
+    notifier = Notifier(Settings(), sent.append, lambda: NOW)
     obj = halted()
-    teller.replace(RLHFJOBS, [obj], "1")
-    teller.take(RLHFJOBS, obj, False)
-    teller.look()
+    notifier.replace(RLHFJOBS, [obj], "1")
+    notifier.take(RLHFJOBS, obj, False)
+    notifier.look()
     assert [one["type"] for one in sent] == ["dev.evalstop.rlhfjob.stopped"]
     again: list[dict[str, Any]] = []
-    Teller(Settings(), again.append, lambda: NOW).replace(RLHFJOBS, [obj], "1")
+    Notifier(Settings(), again.append, lambda: NOW).replace(RLHFJOBS, [obj], "1")
     assert [one["id"] for one in again] == [one["id"] for one in sent]
     late: list[dict[str, Any]] = []
-    Teller(Settings(again_seconds=10.0), late.append, lambda: NOW).replace(RLHFJOBS, [obj], "1")
+    Notifier(Settings(again_seconds=10.0), late.append, lambda: NOW).replace(RLHFJOBS, [obj], "1")
     assert late == []
     few: list[dict[str, Any]] = []
-    Teller(Settings(kinds="marked, outcome"), few.append, lambda: NOW).replace(RLHFJOBS, [obj], "1")
+    Notifier(Settings(kinds="marked, outcome"), few.append, lambda: NOW).replace(RLHFJOBS, [obj], "1")
     assert few == []
 
 
 def test_one_unreadable_status_keeps_nobody_else_from_being_told() -> None:
     sent: list[dict[str, Any]] = []
-    teller = Teller(Settings(), sent.append, lambda: NOW)
+    notifier = Notifier(Settings(), sent.append, lambda: NOW)
     broken = halted(name="broken")
     broken["status"]["best"] = "nonsense"
-    teller.replace(RLHFJOBS, [broken, halted()], "1")
+    notifier.replace(RLHFJOBS, [broken, halted()], "1")
     assert [one["subject"] for one in sent] == ["team/halted"]
 
 

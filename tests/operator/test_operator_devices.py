@@ -192,7 +192,7 @@ def test_a_claim_of_a_jobs_pod_counts_for_that_job_and_of_others_for_guests() ->
     assert job.bound == (("n1", 1),)
     assert {node.name: node.foreign for node in snapshot.nodes} == {"n1": 5, "n2": 1}
     assert free_gpus(snapshot) == {"n1": 2, "n2": 7}
-    assert sorted(guest["metadata"]["name"] for guest in around.guests) == [
+    assert sorted(guest["metadata"]["name"] for guest in around.unmanaged) == [
         "ResourceClaim kept",
         "web-1, by ResourceClaim theirs",
     ]
@@ -208,19 +208,19 @@ def test_what_is_given_back_is_free() -> None:
     assert cluster.devices.gpus_of("pod") == 1
     cluster.devices._event(RESOURCE_CLAIMS, claim("mine", "n1", version=301), True)
     assert cluster.devices.gpus_of("pod") == 0
-    assert cluster.devices.guests({"n1"}, ()) == []
+    assert cluster.devices.held_on({"n1"}, ()) == []
 
 
 def test_slices_that_come_after_claims_place_them() -> None:
     cluster = Cluster()
     elsewhere = claim("c", "pool-a", "gpu-0")
     cluster.devices._event(RESOURCE_CLAIMS, elsewhere, False)
-    assert cluster.devices.guests({"n2"}, ()) == []
+    assert cluster.devices.held_on({"n2"}, ()) == []
     found = slice_("n2", *EIGHT)
     found["metadata"]["name"], found["metadata"]["resourceVersion"] = "late", "900"
     found["spec"]["pool"]["name"] = "pool-a"
     cluster.devices._event(RESOURCE_SLICES, found, False)
-    assert len(cluster.devices.guests({"n2"}, ())) == 1
+    assert len(cluster.devices.held_on({"n2"}, ())) == 1
 
 
 def test_the_extender_takes_a_pod_with_claims_for_one_that_wants_gpus() -> None:

@@ -13,7 +13,7 @@ from controller.api.schema import structural
 from controller.api.status import PoolStatus
 from controller.operator.reconcile.fleet import past_stops
 from controller.policy.fleet.ebh import day_start
-from controller.policy.fleet.limits import HOUR, STOPS_KEPT, sift
+from controller.policy.fleet.limits import HOUR, STOPS_KEPT, limit_stops
 from controller.policy.job.record import Decision, JobRecord, TakenBack
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
@@ -62,10 +62,10 @@ def test_an_hours_budget_is_spent_though_the_stopped_job_is(since: dict[str, Dec
     status = pool_memory.stored(plan_pool(first, NOW).stops, (), (), first.stopped)
     after = seen(status, since, limits)
     assert after.stopped == (PastStop(NOW - 60, None, "ns/a"),)
-    (held,) = sift(after.jobs, after, NOW).held
+    (held,) = limit_stops(after.jobs, after, NOW).held
     assert held.reason == "StopBudgetSpent"
     later = seen(status, since, limits, NOW - 60 + HOUR)
-    assert sift(later.jobs, later, NOW - 60 + HOUR).grant != ()
+    assert limit_stops(later.jobs, later, NOW - 60 + HOUR).grant != ()
 
 
 def test_a_stop_keeps_its_place_in_the_days_precision() -> None:
@@ -74,7 +74,10 @@ def test_a_stop_keeps_its_place_in_the_days_precision() -> None:
     asking = replace(asks("ns/b"), proposal=Proposal(10, 5, "Fell", 3.0, 2.0, 120.0))
     alone = replace(seen({}, {}, limits), jobs=(asking,))
     second = replace(seen(kept, {}, limits), jobs=(asking,))  # J / (2 alpha) = 100, J / alpha = 200
-    assert (sift(alone.jobs, alone, NOW).grant, len(sift(second.jobs, second, NOW).grant)) == ((), 1)
+    assert (limit_stops(alone.jobs, alone, NOW).grant, len(limit_stops(second.jobs, second, NOW).grant)) == (
+        (),
+        1,
+    )
 
 
 def test_what_its_job_tells_is_counted_once_and_users_stops_are_not() -> None:

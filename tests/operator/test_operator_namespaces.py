@@ -86,7 +86,7 @@ async def _served(rig: Rig, spaces: list[str]) -> None:
             assert len(spread) == 3, "pods, Jobs, ConfigMaps"
             assert len(engine.informers) == 21, "RLHFJobs in each, GPUPools once"
             assert [str(watch) for watch in (*engine.watches, *engine.informers) if watch.problem] == []
-            assert engine.foreign.looked
+            assert engine.unmanaged_pods.looked
 
 
 def stored(name: str, version: int) -> Object:

@@ -157,9 +157,9 @@ def test_foreign_gpus_are_those_of_live_pods_on_the_pools_nodes() -> None:
         pod("4", None, "Pending"),
         pod("5", "b", gpus=0),
     ]
-    found = nodes.guests(pods, frozenset({"a", "b"}))
+    found = nodes.with_gpus_on(pods, frozenset({"a", "b"}))
     assert nodes.gpus_by_node(found) == {"a": 2}
-    assert nodes.guests(pods, frozenset({"b"})) == []
+    assert nodes.with_gpus_on(pods, frozenset({"b"})) == []
 
 
 # -- the run file -------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_a_part_without_progress_is_named_and_readiness_says_what_is_missing() -
             assert (status, text) == (503, "loop: no progress for 61 s, at most 60 s are expected\n")
             health.beat("loop")
             assert (await ask("/healthz"))[0] == 200
-            health.standing = lambda: "standby: operator-2 has it"
+            health.role = lambda: "standby: operator-2 has it"
             assert await ask("/readyz") == (200, "ok\nstandby: operator-2 has it\n")
             assert (await ask("/metrics"))[0] == 404, "they are on a port of their own"
         await server.stop()

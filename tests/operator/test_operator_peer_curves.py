@@ -11,7 +11,7 @@ from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
 from controller.operator.state.cluster import ClusterState
 from controller.policy import decision_log
-from controller.policy.job.evals import RuleInUse, absorb
+from controller.policy.job.evals import RuleInUse, ingest
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import JobRecord
 from controller.policy.job.types import Desired, ScrapeOutcome, ScrapeView
@@ -113,7 +113,7 @@ def test_a_job_that_is_behind_its_peers_is_to_be_stopped(rig: Rig) -> None:
     assert loaded is not None
     assert loaded.observed.fleet.peers == (PeersAt(30, 2, pytest.approx(0.65)),)
     use = RuleInUse.of(loaded.desired, loaded.observed.fleet)
-    rule = absorb(loaded.record, use, view).rule
+    rule = ingest(loaded.record, use, view).rule
     assert rule is not None
     assert rule.verdict is not None
     assert (rule.verdict.verb, rule.verdict.reason) == (Verb.STOP, "BelowPeers")
@@ -144,7 +144,7 @@ def test_attack_three_fake_peers_of_another_namespace(rig: Rig, scope: str) -> N
     assert rig.told(key) == ()
     loaded = rig.world.load(key)
     assert loaded is not None
-    rule = absorb(loaded.record, RuleInUse.of(loaded.desired, loaded.observed.fleet), view).rule
+    rule = ingest(loaded.record, RuleInUse.of(loaded.desired, loaded.observed.fleet), view).rule
     assert rule is not None
     assert rule.verdict is not None
     assert (rule.verdict.verb, rule.verdict.reason) == (Verb.CONTINUE, "TooFewPeers")

@@ -111,35 +111,35 @@ def test_pools_that_select_the_same_nodes_both_say_so() -> None:
 
 
 def test_pods_of_others_are_named_and_stuck_ones_with_their_age() -> None:
-    guests = [gpu_pod("a", "n1", 3), gpu_pod("b", "n2", deleting=-300)]
-    told = condition(status(snapshot(), Surroundings({}, guests)), "GPUsExclusive")
+    unmanaged = [gpu_pod("a", "n1", 3), gpu_pod("b", "n2", deleting=-300)]
+    told = condition(status(snapshot(), Surroundings({}, unmanaged)), "GPUsExclusive")
     assert (told["status"], told["reason"]) == ("False", "ForeignPodsStuck")
     assert f"still terminating after 120 s: other/b (since {at(-300)})" in told["message"]
     assert "4 GPUs are used by 2 pods" in told["message"]
     assert "other/a on n1 (3), other/b on n2 (1)" in told["message"]
-    fresh = condition(status(snapshot(), Surroundings({}, guests), after=-200), "GPUsExclusive")
+    fresh = condition(status(snapshot(), Surroundings({}, unmanaged), after=-200), "GPUsExclusive")
     assert fresh["reason"] == "ForeignPods"
 
 
 def test_the_pool_is_looked_at_again_when_a_pod_becomes_stuck() -> None:
     now = NOW.timestamp()
-    guests = [gpu_pod("a", "n1"), gpu_pod("b", "n1", deleting=-20), gpu_pod("c", "n1", deleting=-300)]
-    assert pool_status.stuck_at(guests, now) == now + 100
-    assert pool_status.stuck_at(guests[2:], now) is None
+    unmanaged = [gpu_pod("a", "n1"), gpu_pod("b", "n1", deleting=-20), gpu_pod("c", "n1", deleting=-300)]
+    assert pool_status.stuck_at(unmanaged, now) == now + 100
+    assert pool_status.stuck_at(unmanaged[2:], now) is None
     assert pool_status.stuck_at([], now) is None
 
 
 def test_many_names_make_no_long_message() -> None:
-    guests = [gpu_pod(f"pod-with-a-rather-long-name-{i}", "n1") for i in range(400)]
-    message = condition(status(snapshot(), Surroundings({}, guests)), "GPUsExclusive")["message"]
+    unmanaged = [gpu_pod(f"pod-with-a-rather-long-name-{i}", "n1") for i in range(400)]
+    message = condition(status(snapshot(), Surroundings({}, unmanaged)), "GPUsExclusive")["message"]
     assert "and 395 more" in message
     assert len(message) <= 512
 
 
 def test_nothing_new_makes_the_same_status() -> None:
-    guests = [gpu_pod("a", "n1", deleting=-300)]
+    unmanaged = [gpu_pod("a", "n1", deleting=-300)]
     stop = Handover("ns/a", "scan", 4, NOW.timestamp() - 9, None, None, None, None, None)
-    around = Surroundings({"n1": ("p", "q")}, guests)
+    around = Surroundings({"n1": ("p", "q")}, unmanaged)
     first = status(snapshot(), around, stops=[stop])
     assert status(snapshot(), around, known=first, stops=[stop], after=45.5) == first
 

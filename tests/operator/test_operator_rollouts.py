@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 
 from controller import names
-from controller.kube.resources import GPUPOOLS, JOBS, PODS
+from controller.kube.resources import CONFIGMAPS, EVENTS, GPUPOOLS, JOBS, PODS
+from controller.operator import engine as engine_module
 from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
 from controller.operator.state.cluster import StepWants
-from controller.policy.job import StepPlan
+from controller.policy.job import StepPlan, starvation
+from controller.policy.rollout import Forecast
+from controller.steps.wire import Announcement, Ended, Registered
 from controller.web.certificates import issue_server, make_authority
 from tests.support.fake_kubelet import FakeKubelet
 from tests.support.operator_rig import SETTINGS, CountingApi, Object, Response, Rig, eventually
@@ -221,6 +224,134 @@ def test_an_actor_that_no_node_holds_is_refused(rig: Rig, kubelet: FakeKubelet, 
                 found = await rig.condition("run", "Accepted")
             assert found is not None
             assert "spec.rollout.gpusPerActor: 4 is more than the 2 GPUs of the largest node" in found[2]
+
+    asyncio.run(story())
+
+
+def test_a_starving_trainer_goes_back_into_the_queue(
+    rig: Rig, kubelet: FakeKubelet, serving: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Job allows no failure; it ends with no GPU held, and starts again after its pause."""
+    monkeypatch.setattr(starvation, "FIRST", 3.0)
+
+    async def waits() -> bool:
+        return await rig.has_reason("run", "Running", "RolloutStarved")
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool(lending={"recallSeconds": 1})
+            rig.names(["run"])
+            template = rig.template("run", 1, 1)
+            template["spec"]["backoffLimit"] = 0
+            await rig.make_job("run", gpus=1, mode="Off", rollout=ROLLOUT, workload={"template": template})
+            async with rig.operator(serving):
+                await eventually(lambda: _count(rig, 1), what="its base actor")
+                await eventually(lambda: rig.is_true("run", "Running"), what="the gang to run")
+                kubelet.finish(rig.namespace, "run", "Failed", code=names.EXIT_STARVED)
+                await eventually(waits, what="it to wait again")
+                record = await rig.record("run")
+                assert record.admission is None
+                assert record.gang_backoff is not None
+                assert (record.actors, record.preemptions, record.finished) == ((), 0, None)
+                assert record.rollout is not None
+                assert record.rollout.starved == 1
+                assert not await rig.is_true("run", "Failed")
+                await eventually(lambda: rig.is_true("run", "Running"), what="it to run again")
+                record = await rig.record("run")
+                assert record.admission is not None
+                assert record.admission.number == 2
+                assert await _count(rig, 1)
+            events, _ = await rig.api.list(EVENTS, rig.namespace)
+            told = [e["message"] for e in events if e["reason"] == "RolloutStarved"]
+            assert len(told) == 1
+            assert "is tried again after 3 s" in told[0]
+
+    asyncio.run(story())
+
+
+def test_shadow_keeps_static_actors_and_counts_what_it_would_have_saved(
+    rig: Rig, kubelet: FakeKubelet, serving: Settings
+) -> None:
+    """Its steps go through the step API's own sessions and planner."""
+    asked = {**ROLLOUT, "mode": "Shadow", "actors": {"min": 1, "max": 3, "static": 2}}
+    short = Forecast(((2.0, 1),), 1, 0.2, 64)  # one actor is enough, and for a moment
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run", gpus=1, mode="Off", rollout=asked)
+            async with rig.operator(serving) as engine:
+                assert engine.steps is not None
+                await eventually(lambda: rig.is_true("run", "Running"), what="the gang to run")
+                await eventually(lambda: _count(rig, 2), what="its static actors, admitted with the gang")
+                before = {pod["metadata"]["uid"] for pod in await actor_pods(rig)}
+                uid = (await rig.job("run"))["metadata"]["uid"]
+                await eventually(lambda: _knows(engine, uid, 2), what="the step API to know them")
+                job = engine.rollouts.job(uid)
+                assert job is not None
+                session = engine.steps.sessions.of(job)
+                for number, actor in engine.rollouts.actors(uid).items():
+                    session.register(job, number, actor.pod, Registered("127.0.0.1:1", "a" * 64, 4, None))
+                for step in (1, 2, 3):
+                    session.announce(job, Announcement(step, 0.0, short))
+                    await eventually(lambda step=step: _true(step in session._others), what="both plans")
+                    session.begin(job, step)
+                    session.end(job, Ended(step, 0.5, 2, 0.9, short, {}, {}))
+                await eventually(lambda: _saved(rig), what="the account to be in the status")
+                account = (await rig.record("run")).rollout
+                assert account is not None
+                assert account.plan is not None
+                assert account.plan.actors == 2, "the static count, whatever would be cheaper"
+                assert account.measured is not None
+                assert account.measured.would_take is not None
+                assert account.saved > 0.0
+                assert {pod["metadata"]["uid"] for pod in await actor_pods(rig)} == before
+                assert set(await entries(rig)) == {0, 1}
+                assert not [line for line in rig.writes(engine) if line.startswith("DELETE")]
+            status = (await rig.job("run"))["status"]["rollout"]
+            assert float(status["savedGPUSeconds"]) == pytest.approx(account.saved)
+            assert "wouldTakeGPUSeconds" in status["measured"]
+
+    asyncio.run(story())
+
+
+async def _true(value: bool) -> bool:
+    return value
+
+
+async def _knows(engine: Engine, uid: str, count: int) -> bool:
+    return len(engine.rollouts.actors(uid)) == count
+
+
+async def _saved(rig: Rig) -> bool:
+    account = (await rig.record("run")).rollout
+    return account is not None and account.measured is not None and account.measured.step >= 2
+
+
+def test_a_renewed_authority_is_told_to_runs_under_way(
+    rig: Rig, kubelet: FakeKubelet, serving: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "STEPS_LOOK", 0.1)
+    file = tmp_path / "ca.crt"
+    first, second = (make_authority(datetime.now(UTC)).certificate for _ in range(2))
+    file.write_text(first)
+
+    async def told(text: str) -> bool:
+        found = await rig.api.get(CONFIGMAPS, "run-run", rig.namespace)
+        document = json.loads(found["data"][names.RUN_KEY])
+        return bool(document["steps"]["ca"] == text == found["data"][names.STEPS_CA_KEY])
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run", gpus=1, mode="Off", rollout=ROLLOUT)
+            async with rig.operator(replace(serving, steps_ca=str(file))):
+                await eventually(lambda: rig.is_true("run", "Running"), what="the gang to run")
+                assert await told(first)
+                file.write_text("half a certif")  # being written: the one before stays
+                file.write_text(second)
+                await eventually(lambda: told(second), what="trainer and actors to be told")
+                assert await rig.is_true("run", "Running")
 
     asyncio.run(story())
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller import names
-from controller.operator.state.unmanaged_pods import FEW_NODES, RETRY, ForeignPods
+from controller.operator.state.unmanaged_pods import FEW_NODES, RETRY, UnmanagedPods
 
 
 def guest(name: str, node: str, gpus: int = 1) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Pods:
 )
 def test_of_many_nodes_all_pods_are_listed_and_less_often(nodes: int, lists: int, pause: float) -> None:
     api = Pods(guest("a", "n0", 2), guest("b", "elsewhere"), guest("c", "n1", gpus=0))
-    foreign = ForeignPods(api)  # type: ignore[arg-type]
+    foreign = UnmanagedPods(api)  # type: ignore[arg-type]
     mine = [f"n{i}" for i in range(nodes)]
     assert foreign.pause(15.0, 60.0) == RETRY, "nobody knows yet"
     assert asyncio.run(foreign.look(mine)) == {"n0"}

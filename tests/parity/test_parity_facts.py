@@ -60,9 +60,9 @@ def test_a_job_s_stays_are_told_by_its_statuses_and_pods() -> None:
     second = AdmissionRecord(2, ("n",), 120.0, running_since=121.0)
     job.take(told(JobRecord(attempt=2, queued_at=115.0, admission=second)))
     assert (job.state, job.over) == ("running", False)
-    job.hear(pod(2, "Running"), 121.0)
-    job.hear(pod(2, "Succeeded", said(122.0, 130.0)), 130.5)
-    job.hear(pod(2, "Succeeded", said(122.0, 130.0)), 139.0)  # told again, when it is deleted
+    job.take_pod(pod(2, "Running"), 121.0)
+    job.take_pod(pod(2, "Succeeded", said(122.0, 130.0)), 130.5)
+    job.take_pod(pod(2, "Succeeded", said(122.0, 130.0)), 139.0)  # told again, when it is deleted
     done = Condition("Completed", True, "Complete", "", 132.0, 1)
     job.take(
         told(JobRecord(attempt=2, queued_at=115.0, admission=second, finished="Complete", conditions=(done,)))
@@ -79,8 +79,8 @@ def test_a_job_s_stays_are_told_by_its_statuses_and_pods() -> None:
 
 def test_a_gang_s_gpus_are_free_with_its_last_pod() -> None:
     job = facts("a", seen=40.0)
-    job.hear(pod(1, "Succeeded", name="a-0"), 31.0)
-    job.hear(pod(1, "Succeeded", name="a-1", index="1"), 32.0)
+    job.take_pod(pod(1, "Succeeded", name="a-0"), 31.0)
+    job.take_pod(pod(1, "Succeeded", name="a-1", index="1"), 32.0)
     assert job.freed == 32.0
 
 

@@ -397,7 +397,7 @@ def test_operator_and_extender_agree_whose_nodes_are_kept(members: list[str], sh
     assert view is not None
     room = tuple(NodeView(node, 8) for node in dict.fromkeys(nodes))
     shot = PoolSnapshot("p", PolicySpec("fifo"), room, (view,))
-    taken = +_sum(gpu_accounting.books(shot).account(view))
+    taken = +_sum(gpu_accounting.gpu_accounts(shot).account(view))
     ledger = GpuLedger()
     for node in nodes:
         ledger.put_node(node, 8)

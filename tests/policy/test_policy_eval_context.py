@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.names import EVALS_KEPT
 from controller.policy import decision_log
 from controller.policy.job import peers
-from controller.policy.job.evals import RuleInUse, absorb, rewind
+from controller.policy.job.evals import RuleInUse, ingest, rewind
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import JobRecord
 from controller.policy.job.types import Desired, Direction, Observed, ScrapeOutcome, ScrapeView
@@ -160,7 +160,7 @@ def scrape(*points: EvalPoint, resumed: int | None = None) -> ScrapeView:
 def record_of(scores: list[float]) -> JobRecord:
     record = JobRecord()
     for n, score in enumerate(scores, start=1):
-        record = absorb(record, use(), scrape(EvalPoint(10 * n, score, Attempt(1, "1"))))
+        record = ingest(record, use(), scrape(EvalPoint(10 * n, score, Attempt(1, "1"))))
     return record
 
 

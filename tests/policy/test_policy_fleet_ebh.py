@@ -18,7 +18,7 @@ from controller.policy.fleet.ebh import (
     rules_with_e_values,
     without_e_value,
 )
-from controller.policy.fleet.limits import TOO_LITTLE, sift
+from controller.policy.fleet.limits import TOO_LITTLE, limit_stops
 from controller.policy.stopping import MODIFIERS, make_rule
 from controller.policy.types import (
     Ended,
@@ -179,12 +179,12 @@ NOW = 10 * DAY + 50_000.0
 
 
 def let_through(jobs: list[JobView], fleet: PoolSnapshot) -> list[str]:
-    return [j.key for j in sift(jobs, fleet, NOW).grant]
+    return [j.key for j in limit_stops(jobs, fleet, NOW).grant]
 
 
 def test_a_pool_stops_by_evidence_and_says_what_is_missing() -> None:
     limits = StopLimits(precision=0.95, precision_jobs=10)
-    found = sift([asks(0, 60.0), asks(1, 250.0), asks(2, None), asks(3, 100.0)], pool(limits), NOW)
+    found = limit_stops([asks(0, 60.0), asks(1, 250.0), asks(2, None), asks(3, 100.0)], pool(limits), NOW)
     assert [j.key for j in found.grant] == ["ns/j1", "ns/j3"]
     assert {h.key: h.reason for h in found.held} == {"ns/j0": TOO_LITTLE, "ns/j2": TOO_LITTLE}
     assert "its e-value is 60; the pool's precision takes 66.67" in found.held[0].message

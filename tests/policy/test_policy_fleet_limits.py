@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.policy.codec import decode, encode
 from controller.policy.fleet.ebh import DAY
-from controller.policy.fleet.limits import HOUR, sift
+from controller.policy.fleet.limits import HOUR, limit_stops
 from controller.policy.job import conditions
 from controller.policy.job.record import JobRecord
 from controller.policy.job.types import Desired
@@ -81,7 +81,7 @@ def jobs(asking: int, quiet: int) -> list[JobView]:
     ],
 )
 def test_sift(asking, quiet, limits, stopped, granted, reason, wake) -> None:
-    found = sift(jobs(asking, quiet), fleet(limits, stopped), NOW)
+    found = limit_stops(jobs(asking, quiet), fleet(limits, stopped), NOW)
     assert [j.key for j in found.grant] == [f"ns/j{i}" for i in range(granted)]
     assert {h.reason for h in found.held} == ({reason} if reason else set())
     assert len(found.grant) + len(found.held) == asking
@@ -89,7 +89,7 @@ def test_sift(asking, quiet, limits, stopped, granted, reason, wake) -> None:
 
 
 def test_the_budget_goes_in_the_queues_order() -> None:
-    found = sift([running(0, asks=True), running(1, asks=True, priority=5)], fleet(StopLimits(1)), NOW)
+    found = limit_stops([running(0, asks=True), running(1, asks=True, priority=5)], fleet(StopLimits(1)), NOW)
     assert [j.key for j in found.grant] == ["ns/j1"]
 
 
@@ -97,7 +97,7 @@ def test_the_budget_goes_in_the_queues_order() -> None:
     st.integers(0, 9), st.integers(0, 9), st.integers(0, 4), st.lists(st.floats(NOW - 9000, NOW), max_size=6)
 )
 def test_the_budget_holds_over_any_hour(asking: int, quiet: int, per_hour: int, stopped: list[float]) -> None:
-    found = sift(jobs(asking, quiet), fleet(StopLimits(per_hour), stopped), NOW)
+    found = limit_stops(jobs(asking, quiet), fleet(StopLimits(per_hour), stopped), NOW)
     recent = sum(1 for at in stopped if at > NOW - HOUR)
     assert len(found.grant) + min(recent, per_hour) <= max(per_hour, 0)
 
@@ -139,33 +139,33 @@ def test_the_job_says_why_it_was_held_back_once() -> None:
 
 def test_the_breaker_says_since_when_it_is_open_and_closes_by_itself() -> None:
     limits = StopLimits(breaker_percent=50)
-    opened = sift(jobs(3, 3), fleet(limits), NOW).stops
+    opened = limit_stops(jobs(3, 3), fleet(limits), NOW).stops
     assert (opened.breaker_since, opened.held, opened.reason) == (NOW, 3, "ManyAtOnce")
     assert "3 of 6 jobs" in opened.message
-    still = sift(jobs(3, 3), replace(fleet(limits), breaker_since=NOW - 99), NOW).stops
+    still = limit_stops(jobs(3, 3), replace(fleet(limits), breaker_since=NOW - 99), NOW).stops
     assert still.breaker_since == NOW - 99
-    calm = sift(jobs(2, 3), replace(fleet(limits), breaker_since=NOW - 99), NOW)
+    calm = limit_stops(jobs(2, 3), replace(fleet(limits), breaker_since=NOW - 99), NOW)
     assert (calm.stops.breaker_since, len(calm.grant)) == (None, 2)
     # Stops that were granted keep it open though nobody asks any more, until they are an hour old.
     drops = fleet(limits, [NOW - 30, NOW - 20, NOW - 10])
-    found = sift(jobs(0, 3), drops, NOW).stops
+    found = limit_stops(jobs(0, 3), drops, NOW).stops
     assert found == StopCount(3, 3, NOW, 0, "ManyAtOnce", found.message)
-    assert sift(jobs(0, 3), drops, NOW + HOUR).stops.breaker_since is None
+    assert limit_stops(jobs(0, 3), drops, NOW + HOUR).stops.breaker_since is None
 
 
 def test_who_asks_only_if_others_wait_takes_nobodys_turn_and_opens_no_breaker() -> None:
     patient = [replace(j, proposal=replace(ASKS, when_contended=True)) for j in jobs(3, 0)]
     urgent = running(9, asks=True)
-    found = sift([*patient, urgent], fleet(StopLimits(per_hour=1)), NOW)
+    found = limit_stops([*patient, urgent], fleet(StopLimits(per_hour=1)), NOW)
     assert [j.key for j in found.grant] == ["ns/j9"]
-    calm = sift([*patient, urgent], fleet(StopLimits(breaker_percent=50)), NOW)
+    calm = limit_stops([*patient, urgent], fleet(StopLimits(breaker_percent=50)), NOW)
     assert (len(calm.grant), calm.stops.breaker_since) == (4, None)
     urgent_ones = [running(20 + i, asks=True) for i in range(3)]
-    crowd = sift([*patient, *urgent_ones], fleet(StopLimits(breaker_percent=50)), NOW)
+    crowd = limit_stops([*patient, *urgent_ones], fleet(StopLimits(breaker_percent=50)), NOW)
     assert (len(crowd.held), crowd.grant) == (6, ())
 
 
 def test_the_counts_are_of_the_hour_and_of_the_day() -> None:
     day = NOW - NOW % DAY
-    found = sift(jobs(0, 1), fleet(StopLimits(), [day - 1.0, day, NOW - HOUR, NOW - 1.0]), NOW).stops
+    found = limit_stops(jobs(0, 1), fleet(StopLimits(), [day - 1.0, day, NOW - HOUR, NOW - 1.0]), NOW).stops
     assert (found.last_hour, found.today, found.held) == (1, 3, 0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from controller.api.convert import record, status
 from controller.api.fleet import noise as noise_in
 from controller.api.fleet import shared_falls
-from controller.policy.fleet.limits import ASKS_OTHERS, SHARED_FALL, sift
+from controller.policy.fleet.limits import ASKS_OTHERS, SHARED_FALL, limit_stops
 from controller.policy.fleet.shared_drops import FALLS_KEPT, FEW, ask, mixes, remember
 from controller.policy.job import conditions
 from controller.policy.job import evals as job_evals
@@ -88,7 +88,7 @@ def asked(jobs: list[JobView], percent: int = 50, now: float = T + 60.0, noise: 
 @pytest.mark.parametrize(("jobs", "fall"), [(3, 0.2), (5, 0.15), (20, 0.1), (20, 0.3)])
 def test_a_fall_that_all_share_is_known_at_the_first_eval(jobs: int, fall: float) -> None:
     views = [run(i, noisy(("all", i), 12, fall), asks=True) for i in range(jobs)]
-    (found,) = sift(views, pool(), T + 60.0).falls
+    (found,) = limit_stops(views, pool(), T + 60.0).falls
     assert (found.metric, found.after, found.before) == ("gold", T - 30.0, T + 30.0)
     assert found.fell >= 0.6 * jobs
     assert found.of == jobs
@@ -100,9 +100,9 @@ def test_what_one_eval_leaves_open_three_decide() -> None:
     for fleet in range(40):
         first = [run(i, noisy(("open", fleet, i), 12, 0.07), asks=True) for i in range(4)]
         third = [run(i, noisy(("open", fleet, i), 14, 0.07, after=3), asks=True) for i in range(4)]
-        seen = sift(first, pool(), T + 60.0)
+        seen = limit_stops(first, pool(), T + 60.0)
         waited += not seen.falls and len(seen.held) > 0
-        found += bool(seen.falls or sift(third, pool(), T + 200.0).falls)
+        found += bool(seen.falls or limit_stops(third, pool(), T + 200.0).falls)
     assert waited > 10
     assert found > 25
 
@@ -219,28 +219,28 @@ def pool(limits: StopLimits | None = None, falls: Sequence[SharedFall] = ()) -> 
 
 def test_the_pool_holds_back_all_that_look_across_the_fall() -> None:
     jobs = [run(i, noisy(("hold", i), 12, 0.3), asks=i < 6) for i in range(20)]
-    found = sift(jobs, pool(), T + 60.0)
+    found = limit_stops(jobs, pool(), T + 60.0)
     assert found.grant == ()
     assert {h.reason for h in found.held} == {SHARED_FALL}
     assert found.held[0].message.startswith("20 of 20 jobs fell at the same moment")
     assert len(found.falls) == 1
     assert found.stops.reason == SHARED_FALL
     # At the next pass it is known, whoever asks then.
-    again = sift(jobs[3:9], pool(falls=found.falls), T + 61.0)
+    again = limit_stops(jobs[3:9], pool(falls=found.falls), T + 61.0)
     assert (again.grant, again.falls) == ((), found.falls)
     # Whoever looks only at evals since then is not concerned.
     since = [replace(j, readings=j.readings[-1:]) for j in jobs]
-    assert len(sift(since, pool(falls=found.falls), T + 62.0).grant) == 6
+    assert len(limit_stops(since, pool(falls=found.falls), T + 62.0).grant) == 6
 
 
 def test_the_guard_can_be_turned_off() -> None:
     jobs = [run(i, noisy(("off", i), 12, 0.3), asks=True) for i in range(5)]
-    assert len(sift(jobs, pool(StopLimits(shared_fall_percent=None)), T + 60.0).grant) == 5
+    assert len(limit_stops(jobs, pool(StopLimits(shared_fall_percent=None)), T + 60.0).grant) == 5
 
 
 def test_waiting_for_the_others_wakes_the_pool() -> None:
     late = [run(i, noisy(("late", i), 12), every=600.0, last=T - 5.0) for i in range(1, 10)]
-    found = sift([run(0, noisy("first", 12, 0.3), asks=True), *late], pool(), T + 60.0)
+    found = limit_stops([run(0, noisy("first", 12, 0.3), asks=True), *late], pool(), T + 60.0)
     assert [h.reason for h in found.held] == [ASKS_OTHERS]
     assert found.wake_at == T + 30.0 + 1800.0
 
@@ -384,7 +384,7 @@ def evals(*scores: float, start: int = 10, life: Attempt = ONE) -> list[EvalPoin
 
 
 def take(record: JobRecord, view: ScrapeView, fall: SharedFall | None = None) -> JobRecord:
-    return job_evals.absorb(begin_anew(record, use(), view, fall), use(), view)
+    return job_evals.ingest(begin_anew(record, use(), view, fall), use(), view)
 
 
 def test_evals_that_come_with_the_news_of_another_evaluator_are_doubtful() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.values import state_text
-from controller.policy.job.evals import RuleInUse, absorb, rewind, stand
+from controller.policy.job.evals import RuleInUse, ingest, rewind, stand
 from controller.policy.job.guardrails import watch
 from controller.policy.job.record import GUARD_STATE_MAX, RULE_STATE_MAX, Best, JobRecord
 from controller.policy.job.types import Desired, Direction, Guardrail, MetricPoints, ScrapeOutcome, ScrapeView
@@ -249,7 +249,7 @@ def read(scores: list[float], rule: RuleInUse) -> JobRecord:
     """One scrape after the other."""
     record = JobRecord()
     for number in range(len(scores)):
-        record = absorb(record, rule, scrape(evals(scores)[: number + 1]))
+        record = ingest(record, rule, scrape(evals(scores)[: number + 1]))
     return record
 
 
@@ -286,7 +286,7 @@ def test_a_lone_high_one_is_no_best_and_is_pinned_beside_it(
     record = read([sign * s for s in scores], rule)
     assert stands(record) == expected
     assert record.rule is not None
-    at_once = absorb(JobRecord(), rule, scrape(evals([sign * s for s in scores])))
+    at_once = ingest(JobRecord(), rule, scrape(evals([sign * s for s in scores])))
     assert (at_once.best, at_once.awaiting, at_once.rule) == (record.best, record.awaiting, record.rule)
 
 
@@ -295,12 +295,12 @@ def test_what_waits_and_what_was_dropped_can_be_asked_for() -> None:
     before = read([*LEVEL, 2.0], rule)
     assert before.rule is not None
     assert rule.waiting(before.rule.state)[0] == 90
-    after = absorb(before, rule, scrape(evals([*LEVEL, 2.0, 0.5, 0.0, 0.51, 0.5])))
+    after = ingest(before, rule, scrape(evals([*LEVEL, 2.0, 0.5, 0.0, 0.51, 0.5])))
     assert after.rule is not None
     assert (rule.waiting(after.rule.state), rule.dropped(after.rule.state)) == ((), ())
     assert rule.dropped_since(before, after) == (90, 110)
     bare = RuleInUse.of(Desired("ns/a", "u", 1, "gold", 1, 1, PolicySpec("scan")))
-    plain = absorb(JobRecord(), bare, scrape(evals([*LEVEL, 0.0])))
+    plain = ingest(JobRecord(), bare, scrape(evals([*LEVEL, 0.0])))
     assert plain.rule is not None
     assert bare.waiting(plain.rule.state) == ()
     assert stands(plain) == (40, None)
@@ -332,8 +332,8 @@ def test_the_same_step_of_an_earlier_life_is_another_one() -> None:
 def test_without_the_gate_what_waited_counts_at_once() -> None:
     waiting = read([*LEVEL, 2.0], use())
     bare = RuleInUse.of(Desired("ns/a", "u", 1, "gold", 1, 1, PolicySpec("scan")))
-    assert stands(absorb(waiting, bare, scrape([]))) == (90, None)
-    assert stands(absorb(read([*LEVEL], bare), use(), scrape(evals([*LEVEL, 2.0])))) == (40, 90)
+    assert stands(ingest(waiting, bare, scrape([]))) == (90, None)
+    assert stands(ingest(read([*LEVEL], bare), use(), scrape(evals([*LEVEL, 2.0])))) == (40, 90)
 
 
 # row 7
@@ -341,7 +341,7 @@ def test_one_eval_of_nothing_stops_no_run_and_neither_does_the_next_one() -> Non
     """A scorer that was down for one eval; without the gate `scan` stops at it, with patience at the next."""
     record, rule = JobRecord(), use()
     for number in range(1, 11):
-        record = absorb(record, rule, scrape(evals([*LEVEL, 0.0, 0.5])[:number]))
+        record = ingest(record, rule, scrape(evals([*LEVEL, 0.0, 0.5])[:number]))
         assert record.rule is not None
         assert record.rule.verdict is not None
         assert record.rule.verdict.verb is Verb.CONTINUE
@@ -353,11 +353,11 @@ def test_an_eval_of_no_samples_is_no_eval() -> None:
     points = evals(LEVEL)
     empty = EvalPoint(90, 0.0, stderr=0.0, samples=0)
     rule = RuleInUse.of(Desired("ns/a", "u", 1, "gold", 1, 1, PolicySpec("scan")))
-    record = absorb(JobRecord(), rule, scrape([*points, empty], evals_total=9))
+    record = ingest(JobRecord(), rule, scrape([*points, empty], evals_total=9))
     assert [p.step for p in record.evals] == [10 * i for i in range(1, 9)]
     assert record.evals_missed == 0
-    assert record.rule == absorb(JobRecord(), rule, scrape(points)).rule
-    again = absorb(record, rule, scrape([*points, empty, EvalPoint(100, 0.5, stderr=SIGMA)], evals_total=10))
+    assert record.rule == ingest(JobRecord(), rule, scrape(points)).rule
+    again = ingest(record, rule, scrape([*points, empty, EvalPoint(100, 0.5, stderr=SIGMA)], evals_total=10))
     assert (again.evals_seen, again.evals_missed) == (9, 0)
     guards = watch(record, use().guards, scrape(points, others=(MetricPoints("safety", (empty,)),))).guards
     assert guards == ()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.policy.node.filter import PodRequest, judge
 from controller.policy.node.ledger import Bound, Gang, GpuLedger
-from controller.policy.pool.gpu_accounting import LEAVING, books, free_gpus
+from controller.policy.pool.gpu_accounting import LEAVING, free_gpus, gpu_accounts
 from controller.policy.pool.placement import held
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot, Reservation
@@ -46,7 +46,7 @@ def test_a_member_whose_planned_node_others_took_is_charged_where_it_fits() -> N
     shot = snapshot(admitted("ns/a", 2, "n0"), waits("ns/b", 1, 2), nodes={"n0": 2, "n1": 2})
     assert free_gpus(shot) == {"n0": 0, "n1": 2}
     taken = replace(shot, nodes=(NodeView("n0", 2, foreign=1), NodeView("n1", 2)))
-    assert books(taken).account(taken.jobs[0]) == [("n1", 2)]
+    assert gpu_accounts(taken).account(taken.jobs[0]) == [("n1", 2)]
     assert free_gpus(taken) == {"n0": 1, "n1": 0}
     assert plan_pool(taken, 10.0).admissions == ()
 
@@ -61,7 +61,7 @@ def test_a_pod_of_another_gang_where_it_was_not_planned_counts_as_well() -> None
 def test_what_is_left_of_a_member_that_fits_nowhere_is_given_to_nobody() -> None:
     b = admitted("ns/b", 2, "n1", "n1", bound=("n0", "n1"))
     shot = snapshot(admitted("ns/a", 4, "n0"), b, waits("ns/c", 1, 1), nodes={"n0": 4, "n1": 4})
-    assert books(shot).account(shot.jobs[0]) == [("n0", 2), ("n1", 2)]
+    assert gpu_accounts(shot).account(shot.jobs[0]) == [("n0", 2), ("n1", 2)]
     assert plan_pool(shot, 10.0).admissions == ()
 
 
@@ -76,14 +76,14 @@ def test_a_node_that_could_never_hold_the_member_is_not_charged_for_it() -> None
 def test_planned_nodes_that_hold_come_before_members_that_are_displaced() -> None:
     a, b = admitted("ns/a", 2, "n0"), admitted("ns/b", 2, "n1")
     shot = snapshot(a, b, nodes={"n0": 2, "n1": 2, "n2": 2}, foreign={"n0": 1})
-    found = books(shot)
+    found = gpu_accounts(shot)
     assert (found.account(a), found.account(b)) == ([("n2", 2)], [("n1", 2)])
 
 
 def test_of_several_members_only_those_are_moved_that_have_no_room() -> None:
     a = admitted("ns/a", 2, "n0", "n0", "n1", bound=("n1",))
     shot = snapshot(a, nodes={"n0": 4, "n1": 2, "n2": 4}, foreign={"n0": 2})
-    assert books(shot).account(a) == [("n1", 2), ("n0", 2), ("n2", 2)]
+    assert gpu_accounts(shot).account(a) == [("n1", 2), ("n0", 2), ("n2", 2)]
     assert free_gpus(shot) == {"n0": 0, "n1": 0, "n2": 2}
 
 
@@ -93,7 +93,7 @@ def test_a_leaving_gang_is_charged_nothing_elsewhere() -> None:
     shot = snapshot(
         a, waits("ns/b", 2, 2), nodes={"n0": 2, "n1": 2, "n2": 2}, foreign={"n0": 1}, reservations=hold
     )
-    assert books(shot).account(a) == [("n1", 2), ("n0", 1)]
+    assert gpu_accounts(shot).account(a) == [("n1", 2), ("n0", 1)]
     assert free_gpus(shot) == {"n0": 0, "n1": 0, "n2": 2}
 
 
@@ -101,9 +101,11 @@ def test_gpus_that_others_took_from_a_gang_do_not_come_free_with_it() -> None:
     """Of a member that has no node, and whose planned node is taken, a stop or a preemption frees nothing."""
     a = admitted("ns/a", 4, "n0")
     shot = snapshot(a, nodes={"n0": 4, "n1": 2}, foreign={"n0": 4})
-    (seen,) = books(shot).as_charged(shot).jobs
+    (seen,) = gpu_accounts(shot).as_charged(shot).jobs
     assert held(seen) == []
-    (seen,) = books(roomy := replace(shot, nodes=(*shot.nodes, NodeView("n2", 4)))).as_charged(roomy).jobs
+    (seen,) = (
+        gpu_accounts(roomy := replace(shot, nodes=(*shot.nodes, NodeView("n2", 4)))).as_charged(roomy).jobs
+    )
     assert held(seen) == [("n2", 4)]
 
 
@@ -148,7 +150,7 @@ def test_admitted_gangs_never_exceed_the_pool_wherever_pods_land(acts: list[tupl
         elif act == "end":
             del jobs[job.key]
         shot = snapshot(*jobs.values(), nodes=NODES, foreign=foreign)
-        found = books(shot)
+        found = gpu_accounts(shot)
         account: Counter[str] = Counter(foreign)
         for job in shot.jobs:
             charged = found.account(job)
@@ -185,6 +187,6 @@ def test_the_extender_gives_the_gpus_that_are_charged_elsewhere_to_no_gang() -> 
     )
     assert plan_pool(shot, 10.0).admissions == ()
     back = replace(shot, nodes=(NodeView("n0", 2), NodeView("n1", 2)))
-    assert books(back).account(a) == [("n0", 2)], "and its own as soon as it is free again"
+    assert gpu_accounts(back).account(a) == [("n0", 2)], "and its own as soon as it is free again"
     ledger.put_bound("uid", Bound("ns/a", 1, "n0", 2))
     assert ledger.keeping(10.0) == {}

@@ -108,7 +108,7 @@ def test_the_run_s_evidence_weighs_guardrails_that_were_not_seen_yet() -> None:
     record_before = replace(
         record(w), rule=RuleRecord("eProcess", 1, "h", (), (), verdict(Verb.CONTINUE, e=21.0))
     )
-    found = job_guardrails.standing(record_before, w.jobs["ns/a"].desired)
+    found = job_guardrails.joint_verdict(record_before, w.jobs["ns/a"].desired)
     assert found is not None
     assert found[1].e_value == pytest.approx(11.0)
 
@@ -374,6 +374,6 @@ def test_what_is_rewound_is_never_ahead_of_the_step(points: list, step: int) -> 
         Guard(f"m{i}", 10 * at, Attempt(number, "1"), score, "h", (score, 1), verdict(Verb.STOP))
         for i, (number, at, score) in enumerate(points)
     )
-    for before, after in zip(guards, job_guardrails.rewound(guards, step, {}), strict=True):
+    for before, after in zip(guards, job_guardrails.rewind(guards, step, {}), strict=True):
         assert after.step <= step
         assert after == before or (before.step > step and after.state == () and after.verdict is None)

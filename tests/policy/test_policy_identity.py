@@ -8,7 +8,7 @@ import pytest
 
 from controller.policy.job import conditions as c
 from controller.policy.job import lives
-from controller.policy.job.evals import RuleInUse, absorb
+from controller.policy.job.evals import RuleInUse, ingest
 from controller.policy.job.guardrails import watch
 from controller.policy.job.record import Claim, JobRecord, LifeRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import (
@@ -254,10 +254,10 @@ def test_shadow_remembers_a_best_that_is_older_than_the_evals_it_keeps() -> None
     record = JobRecord()
     for n in range(1, 60):
         point = EvalPoint(10 * n, 0.9 if n == 5 else 0.5, FIRST)
-        record = absorb(record, use, ScrapeView(ScrapeOutcome.OK, points=(point,), resumed_step=0))
+        record = ingest(record, use, ScrapeView(ScrapeOutcome.OK, points=(point,), resumed_step=0))
     assert record.best.step == 50
     back = ScrapeView(ScrapeOutcome.OK, points=(), resumed_step=500, page=Page("u", SECOND))
-    assert absorb(record, use, back).best.step == 50
+    assert ingest(record, use, back).best.step == 50
 
 
 def test_a_guardrails_memory_is_not_taken_for_that_of_the_other_direction() -> None:  # row 12

@@ -102,9 +102,9 @@ def test_new_numbers_in_an_old_reason_wait_a_new_reason_does_not() -> None:
     )
     numbers = PoolPlan(waiting=(Waiting("ns/a", 1, "Queued", "3 GPUs"),))
     reason = PoolPlan(waiting=(Waiting("ns/a", 1, "TooLarge", "3 GPUs"),))
-    assert written(numbers, {"ns/a": waits}, just_told={"ns/a"}) == []
+    assert written(numbers, {"ns/a": waits}, just_written={"ns/a"}) == []
     assert written(numbers, {"ns/a": waits}) == [("ns/a", "waiting")]
-    assert written(reason, {"ns/a": waits}, just_told={"ns/a"}) == [("ns/a", "waiting")]
+    assert written(reason, {"ns/a": waits}, just_written={"ns/a"}) == [("ns/a", "waiting")]
 
 
 def test_a_refusal_is_lifted_once() -> None:

@@ -76,7 +76,10 @@ def test_gang_and_base_actors_are_admitted_together_or_not_at_all():
 
 @pytest.mark.parametrize(
     ("base", "each", "field"),
-    [(1, 8, "spec.rollout.gpusPerActor: 8 is more than the 4"), (7, 1, "spec.rollout.actors.min: 1 x 4 and")],
+    [
+        (1, 8, "spec.rollout.gpusPerActor: 8 is more than the 4"),
+        (7, 1, "spec.rollout.actors.min: 1 x 4 GPUs and"),
+    ],
 )
 def test_what_no_node_holds_is_said_by_field(base, each, field):
     w = world()

@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from quota_world import ADMITTED, QUEUED, Arrival, QuotaWorld, arrivals
 
-from controller.policy.pool.gpu_accounting import books
+from controller.policy.pool.gpu_accounting import gpu_accounts
 from controller.policy.pool.placement import fit
 from controller.policy.pool.plan import plan_pool
 from controller.policy.queueing.quota_ledger import AT_LIMIT, charged, inside
@@ -261,7 +261,7 @@ def staying(snapshot: PoolSnapshot, plan: PoolPlan) -> list[JobView]:
 
 def room_once_left(snapshot: PoolSnapshot, plan: PoolPlan, without: set[str] = frozenset()) -> dict[str, int]:
     """GPUs per node when all who leave are gone, and ``without``, too."""
-    accounts = books(snapshot)
+    accounts = gpu_accounts(snapshot)
     room = dict.fromkeys(NODES, 0) | {n.name: n.gpus for n in snapshot.nodes}
     for job in staying(snapshot, plan):
         if job.key not in without:
@@ -311,7 +311,7 @@ def hold_to(snapshot: PoolSnapshot, plan: PoolPlan) -> None:
         room = room_once_left(snapshot, plan)
         assert any(fit(room, j.replicas, j.gpus_per_replica) is not None for j in first)
         if len(first) == 1:  # nobody goes where there was room without him
-            accounts = books(snapshot)
+            accounts = gpu_accounts(snapshot)
             for key in (p.key for p in plan.preemptions):
                 for node, amount in accounts.account(views[key]):
                     room[node] += -amount
@@ -326,7 +326,7 @@ def hold_to(snapshot: PoolSnapshot, plan: PoolPlan) -> None:
     # No GPU is idle that somebody may have.
     if snapshot.policy == BACKFILL and not first:
         free = {n.name: n.gpus for n in snapshot.nodes}
-        after = books(snapshot).free
+        after = gpu_accounts(snapshot).free
         for admission in plan.admissions:
             for node in admission.nodes:
                 after[node] -= views[admission.key].gpus_per_replica

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_policy_world import POLICIES, name
 
-from controller.policy.pool.gpu_accounting import books, free_gpus
+from controller.policy.pool.gpu_accounting import free_gpus, gpu_accounts
 from controller.policy.pool.placement import NodeRoom
 from controller.policy.pool.reservations import reserve
 from controller.policy.queueing import make_policy
@@ -50,7 +50,7 @@ def snapshot(spec: PolicySpec, waiting: list[tuple[tuple[int, int], int, bool]])
 
 def plainly(shot: PoolSnapshot, leaving: list[JobView], rest: list[JobView]) -> list[tuple[str, str]]:
     """A fresh policy, told of all who wait still, after each job that leaves."""
-    accounts = books(shot)
+    accounts = gpu_accounts(shot)
     room = NodeRoom(accounts.free)
     found: list[tuple[str, str]] = []
     for job in leaving:
@@ -72,5 +72,5 @@ def test_promises_are_those_of_asking_anew_each_time(
     shot = snapshot(spec, waiting)
     leaving = [j for j in shot.jobs if j.state is not JobState.QUEUED]
     rest = [j for j in shot.jobs if j.state is JobState.QUEUED]
-    found = reserve(shot, leaving, (), rest, free_gpus(shot), books(shot), NOW)
+    found = reserve(shot, leaving, (), rest, free_gpus(shot), gpu_accounts(shot), NOW)
     assert [(h.source, h.target) for h in found] == plainly(shot, leaving, rest)

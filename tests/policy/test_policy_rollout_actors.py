@@ -16,7 +16,14 @@ from controller.policy.actor_types import (
 )
 from controller.policy.job.actors import ActorSeen
 from controller.policy.job.plan import plan_job
-from controller.policy.job.record import AdmissionRecord, Decision, JobRecord, Preempting, RunFile
+from controller.policy.job.record import (
+    AdmissionRecord,
+    Decision,
+    JobRecord,
+    PodTrouble,
+    Preempting,
+    RunFile,
+)
 from controller.policy.job.rollout_actors import let_go, wanted, with_entries
 from controller.policy.job.rollout_record import RolloutRecord, StepMeasured, StepPlan
 from controller.policy.job.service import attained
@@ -30,6 +37,7 @@ from controller.policy.job.types import (
     RolloutView,
     SuspendWorkload,
     WorkloadView,
+    WriteRun,
 )
 from controller.policy.job.view import job_view
 from controller.policy.pool.job_outcomes import Verb, after, outcomes
@@ -118,6 +126,9 @@ def test_what_is_seen_of_an_actor_is_no_reason_to_write() -> None:
             (),
         ),  # that step is over, none is planned
         (RolloutView(planned=replace(PLAN, actors=5), ended=ENDED), 5, ()),
+        # Announced, and not so near that actors have to start: nobody comes, and who is beyond it goes.
+        (RolloutView(planned=replace(PLAN, actors=5), ended=ENDED, due=False), 0, ()),
+        (RolloutView(planned=PLAN, ended=ENDED, due=False), 0, (2,)),
     ],
 )
 def test_what_steps_want(view: RolloutView, wants: int, goes: tuple[int, ...]) -> None:
@@ -198,6 +209,70 @@ def test_released_means_that_actors_are_gone_too(leaving: dict[str, object], wai
     assert gone.record.admission is None
     assert gone.record.actors == ()
     assert gone.queue in (None, JobState.QUEUED)
+
+
+TROUBLE = PodTrouble("p", exit_code=1, message="no such weights")
+
+
+@pytest.mark.parametrize(
+    ("actor", "seen", "now", "why"),
+    [
+        (
+            ENTRY,
+            (ActorSeen(0, over=True, trouble=TROUBLE),),
+            NOW,
+            "its pod ended, exit code 1: no such weights",
+        ),
+        (ENTRY, (ActorSeen(0, bound=905.0),), 1500.0, "it took no prompts within 600 s"),
+        (
+            ENTRY,
+            (ActorSeen(0, bound=905.0, trouble=PodTrouble("p", waits="ImagePullBackOff")),),
+            1500.0,
+            "it took no prompts within 600 s, ImagePullBackOff",
+        ),
+        (ENTRY, (ActorSeen(0),), 1500.0, "its pod had no node within 600 s"),
+        (ENTRY, (), 1500.0, "its Job could not be made within 600 s"),
+        (replace(ENTRY, state=ActorState.RUNNING), (), NOW, "its Job and pod are gone"),
+    ],
+)
+def test_an_actor_that_fails_is_counted_and_told_once(
+    actor: Actor, seen: tuple[ActorSeen, ...], now: float, why: str
+) -> None:
+    plan = planned(replace(RECORD, actors=(actor,)), *seen, now=now)
+    (event,) = [one for one in plan.events if one.reason == "ActorFailed"]
+    assert event.warning
+    assert event.message == f"rollout actor 0 on node n2: {why}; it is put aside and counted"
+    assert plan.record.rollout is not None
+    assert plan.record.rollout.failed == 1
+    again = planned(plan.record, *seen, now=now + 1.0)
+    assert not any(one.reason == "ActorFailed" for one in again.events)
+    assert again.record.rollout is not None
+    assert again.record.rollout.failed == 1
+
+
+def test_actors_that_a_step_put_aside_are_told_once_and_written_for_it() -> None:
+    record = settled()
+    failed = replace(
+        ENDED, failed=2, failures="actor 0 faulty: it has weights 3, expected 4; actor 1 lost: gone"
+    )
+    plan = planned(record, ActorSeen(0, ready=True), ended=failed)
+    assert plan.minor is None, "an Event is posted once: what it tells of has to be written"
+    (event,) = [one for one in plan.events if one.reason == "ActorPutAside"]
+    assert event.message == f"step 2: its trainer lost or put aside 2 rollout actors: {failed.failures}"
+    again = planned(plan.record, ActorSeen(0, ready=True), ended=failed)
+    assert not again.events
+    assert not planned(record, ActorSeen(0, ready=True), ended=ENDED).events
+
+
+def test_a_run_file_that_is_not_as_it_would_be_written_now_is_written_again() -> None:
+    """The authority of the step API's certificate stands in it, and may be renewed."""
+    observed = Observed(RUNS, PODS, run_written=None, rollout=RolloutView())
+    assert WriteRun(RECORD.run) in plan_job(DESIRED, observed, RECORD, NOW).actions
+    told = replace(observed, run_written=RECORD.run)
+    assert WriteRun(RECORD.run) not in plan_job(DESIRED, told, RECORD, NOW).actions
+    without = replace(DESIRED, rollout=None)
+    bare = replace(RECORD, actors=())
+    assert WriteRun(RECORD.run) not in plan_job(without, replace(observed, rollout=None), bare, NOW).actions
 
 
 def test_a_run_that_goes_on_to_its_next_checkpoint_keeps_its_actors_so_long() -> None:

@@ -39,7 +39,8 @@ def test_nobody_reaches_past_a_door() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["from controller.policy.job.plan import plan_job", "from controller.policy.pool import books"]
+    "line",
+    ["from controller.policy.job.plan import plan_job", "from controller.policy.pool import gpu_accounts"],
 )
 def test_one_who_does_is_found(line: str) -> None:
     assert past_the_door(line, "controller/cli/x.py")

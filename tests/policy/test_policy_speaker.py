@@ -166,7 +166,7 @@ class Turns:
             assert one.index not in self.asked, "twice in one turn"
             self.asked.append(one.index)
             view = replace(self.says.get(one.index, REFUSED), pod=one.pod, member=one.index)
-            self.search.hear(one, view, self.now)
+            self.search.take(one, view, self.now)
         return self.search.outcome(self.members, head, self.now)
 
     @property
@@ -182,8 +182,8 @@ def test_the_one_that_answers_as_this_run_is_kept_and_nobody_else_is_asked(speak
     for _ in range(3):
         assert t.turn().member == speaks
         assert t.asked == [speaks]
-    assert t.search.says_on(page())
-    assert not t.search.says_on(REFUSED)
+    assert t.search.is_unchanged(page())
+    assert not t.search.is_unchanged(REFUSED)
 
 
 TOLD = [
@@ -245,14 +245,14 @@ def test_a_second_one_that_comes_up_later_is_found_after_the_first_eval() -> Non
     assert t.turn().member == 0
     assert t.settled == [0]
     t.says = {0: page("a", evals=1), 2: page("b")}
-    assert not t.search.says_on(page("a", evals=1)), "the first eval of a life has all asked once more"
+    assert not t.search.is_unchanged(page("a", evals=1)), "the first eval of a life has all asked once more"
     assert t.turn().outcome is ScrapeOutcome.SEVERAL_SPEAKERS
     t.says = {0: page("a", evals=2)}
     assert t.turn().member == 0
     t.turn()
     assert (t.asked, t.settled) == ([0], [0])
-    assert t.search.says_on(page("a", evals=3))
-    assert not t.search.says_on(page("c", evals=1)), "and so has that of the next life"
+    assert t.search.is_unchanged(page("a", evals=3))
+    assert not t.search.is_unchanged(page("c", evals=1)), "and so has that of the next life"
 
 
 def test_the_others_are_asked_when_the_speaker_is_silent_and_one_that_moved_is_kept() -> None:

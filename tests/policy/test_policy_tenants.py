@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.fleet.limits import ASKS_POOL, HOUR, STOPS_KEPT, TOO_LITTLE, kept_stops, sift
+from controller.policy.fleet.limits import ASKS_POOL, HOUR, STOPS_KEPT, TOO_LITTLE, kept_stops, limit_stops
 from controller.policy.fleet.noise import METRICS_KEPT, NOISE_KEPT, VOTES, learn, usual
 from controller.policy.fleet.shared_drops import ALL_KEPT, FALLS_KEPT, remember
 from controller.policy.fleet.tables import fair
@@ -106,7 +106,7 @@ def test_attack_half_a_pool_that_falls_together_keeps_an_honest_decline_from_its
     """Ten of mallory's runs report a fall at the moment at which alice's run declines."""
     alice = [job("alice/run", noisy("own", 0.3), asks=ASKS)]
     alice += [job(f"alice/j{i}", noisy(("alice", i))) for i in range(4)]
-    found = sift([*alice, *falling(1, 10)], pool(), NOW)
+    found = limit_stops([*alice, *falling(1, 10)], pool(), NOW)
     assert [j.key for j in found.grant] == ["alice/run"]
     assert found.falls == ()
 
@@ -115,7 +115,7 @@ def test_attack_a_fall_of_others_begins_nobodys_baseline_anew() -> None:
     """Mallory's runs ask to be stopped and share their fall: alice's decline is not forgotten behind it."""
     mallory = [replace(view, proposal=ASKS) for view in falling(1, 10)]
     alice = [job("alice/run", noisy("own", 0.3), asks=ASKS)]
-    found = sift([*mallory, *alice], pool(), NOW)
+    found = limit_stops([*mallory, *alice], pool(), NOW)
     assert {held.key.partition("/")[0] for held in found.held} == {"mallory-0"}
     assert [j.key for j in found.grant] == ["alice/run"]
     assert [fall.concerns(alice[0].scored_by) for fall in found.falls] == [False]
@@ -125,7 +125,7 @@ def test_in_the_scope_of_the_pool_others_delay_a_stop_once_and_for_no_longer_tha
     limits = scoped(FleetScope.POOL)
     alice = job("alice/run", noisy("own", 0.3), asks=ASKS)
     others = falling(VOTES, 1)
-    held = sift([alice, *others], pool(limits), NOW)
+    held = limit_stops([alice, *others], pool(limits), NOW)
     assert [(h.key, h.reason) for h in held.held] == [("alice/run", ASKS_POOL)]
     assert "so did the runs of 4 of 4 namespaces" in held.held[0].message
     assert "mallory" not in held.held[0].message
@@ -133,22 +133,22 @@ def test_in_the_scope_of_the_pool_others_delay_a_stop_once_and_for_no_longer_tha
     assert held.wake_at == NOW + limits.shared_fall_wait
     waited = replace(alice, delayed_at=NOW)
     last = NOW + limits.shared_fall_wait
-    assert sift([waited, *others], pool(limits), last - 1.0).grant == ()
-    assert [j.key for j in sift([waited, *others], pool(limits), last).grant] == ["alice/run"]
+    assert limit_stops([waited, *others], pool(limits), last - 1.0).grant == ()
+    assert [j.key for j in limit_stops([waited, *others], pool(limits), last).grant] == ["alice/run"]
     # Two namespaces are no crowd, however many runs they have; nor do others count where one's own can tell.
-    assert sift([alice, *falling(VOTES - 1, 20)], pool(limits), NOW).grant == (alice,)
+    assert limit_stops([alice, *falling(VOTES - 1, 20)], pool(limits), NOW).grant == (alice,)
     own = [job(f"alice/j{i}", noisy(("alice", i))) for i in range(4)]
-    assert sift([alice, *own, *others], pool(limits), NOW).grant == (alice,)
+    assert limit_stops([alice, *own, *others], pool(limits), NOW).grant == (alice,)
     # Nor where the pool's owner has not said so, nor those that another evaluator scores.
-    assert sift([alice, *others], pool(), NOW).grant == (alice,)
+    assert limit_stops([alice, *others], pool(), NOW).grant == (alice,)
     foreign = [replace(view, evaluator="v2") for view in others]
-    assert sift([alice, *foreign], pool(limits), NOW).grant == (alice,)
+    assert limit_stops([alice, *foreign], pool(limits), NOW).grant == (alice,)
 
 
 def test_in_the_scope_of_the_pool_namespaces_that_did_not_fall_delay_nobody() -> None:
     alice = job("alice/run", noisy("own", 0.3), asks=ASKS)
     still = [job(f"honest-{n}/j", noisy(("still", n))) for n in range(8)]
-    assert sift([alice, *still], pool(scoped(FleetScope.POOL)), NOW).grant == (alice,)
+    assert limit_stops([alice, *still], pool(scoped(FleetScope.POOL)), NOW).grant == (alice,)
 
 
 # -- the breaker, the hour's budget, the day's account ---------------------------------------------
@@ -157,7 +157,7 @@ def test_in_the_scope_of_the_pool_namespaces_that_did_not_fall_delay_nobody() ->
 def test_attack_many_of_one_namespace_that_ask_open_the_breaker_for_all() -> None:
     mallory = [job(f"mallory/j{i}", asks=ASKS, number=i) for i in range(10)]
     alice = [job("alice/run", asks=ASKS), job("alice/other")]
-    found = sift([*mallory, *alice], pool(StopLimits(breaker_percent=50)), NOW)
+    found = limit_stops([*mallory, *alice], pool(StopLimits(breaker_percent=50)), NOW)
     assert [j.key for j in found.grant] == ["alice/run"]
     assert found.stops.breaker_since == NOW
 
@@ -167,12 +167,12 @@ def test_attack_many_short_jobs_spend_the_hours_budget() -> None:
     mallory = [job(f"mallory/j{i}", asks=ASKS, number=i) for i in range(20)]
     alice = [job("alice/run", asks=ASKS, number=99), job("alice/too", asks=ASKS, number=100)]
     had = [PastStop(NOW - 100.0 - i, None, f"mallory/old{i}") for i in range(4)]
-    found = sift([*mallory, *alice], pool(StopLimits(per_hour=5), had), NOW)
+    found = limit_stops([*mallory, *alice], pool(StopLimits(per_hour=5), had), NOW)
     assert [j.key for j in found.grant] == ["alice/run"]
-    more = sift([*mallory, *alice], pool(StopLimits(per_hour=7), had), NOW)
+    more = limit_stops([*mallory, *alice], pool(StopLimits(per_hour=7), had), NOW)
     assert sorted(j.key for j in more.grant) == ["alice/run", "alice/too", "mallory/j0"]
     # Nobody had any: in turns, by the queue's order.
-    even = sift([*mallory, *alice], pool(StopLimits(per_hour=3)), NOW)
+    even = limit_stops([*mallory, *alice], pool(StopLimits(per_hour=3)), NOW)
     assert [j.key for j in even.grant] == ["mallory/j0", "mallory/j1", "alice/run"]
 
 
@@ -187,7 +187,7 @@ def test_attack_many_short_jobs_fill_the_account_of_the_days_precision() -> None
     """Two jobs are on alice's account, whatever mallory runs: evidence of 40 is enough."""
     alice = [evident("alice/run", 40.0), job("alice/other")]
     mallory = [job(f"mallory/j{i}") for i in range(50)]
-    found = sift([*alice, *mallory], pool(PROMISED, ended=(Ended("mallory", 500),)), NOW)
+    found = limit_stops([*alice, *mallory], pool(PROMISED, ended=(Ended("mallory", 500),)), NOW)
     assert [j.key for j in found.grant] == ["alice/run"]
 
 
@@ -195,7 +195,7 @@ def test_attack_stops_of_one_namespace_lower_what_another_ones_take() -> None:
     """Certain stops of mallory's would let wrong ones of alice's pass: her promise is hers."""
     past = [PastStop(NOW - 100.0 - i, 1e9, f"mallory/old{i}") for i in range(30)]
     alice = [evident("alice/flat", 30.0), job("alice/other")]
-    found = sift(alice, pool(PROMISED, past), NOW)
+    found = limit_stops(alice, pool(PROMISED, past), NOW)
     assert [(h.key, h.reason) for h in found.held] == [("alice/flat", TOO_LITTLE)]
 
 
@@ -204,7 +204,7 @@ def test_evidence_that_is_not_enough_uses_up_nobodys_turn() -> None:
     mallory = [evident(f"mallory/j{i}", 30.0, i) for i in range(8)]
     alice = [evident(f"alice/j{i}", 1e6, 50 + i) for i in range(3)]
     limits = replace(PROMISED, per_hour=3, precision_jobs=100)
-    assert [j.key for j in sift([*mallory, *alice], pool(limits), NOW).grant] == [j.key for j in alice]
+    assert [j.key for j in limit_stops([*mallory, *alice], pool(limits), NOW).grant] == [j.key for j in alice]
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -473,7 +473,7 @@ def test_nothing_that_others_do_changes_what_becomes_of_alices_jobs(
         ended=(Ended("mallory", ended),),
     )
     jobs = data.draw(st.permutations([*mine, *others]))
-    one, two = sift(mine, alone, NOW), sift(jobs, beside, NOW)
+    one, two = limit_stops(mine, alone, NOW), limit_stops(jobs, beside, NOW)
     assert [j for j in two.grant if j.namespace == "alice"] == list(one.grant)
     assert {h for h in two.held if h.key.startswith("alice/")} == set(one.held)
     assert of_alice(two.falls) == list(one.falls)
@@ -490,9 +490,9 @@ def test_in_the_scope_of_the_pool_others_only_delay_once(
 ) -> None:
     """What alice's jobs are granted alone they are granted beside others, some after one wait."""
     limits = scoped(FleetScope.POOL, replace(limits, precision=None))
-    one = sift(mine, pool(limits, noise=tuple(my_noise)), NOW)
+    one = limit_stops(mine, pool(limits, noise=tuple(my_noise)), NOW)
     both = pool(limits, noise=(*my_noise, *their_noise))
-    two = sift([*mine, *others], both, NOW)
+    two = limit_stops([*mine, *others], both, NOW)
     waits = {h.key for h in two.held if h.reason == ASKS_POOL and h.key.startswith("alice/")}
     granted = {j.key for j in two.grant if j.namespace == "alice"}
     assert granted <= {j.key for j in one.grant}
@@ -501,5 +501,5 @@ def test_in_the_scope_of_the_pool_others_only_delay_once(
     for entry in (usual(both.noise, j.scored_by, FleetScope.POOL) for j in mine):
         assert entry is None or entry.floor >= 0.0
     waited = [replace(j, delayed_at=NOW - limits.shared_fall_wait) for j in mine]
-    after = sift([*waited, *others], both, NOW)
+    after = limit_stops([*waited, *others], both, NOW)
     assert {j.key for j in after.grant if j.namespace == "alice"} == {j.key for j in one.grant}

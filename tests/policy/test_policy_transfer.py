@@ -98,7 +98,7 @@ def told(operation: Operation, tries: int = 0, before: bool | None = None) -> Pl
     draft = PlanContext(desired, Observed(access=(asked,)), JobRecord(access=waited), 60.0)
     if before is not None:
         draft.conditions.set(c.SECURED, before, "Before", "as before")
-    access_pod.tell(draft)
+    access_pod.report_progress(draft)
     return draft
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy.job.evals import RuleInUse, absorb, rewind
+from controller.policy.job.evals import RuleInUse, ingest, rewind
 from controller.policy.job.record import JobRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import (
     AccessView,
@@ -45,7 +45,7 @@ def read(scores: list[float], rule: RuleInUse, errors: list[float | None] | None
         seen = ScrapeView(
             ScrapeOutcome.OK, metrics_seen=("gold",), points=tuple(points[: number + 1]), at=1.0 + number
         )
-        records.append(absorb(records[-1], rule, seen))
+        records.append(ingest(records[-1], rule, seen))
     return records[1:]
 
 
@@ -95,7 +95,7 @@ def test_a_high_eval_among_the_first_five_is_no_best_for_good(at: int, sign: flo
     # Read at once, folded again and rewound, it comes to the same.
     points = tuple(EvalPoint(10 * i, s) for i, s in enumerate(scores, 1))
     seen = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=points, at=9.0)
-    at_once = absorb(JobRecord(), rule, seen)
+    at_once = ingest(JobRecord(), rule, seen)
     assert (at_once.best, at_once.awaiting, at_once.rule) == (last.best, last.awaiting, last.rule)
     assert steps(rewind(last, rule, 30)) == steps(records[2])
 
@@ -150,13 +150,13 @@ def test_what_was_pinned_before_the_evals_stays_wanted_beside_a_doubtful_best() 
     record = JobRecord(secured=pin)
     points = tuple(EvalPoint(500 + 10 * i, s) for i, s in enumerate([0.5, 2.0]))
     seen = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=points, at=9.0)
-    record = absorb(record, rule, seen)
+    record = ingest(record, rule, seen)
     assert steps(record) == (510, 400)
     more = tuple(EvalPoint(520 + 10 * i, s) for i, s in enumerate(NOISY))
     # Its pin has moved beside that of the best.
     doubtful = ProtectedCheckpoint(510, 510, "/pins/510", "d", 9.0, score=2.0, attempt=Attempt(0))
     record = replace(record, secured=doubtful, beside=pin)
-    after = absorb(record, rule, replace(seen, points=(*points, *more)))
+    after = ingest(record, rule, replace(seen, points=(*points, *more)))
     assert after.best is not None
     assert (after.best.step, after.best.score, after.awaiting) == (400, 0.6, None)
 

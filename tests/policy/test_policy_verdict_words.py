@@ -16,7 +16,7 @@ from controller.policy.job import (
     evidence,
     flat_stops,
     other_rules,
-    others_say,
+    other_rules_sentence,
     promise,
     statement,
     ways_on,
@@ -146,7 +146,7 @@ def test_what_other_rules_say_in_a_sentence() -> None:
 
     def said(*stops: int | None) -> str:
         names = ("drawdown", "scan", "glr")
-        return others_say(tuple(OtherRule(n, s, 10) for n, s in zip(names, stops, strict=False)))
+        return other_rules_sentence(tuple(OtherRule(n, s, 10) for n, s in zip(names, stops, strict=False)))
 
     assert said(180, 190, None) == (
         "drawdown stops it at step 180, scan at step 190; glr does not; judged by the evals from step 10 on"

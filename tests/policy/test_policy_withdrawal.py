@@ -240,11 +240,13 @@ def test_a_new_best_under_a_verdict_that_stands_is_pinned_and_copied_too(monkeyp
     def stands(record, desired):
         return "", stop
 
-    monkeypatch.setattr("controller.policy.job.guardrails.standing", stands)
+    monkeypatch.setattr("controller.policy.job.guardrails.joint_verdict", stands)
     world.scores("ns/a", 0.9)
     done = passes(world, 4)
     asked = [(a.operation, a.step) for a in done if isinstance(a, StartAccess)]
     assert asked == [(Operation.SECURE, 70), (Operation.RETAIN, 70)]
+    *_, retain = (a for a in done if isinstance(a, StartAccess))
+    assert [one.attempt for one in retain.branch] == [job.record.lives[-1].attempt], "whose the latest one is"
     end_copy(world)
     passes(world, 8)
     assert job.observed.workload.suspended
@@ -556,6 +558,31 @@ def test_resumed_from_the_best_of_what_was_retained_not_from_the_newest() -> Non
     job.wish(run_state=RunState.RUN, resume=ResumeRequest("x", ResumeFrom.BEST))
     passes(world, 3)
     assert job.record.restored.step == 30
+
+
+def test_a_resume_from_the_best_is_not_answered_with_another_process_s_checkpoint_of_its_step() -> None:
+    """The best is one process's step 30, pinned and not copied yet; the newest process has a step 30 too. Its
+    user asks for "step 30", which is the newest one's, and then for the best instead."""
+    world = running()
+    job = world.jobs["ns/a"]
+    user_stopped(world)
+    passes(world, 12)
+    record = job.record
+    best, later = record.secured, replace(record.lives[-1], attempt=Attempt(1, "later"), resumed=20)
+    decision = replace(record.decision, retained_at=None, deferred_at=world.now)
+    job.record = replace(record, retained=(), decision=decision, lives=(*record.lives, later))
+    world.slow = frozenset({Operation.RESTORE})
+    asked = []
+    for name, source, step in (("x", ResumeFrom.STEP, 30), ("y", ResumeFrom.BEST, None)):
+        job.wish(run_state=RunState.RUN, resume=ResumeRequest(name, source, step))
+        asked += [a for a in passes(world, 3) if isinstance(a, StartAccess)]
+    assert [(a.operation, a.step, a.attempt) for a in asked] == [
+        (Operation.RESTORE, 30, later.attempt),
+        (Operation.RESTORE, 30, best.attempt),
+    ]
+    end_copy(world)
+    passes(world, 3)
+    assert (job.record.restored.step, job.record.restored.attempt) == (30, best.attempt)
 
 
 def test_the_best_goes_before_a_user_s_pin_job_that_hangs() -> None:

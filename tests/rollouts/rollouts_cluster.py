@@ -22,8 +22,8 @@ import yaml
 from rollouts_world import ROOT, environment
 
 from controller import names
+from controller.kube.errors import ApiError
 from controller.web.certificates import issue_server, make_authority
-from deploy.local.client import Unreachable
 from deploy.local.plane import Plane
 from tests.support.operator_rig import decided_anew
 
@@ -214,7 +214,7 @@ class Jobs:
             try:
                 if found := condition():
                     return found
-            except (Unreachable, KeyError):
+            except (ApiError, KeyError):
                 pass
             if time.monotonic() > end:
                 raise AssertionError(f"not within {seconds:.0f} s: {what}\n{self.operator.words}")

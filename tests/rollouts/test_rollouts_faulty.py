@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from rollouts_world import ActorProcesses, Pods, StepServer, environment
+from rollouts_world import ActorProcesses, Pods, StepServer, environment, until
 from test_rollouts_processes import WEIGHTS, api, expected, generate, prompts
 
 from evalstop_client import rollouts as client
@@ -154,6 +154,12 @@ def test_what_an_actor_invents_is_noticed_and_the_step_is_whole(
         # The honest one may have done all before the liar was ready.
         if liar.lied or counted == "lost":
             assert rollouts.counts[counted] == 1, mode
+            (said,) = rollouts.record["failures"]
+            assert said.startswith(f"actor 0 {counted}: "), said
+            if mode == "other weights":  # and not for what such tokens add up to
+                assert said.endswith("tokens by weights 99, expected 1"), said
+            if counted == "faulty":
+                until(lambda: 0 in world.released(), "it is to end, so that another one comes")
         liar.lied = 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,48 @@ def test_without_any_actor_the_learner_generates_or_the_step_starves(server: Ste
         generate(client.Rollouts(api(server), starve=0.2), 2)
 
 
+class Starting:
+    """An operator that says for a while that an actor is starting, which never comes."""
+
+    def __init__(self, often: int) -> None:
+        self.often, self.watched = often, 0
+
+    def announce(self, body: Any) -> None: ...
+    def done(self, body: Any) -> None: ...
+    def end(self, body: Any) -> None: ...
+
+    def begin(self, step: int) -> client.News:
+        return client.News(client.Plan(), (), frozenset(), 1, coming=1)
+
+    def watch(self, step: int, after: int) -> client.News:
+        time.sleep(0.1)  # as an operator holds a watch
+        self.watched += 1
+        return client.News(client.Plan(), (), frozenset(), 1, coming=int(self.watched < self.often))
+
+
+def test_a_step_does_not_starve_while_an_actor_starts() -> None:
+    """Models load for longer than a step waits for an actor that is gone."""
+    source = Starting(often=12)
+    with pytest.raises(client.RolloutStarved):
+        generate(client.Rollouts(source, starve=0.4), 1)
+    assert source.watched >= 12, "it starves only once the operator names none any more"
+
+
+def test_a_renewed_authority_is_taken_up_by_sidecars(server: StepServer, world: Pods) -> None:
+    world.start(0)
+    world.await_ready(0)
+    now = datetime.now(UTC)
+    authority = make_authority(now)
+    pair = issue_server(authority, ["127.0.0.1"], now)
+    texts = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}
+    for name, text in texts.items():
+        (server.folder / f"{name}.new").write_text(text)
+        (server.folder / f"{name}.new").rename(server.folder / name)
+    server.restart()  # no connection of before is left
+    world.tell()
+    world.await_ready(0)
+
+
 def test_an_actor_lets_in_its_own_jobs_ticket_and_checks_what_it_gets(
     world: Pods, server: StepServer
 ) -> None:
@@ -216,7 +259,7 @@ def test_an_actor_lets_in_its_own_jobs_ticket_and_checks_what_it_gets(
         return status, found.get("reason", "")
 
     assert ask("GET", "/v1/report")[0] == 200
-    assert ask("GET", "/healthz", ticket="")[0] == 200
+    assert ask("GET", "/healthz", ticket="") == (200, {"actor": 0}), "what its pod's readiness is told by"
     for wrong in (
         Ticket("job-2", 3, 0, 9e9), Ticket("job-1", 2, 0, 9e9), Ticket("job-1", 4, 0, 9e9),
         Ticket("job-1", 3, 1, 9e9), Ticket("job-1", 3, 0, 1.0),

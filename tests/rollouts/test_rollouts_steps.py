@@ -30,6 +30,7 @@ END = {
     **SHAPE,
     "phases": {"train": 3.5},
     "counts": {"moved": 2},
+    "failures": ["actor 1 lost: gone"],
 }
 REPORT = {
     "iterations": 100,
@@ -114,6 +115,7 @@ def test_a_step_from_its_announcement_to_its_end(server: StepServer, ask: Any) -
         {"train": 3.5},
         {"moved": 2},
     )
+    assert ended["failures"] == ("actor 1 lost: gone",)
     assert ended["law"]["iteration"] == pytest.approx(0.03, rel=0.2), (
         "three times the first guess at most in one step"
     )
@@ -186,6 +188,35 @@ def test_between_two_steps_the_one_that_was_announced_counts(server: StepServer,
     assert (demand.generating, demand.released) == (False, frozenset())
 
 
+def test_actors_of_a_step_that_comes_start_as_late_as_they_may(server: StepServer, ask: Any) -> None:
+    """What they would hold before the begin helps nobody; where their GPUs are lent, a recall earlier."""
+
+    def due(step: int) -> Any:
+        demand = server.directory.demand(JOB.uid)
+        return demand.due if demand.step == step and demand.plan is not None else None
+
+    soon = replace(JOB, start=0.1, recall=600.0)
+    server.do(lambda: server.directory.put_job(soon))
+    assert ask("/v1/announce", {**ANNOUNCE, "beginsIn": 600.0}) == (200, {})
+    plan_of(server, 1)
+    assert server.do(lambda: due(1)) is False
+    lent = replace(soon, at_hand=0)
+    server.do(lambda: server.directory.put_job(lent))
+    assert server.do(lambda: due(1)) is True, "its GPUs are lent by now"
+    server.do(lambda: server.directory.put_job(soon))
+    assert server.do(lambda: due(1)) is True, "who has begun to start is not called off"
+    assert ask("/v1/begin", STEP)[0] == 200
+    assert ask("/v1/end", END)[0] == 200
+    assert ask("/v1/announce", {**ANNOUNCE, "step": 2, "beginsIn": 1.5}) == (200, {})
+    plan_of(server, 2)
+    until(lambda: server.do(lambda: due(2)), "its time comes, and nobody has to ask")
+
+
+def test_an_answer_says_how_many_actors_are_still_starting(server: StepServer, ask: Any) -> None:
+    server.do(lambda: server.directory.put_job(replace(JOB, coming=2)))
+    assert ask("/v1/begin", STEP)[1]["coming"] == 2
+
+
 def test_in_shadow_another_plan_is_made_and_not_carried_out(server: StepServer, ask: Any) -> None:
     kept = replace(JOB.settings, min=2, max=2, static=2, when_idle="Keep")
     server.do(lambda: server.directory.put_job(replace(JOB, settings=kept, shadow=JOB.settings)))
@@ -240,6 +271,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/end", {**END, "phases": {"a": -1}}, "a: -1"),
     ("/v1/end", {**END, "phases": {"\n": 1}}, "phases"),
     ("/v1/end", {**END, "seconds": None}, "seconds: None"),
+    ("/v1/end", {**END, "failures": "lost"}, "failures: expected at most 8 texts"),
+    ("/v1/end", {**END, "failures": ["x"] * 9}, "failures: expected at most 8 texts"),
+    ("/v1/end", {**END, "failures": [7]}, "failures: 7 is not allowed"),
+    ("/v1/end", {**END, "failures": ["x" * 201]}, "of at most 200 characters"),
 ]
 
 

@@ -13,7 +13,7 @@ from sim.rollout.hindsight import run_hindsight
 from sim.rollout.registry import changed
 from sim.rollout.run import Job, generate, run
 from sim.rollout.setting import Predictor, RolloutSetting, Scheme
-from sim.rollout.shared import Place, SharedTrial, run_shared
+from sim.rollout.shared import ActorPool, SharedTrial, run_shared
 from sim.rollout.workload import GSM8K, batches
 
 SMALL = RolloutSetting(prompts=96, per_epoch=1, slots=32, most=6)
@@ -129,15 +129,15 @@ def test_two_jobs_share_places_and_no_place_is_held_twice(
     places: int, start: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    settle = Place.settle
+    settle = ActorPool.settle
 
-    def watched(pool: Place, now: float = 0.0) -> None:
+    def watched(pool: ActorPool, now: float = 0.0) -> None:
         settle(pool, now)
         nodes = [entry.node for job in pool.jobs for entry in job.entries.values()]
         taken.append(len(nodes))
         assert len(set(nodes)) == len(nodes) <= places
 
-    monkeypatch.setattr(Place, "settle", watched)
+    monkeypatch.setattr(ActorPool, "settle", watched)
     seconds, held = run_shared(SharedTrial(replace(SMALL, start=start, per_epoch=2), places, 0))
     assert max(taken) == places
     assert 0.0 < held <= places * SMALL.gpus_per_actor * seconds

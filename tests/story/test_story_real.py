@@ -15,7 +15,7 @@ import pytest
 
 from controller import names
 from controller.api.record import record
-from deploy.local.client import Unreachable
+from controller.kube.errors import ApiError
 from deploy.local.demo import cast
 from deploy.local.demo.facts import Role
 from deploy.local.demo.stage import SYSTEM
@@ -75,7 +75,7 @@ def test_resume_from_best_end_to_end_then_deleting_keeps_what_was_retained(story
     kept_files = sorted(folder.rglob("manifest.json"))
     assert kept_files
     story.delete("again")
-    with pytest.raises(Unreachable, match="not found"):
+    with pytest.raises(ApiError, match="not found"):
         wait_gone(story, "job", "again")
     assert sorted(folder.rglob("manifest.json")) == kept_files
 

@@ -29,6 +29,7 @@ Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = "/apis/evalstop.dev/v1alpha1"
 
+COPY = "/retained/team/over-abcde/1-9f2c41d0-160"
 START = 1_763_000_000.0
 SCORES = (0.41, 0.48, 0.55, 0.61, 0.66, 0.70, 0.73, 0.75, 0.745, 0.71, 0.67, 0.63)
 RISING = (0.41, 0.48, 0.55, 0.61, 0.66, 0.70)
@@ -130,13 +131,13 @@ def stopped() -> JobRecord:
         admission=None,
         attained=1800.0,
         rule=replace(base.rule, verdict=Verdict(Verb.STOP, "ConsecutiveDeclines", 3.0, 3.0)),
-        retained=(kept(160, "/retained/team/over-abcde/160"),),
+        retained=(kept(160, COPY),),
         decision=decision,
         conditions=(
             ACCEPTED,
             condition(c.ADMITTED, False, "Stopped", message),
             condition(c.RELEASED, True, "PodsGone", "all pods are gone or terminal; the GPUs are free"),
-            condition(c.RETAINED, True, "Retained", "checkpoint of step 160 is at /retained/over/160"),
+            condition(c.RETAINED, True, "Retained", f"checkpoint of step 160 is at {COPY}"),
             condition(c.RUNNING, False, "Stopped", message),
             condition(c.TERMINATION, True, "ConsecutiveDeclines", message),
         ),

@@ -42,7 +42,7 @@ class Pools:
     def problem(self, pool: str) -> str | None:
         return None
 
-    def moment(self, pool: str) -> PlannedPool:
+    def planned(self, pool: str) -> PlannedPool:
         return self._moment
 
 

@@ -349,7 +349,6 @@ class Running:
             self._begun.set()
             await self._over.wait()
             await server.stop()
-            await queues.close()
 
     def __enter__(self) -> Running:
         self._thread.start()

@@ -103,13 +103,13 @@ class FakeKubelet:
             with contextlib.suppress(ApiException):
                 self._core.delete_node(name)
 
-    def finish(self, namespace: str, job: str, phase: str = "Succeeded") -> None:
-        """The training pods of a job end by themselves."""
+    def finish(self, namespace: str, job: str, phase: str = "Succeeded", code: int = 1) -> None:
+        """The training pods of a job end by themselves; ``code``: exit code of those that fail."""
         selector = f"{names.LABEL_JOB}={job},{names.LABEL_COMPONENT}=workload"
         for pod in self._core.list_namespaced_pod(namespace, label_selector=selector).items:
             if pod.status.phase == "Running":
-                code = 0 if phase == "Succeeded" else 1
-                self._patch(pod, {"phase": phase, "containerStatuses": [_ended(pod, code, "")]})
+                ended = _ended(pod, 0 if phase == "Succeeded" else code, "")
+                self._patch(pod, {"phase": phase, "containerStatuses": [ended]})
 
     def release(self) -> None:
         """Let pods that were held while terminating go."""

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from deploy.local import kubeconfig as kubeconfigs
-from deploy.local.client import Client
+from deploy.local.api import LocalApi
 from deploy.local.pki import Pair
 from deploy.local.plane import Plane
 from deploy.local.report import silent
@@ -74,8 +74,8 @@ class GivenCluster(Plane):
     def status(self) -> Status:
         return Status(True, self._url, None, ())
 
-    def client(self) -> Client:
-        return Client(self._url, self.ca, self._admin)
+    def client(self) -> LocalApi:
+        return LocalApi(self._url, self.ca, self._admin)
 
     def client_cert(self, user: str, groups: Iterable[str] = ()) -> Pair:
         """A certificate by which the cluster knows ``user`` as a member of ``groups``."""

@@ -30,7 +30,7 @@ class StageJobs:
     patience: float
 
     def get(self, kind: str, name: str) -> Json:
-        """Return the object as it is now. Errors: Unreachable."""
+        """Return the object as it is now. Errors: ApiError."""
         group, plural = KINDS[kind]
         found: Json = self.stage.plane.client().get(f"/{group}/namespaces/{self.namespace}/{plural}/{name}")
         return found

@@ -22,7 +22,7 @@ API_VERSIONS = {  # of the kinds that tests ask for by name; of others: v1
 
 
 class Cluster:
-    """One namespace of a plane. Errors of all methods: `deploy.local.client.Unreachable`, with the status."""
+    """One namespace of a plane. Errors of all methods: `controller.kube.errors.ApiError`, with the status."""
 
     def __init__(self, plane: Plane, namespace: str) -> None:
         self.plane, self.namespace, self.client = plane, namespace, plane.client()

@@ -4,18 +4,17 @@
     alice.create({"apiVersion": "v1", "kind": "ConfigMap", …})
     alice.create(b'{"kind": …', "RLHFJob")   # text that no client would write
 
-What a tenant is refused raises `Unreachable` with the server's words and its status.
+What a tenant is refused raises `controller.kube.errors.ApiError` with the server's words and its status.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.local.client import Unreachable
+from deploy.local.api import LocalApi
 from deploy.local.plane import Plane
 
 Object = dict[str, Any]
@@ -65,18 +64,10 @@ class Tenant:
     def send(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
     ) -> Object:
-        """The server's answer to these very bytes. Raises `Unreachable` where it refuses."""
-        client = self.plane.client()
-        client.context.load_cert_chain(*_pair(self.plane, self.name))
-        connection = http.client.HTTPSConnection(client.host, client.port, timeout=30, context=client.context)
-        try:
-            connection.request(method, path, body, {"Content-Type": content_type})
-            answer = connection.getresponse()
-            text = answer.read()
-        finally:
-            connection.close()
-        if answer.status >= 300:
-            raise Unreachable(f"{method} {path}: {answer.status} {text[:500]!r}", answer.status)
+        """The server's answer to these very bytes. Raises `ApiError` where it refuses."""
+        identity = self.plane.client_cert(self.name, ["system:authenticated"])
+        client = LocalApi(self.plane.url, self.plane.ca, identity)
+        _, text = client.send(method, path, body, 30.0, content_type)
         try:
             found: Object = json.loads(text)
         except (RecursionError, ValueError):
@@ -98,11 +89,6 @@ class Tenant:
 def nested(levels: int, inner: bytes = b"1") -> bytes:
     """An object in an object in an object: JSON that recursive readers do not survive."""
     return b'{"a":' * levels + inner + b"}" * levels
-
-
-def _pair(plane: Plane, user: str) -> tuple[Path, Path]:
-    pair = plane.client_cert(user, ["system:authenticated"])
-    return pair.certificate, pair.key
 
 
 def _bound(plane: Plane, name: str, namespace: str, role: Object) -> Tenant:

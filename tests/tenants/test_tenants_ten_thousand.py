@@ -36,7 +36,7 @@ from controller.kube.resources import (
 from controller.kube.trim import trim_or_bare
 from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
-from controller.operator.state.unmanaged_pods import ForeignPods
+from controller.operator.state.unmanaged_pods import UnmanagedPods
 from controller.policy.node.ledger import GpuLedger
 from tests.support.merge_patch import merge_apply
 from tests.support.pills import NAMESPACE, pills
@@ -164,14 +164,19 @@ class Operator:
         self.tell(GPUPOOLS, self.server.seed(GPUPOOLS, gpupool("queued", **queued)))
         for key in HONEST:
             self.tell(RLHFJOBS, self.server.seed(RLHFJOBS, honest(key)))
-        for kind in (*engine.outside.watches, *engine.devices.watches):
-            watch = (engine.outside.watches | engine.devices.watches)[kind]
+        for kind in (*engine.external_queues.watches, *engine.devices.watches):
+            watch = (engine.external_queues.watches | engine.devices.watches)[kind]
             watch.listed = True
         check = {"spec": {"controllerName": names.CHECK_CONTROLLER}, "metadata": {"name": "evalstop"}}
         self.tell(ADMISSION_CHECKS, self.server.seed(ADMISSION_CHECKS, check))
 
     def caches(self, kind: Resource) -> Iterator[Cache]:
-        for cache in (self.engine.cache, self.engine.outside.cache, self.engine.devices.cache, self.extender):
+        for cache in (
+            self.engine.cache,
+            self.engine.external_queues.cache,
+            self.engine.devices.cache,
+            self.extender,
+        ):
             if kind in cache.stores:
                 yield cache
 
@@ -211,10 +216,10 @@ def test_no_pass_but_its_own_jobs_fails_and_none_is_late(seed: int) -> None:
                 await timed("job", engine.job_passes.run(key))
             for name in ("gpus", "queued"):
                 await timed("pool", engine.pool_passes.run(name))
-            pools, fresh = engine.cluster.pools(), engine.outside._fresh
-            found = [obj for kind, key in fresh if (obj := engine.outside.get(kind, key)) is not None]
-            engine.outside._fresh = {}
-            await timed("upkeep", engine.outside._told(pools, found))
+            pools, fresh = engine.cluster.pools(), engine.external_queues._fresh
+            found = [obj for kind, key in fresh if (obj := engine.external_queues.get(kind, key)) is not None]
+            engine.external_queues._fresh = {}
+            await timed("upkeep", engine.external_queues._sync(pools, found))
 
         for _ in range(3):
             await passes(HONEST)
@@ -226,7 +231,7 @@ def test_no_pass_but_its_own_jobs_fails_and_none_is_late(seed: int) -> None:
             obj = wire.decode(text)
             operator.tell(kind, obj)
             if kind == PODS:
-                engine.foreign._pods[obj["metadata"]["uid"]] = trim_or_bare(PODS, obj)
+                engine.unmanaged_pods._pods[obj["metadata"]["uid"]] = trim_or_bare(PODS, obj)
             longest["told"] = max(longest["told"], time.perf_counter() - begun)  # type: ignore[assignment]
             if kind in (RLHFJOBS, JOBS):  # so that writes find them
                 operator.server.objects[kind, NAMESPACE, key.partition("/")[2]] = obj
@@ -270,7 +275,7 @@ def test_pods_that_nobody_labelled_are_read_too() -> None:
             return [wire.decode(text) for kind, _, text in pills(3000, 7) if kind == PODS], "1"
 
     async def story() -> None:
-        foreign = ForeignPods(Lists())  # type: ignore[arg-type]
+        foreign = UnmanagedPods(Lists())  # type: ignore[arg-type]
         await foreign.look(["node-1"])
         assert foreign.looked
         assert all(isinstance(pod["metadata"]["uid"], str) for pod in foreign.pods())

@@ -82,6 +82,8 @@ def test_names_are_those_of_the_operator() -> None:
         "PAIRED_MEAN": names.METRIC_PAIRED_MEAN,
         "PAIRED_VARIANCE": names.METRIC_PAIRED_VARIANCE,
         "EVALS_TOTAL": names.METRIC_EVALS_TOTAL,
+        "PHASE_SECONDS": names.METRIC_PHASE_SECONDS,
+        "STEP_SECONDS": names.METRIC_STEP_SECONDS,
         "PROXY_REWARD": names.METRIC_PROXY_REWARD,
         "KL": names.METRIC_KL,
         "LOSS": names.METRIC_LOSS,
@@ -102,6 +104,9 @@ def test_names_are_those_of_the_operator() -> None:
     assert len(operators) == sum(1 for v in pairs.values() if str(v).startswith(names.METRIC_PREFIX))
 
 
+BESIDE = ("evalstop_client", "evalstop_client.prompts", "evalstop_client.phases")
+
+
 def test_needs_only_the_standard_library() -> None:
     """The contract, and the comparison of prompts that it looks for beside it."""
     for file in (Path(evalstop_client.__file__), Path(evalstop_client.__file__).with_name("prompts.py")):
@@ -111,9 +116,11 @@ def test_needs_only_the_standard_library() -> None:
                 roots |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 assert node.level == 0
-                if node.module in ("evalstop_client", "evalstop_client.prompts"):
+                if node.module in BESIDE:
                     assert {alias.name for alias in node.names} <= {
+                        "phases",
                         "prompts",
+                        "Phases",
                         "Compared",
                         "Memory",
                         "PerPrompt",

@@ -280,7 +280,6 @@ def test_a_queue_that_cannot_be_asked_is_told_and_not_asked_in_a_loop() -> None:
             assert found.queue is None
             assert "does not answer" in found.problem
         assert way.told == 1
-        await queues.close()
         assert (await Queues(FixedAddress()).of("p")).problem == FixedAddress.why
 
     asyncio.run(work())

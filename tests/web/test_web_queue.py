@@ -39,7 +39,7 @@ def runs(key: str, **more: Any) -> JobView:
     )
 
 
-def moment(policy: PolicySpec, *jobs: JobView) -> PlannedPool:
+def planned_pool(policy: PolicySpec, *jobs: JobView) -> PlannedPool:
     snapshot = PoolSnapshot("p", policy, (NodeView("n1", 2),), jobs)
     return PlannedPool(snapshot, plan_pool(snapshot, NOW), NOW)
 
@@ -49,7 +49,7 @@ class Pools:
 
     def __init__(self) -> None:
         jobs = [waits("b/2", at=700.0), waits("a/1", at=100.0), waits("a/huge", 64, at=50.0), runs("a/r")]
-        self.moments = {"p": moment(PolicySpec("fifo", {"max_wait": 600.0}), *jobs)}
+        self.moments = {"p": planned_pool(PolicySpec("fifo", {"max_wait": 600.0}), *jobs)}
 
     def pools(self) -> list[str]:
         return ["broken", "fresh", "p"]
@@ -57,7 +57,7 @@ class Pools:
     def problem(self, pool: str) -> str | None:
         return "spec.queuePolicy: no" if pool == "broken" else None
 
-    def moment(self, pool: str) -> PlannedPool | None:
+    def planned(self, pool: str) -> PlannedPool | None:
         return self.moments.get(pool)
 
 
@@ -222,7 +222,7 @@ LAS = {"first_threshold": 100.0, "second_threshold": 1000.0}
 def test_every_policy_s_key_is_spelled_out(policy: PolicySpec, job: JobView, key: dict[str, Any]) -> None:
     from controller.web.positions import place
 
-    found = place(moment(policy, job, runs("a/r", remaining=1.0, estimate=1.0)), "a/1", NOW)
+    found = place(planned_pool(policy, job, runs("a/r", remaining=1.0, estimate=1.0)), "a/1", NOW)
     assert found is not None
     assert dict(found.key) == {**key, "submitted": job.submitted}
 

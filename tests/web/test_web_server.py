@@ -326,7 +326,7 @@ def test_a_certificate_of_the_authority_is_not_enough(
 
     async def story() -> None:
         heard: list[Any] = []
-        async with serving(tls=pki.tls("evalstop-scheduler"), heard=heard.append) as server:
+        async with serving(tls=pki.tls("evalstop-scheduler"), on_certificate=heard.append) as server:
             assert (await aside(ask, server.port, pki.client("evalstop-scheduler"))).endswith("here")
             assert len(heard) == 1
             for name in ("evalstop-extender", "prometheus", "evalstop-scheduler.evil"):

@@ -91,6 +91,9 @@ def test_only_the_sidecar_has_the_token_and_both_share_the_socket() -> None:
     pod = built(template())["spec"]["template"]["spec"]
     (sidecar,), (engine,) = pod["initContainers"], pod["containers"]
     assert sidecar["restartPolicy"] == "Always"
+    asked = sidecar["readinessProbe"]["httpGet"]
+    assert (asked["path"], asked["scheme"]) == ("/healthz", "HTTPS"), "ready is who takes prompts"
+    assert "startupProbe" not in sidecar, "the engine would be started only after it"
     mounts = [{mount["name"] for mount in one["volumeMounts"]} for one in (sidecar, engine)]
     assert mounts == [{"evalstop-engine", "evalstop-steps"}, {"evalstop-engine"}]
     (token,) = [v for v in pod["volumes"] if v["name"] == "evalstop-steps"]
@@ -150,6 +153,17 @@ def test_how_its_job_is_seen(status: dict[str, Any], pods: list[dict[str, Any]],
     assert found is not None
     assert found.deleting
     assert actor_seen({"metadata": {"name": "j", "uid": "job-uid"}}, pods) is None
+
+
+def test_how_its_pod_ended_is_seen() -> None:
+    ended = pod("Failed")
+    state = {"terminated": {"exitCode": 3, "message": "no such weights"}}
+    ended["status"]["containerStatuses"] = [{"name": "engine", "state": state}]
+    metadata = {"name": "j", "uid": "job-uid", "labels": {names.LABEL_ACTOR: "7"}}
+    found = actor_seen({"metadata": metadata}, [ended])
+    assert found is not None
+    assert found.trouble is not None
+    assert (found.over, found.trouble.exit_code, found.trouble.message) == (True, 3, "no such weights")
 
 
 def pod_of(

@@ -344,3 +344,31 @@ def test_pods_of_a_job_that_shares_get_the_token_for_their_group() -> None:
     assert {"name": "evalstop-steps", "mountPath": "/var/run/secrets/evalstop.dev", "readOnly": True} in (
         pod_spec(shares)["containers"][0]["volumeMounts"]
     )
+
+
+OURS = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [names.EXIT_STARVED]}}
+LEFT = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [143]}}
+FAILS = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [143]}}
+THEIRS = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [names.EXIT_STARVED, 3]}}
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        (None, [OURS]),
+        ([LEFT, FAILS], [OURS, LEFT, FAILS]),  # the first rule that fits decides
+        ([LEFT, THEIRS], [LEFT, THEIRS]),  # its user has said what that exit code means
+        ([LEFT] * 20, [LEFT] * 20),  # as many as the API server takes
+    ],
+)
+def test_a_trainer_that_starved_is_no_failure_of_its_job(rules: Any, expected: Any) -> None:
+    template = copy.deepcopy(TEMPLATE)
+    if rules is not None:
+        template["spec"]["podFailurePolicy"] = {"rules": rules}
+    child = workloads.build_child(rlhfjob(template, rollout={"actors": {}}))
+    assert child["spec"]["podFailurePolicy"]["rules"] == expected
+    without = workloads.build_child(rlhfjob(template))
+    assert without["spec"].get("podFailurePolicy") == template["spec"].get("podFailurePolicy")
+    template["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"  # with which no rules are allowed
+    kept = workloads.build_child(rlhfjob(template, rollout={"actors": {}}))
+    assert kept["spec"].get("podFailurePolicy") == template["spec"].get("podFailurePolicy")

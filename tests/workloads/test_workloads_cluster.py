@@ -16,9 +16,9 @@ from controller import names, workloads
 from controller.checkpoints.access_jobs import AccessSettings, access_job
 from controller.checkpoints.pod_security import LABEL, refusal
 from controller.checkpoints.run_as import run_as
+from controller.kube.errors import ApiError
 from controller.policy.job.record import Operation, ProtectedCheckpoint
 from controller.policy.job.types import StartAccess
-from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
 from tests.support.store_work import QUEUE, Cluster, rlhfjob, settled, start_child, work
@@ -124,7 +124,7 @@ def default_queue(cluster: Cluster) -> Iterator[None]:
 def _may_drop_queue(cluster: Cluster, job: Any) -> bool:
     try:
         cluster.patch(job, {"metadata": {"labels": {QUEUE: None}}}, dry_run=True)
-    except Unreachable as error:
+    except ApiError as error:
         if "queue-name must not be empty" not in str(error):
             raise
         return False
@@ -134,7 +134,7 @@ def _may_drop_queue(cluster: Cluster, job: Any) -> bool:
 def _refused(cluster: Cluster, pod: Any) -> bool:
     try:
         cluster.create(pod, dry_run=True)
-    except Unreachable as error:
+    except ApiError as error:
         if "violates PodSecurity" not in str(error):
             raise
         return True
@@ -163,7 +163,7 @@ def test_store_work_where_a_default_queue_captures_unlabelled_jobs(
     retained = work(
         cluster, wish, child, StartAccess("retain-100-2", Operation.RETAIN, 100, source=source), node
     )
-    assert retained.path == f"/retained/{cluster.namespace}/run-0f2a1/100"
+    assert retained.path == f"/retained/{cluster.namespace}/run-0f2a1/0-100"
     assert retained.digest == secured.digest
 
     cluster.patch(child, workloads.suspend_patch(child))
@@ -194,7 +194,7 @@ def test_access_jobs_satisfy_restricted_pod_security(cluster: Cluster) -> None:
     pod = {**good, "metadata": {"name": "bad"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
     cluster.wait(lambda: _refused(cluster, pod))  # a namespace's labels take effect a moment later
     cluster.create(good)
-    with pytest.raises(Unreachable, match="violates PodSecurity"):
+    with pytest.raises(ApiError, match="violates PodSecurity"):
         cluster.create(pod)
 
 

@@ -333,7 +333,7 @@ class EvalStopClient:
         self._evals: dict[str, deque[_Eval]] = {}
         self._totals: dict[tuple[str, str], int] = {}
         self._full_reported = False
-        self._spoken = False  # an eval or a save record carries this attempt
+        self._named = False  # an eval or a save record carries this attempt
         self._gauges: dict[str, float] = {}
         self._evaluator = _word(evaluator, "evaluator", 128)
         self._phases: Phases | None = None  # made with the first phase
@@ -424,16 +424,16 @@ class EvalStopClient:
             run = _parse_run(raw.decode())
         except (OSError, ValueError, RecursionError) as fault:  # JSON and UTF-8 faults are ValueErrors
             with self._lock:
-                told = self._warned == str(fault)
+                same = self._warned == str(fault)
                 self._warned = str(fault)
-            if not told:
+            if not same:
                 log.warning("%s cannot be used, the last good content stays: %s", self._run_file, fault)
             return
         with self._lock:
             self._warned = ""
             self._run = run
             # A file that came late still names this run, as long as nothing was said under another name.
-            if not self._run_seen and not self._spoken:
+            if not self._run_seen and not self._named:
                 self._first = self._first._replace(uid=run.uid, attempt=run.attempt)
             self._run_seen = True
 
@@ -513,7 +513,7 @@ class EvalStopClient:
                 parts = (value, spread, samples, reward, differences, self._evaluator, prompts, compared)
                 kept.append(_Eval(step, attempt, *parts))
                 self._totals[metric, attempt] = self._totals.get((metric, attempt), 0) + 1
-                self._spoken = True
+                self._named = True
                 self._news += 1
                 return True
         if full:
@@ -686,7 +686,7 @@ class EvalStopClient:
                 log.warning("no save record of step %d: there are no files in %s", step, folders[0])
                 return
             with self._lock:
-                self._spoken = True
+                self._named = True
             others = _records(place)
             sequence = max((record.sequence for record in others), default=0) + 1
             record = Saved(self.uid, self.attempt, step, sequence, folders[0].name, listed)

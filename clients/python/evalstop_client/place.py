@@ -100,8 +100,11 @@ class HostRegion:
 
         Raises:
             OSError: host memory is full.
+            ValueError: the buffer is shorter.
         """
         view, at = memoryview(buffer).cast("B"), 0
+        if view.nbytes < self.size:
+            raise ValueError(f"a buffer of {view.nbytes} bytes for a region of {self.size}")
         while at < self.size:
             at += os.pwrite(self._descriptor, view[at : at + _PIECE], at)
 

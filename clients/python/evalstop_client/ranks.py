@@ -50,7 +50,7 @@ class TorchRanks(Ranks):
         """Return the text of the first rank that gave one; None if none did."""
         found: list[str | None] = [None] * self.size
         self._dist.all_gather_object(found, text, group=self._group)
-        return next((said for said in found if said is not None), None)
+        return next((given for given in found if given is not None), None)
 
     def barrier(self) -> None:
         """Wait until every rank has come here."""

@@ -34,9 +34,11 @@ PATIENCE = 2.0  # s for which a step waits for the operator, once
 WATCH = 30.0  # s for which the operator may hold a watch
 SILENCE = 10.0  # s without a frame after which an actor is lost; one sends at least one each second
 STALL = 120.0  # s without a token after which an actor that has responses is lost, though it lives
-STARVE = 60.0  # s without any actor after which a step gives up, or the learner generates
+STARVE = 60.0  # s without an actor, or one that starts, after which a step gives up or the learner generates
+EXIT_STARVED = 75  # EX_TEMPFAIL: the exit code by which a trainer that starved goes back into the queue
 LOAD = 600.0  # s that an actor may take for its weights
 BINS = 256  # of a histogram
+FAILURES, FAILURE_LENGTH = 8, 200  # of a step that the operator is told of, and characters of each
 TOKEN = "/var/run/secrets/evalstop.dev/token"  # the projected token, by default
 _ANSWER = 4 << 20  # bytes of an answer, and of a frame
 _TRIES = 16  # of an address, which may stand for several processes: of three, 1 in 600 calls finds no leader
@@ -44,7 +46,10 @@ _TURN = 0.5  # s after which the dispatch looks again without news
 
 
 class RolloutStarved(RuntimeError):
-    """No actor was left for a while, and the learner cannot generate."""
+    """No actor was left for a while, and the learner cannot generate.
+
+    A trainer that then ends with exit code `EXIT_STARVED` goes back into the queue.
+    """
 
 
 class Prompt(NamedTuple):
@@ -91,13 +96,14 @@ class Plan(NamedTuple):
 
 
 class News(NamedTuple):
-    """The operator's word on a step: its plan, all actors that are ready, who must leave, and a
-    revision."""
+    """The operator's word on a step: its plan, all actors that are ready, who must leave, a revision, and how
+    many actors are still starting."""
 
     plan: Plan
     actors: tuple[Actor, ...]
     leave: frozenset[int]
     revision: int
+    coming: int = 0
 
 
 class Source(Protocol):
@@ -353,10 +359,10 @@ class StepApi:
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float
     ) -> dict[str, Any] | None:
         """Return the answer; None: silence or a refusal, which the log tells."""
-        heard, answer = self._call_all(method, path, body, timeout)
-        if not heard and self._moved():
-            heard, answer = self._call_all(method, path, body, timeout)
-        self.silent = not heard
+        answered, answer = self._call_all(method, path, body, timeout)
+        if not answered and self._moved():
+            answered, answer = self._call_all(method, path, body, timeout)
+        self.silent = not answered
         return answer
 
     def _call_all(
@@ -430,6 +436,7 @@ def _news(answer: Mapping[str, Any] | None) -> News | None:
             actors,
             frozenset(int(number) for number in answer.get("leave") or ()),
             int(answer.get("revision") or 0),
+            int(answer.get("coming") or 0),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as fault:
         log.warning("the operator's answer cannot be used: %s: %s", type(fault).__name__, fault)
@@ -735,6 +742,7 @@ class _Generation:
         self.links: dict[int, _Link] = {}
         self.aside: set[tuple[int, str]] = set()  # of this step: number and fingerprint
         self.counts: Counter[str] = Counter()
+        self.failures: list[str] = []  # which actors were lost or put aside, and why
         self.plan = Plan()
         self.leave: frozenset[int] = frozenset()
         self._loose: list[_Response] = []  # begun elsewhere: they go first
@@ -743,6 +751,7 @@ class _Generation:
         self._queue: deque[int] = deque(order)
         self._groups: deque[list[int]] = deque()
         self._released = 0
+        self._hoped = -math.inf  # when the operator last said that actors are still starting
         self._over = False
 
     # What links tell.
@@ -840,6 +849,8 @@ class _Generation:
         link.left = time.monotonic() - self.begun
         link.close()
         self.counts[state] += 1
+        if len(self.failures) < FAILURES:
+            self.failures.append(f"actor {link.actor.number} {state}: {why}"[:FAILURE_LENGTH])
         self.aside.add((link.actor.number, link.actor.fingerprint))
         for response in link.live.values():
             response.link = None
@@ -848,6 +859,10 @@ class _Generation:
         link.live.clear()
         if state == "faulty":
             self._distrust(link)
+            # It is of no use to anybody: the next step gets another one in its place.
+            self._rollouts.source.done(
+                {"step": self.step, "actor": link.actor.number, "release": True, "report": {}}
+            )
 
     def _distrust(self, link: _Link) -> None:
         """Take back every token that an actor gave in this step: what it said before may be as wrong."""
@@ -872,6 +887,8 @@ class _Generation:
 
     def hear(self, news: News) -> None:
         with self.lock:
+            if news.coming:
+                self._hoped = time.monotonic()
             self.leave = news.leave
             for actor in news.actors:
                 known = self.links.get(actor.number)
@@ -971,7 +988,8 @@ class _Generation:
         """Generate until no response is left.
 
         Raises:
-            RolloutStarved: there was no actor for ``starve`` s, and nobody else who generates.
+            RolloutStarved: there was no actor for ``starve`` s, nor one that starts, and nobody else who
+                generates.
         """
         alone_since = time.monotonic()
         try:
@@ -984,7 +1002,7 @@ class _Generation:
                     self.assign()
                     if any(link.state in ("ready", "loading") for link in self.links.values()):
                         alone_since = now
-                    elif now - alone_since >= starve:
+                    elif now - max(alone_since, self._hoped) >= starve:
                         if local is None:
                             raise RolloutStarved(
                                 f"step {self.step}: no actor for {starve:.0f} s,"
@@ -1150,6 +1168,7 @@ class Rollouts:
             "bins": histogram(means, most),
             "rank": rank_correlation(predicted, means),
             "counts": dict(generation.counts),
+            "failures": generation.failures,
         }
         self.record = {
             **self._last,

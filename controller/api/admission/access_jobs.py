@@ -13,7 +13,7 @@ COMMAND = ("python", "-m", "controller.checkpoints.access")
 _ASKED = "request.operation != 'CREATE' || !variables.access || "
 _POD = "object.spec.template.spec"
 _ONE = f"{_POD}.containers[0]"
-_SAYS = "the EvalStop operator's Jobs that reach checkpoints"
+_SUBJECT = "the EvalStop operator's Jobs that reach checkpoints"
 
 
 def access_checks(install: Install) -> tuple[Check, ...]:
@@ -25,7 +25,7 @@ def access_checks(install: Install) -> tuple[Check, ...]:
             f"variables.marks['{names.LABEL_MANAGED_BY}'] == '{names.MANAGED_BY}' && "
             f"'{names.LABEL_JOB}' in variables.marks && has(object.metadata.annotations) && "
             f"'{names.ANNOTATION_JOB_UID}' in object.metadata.annotations)",
-            f"{_SAYS} say whose they are",
+            f"{_SUBJECT} say whose they are",
         ),
         Check(
             "request.operation != 'DELETE' || !variables.access || "
@@ -36,64 +36,64 @@ def access_checks(install: Install) -> tuple[Check, ...]:
         Check(
             f"{_ASKED}variables.owners.all(o, o.kind == 'Job' && o.apiVersion == 'batch/v1' && "
             "has(o.controller) && o.controller)",
-            f"{_SAYS} are made under their workload or under nothing",
+            f"{_SUBJECT} are made under their workload or under nothing",
         ),
         Check(
             f"{_ASKED}(object.spec.completions == 1 && object.spec.parallelism == 1 && "
             "object.spec.backoffLimit == 0)",
-            f"{_SAYS} have one pod, once",
+            f"{_SUBJECT} have one pod, once",
         ),
         Check(
             f"{_ASKED}({_POD}.containers.size() == 1 && !has({_POD}.initContainers))",
-            f"{_SAYS} have one container",
+            f"{_SUBJECT} have one container",
         ),
         Check(
             f"{_ASKED}(has({_ONE}.command) && {_ONE}.command == [{command}] && !has({_ONE}.args) && "
             f"!has({_ONE}.lifecycle))",
-            f"{_SAYS} run the access program and nothing else",
+            f"{_SUBJECT} run the access program and nothing else",
         ),
         Check(
             f"{_ASKED}{_ONE}.image == '{install.image}'",
-            f"{_SAYS} run image {install.image}",
+            f"{_SUBJECT} run image {install.image}",
         ),
         Check(
             f"{_ASKED}(has({_ONE}.securityContext) && "
             f"(!has({_ONE}.securityContext.privileged) || !{_ONE}.securityContext.privileged) && "
             f"has({_ONE}.securityContext.allowPrivilegeEscalation) && "
             f"!{_ONE}.securityContext.allowPrivilegeEscalation)",
-            f"{_SAYS} have no privileges",
+            f"{_SUBJECT} have no privileges",
         ),
         Check(
             f"{_ASKED}(has({_ONE}.securityContext) && has({_ONE}.securityContext.capabilities) && "
             f"dyn({_ONE}.securityContext.capabilities) == {{'drop': ['ALL']}})",
-            f"{_SAYS} have no capabilities",
+            f"{_SUBJECT} have no capabilities",
         ),
         Check(
             f"{_ASKED}(has({_ONE}.securityContext) && has({_ONE}.securityContext.readOnlyRootFilesystem) && "
             f"{_ONE}.securityContext.readOnlyRootFilesystem)",
-            f"{_SAYS} have a read-only root file system",
+            f"{_SUBJECT} have a read-only root file system",
         ),
         Check(
             f"{_ASKED}((!has({_POD}.hostNetwork) || !{_POD}.hostNetwork) && "
             f"(!has({_POD}.hostPID) || !{_POD}.hostPID) && (!has({_POD}.hostIPC) || !{_POD}.hostIPC))",
-            f"{_SAYS} use no namespaces of their node",
+            f"{_SUBJECT} use no namespaces of their node",
         ),
         Check(
             f"{_ASKED}(has({_POD}.automountServiceAccountToken) && !{_POD}.automountServiceAccountToken)",
-            f"{_SAYS} get no token of the API server",
+            f"{_SUBJECT} get no token of the API server",
         ),
         Check(
             f"{_ASKED}!has({_POD}.volumes) || {_POD}.volumes.all(v, has(v.persistentVolumeClaim) || "
             "has(v.secret) || has(v.projected))",
-            f"{_SAYS} mount claims, and the Secrets and projected volumes of their trainer",
+            f"{_SUBJECT} mount claims, and the Secrets and projected volumes of their trainer",
         ),
         Check(
             f"{_ASKED}(!has(dyn({_ONE}).resources.limits) || "
             f"dyn({_ONE}).resources.limits.all(r, r in ['cpu', 'memory'])) && !has({_POD}.resourceClaims)",
-            f"{_SAYS} ask for no devices",
+            f"{_SUBJECT} ask for no devices",
         ),
         Check(
             f"{_ASKED}!has({_POD}.nodeName) || {_POD}.nodeName == ''",
-            f"{_SAYS} are placed by a scheduler",
+            f"{_SUBJECT} are placed by a scheduler",
         ),
     )

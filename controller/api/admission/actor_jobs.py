@@ -16,7 +16,7 @@ IS_ACTOR = (
 _MADE = "request.operation != 'CREATE' || !variables.actor || "
 _POD = "object.spec.template.spec"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_SAYS = "the EvalStop operator's Jobs of rollout actors"
+_SUBJECT = "the EvalStop operator's Jobs of rollout actors"
 
 
 def actor_checks() -> tuple[Check, ...]:
@@ -29,28 +29,28 @@ def actor_checks() -> tuple[Check, ...]:
             f"variables.marks['{names.LABEL_MANAGED_BY}'] == '{names.MANAGED_BY}' && "
             f"'{names.LABEL_JOB}' in variables.marks && '{names.LABEL_ACTOR}' in variables.marks && "
             f"variables.found.metadata.name.startsWith(variables.marks['{names.LABEL_JOB}'] + '-actor-'))",
-            f"{_SAYS} say whose they are",
+            f"{_SUBJECT} say whose they are",
         ),
         Check(
             f"{_MADE}(variables.owners.size() == 1 && variables.owners.all(o, o.kind == 'Job' && "
             "o.apiVersion == 'batch/v1' && has(o.controller) && o.controller && "
             f"o.name == variables.marks['{names.LABEL_JOB}']))",
-            f"{_SAYS} are made under their workload",
+            f"{_SUBJECT} are made under their workload",
         ),
         Check(
             f"{_MADE}(object.spec.completions == 1 && object.spec.parallelism == 1 && "
             "object.spec.backoffLimit == 0)",
-            f"{_SAYS} have one pod, once",
+            f"{_SUBJECT} have one pod, once",
         ),
         Check(
             f"{_MADE}(has({_POD}.initContainers) && {_POD}.initContainers.size() > 0 && "
             f"has({_POD}.initContainers[0].command) && {_POD}.initContainers[0].command == [{command}])",
-            f"{_SAYS} have the sidecar before all else",
+            f"{_SUBJECT} have the sidecar before all else",
         ),
         Check(
             f"{_MADE}(has({_POD}.affinity) && has({_POD}.affinity.nodeAffinity) && has({required}) && "
             f"{required}.nodeSelectorTerms.all(t, has(t.matchFields) && t.matchFields.exists(f, "
             "f.key == 'metadata.name' && f.operator == 'In' && f.values.size() == 1)))",
-            f"{_SAYS} name their node",
+            f"{_SUBJECT} name their node",
         ),
     )

@@ -40,11 +40,11 @@ def policy() -> Policy:
 def _known() -> Check:
     quoted = ", ".join(f"'{k.kind}.{k.group}'" for k in KINDS)
     # Names what runs, not what is let in: the operator's own refusal of the others says the same.
-    says = (
+    message = (
         "'spec.workload: kind ' + variables.child.apiVersion + ' ' + "
         f"variables.child.kind + ', expected one of {', '.join(RUN)}'"
     )
-    return Check(f"variables.gk in [{quoted}]", says, cel=True, reason="Invalid")
+    return Check(f"variables.gk in [{quoted}]", message, cel=True, reason="Invalid")
 
 
 def _actors() -> Check:

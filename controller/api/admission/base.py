@@ -50,19 +50,19 @@ class Check:
 
     Args:
         expression: CEL, true where nothing is wrong.
-        says: what is wrong, told to whoever asked; CEL where ``cel``, text otherwise.
+        message: what is wrong, for whoever asked; CEL where ``cel``, text otherwise.
         optional: only where namespaces need a label.
     """
 
     expression: str
-    says: str
+    message: str
     cel: bool = False
     reason: str = "Forbidden"
     optional: bool = False
 
     def rendered(self) -> Json:
-        said = {"messageExpression" if self.cel else "message": self.says}
-        return {"expression": self.expression, **said, "reason": self.reason}
+        message = {"messageExpression" if self.cel else "message": self.message}
+        return {"expression": self.expression, **message, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Ranks that a checkpoint's files are of, where how many there were is only what a file or its name says."""
+"""Missing ranks of a checkpoint whose number of ranks only a file, or a file's name, tells."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ WORLD, MESH = "global_world_size", "_flatten_rank_map"
 
 def world_size(content: Content, name: str) -> int | None:
     """Return how many ranks there were by what the sharded tensors in a file say; None: they do not."""
-    said = number_in(content, name, WORLD)
-    if said is not None:
-        return said
+    world_size = number_in(content, name, WORLD)
+    if world_size is not None:
+        return world_size
     highest = highest_number(beginning(content, name), MESH)
     return highest + 1 if highest is not None and 0 <= highest < 1_000_000 else None

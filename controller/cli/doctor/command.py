@@ -202,7 +202,7 @@ def page(found: Sequence[Finding], screen: Terminal) -> list[str]:
             lines.append(f"{'':>{margin}}{'->' if not screen.unicode else '→'} {clean(cure)}")
     bad = sum(1 for f in found if f.level == "WRONG")
     unseen = sum(1 for f in found if f.level == "unknown")
-    told = f"{bad} wrong" if bad else "nothing wrong"
+    summary = f"{bad} wrong" if bad else "nothing wrong"
     if unseen:
-        told += f", {unseen} could not be looked at"
-    return [*lines, "", f"{len(found)} findings, {told}"]
+        summary += f", {unseen} could not be looked at"
+    return [*lines, "", f"{len(found)} findings, {summary}"]

@@ -131,10 +131,10 @@ async def _deployment(api: CallerApi, deployment: Object, about: str) -> AsyncIt
     if ready >= wanted > 0:
         yield ok(about, f"{namespace}/{metadata['name']}: {ready} of {wanted} replicas ready")
         return
-    told = "; ".join(filter(None, (trouble(pod) for pod in pods)))
+    problems = "; ".join(filter(None, (trouble(pod) for pod in pods)))
     text = f"{namespace}/{metadata['name']}: {ready} of {wanted} replicas ready"
     cure = f"kubectl -n {namespace} logs deployment/{metadata['name']} --tail=20"
-    yield wrong(about, text + (f": {told}" if told else ""), cure)
+    yield wrong(about, text + (f": {problems}" if problems else ""), cure)
     for pod in pods:
         port = _port(pod)
         if port is None:

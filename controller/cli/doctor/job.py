@@ -78,23 +78,23 @@ async def spec(job: Reading, now: float) -> AsyncIterator[Finding]:
 
 def conditions(job: Reading, now: float) -> Iterator[Finding]:
     """Yield what its health says, and beside it what conditions tell that needs nobody."""
-    said = set()
+    messages = set()
     for one in marks(job, now):
-        said.add(one.message)
+        messages.add(one.message)
         text = f"{one.reason}: {one.message}"
         found = wrong if one.warning else note
         yield found(str(one.mark), text, cure(job, one.code, one.message, examining=True))
     for condition in job.record.conditions:
         if condition.status:
             if condition.type == ACCEPTED and EXPIRES in condition.message:
-                said.add(condition.message)
+                messages.add(condition.message)
                 yield note(condition.type, condition.message)
             continue
-        known = condition.type in _FINE_WHILE_FALSE or condition.message in said
+        known = condition.type in _FINE_WHILE_FALSE or condition.message in messages
         if not known and (condition.type != METRICS or trains(job.record)):
-            said.add(condition.message)
+            messages.add(condition.message)
             yield note(condition.type, f"{condition.reason}: {condition.message}")
-    if not said:
+    if not messages:
         yield ok("conditions", f"{job.state}, and none asks for anything")
 
 
@@ -114,12 +114,12 @@ async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
             message = str(event.get("message", ""))
             quota = "quota" in message.lower()
             text = f"the cluster refuses pods of Job {owner}: {message}"
-            mend = (
+            remedy = (
                 f"kubectl describe quota{job.flags()}"
                 if quota
                 else f"kubectl describe job {owner}{job.flags()}"
             )
-            yield wrong("quota" if quota else "pods", text, mend)
+            yield wrong("quota" if quota else "pods", text, remedy)
             return
 
 
@@ -146,8 +146,8 @@ async def _pages(
     speaker = Speaker.parse(asked.get("speaker", ANY_MEMBER))
     there = candidates(speaker, [one for one, _ in pods.values()])
     if isinstance(there, ScrapeView):
-        mend = f"kubectl get pods{job.flags()} -l {names.LABEL_JOB}={job.name} -o wide --show-labels"
-        yield wrong("metrics", f"{there.message}; its pods are those that its workload owns", mend)
+        remedy = f"kubectl get pods{job.flags()} -l {names.LABEL_JOB}={job.name} -o wide --show-labels"
+        yield wrong("metrics", f"{there.message}; its pods are those that its workload owns", remedy)
         return
     first = first_asked(job.record.lives, there)
     there = (first, *(m for m in there if m != first))[:MEMBERS_ASKED]
@@ -192,7 +192,7 @@ def _speaking(
     number = admission.number if admission is not None else job.record.attempt
     search = SpeakerSearch(Gang(str(job.obj["metadata"].get("uid")), number, 0))
     while (one := search.next_asked(there, there[0], 1.0, 0.0)) is not None:
-        search.hear(one, _view(job, one, read[one.pod]), 0.0)
+        search.take(one, _view(job, one, read[one.pod]), 0.0)
     view = search.outcome(there, there[0], 0.0)
     return view, next((m for m in there if m.pod == view.pod), there[0])
 

@@ -196,7 +196,7 @@ async def _of(
     answers = await _each(needed, has)
     lacking = [right for right, allowed in zip(needed, answers, strict=True) if not allowed]
     if lacking:
-        text = f"ServiceAccount {namespace}/{account} lacks {', '.join(told(lacking))}"
+        text = f"ServiceAccount {namespace}/{account} lacks {', '.join(grouped(lacking))}"
         yield wrong(about, text, cure(deployment, part, lacking))
     else:
         text = f"ServiceAccount {namespace}/{account} has all {len(needed)} that the {called} needs"
@@ -251,7 +251,7 @@ async def _each(asked: Iterable[T], ask: Callable[[T], Awaitable[bool]]) -> list
     return await asyncio.gather(*map(one, asked))
 
 
-def told(lacking: Sequence[Right]) -> list[str]:
+def grouped(lacking: Sequence[Right]) -> list[str]:
     """``get/list nodes``: every one of them, those over the same thing together."""
     verbs: dict[str, list[str]] = {}
     for right in lacking:

@@ -233,8 +233,8 @@ class Top(App[None]):
         counts: dict[str, int] = {}
         for job in self.view.jobs.values():
             counts[state_of(job)] = counts.get(state_of(job), 0) + 1
-        told = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
-        text = Text(f"evalstop  {formatting.moment(now)}  {told}", no_wrap=True)
+        summary = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
+        text = Text(f"evalstop  {formatting.moment(now)}  {summary}", no_wrap=True)
         if self.stale:
             text.append(f"\nstale {self.stale}", "yellow")
         return text

@@ -34,8 +34,8 @@ async def last_lines(api: CallerApi, job: Reading) -> list[str]:
         except ApiError as error:
             lines.append(f"{pod}: {error.message}")
             continue
-        told = text.decode("utf-8", "replace").splitlines() or ["(nothing yet)"]
-        lines += [f"{pod}: {clean(line)}" for line in told]
+        found = text.decode("utf-8", "replace").splitlines() or ["(nothing yet)"]
+        lines += [f"{pod}: {clean(line)}" for line in found]
     if len(pods) > PODS_SHOWN:
         lines.append(f"and {len(pods) - PODS_SHOWN} more pods")
     return lines or ["it has no pod now"]

@@ -37,8 +37,8 @@ _CUT_OFF = 0.5  # s, on the average, that Date lacks: it is cut off to whole sec
 _FUTURE = frozenset({"expires", "until", "notBefore"})  # fields that name a time to come
 
 
-class _Heard(NamedTuple):
-    """What one server's answers said about the time.
+class _Readings(NamedTuple):
+    """Clock readings from one server's answers.
 
     Newest last, each the server's time less our monotonic time; and when the last one came (monotonic s).
     """
@@ -64,7 +64,7 @@ class ServerClock:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wall, self._monotonic = wall, monotonic
-        self._heard: OrderedDict[str, _Heard] = OrderedDict()  # by server, the one heard of last at the end
+        self._readings: OrderedDict[str, _Readings] = OrderedDict()  # by server, the newest last
         self._answers = 0
         self._last: tuple[float, float] | None = None  # (monotonic, the time given then)
         self._strange = float("-inf")
@@ -84,7 +84,7 @@ class ServerClock:
         server = self._server()
         return None if server is None else self._wall() - server
 
-    def heard(self, headers: Mapping[str, str], server: str = "") -> None:
+    def observe(self, headers: Mapping[str, str], server: str = "") -> None:
         """Note the headers of an answer that came just now.
 
         Args:
@@ -97,17 +97,17 @@ class ServerClock:
         except (KeyError, ValueError, TypeError, OverflowError):
             return
         at = self._monotonic()
-        offsets = self._heard[server].offsets if server in self._heard else deque(maxlen=SAMPLES)
+        offsets = self._readings[server].offsets if server in self._readings else deque(maxlen=SAMPLES)
         offsets.append(server_time + _CUT_OFF - at)
-        self._heard[server] = _Heard(offsets, at)
-        self._heard.move_to_end(server)
-        while len(self._heard) > SERVERS or next(iter(self._heard.values())).at < at - REMEMBERED:
-            self._heard.popitem(last=False)
+        self._readings[server] = _Readings(offsets, at)
+        self._readings.move_to_end(server)
+        while len(self._readings) > SERVERS or next(iter(self._readings.values())).at < at - REMEMBERED:
+            self._readings.popitem(last=False)
         if self._answers < FREE:
             self._answers += 1
-        self._tell()
+        self._log_skew()
 
-    def _tell(self) -> None:
+    def _log_skew(self) -> None:
         skew = self.skew
         if skew is not None and (abs(skew) > TOLERANCE) != self._skew_logged:
             self._skew_logged = not self._skew_logged
@@ -137,11 +137,11 @@ class ServerClock:
         return wall if server is None or abs(wall - server) <= TOLERANCE else server
 
     def _server(self) -> float | None:
-        if not self._heard:
+        if not self._readings:
             return None
         at = self._monotonic()
         near = (self._last[1] - self._last[0]) if self._last is not None else self._wall() - at
-        return middle([middle(heard.offsets, near) for heard in self._heard.values()], near) + at
+        return middle([middle(readings.offsets, near) for readings in self._readings.values()], near) + at
 
 
 class Advance:

@@ -22,7 +22,7 @@ STATES = (
 Series = Iterable[tuple[tuple[str, ...], float]]
 
 
-class Standing:
+class JobGauges:
     """Counts that follow the records as they are written. ``clock``: seconds since the epoch."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -49,7 +49,7 @@ class KopfThread:
         self._stop = threading.Event()  # made before the thread, or a stop could come too early
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
         self.ended, self._over = asyncio.Event(), asyncio.Event()
-        session.closed = lambda: self._tell(self.ended)
+        session.closed = lambda: self._set(self.ended)
         self.error: BaseException | None = None
         self.heartbeat = time.monotonic()
 
@@ -63,7 +63,7 @@ class KopfThread:
             async with asyncio.timeout(patience):
                 await self._over.wait()
 
-    def _tell(self, event: asyncio.Event) -> None:
+    def _set(self, event: asyncio.Event) -> None:
         with contextlib.suppress(RuntimeError):  # the engine's loop is closed: nobody is left to tell
             self._loop.call_soon_threadsafe(event.set)
 
@@ -73,8 +73,8 @@ class KopfThread:
         except BaseException as error:  # whatever ended the thread is the engine's to report
             self.error = error
         finally:
-            self._tell(self.ended)
-            self._tell(self._over)
+            self._set(self.ended)
+            self._set(self._over)
 
     async def _operate(self) -> None:
         # Made before kopf starts: kopf cancels what it finds to have come after it.

@@ -23,7 +23,7 @@ from controller.kube.resources import LEASES
 _logger = log.get("evalstop.leadership")
 
 RELEASE_TIMEOUT = 2.0  # s for giving the Lease back at the end
-TELL_AGAIN = 30.0  # s between log lines about the same trouble
+LOG_AGAIN = 30.0  # s between log lines about the same trouble
 
 
 def steady() -> float:
@@ -39,7 +39,7 @@ class LeadershipLost(Exception):
 
 
 class Term(Protocol):
-    """What the engine needs to know about its leadership."""
+    """One term of leadership, as the engine sees it."""
 
     @property
     def epoch(self) -> int | None:
@@ -57,7 +57,7 @@ class Term(Protocol):
     async def rise_above(self, epoch: int) -> None:
         """Give the term a number above ``epoch``, which some status already carries."""
 
-    def deposed(self, why: str) -> None:
+    def note_later_term(self, why: str) -> None:
         """Note that the API server says that a later term has begun."""
 
     async def run(self) -> None:
@@ -69,7 +69,7 @@ class Term(Protocol):
     def problem(self) -> str | None:
         """Return why this process could not lead if it had to; None: it could, or does."""
 
-    def standing(self) -> str:
+    def role(self) -> str:
         """Return who leads, for people."""
 
 
@@ -88,7 +88,7 @@ class Unopposed:
     async def rise_above(self, epoch: int) -> None:
         return
 
-    def deposed(self, why: str) -> None:
+    def note_later_term(self, why: str) -> None:
         return
 
     async def run(self) -> None:
@@ -100,7 +100,7 @@ class Unopposed:
     def problem(self) -> str | None:
         return None
 
-    def standing(self) -> str:
+    def role(self) -> str:
         return "leader: no election is held"
 
 
@@ -129,7 +129,7 @@ class Leadership:
         self._ended = asyncio.Event()
         self._why_ended = ""
         self._problem: str | None = "its Lease has not been read yet"
-        self._told: tuple[str, float] = ("", 0.0)
+        self._logged: tuple[str, float] = ("", 0.0)
         self._acquired = ""
         self._one_write = asyncio.Lock()
 
@@ -163,13 +163,13 @@ class Leadership:
     async def begin(self) -> None:
         await self._begun.wait()
 
-    def deposed(self, why: str) -> None:
+    def note_later_term(self, why: str) -> None:
         self._end(f"the API server refuses what this term (epoch {self.epoch}) writes: {why}")
 
     def problem(self) -> str | None:
         return None if self.leads else self._problem
 
-    def standing(self) -> str:
+    def role(self) -> str:
         if self.leads:
             return f"leader: this process ({self.identity}), term {self.epoch}"
         holder = self._candidacy.seen.holder if self._candidacy.seen is not None else ""
@@ -363,8 +363,8 @@ class Leadership:
     def _trouble(self, error: Exception) -> None:
         self._problem = self._explain(error)
         now = self._now()
-        if self._told[0] != self._problem or now - self._told[1] >= TELL_AGAIN:
-            self._told = (self._problem, now)
+        if self._logged[0] != self._problem or now - self._logged[1] >= LOG_AGAIN:
+            self._logged = (self._problem, now)
             _logger.error("cannot hold the lease", problem=self._problem)
 
     def _explain(self, error: Exception) -> str:

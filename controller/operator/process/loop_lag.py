@@ -1,4 +1,4 @@
-"""How late the engine's loop wakes: its own beat."""
+"""Lag of the engine's event loop, measured by a timer of its own."""
 
 from __future__ import annotations
 

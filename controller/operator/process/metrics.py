@@ -8,7 +8,7 @@ from collections.abc import Callable
 from prometheus_client import Counter, Histogram
 
 from controller.gauges import ProcessMetrics
-from controller.operator.process.job_gauges import Standing
+from controller.operator.process.job_gauges import JobGauges
 from controller.policy.job import Decision, JobRecord, PastGrades, RolloutRecord, ScrapeOutcome
 from controller.policy.rollout import Reason
 from controller.policy.types import Mode
@@ -26,7 +26,7 @@ class Metrics(ProcessMetrics):
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         super().__init__()
-        self.jobs = Standing(clock)
+        self.jobs = JobGauges(clock)
         self.gauge("evalstop_jobs", "RLHFJobs by state, as kubectl prints it", self.jobs.states, "state")
         self.gauge(
             "evalstop_unhealthy_jobs", "RLHFJobs that need a hand, by their mark", self.jobs.marked, "mark"
@@ -136,7 +136,7 @@ class Metrics(ProcessMetrics):
             ["mode", "action"],
             registry=self.registry,
         )
-        self.mended = Counter(
+        self.repaired = Counter(
             "evalstop_watch_missed_events",
             "Changes a full LIST brought that the watch had not",
             ["resource"],

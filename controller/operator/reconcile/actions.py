@@ -75,11 +75,11 @@ class Actions:
         cache: Cache,
         cluster: ClusterState,
         settings: Settings,
-        outside: Cache | None = None,
+        queue_cache: Cache | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._api, self._cache, self._cluster, self._clock = api, cache, cluster, clock
-        self._outside = outside or Cache(())
+        self._queue_cache = queue_cache or Cache(())
         self._access = AccessSettings(image=settings.access_image, endpoints=settings.store_endpoints)
         self._sidecar_image = settings.actor_image
         self._deleted: deque[str] = deque(maxlen=1024)  # uids of actors' Jobs, newest last
@@ -154,7 +154,9 @@ class Actions:
         place = Placement(attempt, pool.metadata.name, selector)
         by = delegates.of_workload(child)
         try:
-            await self._tell(loaded, lambda: by.start(child, place, self._cluster.queues, self._clock()))
+            await self._write_delegate(
+                loaded, lambda: by.start(child, place, self._cluster.queues, self._clock())
+            )
         except Refused as error:
             restart = None if workloads.queue_of(child) else workloads.restart_patch(child)
             if error.status != 422 or restart is None:
@@ -168,17 +170,17 @@ class Actions:
         child = loaded.child
         if child is not None:
             by, queues = delegates.of_workload(child), self._cluster.queues
-            await self._tell(loaded, lambda: by.stop(child, reason, again, queues, self._clock()))
+            await self._write_delegate(loaded, lambda: by.stop(child, reason, again, queues, self._clock()))
 
     async def _resume_workload(self, loaded: JobSnapshot) -> None:
         child = loaded.child
         if child is not None and (queue := delegates.queue_of_workload(child)) is not None:
-            await self._tell(loaded, lambda: queue.resume(child, self._cluster.queues))
+            await self._write_delegate(loaded, lambda: queue.resume(child, self._cluster.queues))
 
     async def _refuse_offer(self, loaded: JobSnapshot, reason: str, message: str) -> None:
         child, refusal = loaded.child, f"{reason}: {message}"
         if child is not None and (queue := delegates.queue_of_workload(child)) is not None:
-            await self._tell(
+            await self._write_delegate(
                 loaded, lambda: queue.refuse(child, refusal, self._cluster.queues, self._clock())
             )
 
@@ -189,7 +191,7 @@ class Actions:
         _must_be_ours(JOBS, child, loaded)
         await delete_as_read(self._api, self._cache, JOBS, child)
 
-    async def _tell(self, loaded: JobSnapshot, what: Callable[[], Sequence[Write]]) -> None:
+    async def _write_delegate(self, loaded: JobSnapshot, what: Callable[[], Sequence[Write]]) -> None:
         """Send what the delegate of a job's workload would write."""
         try:
             writes = what()
@@ -391,7 +393,7 @@ class Actions:
         )
 
     def _copies(self, resource: Resource) -> Cache:
-        return self._outside if resource in self._outside.stores else self._cache
+        return self._queue_cache if resource in self._queue_cache.stores else self._cache
 
 
 def _must_be_ours(resource: Resource, found: Object, loaded: JobSnapshot) -> None:

@@ -22,7 +22,7 @@ class PutAside:
 
     def __init__(self) -> None:
         self._versions: dict[JobKey, tuple[str, str]] = {}  # uid, resourceVersion
-        self._told: dict[JobKey, str] = {}  # uid
+        self._reported: dict[JobKey, str] = {}  # uid
 
     def left_out(self, planned_jobs: Mapping[JobKey, PlannedJob]) -> list[JobKey]:
         """Return those of a pool's jobs that have not changed since they were put aside."""
@@ -35,8 +35,8 @@ class PutAside:
         """Return whether this very job was not put aside before: its own status grows on, and it is tried
         again."""
         uid, _ = self._versions[key]
-        news = self._told.get(key) != uid
-        self._told[key] = uid
+        news = self._reported.get(key) != uid
+        self._reported[key] = uid
         return news
 
     def find(
@@ -44,8 +44,8 @@ class PutAside:
     ) -> JobKey | None:
         """Put a job aside without which the plan gets further; None: it fails without any job, too, or with
         too many."""
-        for gone in [key for key in self._told if key not in planned_jobs]:
-            self._told.pop(gone)
+        for gone in [key for key in self._reported if key not in planned_jobs]:
+            self._reported.pop(gone)
             self._versions.pop(gone, None)
         here = [key for key in self._versions if key in planned_jobs]
         if len(here) >= MOST or _fails(snapshot, (), now):

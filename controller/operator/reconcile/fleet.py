@@ -26,7 +26,7 @@ ASK_AGAIN = 5.0  # s
 
 
 class PoolCondition(NamedTuple):
-    """What a condition of a GPUPool is to say."""
+    """Status, reason and message wanted for a condition of a GPUPool."""
 
     type: str
     status: bool

@@ -61,7 +61,7 @@ class JobReconciler:
                 return Result("gone")
             full = self._plans.plan(loaded)
             wrote = await self._write_status(full)
-            self._rollouts.put(full.loaded, full.plan)
+            self._rollouts.put(full.loaded, full.plan, full.planned_job.now)
             self._cluster.took_in(full.loaded)
             self._triggers.job_planned(full.planned_job)
             self._targets.follow(loaded)

@@ -1,4 +1,4 @@
-"""What all passes have in common: how each ended is counted and logged, and the next one comes in time.
+"""Frame of every pass: its end is counted and logged, and the next one comes in time.
 
 A reconciler returns a `Result` or raises; of back-off, metrics and health it knows nothing.
 """

@@ -48,7 +48,7 @@ class PlanCache:
         self._full: OrderedDict[JobKey, FullPlan] = OrderedDict()  # the newest plans
         self.unreadable: dict[JobKey, str] = {}  # jobs that are left alone, as far as looked at, and why
         self._failed: dict[JobKey, State] = {}  # in which planning raised
-        self._moments: dict[str, PlannedPool] = {}
+        self._planned: dict[str, PlannedPool] = {}
 
     def load(self, key: JobKey) -> JobSnapshot | None:
         """Return a job as it is known now; None if there is no such job, or it is `unreadable`: of one that
@@ -130,8 +130,8 @@ class PlanCache:
         if self._decisions is not None:
             self._decisions.append(decision_log.pool_line(snapshot, now, planned))
         there = self.pools()
-        self._moments = {name: moment for name, moment in self._moments.items() if name in there}
-        self._moments[snapshot.pool] = PlannedPool(snapshot, planned, now)
+        self._planned = {name: planned_pool for name, planned_pool in self._planned.items() if name in there}
+        self._planned[snapshot.pool] = PlannedPool(snapshot, planned, now)
         return planned
 
     # -- for the queue API (controller.web) --------------------------------------------------------------
@@ -145,6 +145,6 @@ class PlanCache:
         found = self._cluster.pool(pool)
         return found[1] if isinstance(found, tuple) else None
 
-    def moment(self, pool: str) -> PlannedPool | None:
+    def planned(self, pool: str) -> PlannedPool | None:
         """Return a pool's newest plan and what it was made of."""
-        return self._moments.get(pool)
+        return self._planned.get(pool)

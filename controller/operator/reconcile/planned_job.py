@@ -26,12 +26,12 @@ from controller.policy.job import (
 )
 from controller.policy.types import JobKey, JobView, Mode
 
-_TOLD = (ADMITTED, COMPLETED, FAILED, TERMINATION)
+_READ_BY_POOLS = (ADMITTED, COMPLETED, FAILED, TERMINATION)
 
 
 @dataclass(slots=True)
 class PlannedJob:
-    """What pools read of a job and of the plan made of it at ``now`` (s).
+    """The part of a job and of its plan, made at ``now`` (s), that pools read.
 
     Nothing of it changes but the view, by `view_at`.
 
@@ -147,7 +147,7 @@ def extract(record: JobRecord) -> JobRecord:
         preemptions=record.preemptions,
         gang_backoff=record.gang_backoff,
         attained=record.attained,
-        conditions=tuple(c for c in record.conditions if c.type in _TOLD),
+        conditions=tuple(c for c in record.conditions if c.type in _READ_BY_POOLS),
         finished=record.finished,
         taken_back=record.taken_back,
         delayed_at=record.delayed_at,

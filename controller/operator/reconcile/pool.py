@@ -241,7 +241,7 @@ class PoolReconciler:
 
     def _result(self, planned: FullPoolPlan, wrote: bool, changed: bool) -> Result:
         plan, now = planned.plan, planned.loaded.now
-        stuck, asks = pool_status.stuck_at(planned.around.guests, now), fleet.ask_again_at(plan, now)
+        stuck, asks = pool_status.stuck_at(planned.around.unmanaged, now), fleet.ask_again_at(plan, now)
         again = (plan.wake_at, stuck, asks, planned.loaded.overdue if plan.waiting else None)
         wake = min((at for at in again if at is not None), default=None)
         after_ = None if wake is None else max(0.0, wake - now)

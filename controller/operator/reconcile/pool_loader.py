@@ -1,4 +1,4 @@
-"""What a pass over a pool goes by: its jobs, its nodes, and what else is there, as they are now."""
+"""Input of a pass over a pool: its jobs, its nodes and the pods of others, as they are now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from controller.operator.state import nodes
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices
 from controller.operator.state.taints import Taints
-from controller.operator.state.unmanaged_pods import ForeignPods
+from controller.operator.state.unmanaged_pods import UnmanagedPods
 from controller.policy.types import JobKey, JobView, NodeView, PoolSnapshot
 
 _logger = log.get("evalstop.pool")
@@ -62,12 +62,12 @@ class PoolLoader:
         cluster: ClusterState,
         plans: PlanCache,
         taints: Taints,
-        foreign: ForeignPods,
+        unmanaged: UnmanagedPods,
         devices: Devices | None,
         clock: Callable[[], float],
     ) -> None:
         self._cache, self._cluster, self._plans, self._clock = cache, cluster, plans, clock
-        self._taints, self._foreign, self._devices = taints, foreign, devices
+        self._taints, self._unmanaged, self._devices = taints, unmanaged, devices
 
     def load(self, pool: GPUPool, obj: Object) -> LoadedPool:
         """Return a pool with all its jobs, as they stand now."""
@@ -89,16 +89,16 @@ class PoolLoader:
         name = pool.metadata.name
         known = {pod for key in loaded.views for pod in loaded.jobs[key].pods}
         # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
-        pods = {p["metadata"]["uid"]: p for p in self._foreign.pods() if key_of(p) not in known}
+        pods = {p["metadata"]["uid"]: p for p in self._unmanaged.pods() if key_of(p) not in known}
         pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS, besides=known))
         mine = self._taints.nodes_of(name)
         contested = {n: pools for n, pools in self._taints.contested().items() if name in pools}
-        guests = nodes.guests(pods.values(), mine)
+        unmanaged = nodes.with_gpus_on(pods.values(), mine)
         if self._devices is not None:
-            guests += self._devices.guests(mine, known)
+            unmanaged += self._devices.held_on(mine, known)
         named = (namespace for quota in pool.spec.quotas for namespace in quota.namespaces)
         shut_out = sorted(namespace for namespace in named if not pool.allows(namespace))
-        return pool_status.Surroundings(contested, guests, self._queue_ready(pool), shut_out)
+        return pool_status.Surroundings(contested, unmanaged, self._queue_ready(pool), shut_out)
 
     def snapshot(self, loaded: LoadedPool, around: pool_status.Surroundings) -> PoolSnapshot:
         """Return the input of the pool's plan.
@@ -115,8 +115,8 @@ class PoolLoader:
             tolerated = [
                 t for child in children if child is not None for t in workloads.tolerations(child.open())
             ]
-        used = nodes.gpus_by_node(around.guests)
-        leaving = nodes.gpus_by_node(pool_status.leaving(around.guests, loaded.now))
+        used = nodes.gpus_by_node(around.unmanaged)
+        leaving = nodes.gpus_by_node(pool_status.leaving(around.unmanaged, loaded.now))
         usable: list[NodeView] = []
         closed: list[NodeView] = []
         for node in sorted(there, key=lambda n: str(n["metadata"]["name"])):

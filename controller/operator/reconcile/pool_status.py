@@ -39,16 +39,16 @@ _FOUND = (*_COUNTED, "recalled", "reservations", "quotas")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What concerns a pool in the cluster besides its own jobs.
+    """State of the cluster that concerns a pool besides its own jobs.
 
     Attributes:
         contested: node -> the pools that select it, its owner first, where there are several.
-        guests: non-terminal pods with GPUs on the pool's nodes that are no job's of the pool.
+        unmanaged: non-terminal pods with GPUs on the pool's nodes that are no job's of the pool.
         queue: condition QueueReady; None: it delegates to no external queue.
     """
 
     contested: Mapping[str, Sequence[str]]
-    guests: Sequence[Object]
+    unmanaged: Sequence[Object]
     queue: PoolCondition | None = None
     shut_out: Sequence[str] = ()  # namespaces in its quotas that may not use it
 
@@ -73,19 +73,19 @@ def planned(
         noise=plan.noise,
         shared_falls=plan.falls,
     )
-    told = [
+    conditions = [
         _ready(snapshot),
         _nodes_exclusive(snapshot.pool, around.contested),
-        _gpus_exclusive(around.guests, now),
+        _gpus_exclusive(around.unmanaged, now),
     ]
     if snapshot.quotas:
-        told.append(_guarantees_fit(snapshot, counts.capacity or 0))
-        told.append(_quotas_allowed(snapshot, around.shut_out))
+        conditions.append(_guarantees_fit(snapshot, counts.capacity or 0))
+        conditions.append(_quotas_allowed(snapshot, around.shut_out))
     if around.queue is not None:
-        told.append(around.queue)
+        conditions.append(around.queue)
     if held := fleet.held_back(obj, plan):
-        told.append(held)
-    return _status(obj, codec.encode(facts), told, now)
+        conditions.append(held)
+    return _status(obj, codec.encode(facts), conditions, now)
 
 
 def unusable(
@@ -131,15 +131,15 @@ def _counts(snapshot: PoolSnapshot) -> PoolStatus:
     )
 
 
-def stuck_at(guests: Iterable[Object], now: float) -> float | None:
+def stuck_at(unmanaged: Iterable[Object], now: float) -> float | None:
     """Return when (s) the next of these pods will have been terminating for too long; None: none will be."""
-    times = [at for pod in guests if (at := _deleting(pod)) is not None]
+    times = [at for pod in unmanaged if (at := _deleting(pod)) is not None]
     return min((at + STUCK_AFTER for at in times if at + STUCK_AFTER > now), default=None)
 
 
-def leaving(guests: Iterable[Object], now: float) -> list[Object]:
+def leaving(unmanaged: Iterable[Object], now: float) -> list[Object]:
     """Return those of these pods that are being deleted, and not for so long yet that they are stuck."""
-    return [g for g in guests if (at := _deleting(g)) is not None and now - at < STUCK_AFTER]
+    return [g for g in unmanaged if (at := _deleting(g)) is not None and now - at < STUCK_AFTER]
 
 
 def queue_ready(problem: Problem | None) -> PoolCondition:
@@ -211,17 +211,17 @@ def _nodes_exclusive(pool: str, contested: Mapping[str, Sequence[str]]) -> PoolC
     return PoolCondition("NodesExclusive", True, "Exclusive", "no other GPUPool selects its nodes")
 
 
-def _gpus_exclusive(guests: Sequence[Object], now: float) -> PoolCondition:
-    if not guests:
+def _gpus_exclusive(unmanaged: Sequence[Object], now: float) -> PoolCondition:
+    if not unmanaged:
         return PoolCondition(
             "GPUsExclusive", True, "Exclusive", "only pods of the pool's RLHFJobs use its GPUs"
         )
-    total = sum(workloads.gpus(pod.get("spec") or {}) for pod in guests)
+    total = sum(workloads.gpus(pod.get("spec") or {}) for pod in unmanaged)
     message = (
-        f"{total} GPUs are used by {len(guests)} pods of no RLHFJob of this pool: "
-        f"{some(sorted(_guest(pod) for pod in guests), NAMED)}; they are not counted as free"
+        f"{total} GPUs are used by {len(unmanaged)} pods of no RLHFJob of this pool: "
+        f"{some(sorted(_described(pod) for pod in unmanaged), NAMED)}; they are not counted as free"
     )
-    since = {_name(pod): at for pod in guests if (at := _deleting(pod)) is not None}
+    since = {_name(pod): at for pod in unmanaged if (at := _deleting(pod)) is not None}
     stuck = sorted(f"{name} (since {timestamp(at)})" for name, at in since.items() if now - at >= STUCK_AFTER)
     if stuck:
         return PoolCondition(
@@ -233,7 +233,7 @@ def _gpus_exclusive(guests: Sequence[Object], now: float) -> PoolCondition:
     return PoolCondition("GPUsExclusive", False, "ForeignPods", message)
 
 
-def _guest(pod: Object) -> str:
+def _described(pod: Object) -> str:
     return f"{_name(pod)} on {node_of(pod)} ({workloads.gpus(pod.get('spec') or {})})"
 
 
@@ -250,23 +250,25 @@ def _are(names: Sequence[str]) -> str:
 
 
 def _status(
-    obj: Object, facts: Mapping[str, Any], told: Iterable[PoolCondition], now: float
+    obj: Object, facts: Mapping[str, Any], wanted: Iterable[PoolCondition], now: float
 ) -> dict[str, Any]:
     """Return a status as it is stored; a condition's time is that of its last change."""
     known = {c["type"]: c for c in (obj.get("status") or {}).get("conditions") or ()}
     generation = int(obj["metadata"].get("generation") or 0)
-    conditions = [_condition(one, known.get(one.type), generation, now) for one in told]
+    conditions = [_condition(one, known.get(one.type), generation, now) for one in wanted]
     return {**facts, "conditions": conditions, "observedGeneration": generation}
 
 
-def _condition(told: PoolCondition, known: Object | None, generation: int, now: float) -> dict[str, Any]:
-    word = "True" if told.status else "False"
-    message = told.message if len(told.message) <= MESSAGE_MAX else told.message[: MESSAGE_MAX - 1] + "…"
+def _condition(wanted: PoolCondition, known: Object | None, generation: int, now: float) -> dict[str, Any]:
+    word = "True" if wanted.status else "False"
+    message = (
+        wanted.message if len(wanted.message) <= MESSAGE_MAX else wanted.message[: MESSAGE_MAX - 1] + "…"
+    )
     same = known is not None and known["status"] == word
     return {
-        "type": told.type,
+        "type": wanted.type,
         "status": word,
-        "reason": told.reason,
+        "reason": wanted.reason,
         "message": message,
         "lastTransitionTime": known["lastTransitionTime"] if known is not None and same else timestamp(now),
         "observedGeneration": generation,

@@ -1,4 +1,4 @@
-"""Which pods of each job are scraped, kept up to date with the cluster; it also takes in the results."""
+"""The pods of each job that are scraped, kept up to date with the cluster; results are taken in here too."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class StatusWriter:
             )
         except Refused as error:
             if EPOCH_REFUSED in error.message:
-                self._term.deposed(f"{resource.kind} {obj['metadata']['name']}: {error.message}")
+                self._term.note_later_term(f"{resource.kind} {obj['metadata']['name']}: {error.message}")
             raise
 
     def _measure(self, loaded: JobSnapshot, record: JobRecord) -> None:

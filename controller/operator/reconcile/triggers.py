@@ -1,4 +1,4 @@
-"""Which pools are to be looked at, by what has changed; a job's own changes are told by `ClusterState`."""
+"""Triggers of pool passes, by what has changed; a job's own changes come from `ClusterState`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEARN_DELAY = 30.0
 
 
 class _Shown(NamedTuple):
-    """How a job last stood before its pool (`JobView.wakes_pool`, `JobView.informs_pool`)."""
+    """A job as its pool last saw it (`JobView.wakes_pool`, `JobView.informs_pool`)."""
 
     pool: str = ""
     wakes: tuple[object, ...] | None = None

@@ -1,4 +1,4 @@
-"""Whether the API server accepts a job's workload: asked by dry run; a refusal is the job's problem.
+"""Validation of a job's workload by the API server; a refusal is the job's problem.
 
 For a template: a server-side dry run, so that schema, quota, security and any webhook have their say. For a
 ref: whether the object is there and is what the contract asks for. The answer is believed until the spec
@@ -98,7 +98,7 @@ class SpecChecks:
         child = child_of(loaded)
         problem = await workloads.server_problem(dry_run, child)
         if taken:
-            problem = await self._whose(loaded)
+            problem = await self._owner_problem(loaded)
         problem = problem or await self._check_actors(loaded, child)
         problem = problem or await self._check_class(child)
         return problem or await self._check_store(loaded, template)
@@ -147,7 +147,7 @@ class SpecChecks:
         problem = access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
         return problem or await user_problem(self._api, loaded, template)
 
-    async def _whose(self, loaded: JobSnapshot) -> Problem | None:
+    async def _owner_problem(self, loaded: JobSnapshot) -> Problem | None:
         """Return the problem if a Job of the child's name exists that is not ours; None: there is none.
 
         A Job of ours that the cache did not have yet is put into it.

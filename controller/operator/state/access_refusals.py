@@ -1,9 +1,9 @@
-"""Why the pod of an access Job does not come: the Job controller writes it into an Event of the Job alone.
+"""Refusals of access Jobs' pods: the Job controller writes them into an Event of the Job alone.
 
 A dry run of a Job is not judged by what judges its pods: admission webhooks, quotas, Pod Security. Events are
 not watched. Those of one Job are listed, and only once its pod should long have been there.
 
-Whoever may write Events in the namespace can write such a one. It is told as a message, and decides nothing.
+Whoever may write Events in the namespace can write such an Event. It becomes a message, and decides nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Waiting:
 
 
 class AccessRefusals:
-    """What keeps pods of access Jobs from being made.
+    """Causes that keep pods of access Jobs from being made.
 
     Args:
         api: to list Events with.

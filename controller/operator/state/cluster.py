@@ -115,6 +115,7 @@ class StepWants:
     bound: tuple[tuple[int, float], ...] = ()
     ended: StepMeasured | None = None
     gain: float | None = None
+    due: bool = True
 
 
 NO_WANTS = StepWants()
@@ -503,6 +504,7 @@ class ClusterState:
             wants.bound,
             wants.ended,
             wants.gain,
+            wants.due,
         )
         entries = {actor.number for actor in record.actors}
         mine = {p["metadata"]["uid"] for actor in actors if actor.seen.number in entries for p in actor.pods}

@@ -84,7 +84,7 @@ class Devices:
         several pods share counts for one of them."""
         return self._of_pod.get(uid, 0)
 
-    def guests(self, nodes: Container[str], besides: Container[str]) -> list[Object]:
+    def held_on(self, nodes: Container[str], besides: Container[str]) -> list[Object]:
         """Return what claims hold on these nodes for others than these pods (namespace/name): each as if it
         were a pod that requests its GPUs by name."""
         return [

@@ -23,7 +23,7 @@ from controller.operator.state.cluster import ClusterState
 
 Object = Mapping[str, Any]
 
-_logger = log.get("evalstop.outside")
+_logger = log.get("evalstop.external_queues")
 
 KINDS = tuple(kind for queue in delegates.EXTERNAL_QUEUES.values() for kind in queue.resources)
 _RESOURCES = {kind.kind: kind for kind in KINDS}
@@ -33,9 +33,9 @@ SOON = 0.2  # s in which changes gather before it
 
 
 class ExternalQueues:
-    """What the delegates' adapters can read (`delegates.Known`), and the watches that keep it up to date.
+    """Objects that the delegates' adapters can read (`delegates.Known`), and the watches on them.
 
-    AdmissionChecks are followed always, for they are told when nobody answers them; the other kinds from the
+    AdmissionChecks are watched always, because one that nobody answers is reported; the other kinds from the
     moment that a pool delegates.
     """
 
@@ -164,12 +164,12 @@ class ExternalQueues:
             fresh, self._fresh = self._fresh, {}
             found = (self.get(resource, key) for resource, key in fresh)
             changed = [obj for obj in found if obj is not None]
-            if again := await self._told(pools, changed):
+            if again := await self._sync(pools, changed):
                 self._fresh = {key: None for key in fresh if key in again} | self._fresh
                 await asyncio.sleep(AGAIN)
                 self._due.set()
 
-    async def _told(self, pools: list[GPUPool], changed: list[Object]) -> set[tuple[Resource, str]]:
+    async def _sync(self, pools: list[GPUPool], changed: list[Object]) -> set[tuple[Resource, str]]:
         """Sync these. Returns those for which it is to be done again: one of them that fails, or
         is refused, is none of the others' business."""
         try:
@@ -177,21 +177,21 @@ class ExternalQueues:
                 for write in queue.sync(pools, changed, self, self._clock()):
                     await self._write(write)
         except Unavailable as error:
-            _logger.warning("a queue outside could not be told", error=str(error), again_in=AGAIN)
+            _logger.warning("an external queue could not be written to", error=str(error), again_in=AGAIN)
         except ApiError as error:
             if len(changed) > 1:
-                return await self._told_each(pools, changed)
-            _logger.warning("a queue outside will not be told", error=str(error), again_in=AGAIN)
+                return await self._sync_each(pools, changed)
+            _logger.warning("an external queue refuses to be written to", error=str(error), again_in=AGAIN)
         except Exception:  # an object of theirs that nobody foresaw
             if len(changed) > 1:
-                return await self._told_each(pools, changed)
+                return await self._sync_each(pools, changed)
             _logger.exception("sync failed in a way it should not", again_in=AGAIN)
         else:
             return set()
         return {(_RESOURCES[obj["kind"]], key_of(obj)) for obj in changed} or {_NOTHING}
 
-    async def _told_each(self, pools: list[GPUPool], changed: list[Object]) -> set[tuple[Resource, str]]:
-        return set().union(*[await self._told(pools, [obj]) for obj in changed])
+    async def _sync_each(self, pools: list[GPUPool], changed: list[Object]) -> set[tuple[Resource, str]]:
+        return set().union(*[await self._sync(pools, [obj]) for obj in changed])
 
     async def _write(self, write: delegates.Write) -> None:
         metadata = write.obj["metadata"]

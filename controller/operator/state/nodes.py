@@ -86,7 +86,7 @@ def _core(taint: Object) -> dict[str, Any]:
     return {key: taint.get(key) for key in ("key", "value", "effect")}
 
 
-def guests(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
+def with_gpus_on(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
     """Return those of these pods that hold GPUs on these nodes: not terminal, with GPUs."""
     return [
         pod

@@ -21,7 +21,7 @@ RETRY = 1.0  # s, until the first look has succeeded
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 
-class ForeignPods:
+class UnmanagedPods:
     """Unlabelled pods with GPUs on given nodes, as of the last list."""
 
     def __init__(self, api: Api, namespaces: Sequence[str] = ()) -> None:
@@ -64,7 +64,7 @@ class ForeignPods:
         return frozenset(
             pod["spec"]["nodeName"]
             for uid, pod in (*before.items(), *found.items())
-            if _standing(before.get(uid)) != _standing(found.get(uid))
+            if _for_pool(before.get(uid)) != _for_pool(found.get(uid))
         )
 
 
@@ -77,6 +77,6 @@ def _with_gpus(given: Object) -> Object | None:
     return pod if workloads.gpus(pod["spec"]) else None
 
 
-def _standing(pod: Object | None) -> tuple[bool, Any]:
+def _for_pool(pod: Object | None) -> tuple[bool, Any]:
     """Return what of a pod its pool goes by: whether it is there, and whether it is on its way out."""
     return pod is not None, None if pod is None else pod["metadata"].get("deletionTimestamp")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SHOWS = {
     "ebh": "day_start rules_with_e_values without_e_value",
-    "limits": "ASKS_OTHERS ASKS_POOL HOUR STOPS_KEPT Sifted kept_stops sift",
+    "limits": "ASKS_OTHERS ASKS_POOL HOUR STOPS_KEPT LimitedStops kept_stops limit_stops",
     "noise": "NOISE_KEPT learn usual",
     "shared_drops": "ALL_KEPT",
 }

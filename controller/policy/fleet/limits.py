@@ -75,7 +75,7 @@ class Fleet(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
+class LimitedStops:
     """Result of applying the pool's limits to the stops that are asked for.
 
     Attributes:
@@ -102,7 +102,7 @@ class _Space:
     recent: int = 0
 
 
-def sift(jobs: Iterable[JobView], fleet: Fleet, now: float) -> Sifted:
+def limit_stops(jobs: Iterable[JobView], fleet: Fleet, now: float) -> LimitedStops:
     """Return which of the jobs that propose their stop may be released at ``now`` (s)."""
     limits, held, wakes = fleet.limits, list[HeldBack](), list[float]()
     recent = sorted((s for s in fleet.stopped if now - HOUR < s.at <= now), key=lambda s: s.at)
@@ -144,7 +144,7 @@ def sift(jobs: Iterable[JobView], fleet: Fleet, now: float) -> Sifted:
         (COMMON_MODE, crowd) if crowd else (held[0].reason, held[0].message) if held else ("", "")
     )
     stops = StopCount(len(recent), len(today), since, len(held), reason, message)
-    return Sifted(tuple(left), tuple(held), min(wakes, default=None), stops, falls)
+    return LimitedStops(tuple(left), tuple(held), min(wakes, default=None), stops, falls)
 
 
 def kept_stops(stops: Sequence[PastStop]) -> list[PastStop]:

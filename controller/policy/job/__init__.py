@@ -90,7 +90,8 @@ SHOWS = {
         "WriteRun"
     ),
     "verdict_words": (
-        "OtherRule evidence flat_stops other_rules others_say promise statement stopped_soon ways_on"
+        "OtherRule evidence flat_stops other_rules other_rules_sentence promise statement stopped_soon"
+        " ways_on"
     ),
     "verdicts": "BLIND is_demoted",
     "view": "job_view queued_at",

@@ -23,7 +23,7 @@ _CONDITION_OF = {
 _MOVING = {Operation.RESTORE: "Restoring", Operation.PIN: "Pinning"}
 
 
-def tell(context: PlanContext) -> None:
+def report_progress(context: PlanContext) -> None:
     """Say in the condition of what the record waits for how far it is, or why its pod does not run."""
     waited = context.record.access
     if waited is None or waited.operation not in _CONDITION_OF:

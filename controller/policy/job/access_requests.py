@@ -109,8 +109,8 @@ def stalled(context: PlanContext, waited: InFlight, view: AccessView) -> AccessV
         # A new Job is refused, or let in, at once; the Job controller tries this one ever more seldom.
         if view.hindered is not None:
             return replace(view, finished=True, ok=False, reason=view.hindered)
-        told = f"; {transfer.describe(view.progress)}" if view.progress is not None else ""
-        why = f"its access Job has not moved a byte for {transfer.duration(view.stall)}{told}"
+        progress = f"; {transfer.describe(view.progress)}" if view.progress is not None else ""
+        why = f"its access Job has not moved a byte for {transfer.duration(view.stall)}{progress}"
         return replace(view, finished=True, ok=False, reason="AccessStalled", message=why)
     left = transfer.due_in(view, context.now)
     if left is not None:
@@ -166,8 +166,8 @@ def note_unclaimed(context: PlanContext, waited: InFlight, problem: str, message
     known, life = context.record.claim, waited.attempt
     if problem != TAKEN and known is not None and known.problem == TAKEN:
         problem, message = TAKEN, known.message
-    told = message[: c.MAX_MESSAGE] if problem == TAKEN else ""
-    claim = Claim(life.number, context.now, life.life, problem, told, waited.tries + 1)
+    text = message[: c.MAX_MESSAGE] if problem == TAKEN else ""
+    claim = Claim(life.number, context.now, life.life, problem, text, waited.tries + 1)
     context.update(claim=claim)
     return claim
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.policy.actor_types import Actor, ActorStart, ActorState, Recall
+from controller.policy.job.record import PodTrouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class ActorSeen:
         over: its pod is terminal, or its Job has ended without one.
         deleting: its deletion was asked for.
         bound: when its pod got its node (s); None: it has none yet.
+        trouble: why its pod does not run, or how a container of it last ended; None: neither.
     """
 
     number: int
@@ -31,6 +33,16 @@ class ActorSeen:
     over: bool = False
     deleting: bool = False
     bound: float | None = None
+    trouble: PodTrouble | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActorFailure:
+    """An actor that ended, or was put aside, without having been asked to leave; ``why`` as a clause."""
+
+    number: int
+    node: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +61,7 @@ class ActorsPlan:
         actors: the entries, to be written before anything else is done.
         make: those whose Jobs are to be made.
         delete: Jobs to delete.
-        failed: numbers of those that ended, or were put aside, without having been asked to leave.
+        failures: those that ended, or were put aside, without having been asked to leave.
         settled: no actor has GPUs any more, nor will have.
         wake_at: when to look again though nothing happens (s).
     """
@@ -57,9 +69,14 @@ class ActorsPlan:
     actors: tuple[Actor, ...]
     make: tuple[Actor, ...] = ()
     delete: tuple[ActorDeletion, ...] = ()
-    failed: tuple[int, ...] = ()
+    failures: tuple[ActorFailure, ...] = ()
     settled: bool = True
     wake_at: float | None = None
+
+    @property
+    def failed(self) -> tuple[int, ...]:
+        """Numbers of those that failed."""
+        return tuple(one.number for one in self.failures)
 
 
 def with_starts(actors: Sequence[Actor], starts: Iterable[ActorStart], now: float) -> tuple[Actor, ...]:
@@ -108,7 +125,7 @@ def plan_actors(
     kept: list[Actor] = []
     make: list[Actor] = []
     delete: list[ActorDeletion] = []
-    failed: list[int] = []
+    failed: list[ActorFailure] = []
     wakes: list[float] = []
     for actor in actors:
         job = seen.get(actor.number)
@@ -117,10 +134,11 @@ def plan_actors(
             if goes or actor.state is not ActorState.STARTING:
                 # Of one that was ready, or has to go, nothing more comes.
                 if not goes and actor.state is ActorState.RUNNING:
-                    failed.append(actor.number)
+                    failed.append(ActorFailure(actor.number, actor.node, "its Job and pod are gone"))
                 continue
             if now >= actor.since + start_timeout:  # it cannot be made
-                failed.append(actor.number)
+                why = f"its Job could not be made within {start_timeout:g} s"
+                failed.append(ActorFailure(actor.number, actor.node, why))
                 continue
             kept.append(actor)
             make.append(actor)
@@ -128,7 +146,8 @@ def plan_actors(
             continue
         if job.over:
             if not goes and actor.stays:
-                failed.append(actor.number)
+                why = "its pod ended" + _last_words(job.trouble)
+                failed.append(ActorFailure(actor.number, actor.node, why))
             if not job.deleting:
                 delete.append(ActorDeletion(actor.number, grace))
             continue
@@ -137,7 +156,9 @@ def plan_actors(
         most = start_timeout if actor.bound is not None else min(start_timeout, bind_timeout)
         late = actor.state is ActorState.STARTING and not job.ready and now >= actor.since + most
         if late:
-            failed.append(actor.number)
+            what = "it took no prompts" if actor.bound is not None else "its pod had no node"
+            why = f"{what} within {most:g} s" + _last_words(job.trouble)
+            failed.append(ActorFailure(actor.number, actor.node, why))
             actor = replace(actor, state=ActorState.RECALLED, until=now)
         elif actor.state is ActorState.STARTING and job.ready:
             actor = replace(actor, state=ActorState.RUNNING)
@@ -164,3 +185,11 @@ def plan_actors(
         settled=not kept and not strays,
         wake_at=min(wakes, default=None),
     )
+
+
+def _last_words(trouble: PodTrouble | None) -> str:
+    """Return what its pod says of why it does not run, or ended, for the end of a clause."""
+    if trouble is None:
+        return ""
+    how = f"{trouble.waits}" if trouble.exit_code is None else f"exit code {trouble.exit_code}"
+    return ", " + ": ".join(filter(None, (how, trouble.message)))

@@ -16,10 +16,10 @@ from controller.policy.job.types import Desired, Plan
 
 MAX_MESSAGE = 240  # characters: the condition that it comes from has all of it
 # Their own conditions are told with an Event of type Warning; a second one would say the same.
-TOLD = frozenset({Mark.REFUSED, Mark.FAILED, Mark.UNSAFE, Mark.HELD_UP})
+OWN_WARNINGS = frozenset({Mark.REFUSED, Mark.FAILED, Mark.UNSAFE, Mark.HELD_UP})
 
 
-def told(plan: Plan, desired: Desired, now: float) -> Plan:
+def with_attention(plan: Plan, desired: Desired, now: float) -> Plan:
     """Return the plan with what its record's health says: condition, Event, and when to look again."""
     record = _noted(plan.record, desired, now)
     found = health(record, now)
@@ -34,7 +34,7 @@ def told(plan: Plan, desired: Desired, now: float) -> Plan:
     if warnings:
         worst = warnings[0]
         conditions.set(c.ATTENTION, True, str(worst.mark), _message(worst), warning=True)
-        if worst.mark not in TOLD:
+        if worst.mark not in OWN_WARNINGS:
             events = tuple(conditions.events)
     elif known is not None and known.status and not found:
         conditions.set(c.ATTENTION, False, "Recovered", "nothing needs a hand any more")

@@ -77,8 +77,8 @@ def secure_best(context: PlanContext) -> None:
             access_requests.give_up(context)
     if wanted is not None:
         _secure(context, wanted)
-    told, kept = context.conditions.get(c.SECURED), context.record.secured
-    moving, best = told is not None and told.reason == access_pod.MOVING, context.record.best
+    condition, kept = context.conditions.get(c.SECURED), context.record.secured
+    moving, best = condition is not None and condition.reason == access_pod.MOVING, context.record.best
     if moving and best is not None and kept is not None and kept.stands_for(best):
         _set_secured(context, kept)  # the run went back to it, and the other one's Job was given up
 
@@ -207,8 +207,15 @@ def check_secured(context: PlanContext, secured: ProtectedCheckpoint) -> None:
 def _ask_of(context: PlanContext, operation: Operation, secured: ProtectedCheckpoint) -> None:
     waited = _ask(context, operation, secured.best_step, secured.attempt, secured.score)
     if waited is not None:
+        record = context.record  # whose the latest one is, where that is copied too
+        branch = lives.branch(record, lives.newest(record)) if operation is Operation.RETAIN else ()
         asked = StartAccess(
-            waited.request_id, operation, secured.step, source=secured, attempt=secured.attempt
+            waited.request_id,
+            operation,
+            secured.step,
+            source=secured,
+            attempt=secured.attempt,
+            branch=branch,
         )
         access_requests.start(context, waited, asked)
 
@@ -219,19 +226,10 @@ def _ask(
     step: int,
     attempt: Attempt,
     score: float | None,
-    *,
-    whoever: bool = False,
 ) -> InFlight | None:
-    """Return the request for this, begun if it is not under way; None: what is under way goes first.
-
-    ``whoever``: one of that step will do, whichever life it names.
-    """
+    """Return the request for this, begun if it is not under way; None: what is under way goes first."""
     waited = context.record.access
-    if (
-        waited is not None
-        and (waited.operation, waited.step) == (operation, step)
-        and (whoever or waited.attempt == attempt)
-    ):
+    if waited is not None and (waited.operation, waited.step, waited.attempt) == (operation, step, attempt):
         return waited
     if not _yields(context):
         return None
@@ -252,17 +250,14 @@ def _yields(context: PlanContext) -> bool:
     return not location_claim.goes_first(context)
 
 
-def restore(
-    context: PlanContext, step: int, source: ProtectedCheckpoint | None, writer: Attempt | None = None
-) -> None:
+def restore(context: PlanContext, step: int, source: ProtectedCheckpoint | None, attempt: Attempt) -> None:
     """Copy a retained checkpoint back to the workload's volume; without one, find that step where it lies.
 
-    ``writer``: on whose branch it lies; None: on that of the newest process.
+    ``attempt``: the process of whose eval it is, and on whose branch it lies.
     """
     record = context.record
-    attempt = source.attempt if source is not None else writer or lives.newest(record)
     score = source.score if source is not None else None
-    waited = _ask(context, Operation.RESTORE, step, attempt, score, whoever=True)
+    waited = _ask(context, Operation.RESTORE, step, attempt, score)
     if waited is None:
         return
     asked = StartAccess(

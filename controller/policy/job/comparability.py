@@ -27,7 +27,7 @@ def begin_anew(record: JobRecord, use: RuleInUse, scrape: ScrapeView, fall: Shar
     """Return the record without evals that cannot be compared with what comes now; the same one if all can
     be.
 
-    To be asked before the scrape's evals are taken in (`history.absorb`).
+    To be asked before the scrape's evals are taken in (`evals.ingest`).
     """
     record = _other_evaluator(record, use, scrape)
     return record if fall is None else _other_side(record, use, fall)
@@ -38,7 +38,7 @@ def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[
 
     ``judged``: the run goes on and its rule looks at it; else the pool learns nothing of its scores.
     """
-    found = guardrails.standing(record, desired)
+    found = guardrails.joint_verdict(record, desired)
     if not judged:
         return {"metric": desired.metric}
     usual, readings = _shown(record.evals, record.eval_times, desired.direction)

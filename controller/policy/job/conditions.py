@@ -27,6 +27,7 @@ ATTENTION = "NeedsAttention"  # somebody is to look at it; its reason is a mark 
 MARKED = ("Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind", "WouldStop")
 
 MEMBERS_ENDED = "MembersEnded"  # reason of Running: some members have ended well, so the gang is never whole
+ROLLOUT_STARVED = "RolloutStarved"  # the same: its trainer had no rollout actor left, so it queues again
 
 MAX_MESSAGE = 512  # characters, so that a status stays small
 

@@ -14,7 +14,7 @@ from controller.policy.job.rotation import remedy
 from controller.policy.wording import NO_CHECKPOINT, meant
 
 # What a message tells of a cure's blanks, besides the value that it proposes.
-_TOLD = (
+_IN_MESSAGE = (
     re.compile(r"containers\[(?P<container>\d+)\]"),
     re.compile(r"containers\[\d+\]\.(?P<field>\w+)\[(?P<index>\d+)\](?P<value_of>\.value)?"),
     re.compile(r"^spec\.metrics\[(?P<metric_index>\d+)\]"),
@@ -61,12 +61,12 @@ class Cure:
         """
         ns = f" -n {namespace}"
         words = {"job": f" {name}{ns}", "ns": ns, "name": name, "namespace": namespace, "pool": pool}
-        told = _values(self.blank, message)
-        patch = _fill(self.patch, told)
+        values = _values(self.blank, message)
+        patch = _fill(self.patch, values)
         return replace(
             self,
             text=self.text.format(rotation=remedy(layout), **words),
-            command=_fill(self.command.format(**words), told),
+            command=_fill(self.command.format(**words), values),
             patch=patch,
             apply=_APPLY.format(ns=ns, patch=patch) if patch else "",
         )
@@ -86,18 +86,18 @@ _APPLY = (
 
 def _values(blank: str, message: str) -> dict[str, str]:
     """Return what a message tells of a cure's blanks."""
-    told = dict(_USUAL)
-    for pattern in _TOLD:
+    values = dict(_USUAL)
+    for pattern in _IN_MESSAGE:
         if (found := pattern.search(message)) is not None:
-            told |= {name: text or "" for name, text in found.groupdict().items()}
-    told["value_of"] = told.get("value_of", "").replace(".", "/")
+            values |= {name: text or "" for name, text in found.groupdict().items()}
+    values["value_of"] = values.get("value_of", "").replace(".", "/")
     if blank and (value := meant(message)):
-        told[blank] = value
-    return told
+        values[blank] = value
+    return values
 
 
-def _fill(text: str, told: Mapping[str, str]) -> str:
-    for name, value in told.items():
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
         text = text.replace(f"<{name}>", value)
     return text
 
@@ -239,6 +239,9 @@ CURES: dict[str, Cure] = {
     "RolloutNotDelegated": Cure(
         "name a pool with delegate Builtin in spec.pool, or take spec.rollout out", _EDIT
     ),
+    "SharingNotOffered": Cure("choose a pool that offers worker groups, or remove spec.sharing", _EDIT),
+    "FamilyNotFound": Cure("name a family that the pool has, as the message lists them", _EDIT),
+    "StateTooLarge": Cure("correct spec.sharing.stateBytes, or choose a family with more memory", _EDIT),
     "ActorTooLarge": Cure("ask for as few GPUs per actor as a node of the pool has", _EDIT),
     "ActorRefused": Cure("correct spec.rollout.template as the API server says", _EDIT),
     "ActorWithoutGPUs": Cure("give the engine's container its GPUs, in spec.rollout.template", _EDIT),
@@ -371,6 +374,10 @@ CURES: dict[str, Cure] = {
     "ActorNotReady": Cure(
         "see what its pod waits for: the image, the weights, the sidecar's registration",
         "kubectl describe pods{ns} -l evalstop.dev/job={name},evalstop.dev/component=actor",
+    ),
+    "RolloutStarved": Cure(
+        "see why its actors do not come: Events ActorFailed of the job tell what became of each",
+        "kubectl events{ns} --for rlhfjob/{name}",
     ),
     "ActorsFail": Cure(
         "see what the engine of an actor says (docs/use/rollouts.md)",
@@ -516,6 +523,7 @@ CURES |= dict.fromkeys(
 # it so. A test holds that every reason the operator may write is in one of the two.
 NEEDS_NOBODY = frozenset(
     {
+        "LeavingGroup",
         "AwaitingFreshEval",
         "AwaitingNextEval",
         "BackingOff",

@@ -112,11 +112,11 @@ def stays_off(context: PlanContext, reason: str) -> Plan | None:
 
     ``reason``: a CamelCase code, why it is off its GPUs.
     """
-    told = context.conditions.get(c.RELEASED)
+    condition = context.conditions.get(c.RELEASED)
     if runs_again(context):
         _started_again(context, reason)
         return context.plan(JobState.STOPPING)
-    if (told is None or told.status) and not (context.pods_left or context.actors_left):
+    if (condition is None or condition.status) and not (context.pods_left or context.actors_left):
         return None
     if wait_for_pods(context):
         return context.plan(JobState.STOPPING)

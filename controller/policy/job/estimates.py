@@ -147,8 +147,8 @@ def how_wrong(record: JobRecord, gpus: int, worked: float) -> Wrong | None:
     ``worked``: s of running time so far whose work was not lost. A run that goes on tells something only once
     it has taken longer than was said.
     """
-    said = record.expected
-    if said is None or worked <= 0.0:
+    stated = record.expected
+    if stated is None or worked <= 0.0:
         return None
     past = past_run(record, gpus)
     took, least = (past.seconds, 0.0) if past is not None else (worked, 1.0)
@@ -156,7 +156,7 @@ def how_wrong(record: JobRecord, gpus: int, worked: float) -> Wrong | None:
     def ratio(expected: float | None) -> float | None:
         return took / expected if expected and took >= least * expected else None
 
-    found = Wrong(ratio(said.stated), ratio(said.paced), past is not None)
+    found = Wrong(ratio(stated.stated), ratio(stated.paced), past is not None)
     return None if found[:2] == (None, None) else found
 
 
@@ -199,7 +199,7 @@ class Times(NamedTuple):
 
 
 def by_word(
-    record: JobRecord, said: float | None, worked: float, gpus: int, trust: Correction
+    record: JobRecord, stated: float | None, worked: float, gpus: int, trust: Correction
 ) -> Times | None:
     """Return the times by what the user states, or by the run's own pace where that is slower.
 
@@ -207,31 +207,33 @@ def by_word(
 
     Args:
         record: the job's record.
-        said: running time that its user states now (s).
+        stated: running time that its user states now (s).
         worked: running time so far whose work was not lost (s).
         gpus: the job's GPUs.
         trust: by how much the namespace's runs took longer than stated.
     """
-    if said is None:
+    if stated is None:
         return None
     held = record.expected.stated if record.expected is not None else None
-    most = OVERDUE * trust.due[0] * min(said, inf if held is None else held)
+    most = OVERDUE * trust.due[0] * min(stated, inf if held is None else held)
     if worked >= most:
         return None
-    whole_, progress = said * trust.stated, record.progress
+    whole_, progress = stated * trust.stated, record.progress
     own = _own_pace(progress, gpus)
     if own is not None and progress is not None and _seen(progress) >= OWN_PACE:
         whole_ = max(whole_, own)
     return Times(whole_, max(0.0, whole_ - worked), most - worked)
 
 
-def by_pace(kind: Kind, record: JobRecord, past: History, said: float | None, worked: float) -> Times | None:
+def by_pace(
+    kind: Kind, record: JobRecord, past: History, stated: float | None, worked: float
+) -> Times | None:
     """By its own pace, runs like it, or what its user states; None: nothing is known, or it is overdue."""
     trust, held = past.correction(kind.namespace), record.expected
-    if said is not None and held is not None and held.stated is not None:
-        said = min(said, held.stated)
-    found = whole(kind, record.progress, past, None if said is None else said * trust.stated)
-    due = whole(kind, record.progress, past, None if said is None else said * trust.due[0])
+    if stated is not None and held is not None and held.stated is not None:
+        stated = min(stated, held.stated)
+    found = whole(kind, record.progress, past, None if stated is None else stated * trust.stated)
+    due = whole(kind, record.progress, past, None if stated is None else stated * trust.due[0])
     if found is None or due is None:
         return None
     if held is not None and held.paced is not None:

@@ -41,7 +41,7 @@ from controller.policy.types import (
     Verdict,
 )
 
-NOTHING_TOLD = FleetView()
+NO_FLEET_VIEW = FleetView()
 _UNBOUNDED = "-unbounded"  # in the fingerprint of a rule whose metric has left its declared range
 _INVERTED = "-min"  # ends the fingerprint of a rule for a metric that is to be minimised
 
@@ -86,7 +86,7 @@ class RuleInUse:
         return self.name in RULES and RULES[self.name].rises
 
     @staticmethod
-    def of(desired: Desired, fleet: FleetView = NOTHING_TOLD, total_steps: int | None = None) -> RuleInUse:
+    def of(desired: Desired, fleet: FleetView = NO_FLEET_VIEW, total_steps: int | None = None) -> RuleInUse:
         """Return the rules of a spec, shown with each eval of the Primary metric what they look at besides.
 
         That is the pool's usual noise, the share of ``total_steps`` that is done, peers and training loss.
@@ -273,7 +273,7 @@ def _guard(guard: Guardrail, modifiers: tuple[PolicySpec, ...], total_steps: int
     return replace(use, scale=guard.scale, total_steps=total_steps if "progress" in use.uses else None)
 
 
-def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
+def ingest(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
     """Return the record with the scrape's new evals in it; the same record when there are none.
 
     The page must be one that may be read (`lives.refusal`).

@@ -110,8 +110,10 @@ def shown(code: str) -> str:
 
 def words(queue: QueueView, code: str) -> str:
     """Return what happened, for people."""
-    said = f": {queue.message}" if queue.message else ""
-    message = f"its queue put it out ({code}){said}; it goes on from its checkpoint when it is admitted again"
+    reason = f": {queue.message}" if queue.message else ""
+    message = (
+        f"its queue put it out ({code}){reason}; it goes on from its checkpoint when it is admitted again"
+    )
     return f"{message}. {_switch_on(queue)}" if shown(code) == "Deactivated" and not queue.ours else message
 
 

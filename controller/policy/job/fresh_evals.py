@@ -57,8 +57,8 @@ def confirmed(context: PlanContext, verdict: Verdict, numbers: str) -> Verdict:
     if (askable or waiting.request_id) and left > 0:
         context.wake_in(left)
         how = f"by request {waiting.request_id}" if waiting.request_id else "once the best is in safety"
-        told = f"to be stopped if a fresh eval bears it out, asked for {how} ({numbers})"
-        _set_target_condition(context, "AwaitingFreshEval", told)
+        message = f"to be stopped if a fresh eval bears it out, asked for {how} ({numbers})"
+        _set_target_condition(context, "AwaitingFreshEval", message)
         return verdict
     if params.unanswered == STOP and context.desired.mode is Mode.ENFORCE:
         return verdict._replace(verb=Verb.STOP, reason="Unconfirmed")
@@ -67,8 +67,8 @@ def confirmed(context: PlanContext, verdict: Verdict, numbers: str) -> Verdict:
         why = f"request {waiting.request_id} was not answered within {params.wait_seconds} s"
     elif context.desired.mode is Mode.SHADOW:
         why = "in Shadow none is asked for"
-    told = f"to be stopped if its next eval bears it out: {why} ({numbers})"
-    _set_target_condition(context, "AwaitingNextEval", told)
+    message = f"to be stopped if its next eval bears it out: {why} ({numbers})"
+    _set_target_condition(context, "AwaitingNextEval", message)
     return verdict
 
 

@@ -39,10 +39,10 @@ def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView)
             and guard.attempt != life.attempt
             and life.resumed is not None
         ):
-            guard = rewound((guard,), life.resumed, rules)[0]
+            guard = rewind((guard,), life.resumed, rules)[0]
             if _begins_with(record, life.attempt):
                 guard = _anew(guard, rules)
-        guard = _absorb(metric, guard, use, seen.get(metric, ()))
+        guard = _ingest(metric, guard, use, seen.get(metric, ()))
         after += [] if guard is None else [guard]
     return record if tuple(after) == record.guards else replace(record, guards=tuple(after))
 
@@ -54,7 +54,7 @@ def _begins_with(record: JobRecord, life: Attempt) -> bool:
     return record.rule is not None and record.rule.unjudged > 0 and record.rule.unjudged >= before
 
 
-def rewound(guards: tuple[Guard, ...], step: int, rules: Mapping[str, RuleInUse]) -> tuple[Guard, ...]:
+def rewind(guards: tuple[Guard, ...], step: int, rules: Mapping[str, RuleInUse]) -> tuple[Guard, ...]:
     """Return the guardrails' memory when the run goes on from ``step``: who had gone beyond it begins anew
     there, with what is left of its budget of false stops."""
     return tuple(guard if guard.step <= step else replace(_anew(guard, rules), step=step) for guard in guards)
@@ -70,7 +70,7 @@ def begun_anew(
     return tuple(_anew(guard, rules) for guard in guards)
 
 
-def standing(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | None:
+def joint_verdict(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | None:
     """Return what all judged metrics come to now: (guardrail's metric or "" for the Primary one, verdict)."""
     if record.rule is None or record.rule.verdict is None:
         return None
@@ -86,13 +86,13 @@ def _anew(guard: Guard, rules: Mapping[str, RuleInUse] = MappingProxyType({})) -
     return replace(guard, state=state, verdict=None)
 
 
-def _absorb(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint]) -> Guard | None:
+def _ingest(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint]) -> Guard | None:
     """``points``: of the newest life."""
     for point in sorted(points, key=lambda p: p.step):
         if not is_eval(point):
             continue
         if guard is not None and point.attempt != guard.attempt and guard.step >= point.step:
-            guard = rewound((guard,), point.step - 1, {metric: use})[0]
+            guard = rewind((guard,), point.step - 1, {metric: use})[0]
         if guard is None or point.step > guard.step:
             before = guard.state if guard is not None else ()
             known = {p.step: point.score - p.mean for p in point.prompt_pairs}  # of others nothing is kept

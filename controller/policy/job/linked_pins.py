@@ -103,8 +103,8 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
     tries = waited.tries + 1
     delay = access_requests.retry_delay(tries)
     what = f"the run went back, and may write over the pin of step {kept.step}, which is linked"
-    told = remedies.retry(Problem(reason, f"{what}: {answered.message}"), tries, delay)
-    context.event("PinAtRisk", told, warning=True)
+    retried = remedies.retry(Problem(reason, f"{what}: {answered.message}"), tries, delay)
+    context.event("PinAtRisk", retried, warning=True)
     access_requests.again(context, waited, tries, context.now + delay)
     context.wake_in(delay)
 
@@ -136,12 +136,12 @@ def _drop(context: PlanContext, path: str, problem: Problem) -> None:
     if any(k.path == path for k in record.pinned):
         context.update(pinned=tuple(k for k in record.pinned if k.path != path))
         steps = ", ".join(str(k.step) for k in record.pinned if k.path == path)
-        told = f"step {steps}: {problem.message}; what the trainer has of that step now is pinned instead"
-        context.conditions.set(c.PINNED, False, problem.reason, told, warning=True)
+        message = f"step {steps}: {problem.message}; what the trainer has of that step now is pinned instead"
+        context.conditions.set(c.PINNED, False, problem.reason, message, warning=True)
     if baseline is not None and baseline.kept is not None and baseline.kept.path == path:
         context.update(baseline=replace(baseline, kept=None))
-        told = f"the checkpoint of step {baseline.kept.step}, best of the former evals, is lost"
-        context.event("BestCheckpointLost", f"{told}: {problem.message}", warning=True)
+        message = f"the checkpoint of step {baseline.kept.step}, best of the former evals, is lost"
+        context.event("BestCheckpointLost", f"{message}: {problem.message}", warning=True)
     if beside is not None and beside.path == path:
         context.update(beside=None)
     if secured is not None and secured.path == path:

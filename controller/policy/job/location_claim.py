@@ -104,8 +104,8 @@ def note_taken(context: PlanContext, message: str) -> bool:
     """
     life, known = lives.newest(context.record), context.record.claim
     tries, at = _failures(context, life), known.at if known is not None else context.now
-    told = message[: c.MAX_MESSAGE]
-    context.update(claim=Claim(life.number, at if tries else context.now, life.life, TAKEN, told, tries))
+    text = message[: c.MAX_MESSAGE]
+    context.update(claim=Claim(life.number, at if tries else context.now, life.life, TAKEN, text, tries))
     return comes_first(context)
 
 

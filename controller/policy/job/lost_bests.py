@@ -87,8 +87,8 @@ def _ended_at(context: PlanContext) -> float | None:
     if context.pods_left:
         return None
     if context.record.finished is not None:
-        told = (context.conditions.get(type_) for type_ in (c.COMPLETED, c.FAILED))
-        return max((one.since for one in told if one is not None and one.status), default=0.0)
+        conditions = (context.conditions.get(type_) for type_ in (c.COMPLETED, c.FAILED))
+        return max((one.since for one in conditions if one is not None and one.status), default=0.0)
     return decision.suspended_at if decision is not None else None
 
 
@@ -109,8 +109,8 @@ def drop_pin(context: PlanContext, waited: InFlight, problem: Problem) -> None:
         lose(context, _of(waited), problem)
         return
     delay = access_requests.retry_delay(1)  # not at once: what it is made anew from may be going too
-    told = remedies.retry(problem, 1, delay, context.layout)
-    context.conditions.set(c.SECURED, False, problem.reason, told, warning=True)
+    retried = remedies.retry(problem, 1, delay, context.layout)
+    context.conditions.set(c.SECURED, False, problem.reason, retried, warning=True)
     access_requests.begin(
         context,
         Operation.SECURE,
@@ -149,10 +149,10 @@ def lose(context: PlanContext, gone: Best | None, problem: Problem) -> None:
         else "no other eval has one"
     )
     how = "was changed after it had been pinned" if problem.reason == CHANGED else "is lost"
-    told = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; "
+    message = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; "
     misplaced = key_of(problem.reason, problem.message) != problem.reason  # its message says what helps
     if problem.reason != CHANGED and not misplaced:
-        told += f"what helps: {rotation.remedy(context.layout)}; "
-    told += problem.message
-    context.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
+        message += f"what helps: {rotation.remedy(context.layout)}; "
+    message += problem.message
+    context.conditions.set(c.SECURED, False, "BestCheckpointLost", message, warning=True)
     context.wake_in(0.0)

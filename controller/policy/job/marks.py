@@ -163,9 +163,9 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
     yield from _pods(record)
     yield from _stop(record, conditions)
     for type_ in _UNSAFE:
-        if (told := _asked(conditions.get(type_))) is not None:
-            wait = min(UNSAFE_AFTER, record.first_eval) if told.reason in PASSING else 0.0
-            yield _of(Mark.UNSAFE, told, wait)
+        if (condition := _asked(conditions.get(type_))) is not None:
+            wait = min(UNSAFE_AFTER, record.first_eval) if condition.reason in PASSING else 0.0
+            yield _of(Mark.UNSAFE, condition, wait)
     if trains(record):
         yield from _watching(record, conditions)
         for one in rollout_health.troubles(record):
@@ -201,18 +201,18 @@ def _pods(record: JobRecord) -> Iterator[Finding]:
 
 def words(trouble: PodTrouble) -> str:
     """Return in a sentence how a pod ended, or what it waits for."""
-    said = f": {trouble.message}" if trouble.message else ""
+    detail = f": {trouble.message}" if trouble.message else ""
     if trouble.exit_code is None:
-        return f"pod {trouble.pod} waits, {trouble.waits}{said}"
+        return f"pod {trouble.pod} waits, {trouble.waits}{detail}"
     often = f" ({trouble.count} times)" if trouble.count > 1 else ""
-    return f"pod {trouble.pod} ended with exit code {trouble.exit_code}{often}{said}"
+    return f"pod {trouble.pod} ended with exit code {trouble.exit_code}{often}{detail}"
 
 
 def _stop(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Finding]:
     """Yield what holds up a stop, or keeps a run that is off on its GPUs."""
     decision, target = record.decision, conditions.get(c.TERMINATION)
-    if (told := _asked(conditions.get(c.RELEASED))) is not None:
-        yield _of(Mark.STUCK, told)
+    if (condition := _asked(conditions.get(c.RELEASED))) is not None:
+        yield _of(Mark.STUCK, condition)
     elif (
         decision is not None
         and decision.mode is Mode.ENFORCE
@@ -255,24 +255,27 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     if decision is not None and decision.mode is Mode.SHADOW:
         why = decision.proposal.reason
         yield Finding(Mark.WOULD_STOP, why, decision.message, decision.at, decision.at)
-    if (told := _asked(target)) is not None and told.reason != "NotAccepted":
-        mark = Mark.UNWATCHED if told.reason in _UNREAD else Mark.UNSAFE
-        yield _of(mark, told, UNSAFE_AFTER)
+    if (condition := _asked(target)) is not None and condition.reason != "NotAccepted":
+        mark = Mark.UNWATCHED if condition.reason in _UNREAD else Mark.UNSAFE
+        yield _of(mark, condition, UNSAFE_AFTER)
 
 
 def _waiting(conditions: dict[str, Condition], first_eval: float) -> Iterator[Finding]:
     """Yield what keeps a job from getting GPUs, as far as somebody can help; and what of a resume.
     ``first_eval``: s that evals may be away, and with them whatever they wait for."""
-    if (told := _asked(conditions.get(c.ADMITTED))) is not None:
-        if told.reason == "TooLarge":
-            yield _of(Mark.UNFIT, told, min(UNFIT_AFTER, first_eval))
+    if (condition := _asked(conditions.get(c.ADMITTED))) is not None:
+        if condition.reason == "TooLarge":
+            yield _of(Mark.UNFIT, condition, min(UNFIT_AFTER, first_eval))
         else:
-            wait = 0.0 if told.reason in KUEUE else math.inf
-            yield _of(Mark.HELD_UP, told, wait)
-    if (told := _asked(conditions.get(c.RUNNING))) is not None and told.reason == MEMBERS_ENDED:
-        yield _of(Mark.HELD_UP, told)
-    if (told := _asked(conditions.get(c.RESUMED))) is not None:
-        yield _of(Mark.HELD_UP, told, UNSAFE_AFTER if told.reason in PASSING else 0.0)
+            wait = 0.0 if condition.reason in KUEUE else math.inf
+            yield _of(Mark.HELD_UP, condition, wait)
+    if (condition := _asked(conditions.get(c.RUNNING))) is not None:
+        if condition.reason == MEMBERS_ENDED:
+            yield _of(Mark.HELD_UP, condition)
+        elif condition.reason == c.ROLLOUT_STARVED:
+            yield _of(Mark.STARVED, condition)
+    if (condition := _asked(conditions.get(c.RESUMED))) is not None:
+        yield _of(Mark.HELD_UP, condition, UNSAFE_AFTER if condition.reason in PASSING else 0.0)
 
 
 def _asked(condition: Condition | None) -> Condition | None:

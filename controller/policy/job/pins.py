@@ -97,8 +97,8 @@ def wait(context: PlanContext) -> None:
 
 def _report_taken(context: PlanContext, missing: list[int]) -> None:
     text, claim = ", ".join(map(str, missing)), context.record.claim
-    told = remedies.of(Problem(access_requests.TAKEN, claim.message if claim is not None else ""))
-    context.conditions.set(c.PINNED, False, access_requests.TAKEN, f"step {text}: {told}", warning=True)
+    remedy = remedies.of(Problem(access_requests.TAKEN, claim.message if claim is not None else ""))
+    context.conditions.set(c.PINNED, False, access_requests.TAKEN, f"step {text}: {remedy}", warning=True)
 
 
 def _missing(context: PlanContext) -> list[int]:

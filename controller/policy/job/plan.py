@@ -41,6 +41,7 @@ from controller.policy.job import (
     retention,
     rollout_actors,
     scores,
+    starvation,
     verdicts,
     withdrawal,
 )
@@ -50,7 +51,7 @@ from controller.policy.job.comparability import begin_anew
 from controller.policy.job.context import PlanContext
 from controller.policy.job.endings import Ending
 from controller.policy.job.estimates import stated
-from controller.policy.job.evals import RuleInUse, absorb, begin_life, ignored_steps, settle_agreeing
+from controller.policy.job.evals import RuleInUse, begin_life, ignored_steps, ingest, settle_agreeing
 from controller.policy.job.record import JobRecord, Operation, RunFile
 from controller.policy.job.resume import answer_early, resume
 from controller.policy.job.service import attained
@@ -76,6 +77,8 @@ from controller.policy.types import (
 )
 from controller.policy.wording import did_you_mean, nearest
 
+# Reasons of Running that go on being told while the job waits.
+_STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED)
 # What a wrong port or address looks like.
 _ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NOT_PROMETHEUS)
 
@@ -83,8 +86,8 @@ _ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NO
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     made = outcome.followed(_plan(desired, observed, record, now), desired)
-    told = attention.told(curve.marked(made), desired, now)
-    seen = rollout_actors.noted(told, observed, record, desired.rollout)
+    marked = attention.with_attention(curve.marked(made), desired, now)
+    seen = rollout_actors.noted(marked, observed, record, desired.rollout)
     return residency.noted(seen, observed, record)
 
 
@@ -97,7 +100,8 @@ def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -
         checkpoints.take_answer(context, answered)
     _accept(context, wrong)
     pod_troubles.note(context)
-    access_pod.tell(context)
+    starvation.note(context)
+    access_pod.report_progress(context)
     linked_pins.leave_off(context)
     rollout_actors.carry_out(context)
     if desired.deleting:
@@ -152,8 +156,8 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
     if context.problem is not None:
         context.conditions.set(c.ACCEPTED, False, *context.problem, warning=True)
     else:
-        told = ("the spec can be carried out", context.desired.note, endings.expiry_note(context))
-        context.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, told)))
+        parts = ("the spec can be carried out", context.desired.note, endings.expiry_note(context))
+        context.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, parts)))
 
 
 def _stopped_by_user(context: PlanContext) -> bool:
@@ -225,7 +229,7 @@ def _wait(context: PlanContext) -> Plan:
         context.conditions.set(c.ADMITTED, False, "Queued", "waits for its pool's GPUs")
     incomplete.made_anew(context)
     left = context.conditions.get(c.RUNNING)
-    if left is None or left.status or left.reason not in (*external_queue.LEFT, c.MEMBERS_ENDED):
+    if left is None or left.status or left.reason not in _STAY_OUT:
         context.conditions.set(c.RUNNING, False, "NotAdmitted", "no GPUs are granted yet")
     if not workload.suspended:
         # Somebody else started it. GPUs are granted by the pool alone.
@@ -243,7 +247,7 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
     record, workload = context.record, context.observed.workload
     assert record.admission is not None
     assert workload is not None
-    _say_admitted(context, context.conditions.is_true(c.RUNNING))
+    _set_admitted(context, context.conditions.is_true(c.RUNNING))
     context.conditions.drop(c.RELEASED)
     gang_timeout.note_ended(context)
     if gang_timeout.watch_binding(context):
@@ -268,8 +272,8 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
     pins.keep(context)
     location_claim.within_attempt(context, retry=True)
     if proposal is not None and context.problem is not None:
-        told = f"to be stopped, but the spec cannot be carried out as it is: {context.problem.message}"
-        context.conditions.set(c.TERMINATION, False, "NotAccepted", told)
+        refused = f"to be stopped, but the spec cannot be carried out as it is: {context.problem.message}"
+        context.conditions.set(c.TERMINATION, False, "NotAccepted", refused)
         proposal = None
     return context.plan(JobState.ADMITTED, proposal)
 
@@ -341,12 +345,12 @@ def _start_anew(context: PlanContext, message: str, suspend: SuspendWorkload) ->
     return context.plan(JobState.ADMITTED)
 
 
-def _say_admitted(context: PlanContext, runs: bool) -> None:
+def _set_admitted(context: PlanContext, runs: bool) -> None:
     """Say where the gang has its GPUs: a plan only until all of it runs there."""
     assert context.record.admission is not None
     where = wording.places(context.record.admission.nodes)
-    told = f"planned on {where or 'any node'}" if not runs else f"on {where}" if where else "and in use"
-    context.conditions.set(c.ADMITTED, True, "Admitted", f"GPUs granted, {told}")
+    place = f"planned on {where or 'any node'}" if not runs else f"on {where}" if where else "and in use"
+    context.conditions.set(c.ADMITTED, True, "Admitted", f"GPUs granted, {place}")
 
 
 def _watch_start(context: PlanContext) -> None:
@@ -359,7 +363,7 @@ def _watch_start(context: PlanContext) -> None:
         context.conditions.set(
             c.RUNNING, True, "Running", f"attempt {record.admission.number}: all members are ready"
         )
-        _say_admitted(context, True)
+        _set_admitted(context, True)
     elif not context.conditions.is_true(c.RUNNING):
         context.conditions.set(
             c.RUNNING, False, "Starting", f"{ready} of {context.desired.replicas} members are ready"
@@ -393,7 +397,7 @@ def _take_scrape(context: PlanContext, use: RuleInUse) -> RuleInUse:
     use = _take_evals(context, use)
     news = context.record.evals is not before.evals
     progress.note(context, news=news)
-    verdicts.tell_dropped(context, use, before)
+    verdicts.report_dropped(context, use, before)
     if news:
         verdicts.count_past(context, before)
     return use
@@ -406,8 +410,8 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
         return use
     if scrape.outcome is not ScrapeOutcome.OK:
         hint = context.desired.address_hint if scrape.outcome in _ELSEWHERE else ""
-        told = "; ".join(filter(None, (scrape.message, hint)))
-        context.conditions.set(c.METRICS, False, str(scrape.outcome), told)
+        message = "; ".join(filter(None, (scrape.message, hint)))
+        context.conditions.set(c.METRICS, False, str(scrape.outcome), message)
         return use
     if refused := lives.refusal(context.record, context.desired.uid, scrape):
         context.conditions.set(c.METRICS, False, *refused, warning=True)
@@ -416,14 +420,14 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     metric = context.desired.metric
     if metric not in scrape.metrics_seen:
         reason = "MetricMissing" if scrape.metrics_seen else "NoEvalsYet"
-        told = _no_eval_of(metric, context.desired.metric_index, scrape.metrics_seen)
-        context.conditions.set(c.METRICS, False, reason, told)
+        message = _no_eval_of(metric, context.desired.metric_index, scrape.metrics_seen)
+        context.conditions.set(c.METRICS, False, reason, message)
         return use
     before = context.record
     context.record = scores.noted(context.record, context.desired, scrape)
     use = use.without_ranges([one.metric for one in context.record.out_of_range], metric)
     _begin_anew(context, use, scrape)
-    context.record = guardrails.watch(absorb(context.record, use, scrape), use.guards, scrape)
+    context.record = guardrails.watch(ingest(context.record, use, scrape), use.guards, scrape)
     notes = [scrape.message] if scrape.message else []
     if ignored := ignored_steps(context.record, scrape):
         steps = ", ".join(map(str, ignored[:5]))
@@ -566,12 +570,12 @@ def _delete(context: PlanContext) -> Plan:
             )
             return context.plan(queue)
         if context.record.decision is not None and context.record.decision.retained_at is None:
-            told = context.conditions.get(c.RETAINED)
-            why = f": {told.message}" if told is not None and not told.status else ""
+            condition = context.conditions.get(c.RETAINED)
+            why = f": {condition.message}" if condition is not None and not condition.status else ""
             kept = context.record.secured
             pin = f"; its pin stays at {kept.path}" if kept is not None else ""
             message = f"deleted before its best checkpoint could be retained{pin}{why}"
-            if told is None or told.reason != retention.GIVEN_UP:
+            if condition is None or condition.reason != retention.GIVEN_UP:
                 context.conditions.set(c.RETAINED, False, retention.GIVEN_UP, message, warning=True)
             access_requests.give_up(context)
     if context.observed.finalizer:

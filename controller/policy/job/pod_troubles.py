@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.policy.job import starvation
 from controller.policy.job.context import PlanContext
 from controller.policy.job.marks import words
 from controller.policy.job.record import JobRecord, PodTrouble
@@ -23,7 +24,14 @@ def note(context: PlanContext) -> None:
     if admission is None or record.finished is not None:
         return
     pods = [p for p in context.observed.pods if p.admission in (None, admission.number)]
-    found = [p.trouble for p in pods if p.trouble is not None and p.deleting_since is None]
+    found = [
+        p.trouble
+        for p in pods
+        # One that starved did not crash (`starvation`).
+        if p.trouble is not None
+        and p.deleting_since is None
+        and not starvation.is_starved(context.desired, p.trouble)
+    ]
     ended = [one for one in found if one.exit_code is not None and not _counted(known, one)]
     if _is_to_leave(record):
         ended = []

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from controller.policy.job import conditions as c
-from controller.policy.job import incomplete
+from controller.policy.job import incomplete, starvation
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord, Preempting, RunProgress
 from controller.policy.job.service import attained
@@ -58,6 +58,8 @@ def _waits(context: PlanContext, going: Preempting) -> float | None:
     left = going.at + context.desired.preempt_grace - context.now
     if admission is None or admission.running_since is None or not context.pods_left or left <= 0:
         return None
+    if going.reason == starvation.REASON:
+        return None  # its trainer has ended
     if context.desired.mode is Mode.OFF:
         return None  # its metrics are not read: nothing to wait for could be seen
     if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
@@ -166,17 +168,18 @@ def _back_in_line(context: PlanContext, going: Preempting) -> None:
     served = attained(context.desired, record, context.now)
     lost = going.lost or 0.0
     ran = record.admission is not None and record.admission.running_since is not None
+    starved = going.reason == starvation.REASON
     context.update(
         preempting=None,
         admission=None,
         attained=served,
         lost=record.lost + lost,
-        preemptions=record.preemptions + (not going.evicted),
+        preemptions=record.preemptions + (not going.evicted and not starved),
         evictions=record.evictions + bool(going.evicted),
         # One that was put out before it ran keeps its place.
         queued_at=context.now if ran or not going.evicted else record.queued_at,
     )
-    backoff = incomplete.back_off(context)
+    backoff = incomplete.back_off(context) or (starvation.back_off(context) if starved else None)
     message = f"resumes from its latest checkpoint when admitted; {lost:.0f} GPU-seconds of work were lost"
     if backoff is not None:
         context.update(gang_backoff=backoff)

@@ -82,10 +82,10 @@ def without_evals(context: PlanContext) -> str:
     if quiet <= most:
         context.wake_in(most - quiet + 1.0)
         return ""
-    told = f"no usable eval of {context.desired.metric!r} for {quiet / 60.0:.0f} min"
+    message = f"no usable eval of {context.desired.metric!r} for {quiet / 60.0:.0f} min"
     if usual is not None:
-        told += f", though one takes {usual / 60.0:.1f} min"
-    return told + _unusable(context)
+        message += f", though one takes {usual / 60.0:.1f} min"
+    return message + _unusable(context)
 
 
 def _usual(record: JobRecord) -> float | None:

@@ -48,8 +48,8 @@ def retry(problem: Problem, tries: int, delay: float, layout: str = "") -> str:
         delay: seconds until the next try.
         layout: of the checkpoint folder, where that says what helps.
     """
-    told = f"{problem.message} (try {tries} failed; the next in {delay:.0f} s)"
-    return of(Problem(problem.reason, told), layout)
+    message = f"{problem.message} (try {tries} failed; the next in {delay:.0f} s)"
+    return of(Problem(problem.reason, message), layout)
 
 
 def of(problem: Problem, layout: str = "") -> str:

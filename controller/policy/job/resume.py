@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.policy.job import access_requests, checkpoints, guardrails, retention
+from controller.policy.job import access_requests, checkpoints, guardrails, lives, retention
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, restart, rewind
@@ -39,7 +39,7 @@ def resume(context: PlanContext, use: RuleInUse) -> bool:
         context.update(resume_id=request.id)
         _back_to_queue(context, use, None, request.for_evals)
         return True
-    source, step, writer = _wanted(context, request)
+    source, step, attempt = _wanted(context, request)
     if step is None:
         context.conditions.set(
             c.RESUMED,
@@ -49,23 +49,25 @@ def resume(context: PlanContext, use: RuleInUse) -> bool:
             warning=True,
         )
         return False
-    if _is_new(context, step):
+    if _is_new(context, step, attempt):
         context.conditions.set(c.RESUMED, False, "Restoring", f"resume {request.id!r}: from {request.source}")
     restored = context.record.restored
-    if restored is None or restored.best_step != step:
+    if restored is None or (restored.attempt, restored.best_step) != (attempt, step):
         context.update(restored=None)  # what an earlier, changed request put back
-        checkpoints.restore(context, step, source, writer)
+        checkpoints.restore(context, step, source, attempt)
         return False
     context.update(resume_id=request.id)
     _back_to_queue(context, use, restored, request.for_evals)
     return True
 
 
-def _is_new(context: PlanContext, step: int) -> bool:
+def _is_new(context: PlanContext, step: int, attempt: Attempt) -> bool:
     """Return whether nothing has been asked for yet to put this step back: once it is, its progress, its
     failures and what helps stand in the condition."""
     waited = context.record.access
-    return waited is None or (waited.operation, waited.step) != (Operation.RESTORE, step)
+    if waited is None:
+        return True
+    return (waited.operation, waited.step, waited.attempt) != (Operation.RESTORE, step, attempt)
 
 
 def answer_early(context: PlanContext) -> None:
@@ -102,23 +104,23 @@ def _withdrawn(context: PlanContext) -> None:
 
 def _wanted(
     context: PlanContext, request: ResumeRequest
-) -> tuple[ProtectedCheckpoint | None, int | None, Attempt | None]:
-    """Return what to restore: the retained checkpoint, if there is one, the step, and on whose branch it
-    lies.
+) -> tuple[ProtectedCheckpoint | None, int | None, Attempt]:
+    """Return what to restore: the retained checkpoint, if there is one, the step (None: none), and of which
+    process. A step that was not retained is looked for on the newest one's branch.
 
     From the best: by score, which is not always the newest that was retained. The pin of a better one whose
     copy is still to be made is as good: it lies where the run will read it.
     """
-    record = context.record
+    record, newest = context.record, lives.newest(context.record)
     if request.source is ResumeFrom.BEST:
         pinned = (record.secured,) if record.secured is not None and _not_copied(context) else ()
         kept = retention.best_of(context, (*record.retained, *pinned))
         if kept is None:
-            return None, None, None
+            return None, None, newest
         return (None if kept in pinned else kept), kept.step, kept.attempt
     same = tuple(k for k in record.retained if k.step == request.step)
     kept = retention.best_of(context, same)
-    return kept, request.step, None if kept is None else kept.attempt
+    return kept, request.step, newest if kept is None else kept.attempt
 
 
 def _not_copied(context: PlanContext) -> bool:
@@ -132,7 +134,7 @@ def _back_to_queue(
 ) -> None:
     if restored is not None:
         context.record = rewind(context.record, use, restored.step)
-        context.update(guards=guardrails.rewound(context.record.guards, restored.step, use.guards))
+        context.update(guards=guardrails.rewind(context.record.guards, restored.step, use.guards))
         source = f"from the checkpoint of step {restored.step}"
     else:
         if context.record.decision is not None and context.record.decision.by != "User":
@@ -145,8 +147,8 @@ def _back_to_queue(
         access_requests.give_up(context)
     copied = context.conditions.get(c.RETAINED)
     if _not_copied(context) and context.record.secured is not None:
-        told = "it was resumed before its best checkpoint was copied, which stays pinned"
-        context.conditions.set(c.RETAINED, False, "ResumedFirst", told)
+        message = "it was resumed before its best checkpoint was copied, which stays pinned"
+        context.conditions.set(c.RETAINED, False, "ResumedFirst", message)
     elif copied is not None and not copied.status:
         context.conditions.drop(c.RETAINED)
     context.update(

@@ -66,8 +66,8 @@ def promised(context: PlanContext) -> bool:
 
 def before_deletion(context: PlanContext) -> bool:
     """Return whether an RLHFJob that is being deleted still waits for the copy of its best checkpoint."""
-    secured, told = context.record.secured, context.conditions.get(c.RETAINED)
-    if secured is None or (told is not None and told.reason == GIVEN_UP):
+    secured, condition = context.record.secured, context.conditions.get(c.RETAINED)
+    if secured is None or (condition is not None and condition.reason == GIVEN_UP):
         return False
     if hopeless(context, DELETED_TRIES, DELETED_STILL):
         return False
@@ -152,14 +152,20 @@ def _settled_user(context: PlanContext, decision: Decision) -> bool:
         _nothing(context, "stopped on request; there is no checkpoint to retain")
         context.update(decision=replace(decision, deferred_at=context.now))
         return True
-    told = context.conditions.get(c.RETAINED)
-    if told is not None and not told.status and told.reason in lost_bests.DAMAGED:
-        _put_off(context, told.reason, f"suspended without a copy, which is still tried: {told.message}")
+    condition = context.conditions.get(c.RETAINED)
+    if condition is not None and not condition.status and condition.reason in lost_bests.DAMAGED:
+        _put_off(
+            context, condition.reason, f"suspended without a copy, which is still tried: {condition.message}"
+        )
         return True
     if hopeless(context, USER_TRIES, USER_STILL) or _lost_meanwhile(context, decision, wanted):
-        told = context.conditions.get(c.RETAINED if _access_copies(context) else c.SECURED)
-        why = told.message if told is not None and not told.status else "nothing has moved for a while"
-        reason = told.reason if told is not None and not told.status else "AccessStalled"
+        condition = context.conditions.get(c.RETAINED if _access_copies(context) else c.SECURED)
+        why = (
+            condition.message
+            if condition is not None and not condition.status
+            else "nothing has moved for a while"
+        )
+        reason = condition.reason if condition is not None and not condition.status else "AccessStalled"
         _put_off(context, reason, f"suspended without a copy, which is still tried: {why}")
         return True
     if wanted is not None or secured is None:

@@ -17,10 +17,11 @@ from types import MappingProxyType
 from controller.policy.actor_types import Actor, ActorState, RolloutTerms
 from controller.policy.job.actors import ActorSeen, plan_actors
 from controller.policy.job.context import PlanContext
+from controller.policy.job.event import Event
 from controller.policy.job.record import JobRecord
 from controller.policy.job.rollout_history import with_step
 from controller.policy.job.rollout_record import RolloutRecord, StepMeasured
-from controller.policy.job.types import DeleteActor, MakeActor, Observed, Plan, RolloutView
+from controller.policy.job.types import DeleteActor, MakeActor, Observed, Plan, RolloutView, WriteRun
 from controller.policy.types import Mode
 
 NOTHING_SEEN = RolloutView()
@@ -47,10 +48,14 @@ def carry_out(context: PlanContext) -> None:
         bind_timeout=grace.bind_seconds,
         released=() if terms is None or leaves else {*let_go(terms, view, record.actors), *view.going},
     )
-    if tuple(map(_told, made.actors)) != tuple(map(_told, record.actors)):
+    if tuple(map(_as_written, made.actors)) != tuple(map(_as_written, record.actors)):
         context.record = with_entries(
-            record, made.actors, terms, now, failed=len(made.failed), bound=dict(view.bound)
+            record, made.actors, terms, now, failed=len(made.failures), bound=dict(view.bound)
         )
+    for lost in made.failures:
+        message = f"rollout actor {lost.number} on node {lost.node}: {lost.why}; it is put aside and counted"
+        context.event("ActorFailed", message, warning=True)
+    _tell_authority(context)
     for actor in made.make:
         if context.observed.workload is not None and record.admission is not None:
             context.act(MakeActor(actor, record.admission.number))
@@ -74,21 +79,28 @@ def noted(made: Plan, observed: Observed, before: JobRecord, terms: RolloutTerms
     if actors != record.actors:
         record = replace(record, actors=actors)
     known = record.rollout.measured if record.rollout is not None else None
+    events = made.events
     if view.ended is not None and view.ended != known:
         record = replace(record, rollout=_with_step(record, before, terms, view.ended))
+        if view.ended.failed:
+            events = (*events, _put_aside(view.ended))
     if record is made.record:
         return made
-    return replace(made, record=record, minor=True if made.record == before else None)
+    # An Event is posted once, so that what it tells of has to be written.
+    minor = True if made.record == before and events is made.events else None
+    return replace(made, record=record, events=events, minor=minor)
 
 
 def wanted(terms: RolloutTerms, view: RolloutView | None) -> int:
     """Return how many actors a job's newest step plan has now, base actors among them.
 
     Before its first step, and as long as nobody knows its plan: its base actors. In a step, and after it,
-    those that were let go are wanted no more.
+    those that were let go are wanted no more. For a step that comes nobody is to start before it is time.
     """
     if terms.shadow or view is None or view.planned is None:
         return terms.base
+    if not view.due:
+        return 0
     return max(0, view.planned.actors - len(view.released))
 
 
@@ -190,11 +202,32 @@ def _with_step(
     at = ended.at if ended.at is not None else account.lent_until or 0.0
     lent = max(account.lent_seen, settled(record, terms, at).lent)
     recent = with_step(account.recent, plan, ended, at, lent - account.lent_seen)
-    account = replace(account, recent=recent, lent_seen=lent)
+    # Whoever starves in a step has not ended it.
+    starved = account.starved if record.preempting is not None else 0
+    account = replace(account, recent=recent, lent_seen=lent, starved=starved)
     saved = account.saved
     if ended.would_take is not None and ended.gpu_seconds is not None:
         saved += ended.gpu_seconds - ended.would_take
     return replace(account, measured=ended, saved=saved)
+
+
+def _tell_authority(context: PlanContext) -> None:
+    """Write the run file of a run under way anew if it is not as it would be written now.
+
+    The authority of the step API's certificate stands in it, and may be renewed.
+    """
+    record, workload = context.record, context.observed.workload
+    if context.desired.rollout is None or record.admission is None or workload is None or workload.suspended:
+        return
+    if record.run.attempt == record.admission.number and context.observed.run_written is None:
+        context.act(WriteRun(record.run))
+
+
+def _put_aside(ended: StepMeasured) -> Event:
+    """Return what is told of actors that a step's trainer lost, or put aside."""
+    count = f"{ended.failed} rollout actor" + ("" if ended.failed == 1 else "s")
+    message = f"step {ended.step}: its trainer lost or put aside {count}"
+    return Event("ActorPutAside", ": ".join(filter(None, (message, ended.failures))), warning=True)
 
 
 def _as_seen(actor: Actor, seen: ActorSeen | None) -> Actor:
@@ -207,7 +240,7 @@ def _as_seen(actor: Actor, seen: ActorSeen | None) -> Actor:
     return actor
 
 
-def _told(actor: Actor) -> Actor:
+def _as_written(actor: Actor) -> Actor:
     """Return of an entry what is written at once."""
     state = ActorState.RECALLED if actor.state is ActorState.RECALLED else ActorState.STARTING
     return replace(actor, state=state, bound=None)

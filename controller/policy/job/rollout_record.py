@@ -50,6 +50,7 @@ class StepMeasured:
     at: Annotated[Time | None, Name("endTime"), "When it ended; absent: not known."] = None
     moved: Annotated[Count, "Responses that another actor went on with."] = 0
     failed: Annotated[Count, "Actors that its trainer lost or put aside in it."] = 0
+    failures: Annotated[Message, "Which these were, and why; absent: none, or it did not say so."] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,11 @@ class RolloutRecord:
         "With rollout mode Shadow: GPU-seconds that carrying the plans out would have saved.",
     ] = 0.0
     failed: Annotated[Count, "Actors that ended, or were put aside, without having been asked to leave."] = 0
+    starved: Annotated[
+        Count,
+        "How often in a row, without a step that ended in between, its trainer had no actor left, so that "
+        "the job queued again.",
+    ] = 0
     recent: Annotated[
         tuple[StepRow, ...],
         AtMost(STEPS_KEPT),

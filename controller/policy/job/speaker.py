@@ -112,7 +112,7 @@ def first_asked(lives: Sequence[LifeRecord], members: Sequence[Member]) -> Membe
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _Answer:
     """The newest answer of a member."""
 
     at: float  # s, when that turn began
@@ -129,12 +129,12 @@ class SpeakerSearch:
     is remembered of the others.
     """
 
-    __slots__ = ("_floor", "_heard", "_life", "_settled", "_since", "_speaker", "gang")
+    __slots__ = ("_answers", "_floor", "_life", "_settled", "_since", "_speaker", "gang")
 
     def __init__(self, gang: Gang) -> None:
         self.gang = gang
         self._speaker = ""  # uid of the pod that is kept
-        self._heard: dict[str, _Heard] = {}  # by uid of the pod
+        self._answers: dict[str, _Answer] = {}  # by uid of the pod
         self._since = -math.inf  # everyone has to have been asked since
         self._floor = -math.inf  # when those were asked of whom nothing is remembered
         self._life: Attempt | None = None  # after whose first eval everyone was asked
@@ -171,14 +171,14 @@ class SpeakerSearch:
             under_way: uids of pods that are being asked just now.
         """
         there = {m.pod for m in members}
-        self._heard = {pod: heard for pod, heard in self._heard.items() if pod in there}
+        self._answers = {pod: answer for pod, answer in self._answers.items() if pod in there}
         if self._speaker not in there:
             self._lose()
         head = self._speaker or first.pod
 
         def last(member: Member) -> float:
-            heard = self._heard.get(member.pod)
-            return heard.at if heard is not None else self._floor
+            answer = self._answers.get(member.pod)
+            return answer.at if answer is not None else self._floor
 
         for member in sorted(members, key=lambda m: (m.pod != head, last(m), m.index, m.name)):
             if member.pod in under_way:
@@ -190,21 +190,21 @@ class SpeakerSearch:
                 return None
             elif began - last(member) < _DUE * interval:
                 continue
-            elif not self._speaker or member.pod not in self._heard or last(member) < self._since:
+            elif not self._speaker or member.pod not in self._answers or last(member) < self._since:
                 return member
         return None
 
-    def says_on(self, view: ScrapeView) -> bool:
+    def is_unchanged(self, view: ScrapeView) -> bool:
         """Return whether all stays as it is, by the answer of a speaker that `is_settled`. Where it does not,
-        the turn goes on with `hear`."""
+        the turn goes on with `take`."""
         life = self._life_of(view)
         return life is not None and (life == self._life or not view.points)
 
-    def hear(self, member: Member, view: ScrapeView, began: float) -> None:
+    def take(self, member: Member, view: ScrapeView, began: float) -> None:
         """Take in what a member that was asked has answered."""
         life = self._life_of(view)
         kept = view if life is not None else replace(view, points=(), others=())
-        self._heard[member.pod] = _Heard(began, life is not None, kept)
+        self._answers[member.pod] = _Answer(began, life is not None, kept)
         if member.pod == self._speaker and life is None:
             self._lose()
         elif life is not None and life != self._life and view.points:
@@ -223,9 +223,9 @@ class SpeakerSearch:
         ours = self._speaking(members)
         if len(ours) == 1:
             self._speaker = ours[0].pod
-            view = self._heard[self._speaker].view
+            view = self._answers[self._speaker].view
             if all(self._was_asked(m) for m in members):
-                self._settled, self._floor, self._heard = True, began, {}
+                self._settled, self._floor, self._answers = True, began, {}
             return view
         self._lose()
         if ours:
@@ -239,18 +239,18 @@ class SpeakerSearch:
     def _speaking(self, members: Sequence[Member]) -> tuple[Member, ...]:
         """Return a member for each process that answers as this run. On the network of their node several
         members have one address, where one process answers: that is one."""
-        ours = [m for m in members if m.pod in self._heard and self._heard[m.pod].ours]
+        ours = [m for m in members if m.pod in self._answers and self._answers[m.pod].ours]
         found: dict[Attempt | None, Member] = {}
         for member in sorted(ours, key=lambda m: (m.leaving, m.pod != self._speaker)):
-            found.setdefault(self._life_of(self._heard[member.pod].view), member)
+            found.setdefault(self._life_of(self._answers[member.pod].view), member)
         return _staying(tuple(m for m in members if m in found.values()))
 
     def _was_asked(self, member: Member) -> bool:
-        heard = self._heard.get(member.pod)
-        return heard is not None and heard.at >= self._since
+        answer = self._answers.get(member.pod)
+        return answer is not None and answer.at >= self._since
 
     def _newest(self) -> float:
-        return max((heard.view.at for heard in self._heard.values()), default=0.0)
+        return max((answer.view.at for answer in self._answers.values()), default=0.0)
 
     def _lose(self) -> None:
         """Begin to ask everyone again."""
@@ -259,8 +259,8 @@ class SpeakerSearch:
     def _nobody(self, members: Sequence[Member], first: Member) -> ScrapeView:
         """Return why no page is believed, by the answer that says most: a page of another run, else one that
         does not say whose it is, else what became of the first."""
-        heard = [(m, self._heard[m.pod].view) for m in members if m.pod in self._heard]
-        pages = [(m, v) for m, v in heard if v.outcome is ScrapeOutcome.OK]
+        answers = [(m, self._answers[m.pod].view) for m in members if m.pod in self._answers]
+        pages = [(m, v) for m, v in answers if v.outcome is ScrapeOutcome.OK]
         for _, view in pages:
             if view.page is not None:
                 return view  # refused by what it says of itself (`lives.refusal`)
@@ -270,10 +270,10 @@ class SpeakerSearch:
                 f"page is found by that; or name who speaks in spec.scrape.speaker: {pages[0][0].index}"
             )
             return ScrapeView(ScrapeOutcome.NO_SPEAKER, message, at=pages[0][1].at)
-        of_first = [v for m, v in heard if m.pod == first.pod] or [v for _, v in heard]
+        of_first = [v for m, v in answers if m.pod == first.pod] or [v for _, v in answers]
         if not of_first:
             return ScrapeView(ScrapeOutcome.NO_SPEAKER, "no member of the gang was asked yet")
-        left = len(members) - len(heard)
+        left = len(members) - len(answers)
         asked = f"of {len(members)} members with an address" + (f", {left} not asked yet," if left else "")
         message = f"{asked} none answers as this run; {of_first[0].message}"
         return replace(of_first[0], message=message, searching=left > 0)

@@ -68,7 +68,7 @@ def best_to_compare(context: PlanContext) -> int | None:
     return kept.step if kept is not None and kept.stands_for(best) else None
 
 
-def tell(context: PlanContext) -> None:
+def write_run_file(context: PlanContext) -> None:
     """Write the run file if it does not say what the record says. Writing it twice does no harm.
 
     A run file that asks for nothing, and says nothing that changed, is left as it is: where there is none,

@@ -327,6 +327,7 @@ class RolloutView:
         bound: (number, when its pod got its node (s)) of each actor that this process has seen bound.
         ended: the newest step that has ended.
         gain: as `rollout.measured_gain` has it.
+        due: that step is under way, or so near that actors which are still to start for it have to start now.
     """
 
     actors: tuple[ActorSeen, ...] = ()
@@ -337,6 +338,7 @@ class RolloutView:
     bound: tuple[tuple[int, float], ...] = ()
     ended: StepMeasured | None = None
     gain: float | None = None
+    due: bool = True
 
 
 @dataclass(frozen=True, slots=True)

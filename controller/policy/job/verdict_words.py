@@ -48,8 +48,8 @@ def evidence(record: JobRecord, direction: Direction) -> str:
     if decision is not None and decision.by in RULES and not decision.proposal.metric:
         asked = decision.proposal
         verdict = Verdict(Verb.STOP, asked.reason, asked.statistic, asked.threshold)
-        said = statement(decision.by, verdict)
-        return "; ".join(filter(None, (said, _below(record, direction, asked.step))))
+        sentence = statement(decision.by, verdict)
+        return "; ".join(filter(None, (sentence, _below(record, direction, asked.step))))
     if rule is None or rule.verdict is None:
         return ""
     newest = record.evals[-1].step if record.evals else None
@@ -63,9 +63,9 @@ def statement(rule: str, verdict: Verdict) -> str:
     s, t = verdict.statistic, verdict.threshold
     if verdict.reason in _FRESH and math.isfinite(s) and math.isfinite(t):
         return f"fresh evals lie {s:.2g} standard errors below the best, limit {t:.2g}"
-    if rule not in _SAYS or not (math.isfinite(s) and math.isfinite(t)):
+    if rule not in _STATEMENTS or not (math.isfinite(s) and math.isfinite(t)):
         return ""
-    return "; ".join(filter(None, (_SAYS[rule](s, t), _BESIDES.get(verdict.reason, ""))))
+    return "; ".join(filter(None, (_STATEMENTS[rule](s, t), _BESIDES.get(verdict.reason, ""))))
 
 
 def _deviations(s: float, t: float) -> str:
@@ -74,7 +74,7 @@ def _deviations(s: float, t: float) -> str:
     return f"the newest evals lie {s:.2g} standard deviations below the best stretch, limit {t:.2g}"
 
 
-_SAYS: Mapping[str, Callable[[float, float], str]] = {
+_STATEMENTS: Mapping[str, Callable[[float, float], str]] = {
     "kDeclines": lambda s, t: f"{counted(round(s), 'eval')} in a row fell, limit {t:.0f}",
     "drawdown": lambda s, t: f"the smoothed score lies {s:.2g} below its peak, limit {t:.2g}",
     "scan": _deviations,
@@ -205,7 +205,7 @@ def other_rules(
     return tuple(found)
 
 
-def others_say(found: tuple[OtherRule, ...]) -> str:
+def other_rules_sentence(found: tuple[OtherRule, ...]) -> str:
     """Return what other rules say in a sentence: ``drawdown and cusum stop it at step 180, scan at step 190;
     glr does not; judged by the evals from step 10 on``; "": none was asked."""
     if not found:
@@ -218,9 +218,9 @@ def others_say(found: tuple[OtherRule, ...]) -> str:
     parts = []
     if stop:
         (step, names), *more = sorted(stop.items())
-        said = [f"{_listed(names)} {'stops' if len(names) == 1 else 'stop'} it at step {step}"]
-        said += [f"{_listed(names)} at step {step}" for step, names in more]
-        parts.append(", ".join(said))
+        stops = [f"{_listed(names)} {'stops' if len(names) == 1 else 'stop'} it at step {step}"]
+        stops += [f"{_listed(names)} at step {step}" for step, names in more]
+        parts.append(", ".join(stops))
     if go_on:
         do = "does" if len(go_on) == 1 else "do"
         parts.append(f"{_listed(go_on)} {do} not{'' if stop else ' stop it'}")
@@ -262,7 +262,7 @@ def ways_on(record: JobRecord, job: str) -> list[tuple[str, str]]:
         step = record.retained[-1].step
         found.append((f"evalstop resume {job} --from best", f"goes on from step {step}"))
         if stopped_soon(record):
-            told = f"the same, and no rule stops it for {SOON} evals: it was stopped soon after a resume"
-            found.append((f"evalstop resume {job} --from best --for-evals {SOON}", told))
+            message = f"the same, and no rule stops it for {SOON} evals: it was stopped soon after a resume"
+            found.append((f"evalstop resume {job} --from best --for-evals {SOON}", message))
     found.append((f"evalstop resume {job} --from latest", "goes on from the trainer's latest checkpoint"))
     return found

@@ -41,7 +41,7 @@ def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
         return None
     if context.desired.mode is Mode.SHADOW:
         if record.decision is None:
-            numbers = said(record, use, proposal.metric)
+            numbers = verdict_numbers(record, use, proposal.metric)
             by = _by(use, proposal.metric)
             context.update(decision=Decision(by, Mode.SHADOW, proposal, numbers, context.now))
         when = " when others wait for its GPUs" if proposal.when_contended else ""
@@ -50,7 +50,7 @@ def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
         return None
     if record.sparing is not None and record.spared is not None:
         message = (
-            f"would be stopped ({said(record, use, proposal.metric)}), but it was resumed for "
+            f"would be stopped ({verdict_numbers(record, use, proposal.metric)}), but it was resumed for "
             f"{record.sparing.evals} evals without a stop, of which {record.spared} are left"
         )
         context.conditions.set(c.TERMINATION, False, "Spared", message)
@@ -96,7 +96,7 @@ def stands(context: PlanContext, use: RuleInUse) -> Proposal | None:
     Says in the conditions how they stand. While a stop is under way, TerminationTarget is that stop's.
     """
     record = context.record
-    found = guardrails.standing(record, context.desired)
+    found = guardrails.joint_verdict(record, context.desired)
     _show_guardrails(context, use)
     if found is None or record.best is None or not record.evals:
         if context.conditions.is_true(c.DEMOTED):
@@ -109,7 +109,7 @@ def stands(context: PlanContext, use: RuleInUse) -> Proposal | None:
     trainer_requests.name_reference(context, wanted=compares or verdict.verb is Verb.CONFIRM)
     trainer_requests.name_best(context)
     verdict = fresh_evals.confirmed(context, verdict, numbers)
-    trainer_requests.tell(context)
+    trainer_requests.write_run_file(context)
     if verdict.verb is not Verb.STOP:
         if record.decision is None and verdict.verb is Verb.CONTINUE and not _shows_taken_back(context):
             context.conditions.drop(c.TERMINATION)
@@ -118,7 +118,7 @@ def stands(context: PlanContext, use: RuleInUse) -> Proposal | None:
     return Proposal.of(verdict, _newest_step(record, metric), best.step, metric)
 
 
-def said(record: JobRecord, use: RuleInUse, metric: str = "") -> str:
+def verdict_numbers(record: JobRecord, use: RuleInUse, metric: str = "") -> str:
     """Return the numbers behind the verdict that stands now on ``metric`` ("": the Primary one), for
     people."""
     rule = record.rule.verdict if record.rule is not None else None
@@ -132,11 +132,11 @@ def said(record: JobRecord, use: RuleInUse, metric: str = "") -> str:
 def _shows_taken_back(context: PlanContext) -> bool:
     """Return whether TerminationTarget tells why the last stop was taken back: that stays until there is
     news."""
-    told, last = context.conditions.get(c.TERMINATION), context.record.taken_back
-    return told is not None and last is not None and told.reason == last.reason
+    condition, last = context.conditions.get(c.TERMINATION), context.record.taken_back
+    return condition is not None and last is not None and condition.reason == last.reason
 
 
-def tell_dropped(context: PlanContext, use: RuleInUse, before: JobRecord) -> None:
+def report_dropped(context: PlanContext, use: RuleInUse, before: JobRecord) -> None:
     """Send an Event for each eval that the gate has dropped. ``before``: the record without the new evals."""
     dropped = [("", step) for step in use.dropped_since(before, context.record)]
     known = {guard.metric: guard.state for guard in before.guards}
@@ -145,13 +145,13 @@ def tell_dropped(context: PlanContext, use: RuleInUse, before: JobRecord) -> Non
             dropped += [(guard.metric, step) for step in use.guards[guard.metric].dropped(guard.state)]
     for metric, step in dropped:
         name = metric or context.desired.metric
-        told = f"the eval of {name!r} at step {step} is dropped: later ones did not bear its jump out"
-        context.event("EvalDropped", told, warning=True)
+        message = f"the eval of {name!r} at step {step} is dropped: later ones did not bear its jump out"
+        context.event("EvalDropped", message, warning=True)
 
 
 def is_demoted(desired: Desired, record: JobRecord) -> bool:
     """Return whether the job gives way to everybody who waits."""
-    found = guardrails.standing(record, desired)
+    found = guardrails.joint_verdict(record, desired)
     return desired.mode is Mode.ENFORCE and found is not None and found[1].grade is Grade.DEMOTED
 
 
@@ -160,7 +160,7 @@ def count_past(context: PlanContext, before: JobRecord) -> None:
 
     ``before``: the record without the new eval.
     """
-    known, found = before.past_grades, guardrails.standing(before, context.desired)
+    known, found = before.past_grades, guardrails.joint_verdict(before, context.desired)
     grade = found[1].grade if found is not None else None
     would_stop = before.decision is not None and before.decision.mode is Mode.SHADOW
     served = attained(context.desired, context.record, context.now)
@@ -179,7 +179,7 @@ def count_past(context: PlanContext, before: JobRecord) -> None:
 
 def _asks_for_less(context: PlanContext) -> bool:
     """Return whether service from now on is to be counted: the run is graded, or in Shadow past its stop."""
-    found = guardrails.standing(context.record, context.desired)
+    found = guardrails.joint_verdict(context.record, context.desired)
     if found is None:
         return False
     shadow = context.desired.mode is Mode.SHADOW
@@ -194,14 +194,14 @@ def _show_guardrails(context: PlanContext, use: RuleInUse) -> None:
     failing = [g for g in guards.values() if g.verdict is not None and g.verdict.verb is not Verb.CONTINUE]
     missing = [metric for metric in use.guards if metric not in guards]
     if failing:
-        told = "; ".join(_guard_text(use, context.record, g.metric) for g in failing)
-        context.conditions.set(c.GUARDRAILS, False, "Failing", told, warning=True)
+        message = "; ".join(_guard_text(use, context.record, g.metric) for g in failing)
+        context.conditions.set(c.GUARDRAILS, False, "Failing", message, warning=True)
     elif missing:
         names = ", ".join(map(repr, missing))
         context.conditions.set(c.GUARDRAILS, False, "NoEvalsYet", f"no eval of guardrail {names} is exported")
     elif blind := [g for g in guards.values() if g.verdict is None or g.verdict.reason in BLIND]:
-        told = "; ".join(_blind_text(g) for g in blind)
-        context.conditions.set(c.GUARDRAILS, False, "NotJudged", told)
+        message = "; ".join(_blind_text(g) for g in blind)
+        context.conditions.set(c.GUARDRAILS, False, "NotJudged", message)
     else:
         names = ", ".join(map(repr, use.guards))
         context.conditions.set(c.GUARDRAILS, True, "Holding", f"no rule says that {names} fell")
@@ -240,19 +240,19 @@ def _would_see(record: JobRecord, use: RuleInUse) -> str:
     scale = use.scale
     lacks = [] if all(scale.counted(p).prompts for p in record.evals) else ["prompts"]
     lacks += [] if scale.range is not None else ["range (or preset)"]
-    told = f"{' and '.join(lacks)} of the metric, or " if lacks else ""
-    return f"it would see with {told}a standard error of each eval (rlhf_eval_stderr)"
+    lacking = f"{' and '.join(lacks)} of the metric, or " if lacks else ""
+    return f"it would see with {lacking}a standard error of each eval (rlhf_eval_stderr)"
 
 
 def _gate_text(use: RuleInUse, state: tuple[object, ...]) -> str:
     """Return what the gate does with the newest evals; "": it counts them."""
     waits, gone = use.waiting(state), use.dropped(state)
-    told = f"; dropped, not borne out: step {', '.join(map(str, gone))}" if gone else ""
+    text = f"; dropped, not borne out: step {', '.join(map(str, gone))}" if gone else ""
     if waits:
-        told += (
+        text += (
             f"; far from the last that counts, not counted until borne out: step {', '.join(map(str, waits))}"
         )
-    return told
+    return text
 
 
 def _newest_step(record: JobRecord, metric: str) -> int:
@@ -268,8 +268,8 @@ def _show_grade(context: PlanContext, verdict: Verdict, numbers: str) -> None:
     """Conditions QualityDeclining and, where the job's rule is graded, Demoted."""
     grade = verdict.grade
     if verdict.verb is Verb.CONTINUE and grade is not None:
-        told = f"{numbers}: {share(verdict):.0%} of the way to a stop"
-        context.conditions.set(c.DECLINING, True, str(Grade.WARNED), told, warning=True)
+        message = f"{numbers}: {share(verdict):.0%} of the way to a stop"
+        context.conditions.set(c.DECLINING, True, str(Grade.WARNED), message, warning=True)
     else:
         stop = verdict.verb is not Verb.CONTINUE
         context.conditions.set(c.DECLINING, stop, verdict.reason, numbers, warning=stop)
@@ -280,8 +280,8 @@ def _show_grade(context: PlanContext, verdict: Verdict, numbers: str) -> None:
         recovered = before is not None and (before.status or before.reason == "Recovered")
         context.conditions.set(c.DEMOTED, False, "Recovered" if recovered else "NotDemoted", numbers)
     elif context.desired.mode is Mode.SHADOW:
-        told = f"would give way to every job that waits; mode is Shadow, nothing is touched ({numbers})"
-        context.conditions.set(c.DEMOTED, False, "Shadow", told)
+        message = f"would give way to every job that waits; mode is Shadow, nothing is touched ({numbers})"
+        context.conditions.set(c.DEMOTED, False, "Shadow", message)
     else:
-        told = f"gives way to every job that waits and fits ({numbers})"
-        context.conditions.set(c.DEMOTED, True, verdict.reason, told, warning=True)
+        message = f"gives way to every job that waits and fits ({numbers})"
+        context.conditions.set(c.DEMOTED, True, verdict.reason, message, warning=True)

@@ -32,7 +32,7 @@ def job_view(
     its namespace's in the pool. ``preemptible``: whether the operator may go so far. An estimate of its
     running time is not in it: that takes the pool's other jobs (`estimates`).
     """
-    state = _standing(record, planned)
+    state = _state(record, planned)
     if state is None:
         return None
     live = [p for p in observed.pods if not p.terminal]
@@ -86,7 +86,7 @@ def _offered(observed: Observed, record: JobRecord, state: JobState) -> dict[str
     return {
         "offer": queue.offer if open_ else "",
         "offered_at": queue.offered_at if open_ and queue.offer else None,
-        "queue_says": "" if queue.offer else queue.message,
+        "queue_message": "" if queue.offer else queue.message,
     }
 
 
@@ -122,7 +122,7 @@ def _since(record: JobRecord, state: JobState, submitted: float) -> float | None
     return admission.at if admission.running_since is None else admission.running_since
 
 
-def _standing(record: JobRecord, planned: Plan) -> JobState | None:
+def _state(record: JobRecord, planned: Plan) -> JobState | None:
     """Return how the job stands by its record: what the pool wrote into it since the plan was made counts."""
     decision = record.decision
     if decision is not None and decision.mode is Mode.ENFORCE and decision.pods_gone_at is None:

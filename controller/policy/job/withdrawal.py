@@ -47,11 +47,11 @@ def why(context: PlanContext, use: RuleInUse | None) -> Problem | None:
     if not runs(context):
         return None  # what is off its GPUs has nothing more to say
     if context.record.secured is None:
-        told = context.conditions.get(c.SECURED)
-        detail = f": {told.message}" if told is not None and not told.status else ""
+        condition = context.conditions.get(c.SECURED)
+        detail = f": {condition.message}" if condition is not None and not condition.status else ""
         return Problem("NoVerifiableCheckpoint", f"its best checkpoint is no longer in safety{detail}")
     if verdicts.stands(context, use) is None:
-        numbers = verdicts.said(context.record, use, decision.proposal.metric)
+        numbers = verdicts.verdict_numbers(context.record, use, decision.proposal.metric)
         return Problem("NoLongerDeclining", f"its rule no longer says stop ({numbers})")
     return None
 
@@ -106,8 +106,8 @@ def last_look(context: PlanContext, settled: float) -> tuple[bool, Problem | Non
     left = settled + (waits if scrape is not None else NEW_LEADER * waits) - context.now
     if left <= 0:
         read = context.conditions.get(c.METRICS)
-        told = f" ({read.reason}: {read.message})" if read is not None and not read.status else ""
-        message = f"it could not be read once more before the suspend{told}"
+        reason = f" ({read.reason}: {read.message})" if read is not None and not read.status else ""
+        message = f"it could not be read once more before the suspend{reason}"
         return False, Problem("NoFreshScrape", message)
     if scrape is None or scrape.at <= settled or context.now - scrape.at >= READ_AGAIN:
         context.act(ReadMetrics())

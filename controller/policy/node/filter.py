@@ -113,7 +113,7 @@ def _judge_member(
     places = ", ".join(sorted(allowed)) or "no node that is left"
     plain = f"{SIGNATURE}{member} of {gang.key} (admission {gang.admission}) is planned on {places}"
     passed = [node for node in nodes if node in allowed]
-    kept_for = ledger.whose(nodes, now, _namespace(request))
+    kept_for = ledger.reserved_for(nodes, now, _namespace(request))
     refused = {node: sentence or plain for node, sentence in zip(nodes, kept_for, strict=True)}
     for node in passed:
         refused.pop(node, None)

@@ -278,7 +278,7 @@ class GpuLedger:
             self._kept[node], self._sentences[node] = gpus, sentences
         return gpus, sentences.get(reader) or sentences[""]
 
-    def whose(self, nodes: Sequence[str], now: float, reader: str = "") -> list[str]:
+    def reserved_for(self, nodes: Sequence[str], now: float, reader: str = "") -> list[str]:
         """Return the sentence of `kept` for each of many nodes, empty where nothing is kept."""
         self._at(now)
         found = list(map(self._sentences.get, nodes))

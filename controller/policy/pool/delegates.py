@@ -1,4 +1,4 @@
-"""Which decisions each delegate leaves to the pool's plan: order, placement, or the answer to an offer.
+"""Decisions that each delegate leaves to the pool's plan: order, placement, or the answer to an offer.
 
 Under an external queue (Kueue) a job waits there first. When that queue has quota for it, it asks: an offer.
 The plan answers by nodes: the gang is admitted when all its GPUs are free at once, offers in order of
@@ -22,7 +22,7 @@ _NO_ROOM = frozenset({"WaitingForGPUs", "NoUsableNodes", "NodesClosed", "GPUsUse
 
 
 class Delegation(NamedTuple):
-    """Which decisions the pool's queue leaves to this operator.
+    """Decisions that the pool's queue leaves to this operator.
 
     Attributes:
         orders: the pool's queue policy says who goes next.
@@ -95,9 +95,9 @@ def offers(jobs: Iterable[JobView]) -> dict[JobKey, JobView]:
 
 def waits_for_quota(job: JobView, position: int) -> Waiting:
     """Return why a job waits that has no offer."""
-    if not job.queue_says:
+    if not job.queue_message:
         return Waiting(job.key, position, "Queued", "waits for its queue to look at it")
-    return Waiting(job.key, position, "WaitingForQuota", job.queue_says)
+    return Waiting(job.key, position, "WaitingForQuota", job.queue_message)
 
 
 def refusals(

@@ -22,7 +22,7 @@ Job = TypeVar("Job", bound=QueueJob)
 LOWEST = -(2**31)  # below every priority that the API allows
 
 
-def lowered(job: JobView) -> JobView:
+def as_demoted(job: JobView) -> JobView:
     """Return the job as its pool's policy is to see it."""
     return replace(job, priority=LOWEST) if job.demoted else job
 

@@ -32,8 +32,8 @@ Charges = list[tuple[str, int]]  # node, GPUs
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """Which GPUs of a pool's nodes are free, and which are charged to gangs.
+class GpuAccounts:
+    """Free GPUs of a pool's nodes, and those charged to gangs.
 
     Attributes:
         free: GPUs per node that belong to nobody, never below zero.
@@ -46,11 +46,11 @@ class Books:
     displaced: frozenset[JobKey] = frozenset()
 
     def account(self, job: JobView) -> Charges:
-        """(node, GPUs) of all that is charged to a job: its gang, and its actors."""
+        """Return (node, GPUs) of all that is charged to a job: its gang, and its actors."""
         return [*self.of_gang(job), *_actors(job)]
 
     def of_gang(self, job: JobView) -> Charges:
-        """(node, GPUs) of all that is charged to its gang."""
+        """Return (node, GPUs) of all that is charged to its gang."""
         return [*job.bound, *self.reserved.get(job.key, ())]
 
     def as_charged(self, snapshot: PoolSnapshot) -> PoolSnapshot:
@@ -69,8 +69,8 @@ class Books:
 
 
 def free_gpus(snapshot: PoolSnapshot) -> dict[str, int]:
-    """Free GPUs per node: allocatable less foreign, bound, reserved and those of groups; never below zero."""
-    return books(
+    """Return free GPUs per node: allocatable less foreign, bound, reserved and of groups; at least zero."""
+    return gpu_accounts(
         snapshot, map(stand_in, snapshot.sharing.groups if snapshot.sharing is not None else ())
     ).free
 
@@ -91,7 +91,7 @@ def stand_in(group: GroupView) -> JobView:
     )
 
 
-def books(snapshot: PoolSnapshot, groups: Iterable[JobView] = ()) -> Books:
+def gpu_accounts(snapshot: PoolSnapshot, groups: Iterable[JobView] = ()) -> GpuAccounts:
     """Return all accounts of a pool. ``groups``: worker groups, each as a gang among the jobs.
 
     A leaving gang's GPUs come free together: those whose pods are gone before the others' stay charged while
@@ -138,7 +138,7 @@ def books(snapshot: PoolSnapshot, groups: Iterable[JobView] = ()) -> Books:
             short.append((job, missing))
     if short:
         _charge_elsewhere(snapshot.nodes, free, short, reserved)
-    return Books(free, reserved, frozenset(displaced))
+    return GpuAccounts(free, reserved, frozenset(displaced))
 
 
 def _actors(job: JobView) -> Charges:

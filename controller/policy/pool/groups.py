@@ -29,7 +29,7 @@ from controller.policy.group_types import (
     PoolSharing,
 )
 from controller.policy.pool.best_fit import FreeGpus
-from controller.policy.pool.gpu_accounting import LEAVING, Books, stand_in
+from controller.policy.pool.gpu_accounting import LEAVING, GpuAccounts, stand_in
 from controller.policy.pool.placement import NodeRoom, fit_job, shape
 from controller.policy.pool.residencies import Residencies
 from controller.policy.pool.sharing_room import SharedRoom, sharing_room
@@ -95,7 +95,7 @@ class Groups:
 
     snapshot: PoolSnapshot
     sharing: PoolSharing
-    accounts: Books
+    accounts: GpuAccounts
     now: float
     racks: Mapping[str, str]
     residencies: Residencies
@@ -104,7 +104,7 @@ class Groups:
     closings: list[GroupClosing] = field(default_factory=list)
 
     @classmethod
-    def of(cls, snapshot: PoolSnapshot, accounts: Books, now: float) -> Groups | None:
+    def of(cls, snapshot: PoolSnapshot, accounts: GpuAccounts, now: float) -> Groups | None:
         """Return them; None: the pool offers no sharing.
 
         Args:

@@ -194,8 +194,8 @@ def backing_off(snapshot: PoolSnapshot, now: float) -> dict[JobKey, str]:
     if not failed:
         return {}
     why = (
-        "not every pod found a node when it was last admitted, or some members had ended well before (then "
-        "condition Running says so); it is tried again after its back-off"
+        "not every pod found a node when it was last admitted, or some members had ended well before, or its "
+        "trainer had no rollout actor (then condition Running says so); it is tried again after its back-off"
     )
     paused = {j.key: why for j in failed if j.not_before is not None and j.not_before > now}
     if DELEGATIONS[snapshot.delegate].places:

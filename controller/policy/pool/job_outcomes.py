@@ -1,4 +1,4 @@
-"""What a pool's plan writes into the records of its jobs: grants, preemptions, admissions, why one waits.
+"""Writes of a pool's plan to the records of its jobs: grants, preemptions, admissions, why one waits.
 
 `outcomes` lists the writes in their order, `after` gives the record that one of them makes. Each record is
 written before anything is done about it; what follows is the job's own next plan (`plan_job`).
@@ -107,7 +107,7 @@ class Planned(Protocol):
 
 
 def outcomes(
-    plan: PoolPlan, jobs: Mapping[JobKey, Planned], now: float, just_told: Container[JobKey] = ()
+    plan: PoolPlan, jobs: Mapping[JobKey, Planned], now: float, just_written: Container[JobKey] = ()
 ) -> Iterator[Write]:
     """Yield a plan's writes in their order; those that would change nothing are left out.
 
@@ -115,7 +115,7 @@ def outcomes(
         plan: made of ``jobs`` at ``now``.
         jobs: the pool's jobs.
         now: time (s).
-        just_told: jobs whose reason to wait was written a moment ago. For these a new reason is written at
+        just_written: jobs whose reason to wait was written a moment ago. For these a new reason is written at
             once, but not new numbers in the old one: else a change of one GPU would be a write for every job
             in the queue.
     """
@@ -146,7 +146,7 @@ def outcomes(
             yield Write(source, Verb.HANDOVER, target)
     answered = {refusal.key for refusal in plan.refusals} | set(plan.lifted)
     for why in plan.waiting:
-        if why.key not in answered and _is_news(jobs[why.key], why, now, just_told):
+        if why.key not in answered and _is_news(jobs[why.key], why, now, just_written):
             yield Write(why.key, Verb.WAITING, why)
 
 
@@ -194,11 +194,11 @@ def _by_job(acts: Iterable[_Act]) -> dict[JobKey, list[_Act]]:
     return found
 
 
-def _is_news(job: Planned, why: Waiting, now: float, just_told: Container[JobKey]) -> bool:
+def _is_news(job: Planned, why: Waiting, now: float, just_written: Container[JobKey]) -> bool:
     if waiting(job.record, job.desired, why, now) is job.record:
         return False
     known = job.record.condition(c.ADMITTED)
-    return known is None or known.status or known.reason != why.reason or why.key not in just_told
+    return known is None or known.status or known.reason != why.reason or why.key not in just_written
 
 
 def granted(record: JobRecord, desired: Desired, grant: Grant, now: float) -> JobRecord:
@@ -262,8 +262,8 @@ def refused(record: JobRecord, desired: Desired, refusal: Refusal, now: float) -
     told."""
     conditions = Conditions(record.conditions, desired.generation, now)
     conditions.set(c.ADMITTED, False, refusal.reason, refusal.message)
-    told = RefusalRecord(refusal.offer, refusal.reason, refusal.message, now, refusal.final)
-    return replace(record, refusal=told, conditions=conditions.result())
+    stored = RefusalRecord(refusal.offer, refusal.reason, refusal.message, now, refusal.final)
+    return replace(record, refusal=stored, conditions=conditions.result())
 
 
 def lifted(record: JobRecord) -> JobRecord:

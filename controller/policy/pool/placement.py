@@ -106,8 +106,10 @@ def _fit_parts(free: FreeGpus, parts: tuple[Part, Part, Part], avoid: tuple[str,
 
 
 def held(job: QueueJob) -> list[Place]:
-    """(node, GPUs) that `accounts.books` charges to a job: bound pods, planned ones still to come, actors.
-    Not those of a worker group."""
+    """Return (node, GPUs) charged to a job (`gpu_accounts`): bound pods, planned ones to come, actors.
+
+    Not those of a worker group.
+    """
     gang = _gang_holds(job)
     return [*gang, *job.actor_places] if job.base_actors is not None else gang
 

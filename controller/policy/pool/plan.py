@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from controller.policy.actor_types import LendingPlan
-from controller.policy.fleet import Sifted, learn, sift
+from controller.policy.fleet import LimitedStops, learn, limit_stops
 from controller.policy.pool.delegates import (
     DELEGATIONS,
     TOO_LARGE,
@@ -33,8 +33,8 @@ from controller.policy.pool.delegates import (
     wake_ups,
 )
 from controller.policy.pool.demotion import REASON as DEMOTED
-from controller.policy.pool.demotion import give_way, lowered
-from controller.policy.pool.gpu_accounting import LEAVING, Books, books, free_gpus
+from controller.policy.pool.demotion import as_demoted, give_way
+from controller.policy.pool.gpu_accounting import LEAVING, GpuAccounts, free_gpus, gpu_accounts
 from controller.policy.pool.groups import Groups, stand_ins, with_shares
 from controller.policy.pool.inadmissible import backing_off, inadmissible_jobs
 from controller.policy.pool.lending import Loans
@@ -73,7 +73,7 @@ def plan_pool(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         ParamError: the pool's queue policy or one of its parameters does not exist or is out of bounds.
     """
     case = _Case.of(snapshot, now)  # 1. whose each GPU is, and who cannot run at all
-    stops = sift(case.snapshot.jobs, case.snapshot, now)  # 2. which proposals to stop count
+    stops = limit_stops(case.snapshot.jobs, case.snapshot, now)  # 2. which proposals to stop count
     chosen = _choose(case, stops)  # 3. who is released, admitted, preempted, by the queue policy
     _demote(case, chosen)  # 4. who gives way to those that still wait
     lent = _lend(case, chosen)  # 5. which spare actors are recalled for whom, and which start
@@ -93,7 +93,7 @@ class _Case:
     snapshot: PoolSnapshot
     now: float
     how: Delegation
-    accounts: Books
+    accounts: GpuAccounts
     quotas: tuple[Quota, ...]
     policy: PolicySpec
     inadmissible: dict[JobKey, Waiting]
@@ -111,7 +111,7 @@ class _Case:
             # Who is next is decided outside. For whom freed GPUs are reserved is a guess by the same order.
             snapshot = replace(snapshot, policy=PolicySpec("fifo", {"backfill": True}))
         snapshot = with_shares(current(snapshot, now))
-        accounts = books(snapshot, stand_ins(snapshot.sharing))
+        accounts = gpu_accounts(snapshot, stand_ins(snapshot.sharing))
         snapshot = accounts.as_charged(snapshot)
         groups = Groups.of(snapshot, accounts, now) if how.orders and how.places else None
         if groups is not None:
@@ -172,7 +172,7 @@ class _Case:
 
 @dataclass
 class _Chosen:
-    """Which jobs get GPUs and which give them up.
+    """Jobs chosen to get GPUs, and jobs chosen to give them up.
 
     Attributes:
         rest: who waits after it, next one first.
@@ -192,18 +192,18 @@ class _Chosen:
     leaving: list[JobView] = field(default_factory=list)
 
 
-def _choose(case: _Case, stops: Sifted) -> _Chosen:
+def _choose(case: _Case, stops: LimitedStops) -> _Chosen:
     """Ask the queue policy."""
     snapshot, now, views = case.snapshot, case.now, case.views
     planner = Planner(EvalStop(case.new_policy()), case.room)
     held = {h.key for h in stops.held}
-    jobs = (lowered(replace(j, proposal=None) if j.key in held else j) for j in snapshot.jobs)
+    jobs = (as_demoted(replace(j, proposal=None) if j.key in held else j) for j in snapshot.jobs)
     if case.quotas:
         jobs = (_with_all_it_has(j, case.accounts) for j in jobs)
     planner.rebuild((j for j in jobs if case.competes(j.key)), now)
     for job in snapshot.jobs:
         if job.state is JobState.ADMITTED and not job.preemptible and job.proposal is None:
-            planner.policy.shielded(lowered(job), now)
+            planner.policy.shielded(as_demoted(job), now)
     decision = planner.decide(now)
     source, placed = source_of(snapshot), case.room.placed
     admitted = tuple(
@@ -285,9 +285,9 @@ def _lend(case: _Case, chosen: _Chosen) -> LendingPlan | None:
         going = {j.key for j in chosen.leaving}
         stay = [j for j in case.snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
         run = [*stay, *_starting(case, chosen)] if case.quotas else []
-        policy.rebuild([*map(lowered, run), *map(lowered, rest)], now)
+        policy.rebuild([*map(as_demoted, run), *map(as_demoted, rest)], now)
         for job in run:
-            policy.shielded(lowered(job), now)
+            policy.shielded(as_demoted(job), now)
         loans.recall(policy.decide(now, what_if).admit, what_if)
     if chosen.quota_ledger is not None:
         loans.recall_for_quota(chosen.barred, chosen.quota_ledger)
@@ -315,7 +315,7 @@ def _reserve(case: _Case, chosen: _Chosen) -> tuple[Reservation, ...]:
 
 def _report(
     case: _Case,
-    stops: Sifted,
+    stops: LimitedStops,
     chosen: _Chosen,
     reserved: tuple[Reservation, ...],
     lent: LendingPlan | None,
@@ -411,7 +411,7 @@ def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldB
     )
 
 
-def _with_all_it_has(job: JobView, accounts: Books) -> JobView:
+def _with_all_it_has(job: JobView, accounts: GpuAccounts) -> JobView:
     """Return a leaving gang with what is still charged to it in the place of pods that are gone: who waits
     for it is not to have somebody else preempted meanwhile."""
     if job.state not in LEAVING or not job.bound:

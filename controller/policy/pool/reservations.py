@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from controller.policy.actor_types import Place
-from controller.policy.pool.gpu_accounting import Books
+from controller.policy.pool.gpu_accounting import GpuAccounts
 from controller.policy.pool.placement import NodeRoom, fit_job, shape
 from controller.policy.pool.sharing_room import SharedRoom
 from controller.policy.queueing import make_policy
@@ -41,9 +41,9 @@ class _Wanted(NamedTuple):
 
 def current(snapshot: PoolSnapshot, now: float) -> PoolSnapshot:
     """Return the snapshot without the reservations that have expired at ``now`` (s)."""
-    if all(h.expires > now for h in snapshot.reservations):
+    if all(r.expires > now for r in snapshot.reservations):
         return snapshot
-    return replace(snapshot, reservations=tuple(h for h in snapshot.reservations if h.expires > now))
+    return replace(snapshot, reservations=tuple(r for r in snapshot.reservations if r.expires > now))
 
 
 def reserve(
@@ -52,15 +52,15 @@ def reserve(
     admitted: Iterable[Admission],
     rest: Iterable[JobView],
     free: Mapping[str, int],
-    books: Books,
+    accounts: GpuAccounts,
     now: float,
     new_room: Callable[[Mapping[str, int]], NodeRoom] = NodeRoom,
 ) -> tuple[Reservation, ...]:
-    """Return whom freed GPUs go to: reserved while their job leaves, kept until the winner's pods have nodes.
+    """Return the pool's reservations: made while a job leaves, kept until its winner's pods have nodes.
 
     ``leaving``: jobs on their way off their GPUs, in the order in which theirs are given out. ``admitted``:
     in this pass. ``rest``: who waits after it, next one first. ``free``: GPUs per node after it.
-    ``books``: the accounts before it. ``new_room``: makes a room of free GPUs per node, with the pool's
+    ``accounts``: the accounts before it. ``new_room``: makes a room of free GPUs per node, with the pool's
     worker groups if it has some; those of them that leave are among ``leaving``, after their residents.
     """
     leaving, admitted = list(leaving), list(admitted)
@@ -68,9 +68,9 @@ def reserve(
     starting = {a.key for a in admitted}
     expires = _expiries(snapshot, leaving, now)
     if snapshot.quotas:
-        wanted = _wanted_within_quotas(snapshot, leaving, admitted, list(rest), new_room(free), books, now)
+        wanted = _wanted_within_quotas(snapshot, leaving, admitted, list(rest), new_room(free), accounts, now)
     else:
-        wanted = _wanted(snapshot, leaving, list(rest), new_room(free), books, now)
+        wanted = _wanted(snapshot, leaving, list(rest), new_room(free), accounts, now)
     wanted += [_Wanted(a.source, a.key, a.nodes) for a in admitted if a.source is not None]
     settled = {w.source for w in wanted} | {j.key for j in leaving}
     ledger = charged(snapshot.quotas, snapshot.jobs)
@@ -97,25 +97,28 @@ def reserve(
 
 
 def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], JobKey | None]:
-    """Job, nodes -> the other job whose GPUs these were: by the oldest reservation of them whose source is
-    gone."""
+    """Return a function from a job and its nodes to the other job whose GPUs these were; None: nobody's.
+
+    It goes by the oldest reservation of these nodes whose source is gone.
+    """
     if not snapshot.reservations:
         return lambda key, nodes: None
     there = {(j.key, node) for j in snapshot.jobs for node, _ in j.bound}
-    oldest = sorted(snapshot.reservations, key=lambda h: (h.expires, h.source))
+    oldest = sorted(snapshot.reservations, key=lambda r: (r.expires, r.source))
 
     def source(key: JobKey, nodes: tuple[str, ...]) -> JobKey | None:
         wanted = set(nodes)
-        gone = (h for h in oldest if any(n in wanted and (h.source, n) not in there for n in h.nodes))
-        return next((h.source for h in gone if h.source != key), None)
+        gone = (r for r in oldest if any(n in wanted and (r.source, n) not in there for n in r.nodes))
+        return next((r.source for r in gone if r.source != key), None)
 
     return source
 
 
 def _void(reservation: Reservation, source: JobView | None, reservation_seconds: float) -> bool:
-    """Return whether the stop that a reservation was made for, or renewed in, was taken back since: its
-    source stays
-    where it is. Renewal ends with the stop, so what expires later than that was made for another one."""
+    """Return whether the stop behind a reservation was taken back since, so that its source stays.
+
+    Renewal ends with the stop, so what expires later than that was made for another one.
+    """
     if source is None or source.taken_back is None or source.state is not JobState.ADMITTED:
         return False
     return reservation.expires - reservation_seconds <= source.taken_back
@@ -126,10 +129,10 @@ def _wanted(
     leaving: list[JobView],
     rest: list[JobView],
     room: NodeRoom,
-    books: Books,
+    accounts: GpuAccounts,
     now: float,
 ) -> list[_Wanted]:
-    """Return the same policy on the room as it will be when each leaving job is gone."""
+    """Return what the same policy would give out of the room as it is once each leaving job is gone."""
     if not leaving or not rest:
         return []
     policy = make_policy(snapshot.policy)
@@ -138,7 +141,7 @@ def _wanted(
     shapes = Counter(map(shape, rest))
     policy.rebuild(rest, now)
     for job in leaving:
-        _free(job, room, books)
+        _free(job, room, accounts)
         # Asking the policy means a walk over all who wait: not, while not one of them would fit.
         if not shares and not any(fit_job(room.free, wanted) is not None for wanted in +shapes):
             continue
@@ -155,17 +158,18 @@ def _wanted_within_quotas(
     admitted: list[Admission],
     rest: list[JobView],
     room: NodeRoom,
-    books: Books,
+    accounts: GpuAccounts,
     now: float,
 ) -> list[_Wanted]:
-    """Return the same policy on the room as it will be when all who leave are gone: what they have then
-    counts no more. A gang is reserved the GPUs of the one of them with whom the last that it needs come free.
+    """Return the same under quotas: once all who leave are gone, what they have had counts no more.
+
+    A gang's reservation names the leaving job with which the last GPUs that it needs come free.
     """
     if not leaving or not rest:
         return []
     policy, have = make_policy(snapshot.policy, snapshot.quotas), dict(room.free)
     for job in leaving:
-        _free(job, room, books)
+        _free(job, room, accounts)
     going = {j.key for j in leaving}
     starting = {a.key: a.nodes for a in admitted}
     stay = [j for j in snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
@@ -202,19 +206,19 @@ def _wanted_within_quotas(
     served(on)  # these need nobody to leave
     reservations: list[_Wanted] = []
     for job in leaving:
-        account = [(node, gpus) for node, gpus in books.account(job) if node in have]
+        account = [(node, gpus) for node, gpus in accounts.account(job) if node in have]
         for node, gpus in account:
             have[node] += gpus
         reservations += [one._replace(source=job.key) for one in served(node for node, _ in account)]
     return reservations
 
 
-def _free(job: JobView, room: NodeRoom, books: Books) -> None:
+def _free(job: JobView, room: NodeRoom, accounts: GpuAccounts) -> None:
     """Count the GPUs of one that leaves as free, and its residency; those of a worker group, if nobody is in
     it any more."""
     if isinstance(room, SharedRoom) and not room.let_go(job.key):
         return
-    for node, gpus in books.account(job):
+    for node, gpus in accounts.account(job):
         if node in room.free:
             room.free[node] += gpus
 
@@ -234,7 +238,7 @@ def _by_node(places: Iterable[Place]) -> dict[str, int]:
 
 
 def _expiries(snapshot: PoolSnapshot, leaving: list[JobView], now: float) -> dict[JobKey, float]:
-    """Until when (s) the GPUs of each source are kept; a leaving job without an entry has had its time."""
+    """Return until when (s) each source's GPUs are reserved; who has no entry has had its time."""
     expires: dict[JobKey, float] = {}
     for reservation in snapshot.reservations:
         expires[reservation.source] = max(reservation.expires, expires.get(reservation.source, 0.0))
@@ -257,11 +261,11 @@ def _admission(target: JobView, starting: set[JobKey]) -> int:
 
 def _bounded(found: Iterable[Reservation]) -> tuple[Reservation, ...]:
     every = tuple(found)
-    if len(every) <= RESERVATIONS_MAX and sum(len(h.nodes) for h in every) <= NODES_MAX:
+    if len(every) <= RESERVATIONS_MAX and sum(len(r.nodes) for r in every) <= NODES_MAX:
         return every
     kept: list[Reservation] = []
     room = NODES_MAX
-    for reservation in sorted(every, key=lambda h: (h.expires, h.source, h.target)):
+    for reservation in sorted(every, key=lambda r: (r.expires, r.source, r.target)):
         if len(kept) < RESERVATIONS_MAX and len(reservation.nodes) <= room:
             kept.append(reservation)
             room -= len(reservation.nodes)

@@ -1,4 +1,4 @@
-"""Why each queued job waits."""
+"""The reason for which each queued job waits."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def explained(
     return tuple(found)
 
 
-def standing(
+def quota_state(
     quotas: Sequence[Quota], jobs: Sequence[JobView], admitted: Iterable[JobKey] = ()
 ) -> Mapping[JobKey, str]:
     """Return how each waiting job stands with its quota: guaranteed, borrows, or at its limit."""

@@ -205,7 +205,7 @@ class Quotas(Wrapper):
         """Let the policy see its runs as they are: those who go as leaving, those it may not preempt not."""
         if within is None:
             within = self._within() if self.base.preempts else set()
-        for key, (job, heard) in self._running.items():
+        for key, (job, changed) in self._running.items():
             shown = OPEN
             if key in going:
                 shown = LEAVES
@@ -215,11 +215,11 @@ class Quotas(Wrapper):
                 continue
             self._shown[key] = shown
             if shown == LEAVES:
-                self.base.leaving(job, heard)
+                self.base.leaving(job, changed)
             elif shown == SHIELDED:
-                self.base.shielded(job, heard)
+                self.base.shielded(job, changed)
             else:
-                self.base.admitted(job, heard)
+                self.base.admitted(job, changed)
 
 
 class QuotaRoom:

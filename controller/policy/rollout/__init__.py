@@ -1,4 +1,4 @@
-"""How many rollout actors a step gets, how responses reach them, and which of them leave early.
+"""Rollout planning: the count of actors for a step, dispatch of responses, actors that leave early.
 
 Decided here: a step's plan (`plan_rollout`), from a histogram of expected lengths, the actors' law of time,
 what actors there are, and the job's settings; and what is learned from a step for the next one: lengths, the

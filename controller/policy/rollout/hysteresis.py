@@ -1,4 +1,4 @@
-"""Whether another count is worth a change: a start costs, and a curve is an estimate.
+"""Hysteresis of the count of actors: a start costs, and a curve is an estimate.
 
 The count and dispatch of the step before are kept if they are still fast enough by the objective and the
 best point gains less than ``least_gain``: of GPU-seconds (cheapestWithin), or of the weighted sum's range

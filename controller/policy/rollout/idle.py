@@ -1,4 +1,4 @@
-"""What becomes of an actor with nothing more to do: kept for the next step, or released.
+"""Decision about an actor with nothing more to do: kept for the next step, or released.
 
 Releasing gives its GPUs away for the time in which it would be idle, less what the way back costs: its GPUs
 are held while it is stopped (recall) and while it starts again. So it pays where idle time is longer than

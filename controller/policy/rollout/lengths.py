@@ -1,4 +1,4 @@
-"""What lengths are expected: a moving average for each prompt, how copies differ, and how all lengths drift.
+"""Prediction of response lengths: a moving average for each prompt, the spread of copies, a common drift.
 
 RLHFless (arXiv 2602.22718, 4.3) keeps an exponentially weighted average of a prompt's lengths over epochs;
 with window 1, the default, it is the mean of the last epoch. What it leaves out: copies of one prompt end
@@ -25,7 +25,7 @@ MOST_BIAS = 8.0  # or one over it: so far a step is believed
 
 @dataclass(frozen=True, slots=True)
 class LengthHistory:
-    """What was seen so far. A step makes a new one of it, and it goes into the trainer's checkpoint.
+    """Statistics of lengths so far. A step makes new ones of them; they go into the trainer's checkpoint.
 
     Args:
         window: epochs that an average is over; 1: the last one.

@@ -1,4 +1,4 @@
-"""Which point of the curve is taken.
+"""Choice of a point of the curve.
 
 `cheapestWithin`: of those that take at most ``within`` longer than the fastest, the one with the fewest
 GPU-seconds. `weighted`: RLHFless's (arXiv 2602.22718, 4.4), time and cost min-max normalised over the

@@ -21,7 +21,7 @@ MOST = 3.0  # times that a step changes a time
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
-    """What one actor did in a step: tokens over all iterations, prompts that it prefilled, s of each."""
+    """Work of one actor in a step: tokens over all iterations, prompts that it prefilled, s of each."""
 
     iterations: int
     tokens: int

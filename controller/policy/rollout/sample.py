@@ -20,21 +20,28 @@ _QUANTILES = tuple(NormalDist().inv_cdf((i + 0.5) / 1024) for i in range(1024))
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """``lengths``: tokens of sampled responses, in the order of their prompts' predictions, longest first.
+    """Responses that stand for all of a step.
 
-    ``thinned``: how many responses each stands for; slots are thinned alike. ``longest``: of all responses.
+    Attributes:
+        lengths: tokens of sampled responses, in the order of their prompts' predictions, longest first.
+        thinned: number of responses that each stands for; slots are thinned alike.
+        longest: tokens of the longest of all responses.
+        prompts: number of prompts.
+        tokens: of all responses.
+        grown: half the sum of squares of all lengths: tokens that live responses had so far, summed over
+            iterations.
     """
 
     lengths: tuple[int, ...]
     thinned: float
     longest: int
     prompts: int
-    tokens: float  # of all responses
-    grown: float  # half the sum of squares of all lengths
+    tokens: float
+    grown: float
 
 
 def sample(forecast: Forecast, slots: int, most: int = MOST) -> tuple[Sample, int]:
-    """Return the sample and how many slots an actor has in it.
+    """Return a sample of at most about ``most`` responses, and the slots that an actor has in it.
 
     Slots stay whole numbers: an actor of 64 slots is thinned by 1, 2, 4 …, one of 3 slots by 1 or 3.
     """
@@ -42,17 +49,17 @@ def sample(forecast: Forecast, slots: int, most: int = MOST) -> tuple[Sample, in
     factor = max(1, min(slots, -(-responses // most)))
     thin = next(f for f in range(factor, slots + 1) if slots % f == 0)
     lengths: list[int] = []
-    longest, tokens, grown, place = 0, 0.0, 0.0, 0
+    longest, tokens, grown, position = 0, 0.0, 0.0, 0
     shift, cap, spread = forecast.spread**2 / 2.0, float(forecast.cap), forecast.spread
     for mean, prompts in forecast.bins:
         for _ in range(prompts * forecast.copies):
-            if place % thin == 0 or not lengths:
-                z = _QUANTILES[int(1024 * (place // thin * _GOLDEN % 1.0))]
+            if position % thin == 0 or not lengths:
+                z = _QUANTILES[int(1024 * (position // thin * _GOLDEN % 1.0))]
                 length = max(1.0, min(cap, mean * math.exp(spread * z - shift)))
                 lengths.append(round(length))
                 tokens += length
                 grown += length * length
-            place += 1
+            position += 1
     # The longest of n: about the 1 - 1/(n + 1) quantile among the responses of the first prompts.
     if forecast.bins:
         longest = max(lengths)

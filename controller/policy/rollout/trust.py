@@ -1,4 +1,4 @@
-"""Whether predictions are good enough to plan by: do they rank prompts, do steps take their time?
+"""Trust in predictions: are they good enough to plan by, in ranks of prompts and in time of steps?
 
 Two errors, each smoothed over the last steps. Ranks: Spearman's correlation of predicted and actual lengths
 over the prompts of a step (1: perfect, 0: they say nothing); dispatch lives by it. Time: the logarithm of
@@ -20,7 +20,7 @@ NEWEST = 0.5  # weight of the newest step
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What was seen of predictions so far. A step makes a new one of it; None: not seen yet."""
+    """Errors of predictions so far. A step makes a new one of it; None: not seen yet."""
 
     rank: float | None = None
     time_error: float | None = None

@@ -1,4 +1,4 @@
-"""What a step's plan is made from and what it says: forecasts, laws, settings, points of the curve, plans."""
+"""Input and output of a step's plan: forecasts, laws, settings, points of the curve, plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_TOKENS = 10_000_000  # of one response
 
 
 class Dispatch(StrEnum):
-    """How responses reach actors.
+    """Dispatch of responses to actors.
 
     LONGEST_FIRST: one queue, the longest prompt first; a free actor takes a prompt with all its copies.
     RANKED: groups of equal counts by rank; an actor that is mostly done gives its last responses to others.
@@ -29,7 +29,7 @@ class Dispatch(StrEnum):
 
 
 class WhenIdle(StrEnum):
-    """What becomes of an actor that has nothing more to do in a step."""
+    """Fate of an actor that has nothing more to do in a step."""
 
     AUTO = "Auto"
     KEEP = "Keep"
@@ -44,7 +44,7 @@ class Objective(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a plan is as it is."""
+    """Reason of a plan."""
 
     PLANNED = "Planned"
     KEPT_COUNT = "KeptCount"  # another count would gain too little
@@ -55,7 +55,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RolloutSettings:
-    """How many actors a job may have and what it wants of them.
+    """Settings of a job's actors: bounds on their count, and its objective.
 
     Raises:
         ParamError: a value is out of bounds, ``min`` exceeds ``max``, or ``static`` lies outside of both.
@@ -142,7 +142,7 @@ class ActorLaw:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What lengths a step's responses will have: a histogram, no prompts.
+    """Forecast of the lengths of a step's responses: a histogram, no prompts.
 
     Args:
         bins: (tokens, prompts with about as many), longest first.
@@ -186,7 +186,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """What actors there are for a step, and what another one costs.
+    """Actors available to a step, and the cost of another one.
 
     Args:
         held: actors that are ready when generation begins.
@@ -217,7 +217,7 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """What a step would take with this count and dispatch. ``ends``: s of each actor's last response."""
+    """Time and cost of a step with this count and dispatch. ``ends``: s of each actor's last response."""
 
     actors: int
     dispatch: Dispatch

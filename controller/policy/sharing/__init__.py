@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from controller.policy.sharing import messages as messages
     from controller.policy.sharing.charging import *
     from controller.policy.sharing.fit import *
+    from controller.policy.sharing.messages import *
     from controller.policy.sharing.overlap import *
     from controller.policy.sharing.place import *
     from controller.policy.sharing.profile import *
@@ -36,7 +37,10 @@ SHOWS = {
     "coordinator": "coordinator",
     "fit": "Fit Misfit alone fit_into",
     "member": "member",
-    "messages": "messages",
+    "messages": (
+        "messages Answer Died Forget FromMember Gone Granted Load Loaded Ran Refused Released Run"
+        " ToMember Token TurnOver Written"
+    ),
     "overlap": "Player player slowdowns",
     "place": "NO_GROUP_FITS WAYS Placed SharingPlan Wait Way plan_placements residencies why_not",
     "profile": "LEAST_STEPS MOST_STEPS Profile RecordedTurn profile_from",

@@ -49,7 +49,6 @@ async def dashboard(
         followed_feed = Feed(api, followed, viewer.pools, operator_namespace)
         feed = await stack.enter_async_context(followed_feed.following())
         queues = Queues(way or FixedAddress())
-        stack.push_async_callback(queues.close)
         key = secrets.token_urlsafe(24)
         made = Dashboard(feed, queues, KeyGate(key, viewer))
         server = WebServer(made.app, HOST, port)

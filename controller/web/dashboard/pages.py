@@ -18,7 +18,7 @@ from controller.policy.job import (
     curve_marks,
     evidence,
     other_rules,
-    others_say,
+    other_rules_sentence,
     promise,
     shadow_record,
     was_right,
@@ -161,7 +161,7 @@ class Pages:
             "outcome": was_right(job.record.outcome) if job.record.outcome is not None else "",
             "evidence": evidence(record, desired.direction),
             "promise": promise(desired.rule, record.evals_seen),
-            "others": others_say(
+            "others": other_rules_sentence(
                 await asyncio.to_thread(
                     other_rules, record, desired.rule.name, desired.direction, desired.scale
                 )

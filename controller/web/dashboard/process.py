@@ -72,7 +72,6 @@ async def run(settings: Settings, environ: Mapping[str, str]) -> int:
         finally:
             for one in servers:
                 await one.stop()
-            await queues.close()
 
 
 main = Program("controller.web.dashboard", Settings.from_environ, describe, run, (NoCredentials,)).main

@@ -1,18 +1,16 @@
-"""Positions in the queues, from the operator's queue API (`controller.web.app`) if that can be reached."""
+"""Positions in the queues, from the operator's queue API (`controller.web.queue_api`) if that answers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
-from urllib.parse import quote
+from typing import Protocol
 
-import aiohttp
 from pydantic import ValidationError
 
 from controller import log
-from controller.web.app import MOST_ITEMS, ROOT
+from controller.web import queue_api
 from controller.web.positions import Queue
 
 _logger = log.get("evalstop.dashboard.queues")
@@ -58,11 +56,6 @@ class Queues:
     def __init__(self, way: QueueAddress, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._way, self._now = way, monotonic
         self._known: dict[str, tuple[float, Found]] = {}
-        self._session: aiohttp.ClientSession | None = None
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
 
     async def of(self, pool: str) -> Found:
         """Never raises for what the operator does. ``pool`` is one that there is."""
@@ -77,21 +70,15 @@ class Queues:
         base = self._way.address.rstrip("/")
         if not base:
             return Found(problem=self._way.why)
-        if self._session is None:
-            # The address is the operator's own: no proxy is asked for it.
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=PATIENCE), trust_env=False
-            )
-        url = f"{base}{ROOT}/{quote(pool, safe='')}/queue?limit={MOST_ITEMS}"
         try:
-            async with self._session.get(url, allow_redirects=False) as answer:
-                body: Any = await answer.json(content_type=None)
-                if answer.status != 200:
-                    return Found(problem=str(body.get("message") or f"the queue API says {answer.status}"))
-                return Found(queue=Queue.model_validate(body))
-        except (ValidationError, ValueError, AttributeError):
+            return Found(
+                queue=Queue.model_validate(await queue_api.ask(base, queue_api.queue_path(pool), PATIENCE))
+            )
+        except queue_api.Refused as refused:
+            return Found(problem=str(refused))
+        except (ValidationError, queue_api.NotQueueApi):
             return Found(problem=f"what answers at {base} is no queue API of this version")
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except queue_api.NoAnswer as error:
             self._way.broken()
-            _logger.info("the queue API does not answer", address=base, error=str(error) or "timeout")
+            _logger.info("the queue API does not answer", address=base, error=str(error))
             return Found(problem=f"the operator's queue API at {base} does not answer")

@@ -21,7 +21,7 @@ from controller.policy.job import (
     StopOutcome,
     evidence,
     other_rules,
-    others_say,
+    other_rules_sentence,
     promise,
     shadow_record,
     tally,
@@ -74,7 +74,7 @@ class Stop:
     shadow: bool
     step: int
     best_step: int
-    said: str
+    numbers: str
     saving: Saving | None
     outcome: str
     spark: str
@@ -96,7 +96,7 @@ def job_report(job: Job, now: float, source: Source) -> str:
         "chart": curve_svg(curve, "c", False) if curve.course.points else "",
         "evidence": evidence(record, desired.direction),
         "outcome": was_right(record.outcome) if record.outcome is not None else "",
-        "others": others_say(others),
+        "others": other_rules_sentence(others),
         "promise": promise(desired.rule, record.evals_seen) if record.evals else "",
         "stops": _stops([job, *(one for one in source.stops if one.uid == job.uid)]),
         "saved": _saved([job, *(one for one in source.stops if one.uid == job.uid)], ran),
@@ -134,10 +134,10 @@ def unseen(pool: Pool | None, jobs: Iterable[Job]) -> int:
     if pool is None:
         return 0
     seen = {(j.key, j.record.decision.at) for j in jobs if j.record.decision is not None}
-    told = {(back.source, back.decided) for back in pool.status.last_handovers}
+    recorded = {(back.source, back.decided) for back in pool.status.last_handovers}
     granted = pool.status.stops.granted if pool.status.stops is not None else ()
-    told |= {(stop.job, stop.at) for stop in granted}
-    return sum(1 for job, at in told if not any(job == k and abs(at - a) < 2.0 for k, a in seen))
+    recorded |= {(stop.job, stop.at) for stop in granted}
+    return sum(1 for job, at in recorded if not any(job == k and abs(at - a) < 2.0 for k, a in seen))
 
 
 def _stops(jobs: Sequence[Job]) -> list[Stop]:
@@ -158,7 +158,7 @@ def _stops(jobs: Sequence[Job]) -> list[Stop]:
             shadow=decision.mode is Mode.SHADOW,
             step=decision.proposal.step,
             best_step=decision.proposal.best_step,
-            said=evidence(job.record, job.desired.direction) or decision.message,
+            numbers=evidence(job.record, job.desired.direction) or decision.message,
             saving=saving,
             outcome=_outcome(job.record.outcome, decision.at),
             spark=spark,
@@ -249,12 +249,12 @@ def from_log(lines: Iterable[str], name: str, wanted: Callable[[str, str], bool]
         except (bounded.Unbounded, KeyError, TypeError, ValueError):
             unread += 1
     jobs, earlier = [], []
-    for uid, (at, last_told) in newest.items():
-        made = _logged(uid, at, last_told, pools)
+    for uid, (at, document) in newest.items():
+        made = _logged(uid, at, document, pools)
         if made is not None and wanted(made.key, made.pool):
             jobs.append(made)
-    for (uid, decided), (at, told) in stops.items():
-        made = _logged(uid, at, told, pools)
+    for (uid, decided), (at, at_stop) in stops.items():
+        made = _logged(uid, at, at_stop, pools)
         last = next((job for job in jobs if job.uid == uid), None)
         if made is None or last is None:
             continue

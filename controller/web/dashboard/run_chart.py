@@ -212,8 +212,8 @@ def _best(curve: RunChart, across: Axis, axis: Axis, prefix: str) -> Iterable[st
     half = LETTER * len(text) / 2
     x = min(max(x, across.start + half), across.end - half)
     y = y - 11 if y - 20 > axis.end else y + 20
-    said = words(x, y, text, "--ink", anchor="middle", weight=600)
-    yield f'<g stroke="var(--surface)" stroke-width="3" paint-order="stroke">{said}</g>'
+    label = words(x, y, text, "--ink", anchor="middle", weight=600)
+    yield f'<g stroke="var(--surface)" stroke-width="3" paint-order="stroke">{label}</g>'
 
 
 def _cut(points: Sequence[CurvePoint], across: Axis, axis: Axis, prefix: str) -> Iterable[str]:

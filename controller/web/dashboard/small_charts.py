@@ -56,9 +56,9 @@ def compare_svg(runs: tuple[RunChart, ...], names: tuple[str, ...], prefix: str,
         drawn += words(LEFT + 40, y, shortened(name, room), colour)
         body.append(f'<g id="{prefix}-run-{at}" fill="var({colour})">{drawn}</g>')
     body += step_axis(across, axis.start, width, narrow)
-    said = "; ".join(f"{name}: {run.sentence()}" for run, name in zip(runs, names, strict=True))
+    description = "; ".join(f"{name}: {run.sentence()}" for run, name in zip(runs, names, strict=True))
     title = f"Scores of {len(runs)} runs by training step"
-    return chart(width, axis.start + FOOT, across, prefix, title, said, "".join(body))
+    return chart(width, axis.start + FOOT, across, prefix, title, description, "".join(body))
 
 
 def sparkline(course: Course, best: tuple[int, float] | None, maximize: bool) -> str:
@@ -76,6 +76,6 @@ def sparkline(course: Course, best: tuple[int, float] | None, maximize: bool) ->
         drawn += f'<circle cx="{x:.0f}" cy="{y:.0f}" r="2.4" fill="var(--c-best)"/>'
     change = points[-1].score - points[0].score
     word = "as" if change == 0 else "better than" if (change > 0) is maximize else "worse than"
-    said = quoteattr(f"{len(points)} points, now {word} at first")
+    label = quoteattr(f"{len(points)} points, now {word} at first")
     size = 'viewBox="0 0 96 22" width="96" height="22"'
-    return f'<svg class="spark" {size} role="img" aria-label={said}>{drawn}</svg>'
+    return f'<svg class="spark" {size} role="img" aria-label={label}>{drawn}</svg>'

@@ -51,7 +51,9 @@ def markers(prefix: str, shape: str, places: Iterable[tuple[float, float]]) -> s
     return "".join(f'<use href="#{prefix}-{shape}" x="{x:.1f}" y="{y:.1f}"/>' for x, y in places)
 
 
-def chart(width: int, height: float, across: Axis, prefix: str, title: str, said: str, body: str) -> str:
+def chart(
+    width: int, height: float, across: Axis, prefix: str, title: str, description: str, body: str
+) -> str:
     """Return an ``<svg>`` that tells what it shows to those who do not see it, and its steps to the page."""
     shapes = {
         "dot": '<circle id="{}" r="2.6"/>',
@@ -68,7 +70,7 @@ def chart(width: int, height: float, across: Axis, prefix: str, title: str, said
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" role="img" '
         f'class="chart" aria-labelledby="{prefix}-t {prefix}-d" {steps} {sides} font-size="11">'
-        f'<title id="{prefix}-t">{clean(title)}</title><desc id="{prefix}-d">{clean(said)}</desc>'
+        f'<title id="{prefix}-t">{clean(title)}</title><desc id="{prefix}-d">{clean(description)}</desc>'
         f"<defs>{defined}</defs>{body}</svg>"
     )
 

@@ -346,10 +346,10 @@ def run(spec: Spec, report: int) -> None:
         return
     unshare(CLONE_NEWPID)
     armed, arm = os.pipe()
-    go, say_go = os.pipe()
+    go, send_go = os.pipe()
     init = os.fork()
     if init == 0:
-        os.close(say_go)
+        os.close(send_go)
         die_with_parent()
         os.write(arm, b"x")
         if os.read(go, 1):  # an end of file: the launcher died before the line before last took effect
@@ -357,7 +357,7 @@ def run(spec: Spec, report: int) -> None:
         os._exit(0)
     os.read(armed, 1)
     send(report, pid=init)
-    os.write(say_go, b"x")
+    os.write(send_go, b"x")
     serve(init, kill_all=False)
 
 

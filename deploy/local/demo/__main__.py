@@ -14,11 +14,11 @@ from rich.console import Console
 from deploy.local import console as progress
 from deploy.local.demo import cast as casting
 from deploy.local.demo import report
+from deploy.local.demo.left_up import not_over_another
 from deploy.local.demo.picture import draw
 from deploy.local.demo.stage import stage
 from deploy.local.demo.story import run_story
 from deploy.local.errors import PlaneError
-from deploy.local.plane import Plane
 
 DEFAULT_OUT = Path("build/demo")
 PATIENCE_S = 300.0
@@ -44,7 +44,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(highlight=False)
     try:
-        _not_over_another(given.out, given.fresh)
+        not_over_another(given.out, given.fresh)
         return _run(given.out, given.keep, given.patience, console, kueue=given.queue == "kueue")
     except (PlaneError, ValueError) as error:
         console.print(f"error: {error}", style="bold red", soft_wrap=True, markup=False)
@@ -52,18 +52,6 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("interrupted; every process of the demo was ended")
         return 130
-
-
-def _not_over_another(out: Path, fresh: bool) -> None:
-    """Raise PlaneError where a demo that was left up runs in the folder: it is somebody's, until FRESH=1."""
-    left = Plane(out / "plane")
-    if fresh or not left.work.is_dir() or not left.status().up:
-        return
-    raise PlaneError(
-        f"a demo that was left up (KEEP=1) still runs in {left.work}: make demo FRESH=1 ends it and begins "
-        f"anew; to look at it: export KUBECONFIG={left.kubeconfig}; "
-        f"to end it: {sys.executable} -m deploy.local down --work {left.work}"
-    )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -43,7 +43,7 @@ def _look_at_checkpoint(
     claim = job["spec"]["checkpoints"]["retention"]["volumeClaim"]["claimName"]
     kept["claim"] = claim
     root = stage.claim_folder(chronicle.key.partition("/")[0], claim)
-    tail = "/".join(Path(kept["path"]).parts[-3:])  # <namespace>/<name>-<uid5>/<step>
+    tail = "/".join(Path(kept["path"]).parts[-3:])  # <namespace>/<name>-<uid5>/<attempt>-<life>-<step>
     found = sorted(path for path in root.rglob(f"{Path(tail).name}") if str(path).endswith(tail))
     if len(found) != 1:
         problems.append(f"{chronicle.name}: the retained checkpoint {kept['path']} is not in claim {claim}")

@@ -1,21 +1,26 @@
-"""Watch the API: one watching thread per kind, one queue to the demo's own thread."""
+"""Watch the API: one thread that follows all kinds, one queue to the demo's own thread."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import queue
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kubernetes import client, config, watch
+from controller.kube import kubeconfig
+from controller.kube.client import Api
+from controller.kube.direct import DirectTransport
+from controller.kube.errors import ApiError
+from controller.kube.resources import EVENTS, PODS, RLHFJOBS
 
-from controller import names
-
+_KINDS = {"jobs": RLHFJOBS, "pods": PODS, "events": EVENTS}
 # s that one watch lasts, where what exists may well be told again: one that has gone silent costs no more.
 _LASTS = {"jobs": 5}
+_PAUSE_S = 0.5  # after a broken watch
 
 
 @dataclass(frozen=True)
@@ -33,41 +38,46 @@ class Change:
 class Watcher:
     """Watches RLHFJobs, pods and Events of one namespace until closed."""
 
-    def __init__(self, kubeconfig: Path, namespace: str) -> None:
-        self._api: client.ApiClient = config.new_client_from_config(  # type: ignore[no-untyped-call]
-            config_file=str(kubeconfig)
-        )
-        core, custom = client.CoreV1Api(self._api), client.CustomObjectsApi(self._api)
-        lists: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-            "jobs": (
-                custom.list_namespaced_custom_object,
-                {"group": names.GROUP, "version": names.VERSION, "plural": "rlhfjobs"},
-            ),
-            "pods": (core.list_namespaced_pod, {}),
-            "events": (core.list_namespaced_event, {}),
-        }
+    def __init__(self, config: Path, namespace: str) -> None:
         self.changes: queue.SimpleQueue[Change] = queue.SimpleQueue()
-        self._closed = threading.Event()
-        for kind, (function, arguments) in lists.items():
-            arguments = {"namespace": namespace, "timeout_seconds": _LASTS.get(kind, 600), **arguments}
-            # Daemons: a thread that waits for the next event of a quiet watch cannot be told to end.
-            threading.Thread(
-                target=self._run, args=(kind, function, arguments), name=f"watch {kind}", daemon=True
-            ).start()
+        self._config, self._namespace = config, namespace
+        self._loop = asyncio.new_event_loop()
+        self._following = self._loop.create_task(self._follow())
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        self._closed.set()
-        self._api.close()  # type: ignore[no-untyped-call]
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._following.cancel)
+        self._thread.join()
 
-    def _run(self, kind: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-        while not self._closed.is_set():
+    def _run(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._following)
+        self._loop.close()
+
+    async def _follow(self) -> None:
+        connection = (await kubeconfig.caller([self._config])).connection
+        async with (
+            Api(connection, user_agent="evalstop-demo", transport=DirectTransport(connection)) as api,
+            asyncio.TaskGroup() as group,
+        ):
+            for kind in _KINDS:
+                group.create_task(self._one(api, kind))
+
+    async def _one(self, api: Api, kind: str) -> None:
+        resource = _KINDS[kind]
+        while True:
             self.changes.put(Change(kind, "RELIST", {}))
             try:
-                watching = watch.Watch()  # type: ignore[no-untyped-call]
-                for event in watching.stream(function, **arguments):  # type: ignore[no-untyped-call]
-                    self.changes.put(Change(kind, event["type"], event["raw_object"]))
-                    if self._closed.is_set():
-                        return
-            except Exception:  # the plane restarts, a connection drops: list again
-                if not self._closed.is_set():
-                    time.sleep(0.5)
+                found, version = await api.list(resource, self._namespace)
+                for obj in found:
+                    self.changes.put(Change(kind, "ADDED", obj))
+                watch = api.watch(
+                    resource, version, namespace=self._namespace, seconds=_LASTS.get(kind, 600), quiet=600.0
+                )
+                async for event in watch:
+                    if event["type"] != "BOOKMARK":
+                        self.changes.put(Change(kind, event["type"], event["object"]))
+            except ApiError:  # the plane restarts, a connection drops: list again
+                await asyncio.sleep(_PAUSE_S)

@@ -23,9 +23,9 @@ from typing import Any
 
 import yaml
 
+from controller.kube.errors import ApiError
 from controller.names import QUEUE_LABEL
 from deploy.local.acquire import Found, obtain
-from deploy.local.client import Unreachable
 from deploy.local.control import REPOSITORY
 from deploy.local.errors import PlaneError
 from deploy.local.kueue import manifests
@@ -201,8 +201,8 @@ class Kueue:
             if client.post(jobs, _probe(labels={QUEUE_LABEL: "none"}))["spec"].get("suspend") is not True:
                 return False
             client.post(jobs, _probe(annotations={_MIN_PARALLELISM: "none"}))
-        except Unreachable as error:
-            return error.status is not None and _MIN_PARALLELISM in str(error)
+        except ApiError as error:
+            return error.status != 0 and _MIN_PARALLELISM in str(error)
         return False
 
     # The process
@@ -247,7 +247,7 @@ def remove_webhooks(plane: Plane) -> None:
         path = f"{_ADMISSION}/{kind}webhookconfigurations/kueue-{kind}-webhook-configuration"
         try:
             client.delete(path)
-        except Unreachable as error:
+        except ApiError as error:
             if error.status != 404:
                 raise PlaneError(f"Kueue's webhooks cannot be removed: {error}") from error
 

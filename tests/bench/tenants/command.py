@@ -20,7 +20,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from deploy.local.client import Client, Unreachable
+from controller.kube.errors import ApiError
+from deploy.local.api import LocalApi
 from deploy.local.plane import Plane
 from tests.bench.tenants.pages import HonestTrainer, serve
 from tests.bench.tenants.plan import BINDING, Honest, Object, Outcome, Scale, honest
@@ -107,7 +108,7 @@ class Observer:
     """What an onlooker sees of the honest jobs, and when."""
 
     def __init__(
-        self, admin: Client, built: Stage, trainers: dict[str, HonestTrainer], scale: Scale, tell: Tell
+        self, admin: LocalApi, built: Stage, trainers: dict[str, HonestTrainer], scale: Scale, tell: Tell
     ) -> None:
         self._admin, self._built, self._trainers, self._scale, self._tell = (
             admin,
@@ -170,7 +171,7 @@ class Observer:
         selector = f"?labelSelector={LABEL}%3D{self._built.prefix}"
         try:
             found = self._admin.get(f"{RLHFJOBS}/rlhfjobs{selector}", timeout_s=30.0)["items"]
-        except Unreachable as error:
+        except ApiError as error:
             self._tell(f"the API server does not answer: {error}")
             return
         now = time.monotonic()
@@ -219,7 +220,7 @@ class Attack:
         self._process, self._ready, self._told, self._log = process, ready, told, log
         self.full = False
 
-    def there(self, admin: Client, pool: str) -> bool:
+    def there(self, admin: LocalApi, pool: str) -> bool:
         """Whether all its runs are made and the pool's idle GPUs lent to them, or a while has passed."""
         if self._process.poll() is not None:
             raise ChildProcessError(f"the hostile process ended: {self._log.read_text()[-2000:]}")

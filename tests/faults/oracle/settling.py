@@ -92,6 +92,11 @@ class Settling(Safety):
         asked = resume and record.resume_id != resume["id"] and job.spec("runState", "Run") == "Run"
         if asked and not refused and (said is None or said.status):
             self.fail("S5", job, f"resume {resume['id']}: neither carried out nor refused")
+        d = record.decision
+        copies = record.condition("BestCheckpointRetained")
+        owed = d is not None and d.suspended_at is not None and d.deferred_at is not None
+        if owed and d.retained_at is None and (copies is None or copies.status):
+            self.fail("S5", job, "suspended before its best was copied, and nothing was copied since")
         wanted = job.spec("checkpoints.pins") or ()
         pinned = record.condition("CheckpointsPinned")
         if wanted and pinned is None and job.lives and not refused:

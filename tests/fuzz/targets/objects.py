@@ -111,7 +111,7 @@ def _pod(data: bytes) -> None:
         for chosen in members([pod], job, None):
             metrics_port(chosen)
             member(chosen)
-    nodes.guests([pod], {"node-1"})
+    nodes.with_gpus_on([pod], {"node-1"})
     nodes.gpus_by_node([pod])
     nodes.place(pod)
     views.pod_request(pod)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from controller.checkpoints import inventory, ownership, pins, s3, saves, securing, weights
+from controller.checkpoints import fence, inventory, ownership, pins, s3, saves, securing, weights
 from controller.checkpoints.completeness import dcp, deepspeed, shards, streams
 from controller.checkpoints.completeness.pickles import PickleProblem
 from controller.checkpoints.errors import AccessError, Damaged, Vanished, store_errors
@@ -318,6 +318,11 @@ TARGETS = (
         own=(Damaged,),
     ),
     Target(
+        "newest-request",
+        lambda data: fence._newest(OneFile(data), OWNER),  # type: ignore[arg-type]
+        lambda: (_dumped({"serial": 7}),),
+    ),
+    Target(
         "pinned-files",
         lambda data: securing._noted(OneFile(data), "x"),  # type: ignore[arg-type]
         lambda: (_dumped(PINNED),),
@@ -333,7 +338,7 @@ TARGETS = (
     Target("checked-pieces", _checked, lambda: (_dumped({"checked": [0, 1, 2, 9]}),)),
     Target(
         "first-seen",
-        lambda data: _first_seen(OneFile(data), 400, DIGEST),  # type: ignore[arg-type]
+        lambda data: _first_seen(OneFile(data), "0-400", DIGEST),  # type: ignore[arg-type]
         lambda: (_dumped({"digest": DIGEST}),),
         own=(Damaged,),
     ),

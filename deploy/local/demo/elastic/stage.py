@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -24,15 +23,21 @@ from deploy.local.plane import Plane
 from deploy.local.report import Report
 
 NODES, GPUS = 4, 2
+OPERATOR = "operator"  # its name among the plane's processes
 Json = dict[str, Any]
 
 
 class Stage:
-    """A running plane, and the operator beside it."""
+    """A running plane, and the operator beside it, a process of the plane's."""
 
-    def __init__(self, plane: Plane, operator: subprocess.Popen[bytes], log: Path, decisions: Path) -> None:
-        self.plane, self.operator, self.log, self.decisions = plane, operator, log, decisions
+    def __init__(self, plane: Plane, decisions: Path) -> None:
+        self.plane, self.decisions = plane, decisions
         self.client = plane.client()
+
+    @property
+    def log(self) -> Path:
+        """The log of the operator."""
+        return self.plane.log(OPERATOR)
 
     def apply(self, *manifests: Json) -> None:
         """Run ``kubectl apply``. Errors: PlaneError, with kubectl's words."""
@@ -53,14 +58,14 @@ class Stage:
 
     def problem(self) -> str | None:
         """Return why the story cannot go on; None: it can."""
-        if self.operator.poll() is not None:
-            return f"the operator ended with {self.operator.returncode}: {self.log.read_text()[-2000:]}"
-        return self.plane.status().problem
+        problem = self.plane.status().problem
+        return problem and f"{problem}: {self.log.read_text()[-2000:]}"
 
 
 @contextlib.contextmanager
 def stage(work: Path, report: Report) -> Iterator[Stage]:
     """Bring everything up in ``work``, afresh; on the way out, end every process of it.
+    ``plane.detach()`` in the body lets all of it live on.
 
     Raises:
         PlaneError: something did not start.
@@ -74,16 +79,16 @@ def stage(work: Path, report: Report) -> Iterator[Stage]:
         plane.established()
         plane.kubectl("apply", "-f", str(REPOSITORY / "deploy" / "manifests" / "priorityclass.yaml"))
         plane.kubectl("create", "namespace", NAMESPACE)
-        with _operator(plane, work) as built:
-            built.apply(pool())
-            report("nodes, operator and pool are there (pods are local processes)")
-            yield built
+        built = Stage(plane, _start_operator(plane, work))
+        built.apply(pool())
+        report("nodes, operator and pool are there (pods are local processes)")
+        yield built
     finally:
         plane.__exit__(None, None, None)
 
 
-@contextlib.contextmanager
-def _operator(plane: Plane, work: Path) -> Iterator[Stage]:
+def _start_operator(plane: Plane, work: Path) -> Path:
+    """Start the operator as a process of the plane's; return its decision log."""
     folder = work / "operator"
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
@@ -98,7 +103,7 @@ def _operator(plane: Plane, work: Path) -> Iterator[Stage]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    decisions, log = folder / "decisions.jsonl", folder / "operator.log"
+    decisions = folder / "decisions.jsonl"
     decisions.unlink(missing_ok=True)  # of an earlier story, by other code perhaps
     settings = {
         "HOST": "127.0.0.1", "PORT": "0", "METRICS_PORT": "0", "METRICS_ACCESS": "open", "QUEUE_PORT": "0",
@@ -108,22 +113,11 @@ def _operator(plane: Plane, work: Path) -> Iterator[Stage]:
         "STEPS_CA": str(folder / "ca.crt"), "SCRAPE_ADDRESSES": "Loopback",
     }  # fmt: skip
     paths = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "clients" / "python")))
-    environment = {**os.environ, "PYTHONPATH": paths, "KUBECONFIG": str(plane.kubeconfig)}
+    environment = {"PYTHONPATH": paths, "KUBECONFIG": str(plane.kubeconfig)}
     environment |= {f"EVALSTOP_{name}": value for name, value in settings.items()}
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "controller.operator"],
-            env=environment, cwd=REPOSITORY, stdout=out, stderr=out,
-        )  # fmt: skip
-    try:
-        yield Stage(plane, process, log, decisions)
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    argv = [sys.executable, "-m", "controller.operator"]
+    plane.start_process(OPERATOR, argv, environment, REPOSITORY, grace_s=30.0)
+    return decisions
 
 
 __all__ = ["GPUS", "NODES", "PlaneError", "Stage", "stage"]

@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from controller import names
-from deploy.local.client import Unreachable
+from controller.kube.errors import ApiError
 from deploy.local.demo.elastic.cast import ARMS, RECALL_SECONDS, job, trainer
 from deploy.local.demo.elastic.observer import Observer
 from deploy.local.demo.elastic.stage import GPUS, Stage
@@ -18,6 +18,7 @@ from deploy.local.report import Report
 
 Json = dict[str, Any]
 FIRST = 2  # step from which on times count: in the first one actors still start
+KEPT, KEPT_STEPS = "run", 10_000  # the run that is left behind where the cluster is left up
 GANG_GOAL = RECALL_SECONDS + 10.0  # s until a gang is bound whose GPUs were lent
 
 
@@ -38,6 +39,7 @@ class Result:
     alone: dict[str, Arm] = field(default_factory=dict)
     shared: dict[str, Arm] = field(default_factory=dict)
     gang_seconds: float | None = None
+    lent: list[str] = field(default_factory=list)  # pods of another job on GPUs that actors had left
     problems: list[str] = field(default_factory=list)
 
 
@@ -98,8 +100,13 @@ class Story:
         observer.stop()
         self._no_gpu_twice(observer)
 
+    def leave_a_run(self) -> None:
+        """Leave an elastic run behind that goes on."""
+        self._stage.apply(job(KEPT, trainer(KEPT_STEPS, self._seconds), ARMS["elastic"]))
+        self._until(lambda: self._is(KEPT, "Running"), "the run that is left behind runs")
+
     def _play(self, arm: Arm, name: str, jobs: Sequence[str]) -> None:
-        observer = Observer(self._stage.pods)
+        observer = Observer(self._stage.pods, GPUS)
         observer.start()
         for one in jobs:
             self._stage.apply(job(one, trainer(self._steps, self._seconds), ARMS[name]))
@@ -115,6 +122,8 @@ class Story:
         self._gone()
         observer.stop()
         arm.held.append(sum(observer.held.values()))
+        if len(jobs) > 1 and name == "elastic":
+            self.result.lent += observer.lent
         self._no_gpu_twice(observer)
         for one in jobs:
             self._stage.delete(one)
@@ -162,13 +171,13 @@ class Story:
             try:
                 if condition():
                     return
-            except (Unreachable, KeyError):  # not there yet
+            except (ApiError, KeyError):  # not there yet
                 pass
             if (problem := self._stage.problem()) is not None:
                 raise PlaneError(problem)
             if time.monotonic() > end:
-                said = self._stage.log.read_text()[-2000:]
-                raise PlaneError(f"not within {seconds:.0f} s: {what}\n{said}")
+                log_end = self._stage.log.read_text()[-2000:]
+                raise PlaneError(f"not within {seconds:.0f} s: {what}\n{log_end}")
             time.sleep(0.2)
 
 
@@ -209,6 +218,14 @@ def rows(result: Result) -> list[Row]:
         found.append(_row("two jobs: step on 4 shared actors, of Even on 6", ratio, "<= 1.0", ratio <= 1.0))
         ratio = mean(elastic.step) / mean(longest.step)
         found.append(_row("two jobs: the same, of LongestFirst on 6", ratio, "<= 1.2", ratio <= 1.2))
+        found.append(
+            Row(
+                "two jobs: pods of one on GPUs that the other's actors had left for a while",
+                f"{len(result.lent)}" + (f" ({result.lent[0]})" if result.lent else ""),
+                "at least one, named by the observer",
+                bool(result.lent),
+            )
+        )
     if result.gang_seconds is not None:
         took = result.gang_seconds
         found.append(

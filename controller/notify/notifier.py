@@ -22,7 +22,7 @@ _logger = log.get("evalstop.notify")
 LOOK_AGAIN = 60.0  # s: a mark becomes a warning by time alone, though its status says so soon after
 
 
-class Teller:
+class Notifier:
     """Hands on what happens to each job, and remembers what it has handed on.
 
     Args:
@@ -38,48 +38,50 @@ class Teller:
         self._settings, self._put, self._clock = settings, put, clock
         self._since = clock() - settings.again_seconds
         self._jobs: dict[str, Mapping[str, Any]] = {}
-        self._told: dict[str, frozenset[str]] = {}  # by uid: ids
-        self.told = 0
+        self._sent: dict[str, frozenset[str]] = {}  # by uid: ids
+        self.sent = 0
         self.watch: ListWatch | None = None
 
     def take(self, resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:
         """One event of the watch."""
         key = key_of(obj)
         if gone:
-            self._tell(obj)  # its last status may tell something new
+            self._notify(obj)  # its last status may tell something new
             self._jobs.pop(key, None)
-            self._told.pop(str(obj["metadata"].get("uid")), None)
+            self._sent.pop(str(obj["metadata"].get("uid")), None)
             return
         self._jobs[key] = _trimmed(obj)
-        self._tell(self._jobs[key])
+        self._notify(self._jobs[key])
 
     def replace(self, resource: Resource, objects: Iterable[Mapping[str, Any]], version: str) -> None:
         """All there is, by a LIST."""
         listed = {key_of(obj): _trimmed(obj) for obj in objects}
         for key in self._jobs.keys() - listed.keys():
-            self._told.pop(str(self._jobs[key]["metadata"].get("uid")), None)
+            self._sent.pop(str(self._jobs[key]["metadata"].get("uid")), None)
         self._jobs = listed
         self.look()
 
     def look(self) -> None:
         """Look at every job again."""
         for obj in self._jobs.values():
-            self._tell(obj)
+            self._notify(obj)
 
-    def _tell(self, obj: Mapping[str, Any]) -> None:
+    def _notify(self, obj: Mapping[str, Any]) -> None:
         metadata = obj["metadata"]
         uid = str(metadata.get("uid"))
         try:
             record = stored.record(obj.get("status"))
         except stored.StatusError as error:
-            _logger.warning("a status cannot be read; nothing is told of it", job=key_of(obj), why=str(error))
+            _logger.warning(
+                "a status is unreadable; nothing is sent about it", job=key_of(obj), why=str(error)
+            )
             return
         found = happenings(uid, record, self._clock())
-        known = self._told.get(uid, frozenset())
+        known = self._sent.get(uid, frozenset())
         for one in found:
             if one.id in known or one.kind not in self._settings.wanted or one.at < self._since:
                 continue
-            self.told += 1
+            self.sent += 1
             self._put(
                 cloud_event(
                     one,
@@ -91,7 +93,7 @@ class Teller:
                     link=self._settings.link,
                 )
             )
-        self._told[uid] = frozenset(one.id for one in found)
+        self._sent[uid] = frozenset(one.id for one in found)
 
     async def follow(self, api: Api) -> None:
         """Follow the cluster until cancelled."""

@@ -1,0 +1,99 @@
+"""Checks of a manifest's rollout actors: their template, and whether the pool could ever hold them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+from controller import names
+from controller.cli.cluster import CallerApi
+from controller.cli.doctor.findings import Finding, as_cure, ok, wrong
+from controller.kube.errors import AlreadyExists, Refused
+from controller.kube.resources import JOBS
+from controller.policy.actor_types import Actor, Part, RolloutTerms
+from controller.policy.pool import FreeGpus, fit_job
+from controller.workloads import Scheduling
+from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor
+
+Object = dict[str, Any]
+FIELD = "spec.rollout"
+
+
+def room(
+    sizes: list[Mapping[str, Any]], replicas: int, gpus: int, terms: RolloutTerms, most: int
+) -> Iterator[Finding]:
+    """Yield whether a pool could ever hold the gang with its base actors, all at once, and then others.
+
+    Args:
+        sizes: of the pool's nodes, as its status has them: ``{"nodes": N, "gpus": N}``.
+        replicas: of the gang.
+        gpus: of each of them.
+        terms: of the actors.
+        most: ``actors.max``.
+    """
+    told = ", ".join(f"{size['nodes']} x {size['gpus']} GPUs" for size in sizes)
+    nodes = [int(size["gpus"]) for size in sizes for _ in range(int(size["nodes"]))]
+    free = FreeGpus({str(place): have for place, have in enumerate(nodes)})
+    if terms.gpus > (largest := max(nodes, default=0)):
+        text = f"{FIELD}.gpusPerActor: {terms.gpus} is more than the {largest} GPUs of its largest node"
+        yield wrong("actors", f"{text}; at most {largest} is right", as_cure("lower gpusPerActor"))
+        return
+
+    def fits(count: int) -> bool:
+        return fit_job(free, (replicas, gpus, Part(count, terms.gpus), None)) is not None
+
+    field = "static, as with mode Shadow" if terms.shadow else "min"
+    if not fits(terms.base):
+        right = next((count for count in range(terms.base - 1, -1, -1) if fits(count)), 0)
+        text = (
+            f"{FIELD}.actors.{field}: {replicas} x {gpus} GPUs with {terms.base} actors of {terms.gpus} "
+            f"never fit: the pool has {told}; at most {right} is right"
+        )
+        yield wrong("actors", text, as_cure("lower it, or take another pool"))
+        return
+    text = f"{terms.base} actors of {terms.gpus} GPUs fit beside the gang when the pool is free"
+    reach = next((count for count in range(most, terms.base, -1) if fits(count)), terms.base)
+    if reach < most:
+        text += f"; of the {most} of {FIELD}.actors.max never more than {reach}"
+    yield ok("actors", text)
+
+
+async def template(api: CallerApi, manifest: Object, terms: RolloutTerms) -> AsyncIterator[Finding]:
+    """Yield what is wrong with the template of actors' pods, by our own rules and by a dry run."""
+    asked = manifest["spec"]["rollout"].get("template") or {}
+    problem = actor_template_problem(asked, terms.gpus)
+    if problem is not None:
+        yield wrong("actors", problem.message)
+        return
+    for place, container in enumerate(asked["spec"]["containers"]):
+        if not container.get("image"):
+            yield wrong("actors", f"{FIELD}.template.spec.containers[{place}].image: a pod needs one")
+            return
+    metadata = manifest["metadata"]
+    owner = {"name": metadata["name"], "namespace": metadata["namespace"], "uid": "of-a-check"}
+    made = build_actor(
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": owner},
+        str(metadata["name"]),
+        asked,
+        Actor(0, "any", terms.gpus),
+        Sidecar(names.OPERATOR_IMAGE, "", "any"),
+        attempt=0,
+        pool=str(manifest["spec"].get("pool", "")),
+        grace=int(terms.recall_seconds),
+        scheduling=Scheduling(),
+    )
+    # Nobody but the operator makes what says to be an actor; and its owner is not there yet.
+    for part in (made["metadata"], made["spec"]["template"]["metadata"]):
+        part["labels"] = {k: v for k, v in part["labels"].items() if not k.startswith(names.GROUP)}
+    made["metadata"].pop("ownerReferences")
+    made["spec"]["template"]["spec"]["tolerations"] = asked["spec"].get("tolerations") or []
+    try:
+        await api.create(JOBS, made, dry_run=True)
+    except AlreadyExists:
+        pass
+    except Refused as error:
+        if error.status == 403 and "cannot create" in error.message:
+            raise
+        yield wrong("actors", f"{FIELD}.template: {error.message}")
+        return
+    yield ok("actors", "an actor's Job would be taken (dry run)")

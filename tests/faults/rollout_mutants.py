@@ -1,0 +1,218 @@
+"""Mutants of elastic rollouts: an edit that undoes what keeps actors right, and the test that finds it.
+
+`python -m tests.faults --mutants --rollouts` tries them, `--found --rollouts` prints what it wrote down. The
+row is the part of the design (docs/understand/rollouts-design.md): 2 the pool, 3 actors, 4 the step API.
+"""
+
+from __future__ import annotations
+
+from tests.faults.cures import Mutant
+
+LENDING = "controller/policy/pool/lending.py"
+JOB_ACTORS = "controller/policy/job/rollout_actors.py"
+CLIENT = "clients/python/evalstop_client/rollouts.py"
+LENDING_TEST = "tests/policy/test_policy_lending.py"
+ACTORS_TEST = "tests/policy/test_policy_rollout_actors.py"
+CLUSTER_TEST = "tests/operator/test_operator_rollouts.py::test_actors_of_a_step"
+STEPS_TEST = "tests/rollouts/test_rollouts_steps.py"
+STARVED_TEST = "tests/policy/test_policy_starvation.py"
+
+ROLLOUT_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "an actor's Job is made before its entry is written",
+        "2",
+        JOB_ACTORS,
+        "    for gone in made.delete:\n",
+        "    if view.planned is not None and view.generating and made.actors and not made.make:\n"
+        "        coming = replace(made.actors[0], number=record.actor_starts, state=ActorState.STARTING)\n"
+        "        if record.admission is not None and len(made.actors) < view.planned.actors:\n"
+        "            context.act(MakeActor(coming, record.admission.number))\n"
+        "    for gone in made.delete:\n",
+        CLUSTER_TEST,
+    ),
+    Mutant(
+        "a right of return is ignored",
+        "2",
+        LENDING,
+        "return [self.running[key][1].gpus for key, count in self.rights.items() for _ in range(count)]\n",
+        "return []\n",
+        LENDING_TEST,
+    ),
+    Mutant(
+        "what was recalled is not reserved",
+        "2",
+        LENDING,
+        "        self.reserved.append(Reserved(key, kept, self.expires, returning))\n",
+        "        assert kept is not None\n",
+        LENDING_TEST,
+    ),
+    Mutant(
+        "what was recalled is anybody's once it is free",
+        "2",
+        LENDING,
+        "                    self.kept.setdefault(target, []).append((node, here))\n",
+        "                    self.free[node] += here\n",
+        LENDING_TEST,
+    ),
+    Mutant(
+        "promises of plans are believed",
+        "2",
+        LENDING,
+        "            gain = rollout.gain\n",
+        "            gain = float(rollout.wants)\n",
+        LENDING_TEST,
+    ),
+    Mutant(
+        "spare actors lower their job's rank",
+        "2",
+        "controller/policy/job/types.py",
+        "        return gang if self.rollout is None else gang + self.rollout.base * self.rollout.gpus\n",
+        "        return gang if self.rollout is None else gang + 2 * self.rollout.base * self.rollout.gpus\n",
+        ACTORS_TEST,
+    ),
+    Mutant(
+        "GPUs count as released before actors are gone",
+        "2",
+        JOB_ACTORS,
+        "    context.actors_left = len(made.actors) + len(strays)\n",
+        "    context.actors_left = 0 * (len(made.actors) + len(strays))\n",
+        ACTORS_TEST,
+    ),
+    Mutant(
+        "each thing that is seen of an actor is written",
+        "2",
+        JOB_ACTORS,
+        "    minor = True if made.record == before and events is made.events else None\n",
+        "    minor = None\n",
+        ACTORS_TEST,
+    ),
+    Mutant(
+        "the number of an actor is used again",
+        "2",
+        JOB_ACTORS,
+        "    starts = max([record.actor_starts, *(actor.number + 1 for actor in actors)])\n",
+        "    starts = max([0, *(actor.number + 1 for actor in actors)])\n",
+        ACTORS_TEST,
+    ),
+    Mutant(
+        "actors for a step that comes start as soon as it is announced",
+        "4",
+        "controller/steps/sessions.py",
+        "        if left <= 0.0:\n            self._due",
+        "        if left <= 1e9:\n            self._due",
+        STEPS_TEST,
+    ),
+    Mutant(
+        "a pool gives actors to a step that is not due",
+        "2",
+        JOB_ACTORS,
+        "    if not view.due:\n        return 0\n",
+        "",
+        ACTORS_TEST,
+    ),
+    Mutant(
+        "a trainer that starved has crashed",
+        "4",
+        "controller/policy/job/starvation.py",
+        "return desired.rollout is not None and trouble is not None and trouble.exit_code == EXIT_STARVED\n",
+        "return False\n",
+        STARVED_TEST,
+    ),
+    Mutant(
+        "whoever starves again and again is tried at once",
+        "4",
+        "controller/policy/job/starvation.py",
+        "    return min(MOST, FIRST * 2.0 ** min(times - 1, 32))\n",
+        "    return FIRST\n",
+        STARVED_TEST,
+    ),
+    Mutant(
+        "a trainer that starved fails its Job",
+        "4",
+        "controller/workloads/child.py",
+        "    if not named and len(rules) < MOST_RULES:\n",
+        "    if not named and len(rules) < 0:\n",
+        "tests/workloads/test_workloads_child.py",
+    ),
+    Mutant(
+        "nobody is told of an actor that failed",
+        "3",
+        JOB_ACTORS,
+        '        context.event("ActorFailed", message, warning=True)\n',
+        "        assert message\n",
+        ACTORS_TEST,
+    ),
+    Mutant(
+        "an actor is ready before its engine answers",
+        "3",
+        "controller/actor/app.py",
+        '        raise Refused(503, "NotRegistered", "this actor is not registered with the step API yet")\n'
+        "    return",
+        '        return {"actor": -1}\n    return',
+        "tests/rollouts/test_rollouts_health.py",
+    ),
+    Mutant(
+        "an old attempt is answered",
+        "4",
+        "controller/steps/app.py",
+        "        if attempt != job.attempt:\n",
+        "        if attempt > job.attempt:\n",
+        STEPS_TEST,
+    ),
+    Mutant(
+        "a new leader refuses the step under way",
+        "4",
+        "controller/steps/sessions.py",
+        "        if step > self.step:\n            self.begin(job, step)\n",
+        "        assert step >= 0\n",
+        STEPS_TEST,
+    ),
+    Mutant(
+        "tokens by old weights are accepted",
+        "4",
+        CLIENT,
+        '            if (tokens or ended) and frame.get("version") != self.version:\n',
+        '            if (tokens or ended) and frame.get("version") is None:\n',
+        "tests/rollouts/test_rollouts_faulty.py",
+    ),
+    Mutant(
+        "a step starves while an actor starts",
+        "4",
+        CLIENT,
+        "                    elif now - max(alone_since, self._hoped) >= starve:\n",
+        "                    elif now - alone_since >= starve:\n",
+        "tests/rollouts/test_rollouts_processes.py::test_a_step_does_not_starve_while_an_actor_starts",
+    ),
+    Mutant(
+        "a sidecar keeps the authority that it started with",
+        "4",
+        "controller/actor/registration.py",
+        "            if stamp == self._stamp:\n",
+        "            if self._stamp != (0, 0):\n",
+        "tests/rollouts/test_rollouts_processes.py::test_a_renewed_authority_is_taken_up_by_sidecars",
+    ),
+    Mutant(
+        "a run under way is not told of another authority",
+        "4",
+        JOB_ACTORS,
+        "    if record.run.attempt == record.admission.number and context.observed.run_written is None:\n",
+        "    if record.run.attempt < 0:\n",
+        ACTORS_TEST,
+    ),
+    Mutant(
+        "an actor takes a place of its gang",
+        "2",
+        "controller/extender/views.py",
+        '    return Bound(key, number or 0, node, workloads.gpus(pod["spec"]), _actor(metadata["labels"]))\n',
+        '    return Bound(key, number or 0, node, workloads.gpus(pod["spec"]))\n',
+        "tests/extender/test_extender_ledger_sync.py",
+    ),
+    Mutant(
+        "a pod whose Job is gone is forgotten",
+        "3",
+        "controller/workloads/actor_jobs.py",
+        "number is not None and _is_of_gone_job(name, number, pod, owner) and not is_terminal(pod):\n",
+        "number is not None and number < 0 and not is_terminal(pod):\n",
+        "tests/workloads/test_workloads_actor_jobs.py",
+    ),
+)
