@@ -169,7 +169,12 @@ class Engine:
         self.jobs = WorkQueue(monotonic)
         self.pools = WorkQueue(monotonic)
         self.group_queue = WorkQueue(monotonic)
-        self.groups = Groups(self.cache, self.group_queue.add, self.cluster.touch)
+        self.groups = Groups(
+            self.cache,
+            self.group_queue.add,
+            self.cluster.touch,
+            lambda name: self.cluster.pool_changed(name),
+        )
         self.cluster.group_seen, self.cluster.group_changed = self.groups.seen, self.group_queue.add
         self.group_directory.registered = self.group_queue.add
         self._decisions = self._open_decision_log()

@@ -217,10 +217,13 @@ class GroupDirectory:
             Refusal: it has no residency, or not yet.
         """
         job = self._jobs.get(self._pods.get(pod, ""))
-        if job is None:
-            raise Refusal(403, "NoResident", "this pod is of no job that shares a worker group now")
-        if attempt != job.attempt:
+        if job is None or attempt > job.attempt:
+            # After a restart nothing is known before a pass was made: that is no answer to act upon.
+            raise Refusal(503, "NotReady", "no job that shares a worker group is known of this pod yet")
+        if attempt < job.attempt:
             raise Refusal(403, "NoResident", f"attempt: {attempt} asks, {job.attempt} is the present one")
+        if not job.group:
+            raise Refusal(403, "NoResident", "the job has no residency in a worker group any more")
         known = self._groups.get(job.group)
         server = self.server(job.group, known.now.number) if known is not None else None
         if not job.joined or known is None or server is None:

@@ -38,6 +38,7 @@ from controller.workloads.problems import ProblemError
 
 _logger = log.get("evalstop.group")
 
+MEASURE = 2.0  # s between reports while a kind of jobs is measured
 REPORT = 5.0  # s between reports of a group with residents
 SOON = 0.5  # s until one is asked again that is to do something
 IDLE = 30.0  # s between looks at a group of which nothing is expected
@@ -140,13 +141,11 @@ class GroupReconciler:
         problem = self._refused.get(uid)
         if family is None:
             spec = obj["spec"]
-            problem = (
-                "FamilyNotFound",
-                (
-                    f"GPUPool {spec['pool']!r} has no family {spec['family']!r} any more of {spec['replicas']} "
-                    f"members with {spec['gpusPerReplica']} GPUs each"
-                ),
+            message = (
+                f"GPUPool {spec['pool']!r} has no family {spec['family']!r} any more of {spec['replicas']} "
+                f"members with {spec['gpusPerReplica']} GPUs each"
             )
+            problem = "FamilyNotFound", message
         elif self._cluster.steps is None:
             problem = "StepsNotServed", "this operator serves no step API, where members get their tickets"
         report = self._groups.report(name, record.number)
@@ -312,7 +311,9 @@ class GroupReconciler:
             or any(one.name in done or one.leaving or not one.joined for one in record.residents)
             or record.ready_at is None
         )
-        return SOON if waits else REPORT if record.residents else IDLE
+        if waits:
+            return SOON
+        return (MEASURE if self._groups.measures(name) else REPORT) if record.residents else IDLE
 
     def _kind(self, resident: GroupResident) -> str:
         """Return the kind by which a resident's turns are measured."""

@@ -53,6 +53,7 @@ from controller.policy.job import (
 )
 from controller.policy.types import FleetScope, FleetView, JobKey, Mode, Problem, ScoredBy, namespace_of
 from controller.workloads.actor_jobs import actor_number, actors_seen, is_actor
+from controller.workloads.group_jobs import family_problem
 
 Object = Mapping[str, Any]
 
@@ -426,7 +427,7 @@ class ClusterState:
         stamp = (obj["metadata"]["uid"], generation(obj))
         known = self._pools.get(name)
         if known is None or known[0] != stamp:
-            known = self._pools[name] = (stamp, convert.parse_pool(obj))
+            known = self._pools[name] = (stamp, _usable(convert.parse_pool(obj)))
         return known[1]
 
     def load(self, key: JobKey) -> JobSnapshot | None:
@@ -767,6 +768,16 @@ class ClusterState:
         key = f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"
         found = self.cache.get(CONFIGMAPS, key)
         return found if found is not None and controlled_by(found, obj["metadata"]["uid"]) else None
+
+
+def _usable(pool: GPUPool | Problem) -> GPUPool | Problem:
+    """Return the pool, or what is wrong with one of its families of workers."""
+    for family in pool.spec.sharing.families if isinstance(pool, GPUPool) and pool.spec.sharing else ():
+        template = family.template.model_dump()
+        problem = family_problem(family.name, template, family.gpus_per_replica, family.host_bytes)
+        if problem is not None:
+            return problem
+    return pool
 
 
 @lru_cache(maxsize=1024, typed=True)

@@ -46,10 +46,18 @@ class Groups:
         cache: of the cluster.
         changed: called with a group's name when what jobs say of it changed.
         touch: called with a job's key when what its group says of it changed.
+        pool_changed: called with a pool's name when a group of it is gone.
     """
 
-    def __init__(self, cache: Cache, changed: Callable[[str], None], touch: Callable[[JobKey], None]) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        changed: Callable[[str], None],
+        touch: Callable[[JobKey], None],
+        pool_changed: Callable[[str], None],
+    ) -> None:
         self._cache, self._changed, self._touch = cache, changed, touch
+        self._pool_changed = pool_changed
         self._groups: dict[str, _Group] = {}
         self._jobs: dict[str, set[JobKey]] = {}  # by group: jobs that name a residency in it
         self._profiles: dict[str, KindProfile] = {}  # by kind: those known
@@ -85,6 +93,7 @@ class Groups:
             self._changed(name)
             if new is None:
                 self._groups.pop(name, None)
+                self._pool_changed(str(obj["spec"]["pool"]))
             for key in sorted(self._jobs.get(name, ())):
                 self._touch(key)
         elif resource == RLHFJOBS:
@@ -134,6 +143,11 @@ class Groups:
         """Return why the newest question to a group brought no report; "": it brought one."""
         known = self._groups.get(name)
         return known.problem if known is not None else ""
+
+    def measures(self, name: str) -> bool:
+        """Return whether a group's only resident is of a kind that is still being measured."""
+        residents = _residents(self._groups.get(name))
+        return len(residents) == 1 and residents[0].get("kind") not in self._profiles
 
     def newest(self, name: str) -> Report | None:
         """Return a group's newest report, as docs/understand/groups-wire.md has it; None: there is none."""

@@ -84,7 +84,8 @@ SHOWS = {
     "types": (
         "AccessView Action Answer CreateWorkload DeleteActor Desired Direction ForgetAccess GroupSeen "
         "Guardrail Hindrance MakeActor MetricPoints Observed Page Plan PodView Progress ProxyMetric "
-        "QueueView ReadMetrics RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RolloutView RunState "
+        "QueueView ReadMetrics RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain "
+        "RolloutView RunState "
         "ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload WorkloadView "
         "WriteRun"
     ),
