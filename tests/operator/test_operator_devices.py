@@ -161,9 +161,8 @@ class Cluster:
         taints: Any = SimpleNamespace(nodes_of=lambda name: {"n1", "n2"}, contested=dict)
         foreign: Any = SimpleNamespace(pods=list)
         groups = Groups(self.cache, lambda name: None, lambda key: None, lambda name: None)
-        loader = PoolLoader(
-            self.cache, self.world, brain, taints, foreign, self.devices, groups, lambda: 1.9e9
-        )
+        around_it = taints, foreign, self.devices, groups
+        loader = PoolLoader(self.cache, self.world, brain, *around_it, lambda: 1.9e9)
         obj = self.cache.get(GPUPOOLS, "gpus")
         assert obj is not None
         parsed: Any = convert.parse_pool(obj)

@@ -24,7 +24,7 @@ from controller.objects import Object, completion_index
 from controller.operator.reconcile.group_client import GroupClient, NoAnswer
 from controller.operator.reconcile.passes import Result
 from controller.operator.reconcile.status_writer import StatusWriter
-from controller.operator.reconcile.validation import scheduling_of
+from controller.operator.reconcile.validation import NO_LASTS, scheduling_of
 from controller.operator.state import run_configmap
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.groups import Groups
@@ -32,6 +32,7 @@ from controller.operator.state.ownership import controlled_by, generation
 from controller.policy.group_types import GROUPS_NAMESPACE, group_key
 from controller.policy.job import ResidencyRecord, residency
 from controller.policy.pool import GroupRecord, GroupResident, GroupSight, GroupStep, plan_group
+from controller.policy.stored import MESSAGE_MAX
 from controller.steps.groups import AdmittedGroup, GroupDirectory, GroupPod
 from controller.workloads.group_jobs import GroupPods, GroupSettings, build_group, group_job_name, group_pods
 from controller.workloads.problems import ProblemError
@@ -66,7 +67,7 @@ class GroupReconciler:
         self._api, self._cache, self._cluster, self._writer = api, cache, cluster, writer
         self._groups, self._directory, self._clock = groups, directory, clock
         self.client = GroupClient()
-        self._refused: dict[str, tuple[str, str]] = {}  # by uid: why its Job was refused
+        self._refused: dict[str, tuple[str, float]] = {}  # by uid: why its Job was refused, until when (s)
 
     async def reconcile(self, name: str) -> Result:
         """Make one pass.
@@ -138,7 +139,8 @@ class GroupReconciler:
         present: GroupPods | None,
     ) -> GroupSight:
         name, uid = obj["metadata"]["name"], obj["metadata"]["uid"]
-        problem = self._refused.get(uid)
+        message, until = self._refused.get(uid, ("", 0.0))
+        problem = ("JobRefused", message) if self._clock() < until else None
         if family is None:
             spec = obj["spec"]
             message = (
@@ -250,7 +252,8 @@ class GroupReconciler:
             )
         except (Refused, ProblemError) as error:
             message = error.message if isinstance(error, Refused) else str(error)
-            self._refused[uid] = "JobRefused", f"its Job cannot be made: {message}"[:500]
+            why = f"its Job cannot be made: {message}"[:MESSAGE_MAX]
+            self._refused[uid] = why, self._clock() + NO_LASTS
             self._cluster.group_changed(obj["metadata"]["name"])
             return
         self._refused.pop(uid, None)
