@@ -252,9 +252,11 @@ def configmaps(install: Install) -> Policy:
             ),
             Check(
                 controlled_by_rlhfjob("variables.ownerReferences", "variables.job")
-                + f" || {made_for_group('variables.ownerReferences', 'variables.job')}",
-                "the EvalStop operator writes ConfigMaps that their RLHFJob or WorkerGroup controls, and no "
-                "others",
+                + f" || (request.namespace == '{GROUPS_NAMESPACE}' && "
+                + made_for_group("variables.ownerReferences", "variables.job")
+                + ")",
+                "the EvalStop operator writes ConfigMaps that their RLHFJob controls, or their WorkerGroup, "
+                "and no others",
             ),
             Check(
                 f"request.operation != 'CREATE' || (variables.data.all(k, k in [{listed_keys}]) && "

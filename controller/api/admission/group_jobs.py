@@ -15,11 +15,10 @@ _SUBJECT = "the EvalStop operator's Jobs of worker groups"
 
 
 def made_for_group(owners: str, name: str) -> str:
-    """Return whether the only owner of an object is the WorkerGroup of a name, in the groups' namespace."""
+    """Return whether the only owner of an object is the WorkerGroup of a name."""
     return (
-        f"(request.namespace == '{GROUPS_NAMESPACE}' && {owners}.size() == 1 && {owners}.all(o, "
-        f"has(o.controller) && o.controller && o.kind == 'WorkerGroup' && "
-        f"o.apiVersion == '{names.API_VERSION}' && o.name == {name}))"
+        f"({owners}.size() == 1 && {owners}.all(o, has(o.controller) && o.controller && "
+        f"o.kind == 'WorkerGroup' && o.apiVersion == '{names.API_VERSION}' && o.name == {name}))"
     )
 
 
@@ -59,10 +58,6 @@ def policy(install: Install) -> Policy:
             Check(
                 f"request.userInfo.username == '{install.operator}'",
                 "WorkerGroups are the EvalStop operator's: ask for one by spec.sharing of an RLHFJob",
-            ),
-            Check(
-                f"request.namespace == '{GROUPS_NAMESPACE}' && request.operation == 'CREATE'",
-                f"WorkerGroups are made in namespace {GROUPS_NAMESPACE}, and their spec never changes",
             ),
         ),
     )
