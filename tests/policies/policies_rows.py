@@ -762,15 +762,14 @@ ROWS_AUTHOR = _authored()
 # -- worker groups -------------------------------------------------------------------------------------------
 
 GROUPS = "workergroups"
+_NEXT = fixed(changed(GROUP, metadata__name="wg-2"))
 ROWS_GROUPS = [
-    create(
-        GROUPS, "a group", "workergroups", fixed(changed(GROUP, metadata__name="wg-2")), namespace=WORKERS
-    ),
+    create(GROUPS, "a group", "workergroups", _NEXT, namespace=WORKERS),
     create(
         GROUPS,
         "somebody's",
         "workergroups",
-        fixed(changed(GROUP, metadata__name="wg-2")),
+        _NEXT,
         "WorkerGroups are the EvalStop operator's",
         by=ALICE,
         namespace=WORKERS,
@@ -938,6 +937,7 @@ ROWS = [
     *ROWS_EVENTS,
     *ROWS_KUEUE,
     *ROWS_AUTHOR,
+    *ROWS_GROUPS,
     *ROWS_GPU,
 ]
 

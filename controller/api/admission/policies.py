@@ -10,8 +10,8 @@ def policies(install: Install) -> tuple[Policy, ...]:
     return (
         author.policy(),
         *accounts.policies(install),
-        gpu_pods.policy(install),
         group_jobs.policy(install),
+        gpu_pods.policy(install),
     )
 
 
