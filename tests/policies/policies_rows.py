@@ -761,7 +761,7 @@ ROWS_AUTHOR = _authored()
 
 # -- worker groups -------------------------------------------------------------------------------------------
 
-GROUPS = "workergroups"
+GROUPS = "operator-workergroups"
 _NEXT = fixed(changed(GROUP, metadata__name="wg-2"))
 ROWS_GROUPS = [
     create(GROUPS, "a group", "workergroups", _NEXT, namespace=WORKERS),

@@ -95,7 +95,7 @@ WRITES: dict[tuple[str, Right], tuple[Row | Dry, Row | Dry]] = {
         Dry("PATCH", path("gpupools", "research"), {"spec": {"modeCap": "Off"}}),
     ),
     (OPERATOR, (names.GROUP, "workergroups", "create")): (
-        row("workergroups", "a group"),
+        row("operator-workergroups", "a group"),
         Dry("POST", path("workergroups"), changed(GROUP, metadata__namespace=TEAM)),
     ),
     (OPERATOR, (names.GROUP, "workergroups", "delete")): (

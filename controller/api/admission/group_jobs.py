@@ -6,7 +6,7 @@ from controller import names
 from controller.api.admission.base import Check, Install, Policy
 from controller.policy.group_types import GROUPS_NAMESPACE
 
-NAME = f"workergroups.{names.GROUP}"
+NAME = f"operator-workergroups.{names.GROUP}"
 IS_GROUP = (
     f"'{names.LABEL_COMPONENT}' in variables.marks && variables.marks['{names.LABEL_COMPONENT}'] == 'group'"
 )
