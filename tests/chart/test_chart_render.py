@@ -190,7 +190,7 @@ def test_definitions_stay_and_carry_the_version(helm: Helm, chart: Path, reposit
     for crd in found:
         assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
         assert crd["metadata"]["labels"]["app.kubernetes.io/version"] == "0.1.0"
-    assert [crd["metadata"]["labels"]["app.kubernetes.io/version"] for crd in written] == ["0.1.0"] * 2
+    assert [crd["metadata"]["labels"]["app.kubernetes.io/version"] for crd in written] == ["0.1.0"] * 3
 
 
 def test_a_charts_own_version_is_on_its_definitions(helm: Helm, chart: Path, tmp_path: Path) -> None:

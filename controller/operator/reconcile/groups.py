@@ -116,7 +116,7 @@ class GroupReconciler:
 
     def _starts(self, obj: Object) -> dict[int, Object]:
         """Return the Jobs of a group's starts, by number."""
-        metadata, found = obj["metadata"], {}
+        metadata, found = obj["metadata"], dict[int, Object]()
         for stored in self._cache.of_job(JOBS, key_of(obj)):
             job = stored.open()
             head, _, number = job["metadata"]["name"].rpartition("-")

@@ -101,7 +101,7 @@ class Groups:
             key = key_of(new or old or {})
             if before == after and (old is None) == (new is None):
                 return
-            for group in {before.get("group"), after.get("group")} - {None}:
+            for group in {str(one) for one in (before.get("group"), after.get("group")) if one}:
                 mine = self._jobs.setdefault(group, set())
                 if after.get("group") == group:
                     mine.add(key)
