@@ -24,7 +24,7 @@ def used() -> float:
 
 
 def idle() -> float:
-    """Return the time (s) that cores of this machine had nothing to do, all of them added, since it started."""
+    """Return how long (s) cores of this machine had nothing to do since it started, all of them added."""
     return float(Path("/proc/uptime").read_text().split()[1])
 
 

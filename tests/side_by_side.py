@@ -1,6 +1,6 @@
 """One process of pytest that has collected its tests forks into several that run them.
 
-So the suite is collected and imported once, not once for each run, and what was collected lies in memory once.
+So the suite is imported and collected once, not once for each run, and lies in memory once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import pytest
 def fork(config: pytest.Config, folder: Path, runs: int) -> int:
     """Fork into so many runs. Return the number of this one, from 0; one run alone is this process.
 
-    What all but the first print goes to files in ``folder``. The process that forked does not return: it waits
-    for its runs, and ends with the status of the first of them that did not pass, or 0. SIGINT ends them all.
+    What all but the first print goes to files in ``folder``. The process that forked does not return: it
+    waits for its runs, and ends with the status of the first of them that did not pass, or 0. SIGINT ends
+    them all.
     """
     if runs == 1:
         return 0
@@ -89,4 +90,4 @@ class _Waiting:
         """End them as Ctrl-C would: their fixtures end their clusters."""
         for child in self._children:
             if child not in self._statuses:
-                os.kill(child, signal.SIGINT)  # one that has ended waits for `_over`: nobody else has its number
+                os.kill(child, signal.SIGINT)  # unless waited for, its number is nobody else's

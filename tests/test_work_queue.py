@@ -102,7 +102,7 @@ def test_an_interrupt_ends_all_runs(suite: Path) -> None:
     running.send_signal(signal.SIGINT)
     output, _ = running.communicate(timeout=50)
     assert running.returncode == pytest.ExitCode.INTERRUPTED, output
-    assert output.count("KeyboardInterrupt") == 2
+    assert output.count("! KeyboardInterrupt !") == 2
     assert len(ran(suite)) == 2
 
 

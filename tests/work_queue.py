@@ -1,16 +1,15 @@
 """A pytest plugin: runs side by side share the suite (`tests.whole`).
 
 The suite is collected once. Then this process forks into so many runs (`--runs`), each of which takes one
-group of tests after the other, of those that nobody took yet, until none is left. So all runs end at about the
-same time, whatever a group takes on this machine. A group is a module, or a folder whose modules share what
-is dear to start (`TOGETHER`). The second run begins with the tests that only compute, the others with those
-that mostly wait, so that two cores have work from the first minute to the last.
+group of tests after the other, of those that nobody took yet, until none is left. So all runs end at about
+the same time, whatever a group takes on this machine. A group is a module, or a folder whose modules share
+what is dear to start (`TOGETHER`). The second run begins with the tests that only compute, the others with
+those that mostly wait, so that two cores have work from the first minute to the last.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -88,9 +87,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Fork into the runs, and run what each takes, as pytest runs a session: each test is told the next one, so
-    that fixtures of a module or folder end with it. A group is taken before the last test of the one before
-    it begins."""
+    """Fork into the runs, and run what each takes, as pytest runs a session: each test is told the next one,
+    so that fixtures of a module or folder end with it. A group is taken before the last test of the one
+    before it begins."""
     options = session.config.option
     if options.collectonly or session.testsfailed:
         return None  # pytest's own loop lists them, or says that they could not be collected

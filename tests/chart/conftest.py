@@ -1,6 +1,6 @@
 """One cluster for the tests of the installed chart: it has an audit log of every request, and counts GPUs.
 
-The modules that use it build on each other in their order, as the tests of each do: the chart is installed once.
+The modules that use it build on each other in their order: the chart is installed once.
 """
 
 from __future__ import annotations

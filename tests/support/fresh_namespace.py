@@ -54,5 +54,6 @@ def _empty(admin: LocalApi, namespace: str) -> None:
     where = AT_WORK[0].format(f"namespaces/{namespace}")
     with contextlib.suppress(NotFound):
         for job in admin.get(where, _SECONDS)["items"]:  # those that an operator owes something
+            path = f"{where}/{job['metadata']['name']}"
             with contextlib.suppress(ApiError):
-                admin.patch(f"{where}/{job['metadata']['name']}", {"metadata": {"finalizers": None}}, _SECONDS)
+                admin.patch(path, {"metadata": {"finalizers": None}}, _SECONDS)
