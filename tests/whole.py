@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 GROUPS = ROOT / "build" / "test-groups.txt"
 RUNS = 3
 DEAREST = 20  # groups that are printed
-# The control planes' programs collect their garbage a quarter as often: memory is there, cores are not. And
+# The control planes' programs collect their garbage an eighth as often: memory is there, cores are not. And
 # the hundreds of Python processes that tests start compile each of our modules once, not once each.
-_ENVIRONMENT = {"GOGC": "400", **os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+_ENVIRONMENT = {"GOGC": "800", **os.environ, "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def main(arguments: list[str]) -> int:
