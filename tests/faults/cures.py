@@ -131,6 +131,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
     ),
     Mutant(
+        "two evals that agreed and were dropped by a bad one let it count at once",
+        "7",
+        "controller/policy/stopping/gate.py",
+        "        drops = memory.drops + (not memory.dropped)\n",
+        "        drops = memory.drops + 1\n",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+    ),
+    Mutant(
         "what a process started from is the pin of the save before it",
         "1",
         SECURING,
