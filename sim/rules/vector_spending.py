@@ -202,6 +202,8 @@ def levels(
             if paired is not None:
                 least = np.where(paired[:, t], scan.part_of_singles(t + 1, True), least)
             part = np.where(shared[:, t] & (pairs > 0), least, 1.0)
+            if paired is not None:
+                part = np.where(paired[:, t], least, part)
             spent = np.log(look.share[:, t] * part) - log_ndtr(-single[:, t]) - np.log(t)
             left, more = np.log(look.share[:, t] * (1.0 - part)), look.more[:, t]
             if pairs:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.stopping import make_rule, noise, spending
+from controller.policy.stopping import make_rule, noise, scan, spending
 from controller.policy.types import EvalInContext, EvalPoint, PolicySpec, PromptPair, Verb
 
 
@@ -225,9 +225,12 @@ def test_pairs_alone_are_enough_for_single_evals() -> None:
 
 def test_where_the_prompts_of_both_are_known_all_looks_of_a_run_spend_alike() -> None:
     made = make_rule(SPENDING)
-    state, spent = made.initial(), []
+    state, spent, limits = made.initial(), [], []
     for step in range(1, 11):
         pairs = (PromptPair(1, 200, 0.0, 0.2),) if step > 1 else ()
-        state, _ = made.observe(state, an_eval(step, 0.5, prompts=200, prompt_pairs=pairs, total=10))
+        state, verdict = made.observe(state, an_eval(step, 0.5, prompts=200, prompt_pairs=pairs, total=10))
         spent.append(state[2][-1])
+        limits.append(verdict.threshold)
     assert spent == pytest.approx([0.1 * step for step in range(10)])
+    early = spending.single_limit(0.045 * 0.1 * scan.part_of_singles(3, True), 3)
+    assert limits[2] == pytest.approx(noise.widen(early, 199.0)), "the rest is kept for longer stretches"

@@ -49,7 +49,7 @@ from controller.policy.stopping import noise, spending, ties, windows
 from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict
 
-SINGLES = 0.2  # of what a look may spend; all of it while there are no longer windows
+SINGLES = 0.2  # of what a look may spend; all of it while there are no longer windows, but not with pairs
 PAIRED, AROUND = 0.1, 0.6  # of single evals and of longer windows, where the prompts of both are known
 SHORTER = 0.5  # times the length of other stretches, for those around the best that are compared besides
 SHORT = 20  # evals so far up to which it is as much; then less, as evals become more
@@ -197,7 +197,7 @@ class Scan:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
             return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
         chance = p.alpha * look.share / (len(levels) if guessed else 1)
-        part = part_of_singles(number, paired is not None) if pairs else 1.0
+        part = part_of_singles(number, paired is not None) if pairs or paired is not None else 1.0
         limit = spending.single_limit(chance * part, number)
         if paired is not None:
             compared = [_against(best - now, paired, limit, p.min_drop)]
