@@ -170,7 +170,7 @@ class Run(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """What is compared of a run.
+    """The comparisons at the newest eval of a run.
 
     Attributes:
         seen: evals so far.
