@@ -30,7 +30,7 @@ POOL, MB = "shared", 1 << 20
 ONE, TWO = "one-120", "two-40"
 RUN = ["--seed", "5", "--eval-every", "20", "--eval-samples", "64", "--batch", "32"]
 RUN += ["--preferences", "100", "--port", "0"]
-PACE = ["--rollout-seconds", "0.2", "--train-seconds", "0.1"]
+PACE = ["--rollout-seconds", "0.14", "--train-seconds", "0.06"]
 TRAIN = " ".join(["exec python -m examples.trainer", *RUN, "--group", *PACE])
 WORKERS = "evalstop-workers"
 
@@ -62,8 +62,8 @@ def jobs(
         yield found
         plane.kubectl("-n", namespace, "delete", "rlhfjobs", "--all", "--wait=true")
         found.until(lambda: not found.pods(), "all pods are gone")
-        found.until(lambda: not groups(found), "the groups are gone", 90)
         plane.kubectl("delete", "gpupool", POOL)
+        found.until(lambda: not groups(found), "the groups are gone with their pool")
 
 
 def family(device: Path) -> dict[str, Any]:
