@@ -52,6 +52,7 @@ class Resource:
 
 RLHFJOBS = Resource(names.GROUP, names.VERSION, "rlhfjobs", "RLHFJob")
 GPUPOOLS = Resource(names.GROUP, names.VERSION, "gpupools", "GPUPool", namespaced=False)
+WORKERGROUPS = Resource(names.GROUP, names.VERSION, "workergroups", "WorkerGroup")
 JOBS = Resource("batch", "v1", "jobs", "Job", selector=names.LABEL_JOB)
 PODS = Resource("", "v1", "pods", "Pod", selector=names.LABEL_JOB)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)

@@ -60,7 +60,7 @@ EXEMPT = {
     "controller/parity/local_cluster.py:start_local_cluster": "our own program's first line",
     "controller/steps/planner.py": "our own process, over a pipe",
     "controller/web/signing.py:_general": "names that an administrator gives",
-    "controller/web/dashboard/queues.py:Queues._ask": "answers of the operator's queue API",
+    "controller/web/dashboard/queues.py:Queues._answer": "answers of the operator's queue API",
     "controller/web/queue_api.py": "answers of the operator's queue API",
     "controller/web/dashboard/settings.py:_loopback": "the dashboard's settings",
     "controller/web/dashboard/svg.py:page_svg": "pictures that matplotlib has just drawn",

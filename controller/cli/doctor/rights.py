@@ -140,7 +140,7 @@ BESIDE = {
         *_REVIEWS,
     ),
     DASHBOARD: (
-        *_rights("list watch", names.GROUP, "rlhfjobs gpupools"),
+        *_rights("list watch", names.GROUP, "rlhfjobs gpupools workergroups"),
         *_rights("get", _LEASES, "leases", OPERATOR, own=True),
         *_REVIEWS,
     ),

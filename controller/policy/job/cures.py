@@ -449,6 +449,10 @@ CURES: dict[str, Cure] = {
     "AtQuotaLimit": Cure("its namespace has all that it may; see who has what", _POOL),
     "NodesClosed": Cure("nodes of the pool take no new pods; open one", "kubectl uncordon <node>"),
     "NoUsableNodes": Cure("see which nodes the pool has, and why none can be used", _POOL),
+    "NoGroupFits": Cure(
+        "it gets a residency by itself; see which groups there are and what the message says they lack",
+        "evalstop groups --pool {pool}",
+    ),
     "GPUsUsedByOthers": Cure("pods of no RLHFJob hold the pool's GPUs; see which", _POOL),
     "GangTimedOut": Cure("see why its pods found no node; it is tried again by itself", _DOCTOR),
     "QueueTakesWorkload": Cure("Kueue would take the workload: docs/use/checkpoints.md, Kueue"),
@@ -565,6 +569,7 @@ NEEDS_NOBODY = frozenset(
         "UserRequest",
         "WaitingForCheckpoint",
         "WaitingForGPUs",
+        "WaitingForGroup",
         "WaitingForQueue",
         "WaitingForRecall",
         "WaitsItsTurn",

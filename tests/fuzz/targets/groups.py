@@ -1,4 +1,4 @@
-"""What jobs and members say to the coordinator of a worker group."""
+"""What jobs and members say to the coordinator of a worker group, and what a group reports to the operator."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from controller.group import wire
 from controller.policy.sharing import Token, messages
+from controller.web import group_report
 from tests.fuzz.target import Target
 
 _TOKEN = Token(3, 2, "9f2c41d0", 7)
@@ -35,7 +36,14 @@ def _messages() -> tuple[bytes, ...]:
     return json.dumps(wire.packed(_LOAD)).encode(), b'{"wait": 3.5, "step": null}'
 
 
+def _reports() -> tuple[bytes, ...]:
+    from tests.support.group_scene import report
+
+    return json.dumps(report()).encode(), json.dumps(report(turn=None, waiting=[], residents=[])).encode()
+
+
 TARGETS = (
+    Target("group-report", group_report.read_report, _reports, own=(ValueError,), most=1 << 16),
     Target("group-call", _call, _calls, own=(wire.Refused,), most=1 << 12),
     Target("group-message", _spoken, _messages, own=(wire.Refused,), most=wire.MOST_JSON + 100),
 )
