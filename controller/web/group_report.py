@@ -132,6 +132,5 @@ def checked(values: Any) -> GroupReport:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "it"
-        raise ValueError(
-            f"the group's report: {field}: {bounded.quoted(first.get('input'))} is not allowed: {first['msg']}"
-        ) from None
+        value = bounded.quoted(first.get("input"))
+        raise ValueError(f"the group's report: {field}: {value} is not allowed: {first['msg']}") from None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +14,11 @@ from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job import conditions as c
 from controller.policy.job.record import Condition, JobRecord, ResidencyRecord
 from controller.policy.pool.group_record import GroupRecord, GroupResident
+from controller.web import groups as seen
+from controller.web.app import create
+from controller.web.dashboard.queues import FixedAddress
+from controller.web.group_report import checked
+from controller.web.server import WebServer
 from tests.support.dashboard_world import Object, healthy, job_object, judged, pool_object, with_record
 
 GIB = 1 << 30
@@ -119,3 +128,47 @@ def report(**change: Any) -> dict[str, Any]:
         "leaving": [], "gone": [], "lost": [], "vacant": 360 * 840 * second,
         "calls": 160, "switches": 78, "expired": 1, "recent": [past(n) for n in range(4)],
     } | change  # fmt: skip
+
+
+JOBS = {"team-a/math-a": A, "team-a/math-b": B}
+OBJECTS = [POOL, A, B, group(A, B)]
+
+
+def live() -> seen.Group:
+    """The group as the operator would serve it. An overdue job of another namespace has closed it."""
+    told = seen.Told(checked(report()), START, "")
+    return seen.group(group(A, B), seen.Around(JOBS.get, POOL, told, "team-c/old"))
+
+
+class Source:
+    def names(self) -> list[str]:
+        return ["wg-3"]
+
+    def group(self, name: str) -> seen.Group | str:
+        return live()
+
+
+@contextlib.contextmanager
+def operator() -> Iterator[FixedAddress]:
+    """The operator's queue API with that group, in a thread; gives the way to it."""
+    way, begun, loops = FixedAddress(), threading.Event(), list[asyncio.AbstractEventLoop]()
+    over = asyncio.Event()
+
+    async def serve() -> None:
+        made = create(None, lambda: START, groups=Source())  # type: ignore[arg-type]  # it has no pools
+        server = WebServer(made, "127.0.0.1", 0)
+        await server.start()
+        way.address = f"http://127.0.0.1:{server.port}"
+        loops.append(asyncio.get_running_loop())
+        begun.set()
+        await over.wait()
+        await server.stop()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="queue API")
+    thread.start()
+    assert begun.wait(45)
+    try:
+        yield way
+    finally:
+        loops[0].call_soon_threadsafe(over.set)
+        thread.join(45)

@@ -2,72 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 
 import pytest
 
 from controller.policy.wording import ELSEWHERE
-from controller.web.app import create
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.groups import groups_of, lanes
 from controller.web.dashboard.lanes import KINDS, lanes_svg
-from controller.web.dashboard.queues import FixedAddress, FoundGroups
-from controller.web.group_report import checked
-from controller.web.groups import Around, Group, Told, group
-from controller.web.server import WebServer
-from tests.support import group_scene as scene
+from controller.web.dashboard.queues import FoundGroups
 from tests.support.dashboard_world import EVERYONE, KEY, running
+from tests.support.group_scene import OBJECTS, live, operator
 
-JOBS = {"team-a/math-a": scene.A, "team-a/math-b": scene.B}
-OBJECTS = [scene.POOL, scene.A, scene.B, scene.group(scene.A, scene.B)]
 OTHERS = Viewer("b", frozenset({"team-b"}), True)
 TENANT = Viewer("a", frozenset({"team-a"}), False)
 STRANGER = Viewer("c", frozenset({"team-b"}), False)
-
-
-def live() -> Group:
-    told = Told(checked(scene.report()), scene.START, "")
-    return group(scene.group(scene.A, scene.B), Around(JOBS.get, scene.POOL, told, "team-c/old"))
-
-
-class Source:
-    def names(self) -> list[str]:
-        return ["wg-3"]
-
-    def group(self, name: str) -> Group | str:
-        return live()
-
-
-@contextlib.contextmanager
-def operator() -> Iterator[FixedAddress]:
-    """The operator's queue API with one group, in a thread; gives the way to it."""
-    way, begun, loops = FixedAddress(), threading.Event(), list[asyncio.AbstractEventLoop]()
-    over = asyncio.Event()
-
-    async def serve() -> None:
-        made = create(None, lambda: scene.START, groups=Source())  # type: ignore[arg-type]  # no pools
-        server = WebServer(made, "127.0.0.1", 0)
-        await server.start()
-        way.address = f"http://127.0.0.1:{server.port}"
-        loops.append(asyncio.get_running_loop())
-        begun.set()
-        await over.wait()
-        await server.stop()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="queue API")
-    thread.start()
-    assert begun.wait(45)
-    try:
-        yield way
-    finally:
-        loops[0].call_soon_threadsafe(over.set)
-        thread.join(45)
 
 
 def fetch(base: str, path: str) -> str:
