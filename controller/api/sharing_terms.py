@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from controller.api.codec import decode_field
 from controller.api.gpupool import GPUPool
 from controller.api.rlhfjob import RLHFJobSpec
 from controller.api.sharing import EMPTY_SECONDS, JobSharing
+from controller.api.status import KindMeasured, PoolStatus
 from controller.policy.group_types import FamilyTerms, GroupView, KindProfile, PoolSharing, ResidencyTerms
 from controller.policy.types import Problem
 
@@ -103,4 +105,45 @@ def sharing(
         groups=groups,
         profiles=profiles,
         next_group=next_group,
+    )
+
+
+def next_group(status: Mapping[str, Any] | None) -> int:
+    """Return the number of the next worker group by a GPUPool's status.
+
+    Raises:
+        StatusError: it does not read back.
+    """
+    found: int | None = decode_field(PoolStatus, status, "next_group")
+    return found or 1
+
+
+def profiles(status: Mapping[str, Any] | None) -> tuple[KindProfile, ...]:
+    """Return the profiles of kinds in a GPUPool's status, like `next_group`."""
+    found: tuple[KindMeasured, ...] = decode_field(PoolStatus, status, "profiles")
+    return tuple(
+        KindProfile(
+            one.kind,
+            tuple(zip(one.turns[::2], one.turns[1::2], strict=False)),
+            one.per_step,
+            one.lag,
+            one.loads,
+            one.offloads,
+        )
+        for one in found
+    )
+
+
+def stored_profiles(found: Iterable[KindProfile]) -> tuple[KindMeasured, ...]:
+    """Return profiles of kinds as a GPUPool's status has them."""
+    return tuple(
+        KindMeasured(
+            one.kind,
+            tuple(time for turn in one.turns for time in turn),
+            one.per_step,
+            one.lag,
+            one.loads,
+            one.offloads,
+        )
+        for one in found
     )

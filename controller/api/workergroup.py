@@ -3,17 +3,23 @@ namespace: nobody else makes or changes one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from controller.api import markers
+from controller import names
+from controller.api import codec, markers
 from controller.api.base import Count, DnsLabel, Spec
 from controller.api.schema import status_of
 from controller.api.status import Epoch, Generation
-from controller.policy.pool.group_record import GroupRecord
+from controller.objects import parse_time
+from controller.policy.group_types import GROUPS_NAMESPACE, GroupOpening
+from controller.policy.pool import GroupRecord
 from controller.policy.stored import Form, Word
+
+ANNOTATION_NODES = f"{names.GROUP}/nodes"  # planned node of each member, by commas
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +66,46 @@ class WorkerGroup(BaseModel):
     metadata: GroupMetadata
     spec: WorkerGroupSpec
     status: Annotated[Any, status_of(GroupStatus)] = None
+
+
+def manifest(opening: GroupOpening, pool: str, replicas: int, gpus: int) -> dict[str, Any]:
+    """Return the WorkerGroup of a group that is opened. Its nodes are in it from the first moment on: what
+    is written later may not come to be written.
+
+    Args:
+        opening: by the pool's plan.
+        pool: name of the GPUPool.
+        replicas: members.
+        gpus: of each.
+    """
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "WorkerGroup",
+        "metadata": {
+            "name": opening.name,
+            "namespace": GROUPS_NAMESPACE,
+            "labels": {names.LABEL_POOL: pool, names.LABEL_MANAGED_BY: names.MANAGED_BY},
+            "annotations": {ANNOTATION_NODES: ",".join(opening.nodes)},
+        },
+        "spec": {"pool": pool, "family": opening.family, "replicas": replicas, "gpusPerReplica": gpus},
+    }
+
+
+def group_record(obj: Mapping[str, Any]) -> GroupRecord:
+    """Return what is known of a group; of one of which nothing was written since it was opened, just that.
+
+    Raises:
+        StatusError: its status does not read back.
+    """
+    if status := obj.get("status"):
+        return codec.decode(GroupRecord, status)
+    metadata = obj["metadata"]
+    nodes = str((metadata.get("annotations") or {}).get(ANNOTATION_NODES) or "")
+    opened = parse_time(metadata.get("creationTimestamp")) or 0.0
+    return GroupRecord(opened=opened, nodes=tuple(nodes.split(",")) if nodes else ())
+
+
+def group_status(record: GroupRecord, generation: int, most: int) -> dict[str, Any]:
+    """Return the status to store for a record. ``most``: residents that there may be."""
+    printed = f"{len(record.residents)}/{most}"
+    return codec.encode(GroupStatus(record, observed_generation=generation, printed_residents=printed))

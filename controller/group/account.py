@@ -46,7 +46,7 @@ class Clock:
 class Record:
     """One resident's turns so far."""
 
-    turns: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=TURNS_KEPT))
+    turns: deque[tuple[int, int, int, int]] = field(default_factory=lambda: deque(maxlen=TURNS_KEPT))
     loads: deque[int] = field(default_factory=lambda: deque(maxlen=SWITCHES_KEPT))
     offloads: deque[int] = field(default_factory=lambda: deque(maxlen=SWITCHES_KEPT))
     released: int = 0
@@ -57,6 +57,7 @@ class Record:
     back: int | None = None  # when it released its last turn
     granted: int = 0
     away: int = 0
+    waited: int = 0  # for the present turn, its switch included
 
 
 class Account:
@@ -132,8 +133,8 @@ class Account:
     def _granted(self, turn: co.OpenTurn, now: int) -> None:
         record = self.records[turn.resident]
         record.granted = now
-        if record.asked is not None:
-            record.longest_wait = max(record.longest_wait, now - record.asked)
+        record.waited = 0 if record.asked is None else now - record.asked
+        record.longest_wait = max(record.longest_wait, record.waited)
         record.asked = None
 
     def _over(self, turn: co.OpenTurn, after: co.Coordinator, now: int) -> None:
@@ -144,7 +145,8 @@ class Account:
         granted = record.granted if record.granted >= self.began else now
         self.recent.append((turn.resident, self.began, granted, now, counted))
         if counted:
-            record.turns.append((record.away, max(1, now - record.granted), record.step))
+            held = max(1, now - record.granted)
+            record.turns.append((record.away, held, record.step, record.waited))
             record.released += 1
         else:
             record.lost += 1

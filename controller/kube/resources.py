@@ -93,6 +93,6 @@ CLUSTER_WIDE = frozenset(
 
 # What the operator keeps a copy of, in the order in which it is first listed: nodes and pods before the
 # jobs that would be judged by them.
-WATCHED: tuple[Resource, ...] = (NODES, PODS, JOBS, CONFIGMAPS, GPUPOOLS, RLHFJOBS)
+WATCHED: tuple[Resource, ...] = (NODES, PODS, JOBS, CONFIGMAPS, GPUPOOLS, WORKERGROUPS, RLHFJOBS)
 # Of these, the operator's own: kopf lists and watches them, by way of `controller.kube.kopf_session`.
 BY_KOPF: tuple[Resource, ...] = (GPUPOOLS, RLHFJOBS)

@@ -136,6 +136,7 @@ class GroupView:
         empty_since: s, when its last resident had left; None: it has some, or none has come yet.
         lingering: residents without a job.
         may_return: pods may still come in the place of those that are gone.
+        ready: it could grant turns once since its newest start.
     """
 
     name: str
@@ -150,6 +151,7 @@ class GroupView:
     empty_since: float | None = None
     lingering: tuple[Lingering, ...] = ()
     may_return: bool = False
+    ready: bool = True
 
     @property
     def key(self) -> JobKey:
@@ -163,7 +165,7 @@ class PoolSharing:
     Attributes:
         placement, backfill, max_residents, max_duty_percent, consecutive: as in `sharing.SharingSettings`.
         idle_seconds: s for which a group may be without residents while nobody waits.
-        gang_seconds: s that a group's pods may take to get their nodes.
+        gang_seconds: s that a group's pods may take to get their nodes, and be ready.
         next_group: number of the next group's name.
     """
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from controller import names
+from controller.api.workergroup import ANNOTATION_NODES
 from controller.objects import Object, controller_of, is_terminal
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.types import Problem
@@ -24,8 +25,7 @@ from controller.workloads.step_token import token_source
 
 COMPONENT = "group"
 LABEL_GROUP = f"{names.GROUP}/group"
-ANNOTATION_NODES = f"{names.GROUP}/nodes"
-PORT = 8710
+PORT = names.GROUP_PORT
 MEMORY_DIR, DISK_DIR = "/run/evalstop/memory", "/run/evalstop/disk"
 MEMORY_VOLUME, DISK_VOLUME = "evalstop-memory", "evalstop-disk"
 RETRIES = 2**31 - 1  # of containers: a supervisor that dies is started again

@@ -96,8 +96,8 @@ class Actions:
             case CreateWorkload():
                 await self._create_workload(loaded)
             case WriteRun(run):
-                steps = self._cluster.steps_of(loaded.desired)
-                await self._write_run(loaded, run_configmap.manifest(loaded.obj, run, steps))
+                of = self._cluster.steps_of(loaded.desired), self._cluster.group_door_of(loaded.desired)
+                await self._write_run(loaded, run_configmap.manifest(loaded.obj, run, *of))
             case StartWorkload(attempt, _):
                 await self._start_workload(loaded, attempt)
             case SuspendWorkload(reason, again):

@@ -539,6 +539,7 @@ NEEDS_NOBODY = frozenset(
         "Finished",
         "FinishedFirst",
         "GaveWay",
+        "GroupLost",
         "InProgress",
         "Interrupted",
         "NewBest",

@@ -78,7 +78,7 @@ from controller.policy.types import (
 from controller.policy.wording import did_you_mean, nearest
 
 # Reasons of Running that go on being told while the job waits.
-_STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED)
+_STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED, c.GROUP_LOST)
 # What a wrong port or address looks like.
 _ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NOT_PROMETHEUS)
 

@@ -74,7 +74,8 @@ def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
             entry = _with_figures(entry, seen)
         if entry != known:
             record = replace(record, residency=entry)
-    return made if record is made.record else replace(made, record=record)
+    # Whatever is new of it is a reason to write.
+    return made if record is made.record else replace(made, record=record, minor=None)
 
 
 def _ended(record: JobRecord, known: ResidencyRecord, seen: GroupSeen) -> JobRecord:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Annotated
 
 from controller.policy.actor_types import JobKey
 from controller.policy.group_types import GroupView, Lingering
 from controller.policy.job import ConditionList
 from controller.policy.sharing import MOST_RESIDENTS
-from controller.policy.stored import AtMost, Count, Message, NodeName, Time, Within, Word
+from controller.policy.stored import AtMost, Count, Message, Name, NodeName, Time, Within, Word
 
 MEMBERS_MAX = 1024
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,9 @@ class GroupResident:
     since: Annotated[Time, "When it was given."]
     joined: Annotated[bool, "The group has taken it in."] = False
     leaving: Annotated[bool, "The group was told to end it."] = False
+    charged: Annotated[
+        float, Name("chargedGPUSeconds"), "GPU-seconds that it was charged in earlier starts of the group."
+    ] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class GroupRecord:
     members: Annotated[
         tuple[Word, ...], AtMost(MEMBERS_MAX), "UIDs of its pods by index; absent: not all are bound."
     ] = ()
+    ready_at: Annotated[Time | None, "When that start could grant turns; absent: not yet."] = None
     residents: Annotated[
         tuple[GroupResident, ...], AtMost(MOST_RESIDENTS), "Its residents, those that leave among them."
     ] = ()
@@ -82,14 +88,30 @@ def with_residents(
     return replace(record, residents=residents, empty_since=empty)
 
 
-def restarted(record: GroupRecord, nodes: tuple[str, ...], now: float) -> GroupRecord:
-    """Return the record once the group is started anew: a member's pod is lost."""
-    residents = tuple(replace(one, joined=False) for one in record.residents)
+def restarted(
+    record: GroupRecord, nodes: tuple[str, ...], now: float, charged: Mapping[str, float] = NOTHING
+) -> GroupRecord:
+    """Return the record once the group is started anew: a member's pod is lost, and all states with it.
+
+    Residents that were leaving are gone; the others take part again, with a fresh state.
+
+    Args:
+        record: of the group.
+        nodes: planned node of each member.
+        now: time (s).
+        charged: GPU-seconds of each residency in the start that ends, as last reported.
+    """
+    residents = tuple(
+        replace(one, joined=False, charged=one.charged + charged.get(one.name, 0.0))
+        for one in record.residents
+        if not one.leaving
+    )
     return replace(
         record,
         number=record.number + 1,
         opened=now,
         bound_at=None,
+        ready_at=None,
         members=(),
         nodes=nodes,
         residents=residents,
@@ -137,4 +159,5 @@ def group_view(
             Lingering(one.job, one.state_bytes) for one in record.residents if one.name not in named
         ),
         may_return=not record.closing,
+        ready=record.ready_at is not None,
     )

@@ -1,0 +1,160 @@
+"""Shared worker groups end to end: a real control plane and kube-scheduler, operator, group, workers and
+trainers as the processes that they are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rollouts_cluster import Jobs, Operator, gpus_of, running
+from rollouts_world import ROOT, environment
+
+from controller import names
+from deploy.local.nodes import Nodes
+from deploy.local.plane import Plane
+from tests.support import given_cluster
+from tests.support.rig_fixtures import installed
+
+__all__ = ["installed"]
+
+pytestmark = pytest.mark.timeout(300)
+
+POOL, STEPS, MB = "shared", 50, 1 << 20
+RUN = ["--steps", str(STEPS), "--seed", "5", "--eval-every", "25", "--eval-samples", "64", "--batch", "32"]
+RUN += ["--preferences", "100", "--port", "0"]
+PACE = ["--rollout-seconds", "0.2", "--train-seconds", "0.1"]
+TRAIN = ["python", "-m", "examples.trainer", *RUN, "--group", *PACE]
+WORKERS = "evalstop-workers"
+
+
+@pytest.fixture
+def device() -> Iterator[Path]:
+    """A folder in memory, where each group's pod has its device."""
+    with tempfile.TemporaryDirectory(prefix="evalstop-groups-", dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def gpu_node(plane: Plane) -> Iterator[Nodes]:
+    if given_cluster.given() is not None:
+        pytest.skip("pods as local processes: a cluster with kubelets of its own runs none")
+    with Nodes(
+        plane, 1, 1, labels={"pool": POOL}, provision=False, prefix="shared-", process="shared-nodes"
+    ) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def jobs(
+    plane: Plane, installed: Path, gpu_node: Nodes, namespace: str, tmp_path: Path, device: Path
+) -> Iterator[Jobs]:
+    with running(Operator(tmp_path, installed)) as operator:
+        found = Jobs(plane, namespace, POOL, operator)
+        found.make_pool(sharing={"families": [family(device)]})
+        yield found
+        plane.kubectl("-n", namespace, "delete", "rlhfjobs", "--all", "--wait=true")
+        found.until(lambda: not found.pods(), "all pods are gone")
+        found.until(lambda: not groups(found), "the groups are gone", 90)
+        plane.kubectl("delete", "gpupool", POOL)
+
+
+def family(device: Path) -> dict[str, Any]:
+    container = {
+        "name": "workers",
+        "image": names.TRAINER_IMAGE,
+        "command": ["python", "-m", "controller.group"],
+        "env": [
+            {"name": "EVALSTOP_GROUP_FAMILY", "value": "examples.softmax_family:SoftmaxFamily"},
+            {"name": "EVALSTOP_GROUP_DEVICE", "value": f"{device}/$(POD_UID)"},
+            {"name": "EVALSTOP_GROUP_LISTEN", "value": "$(POD_IP)"},  # the pods here share one network
+            {"name": "EVALSTOP_GROUP_REGISTER_SECONDS", "value": "1"},
+        ],
+        "resources": {"limits": {names.GPU_RESOURCE: "1", "memory": "1Gi"}},
+    }
+    return {
+        "name": "softmax",
+        "replicas": 1,
+        "gpusPerReplica": 1,
+        "deviceBytes": 4 * MB,
+        "hostBytes": 32 * MB,
+        "template": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}},
+    }
+
+
+def make(jobs: Jobs, name: str, folder: Path, **sharing: Any) -> None:
+    """Make a job that trains in a group. Both have the same template: they are of one kind."""
+    label = f"metadata.labels['{names.LABEL_JOB}']"
+    container = {
+        "name": "trainer",
+        "image": names.TRAINER_IMAGE,
+        "command": [*TRAIN, "--checkpoints", f"{folder}/$(JOB)"],
+        "env": [{"name": "JOB", "valueFrom": {"fieldRef": {"fieldPath": label}}}],
+    }
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    template = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "spec": {
+            "completions": 1,
+            "parallelism": 1,
+            "completionMode": "Indexed",
+            "backoffLimit": 0,
+            "template": {"spec": pod},
+        },
+    }
+    asked = {"family": "softmax", "stateBytes": 2 * MB, "maxSlowdownPercent": 200, **sharing}
+    jobs.make(
+        name, [], gang={"replicas": 1, "gpusPerReplica": 0}, workload={"template": template}, sharing=asked
+    )
+
+
+def groups(jobs: Jobs) -> list[dict[str, Any]]:
+    """Return the pool's WorkerGroups."""
+    found = json.loads(jobs.plane.kubectl("-n", WORKERS, "get", "workergroups", "-o", "json"))["items"]
+    return [one for one in found if one["spec"]["pool"] == POOL]
+
+
+def digest(folder: Path) -> str:
+    manifest = json.loads((folder / f"step-{STEPS}" / "manifest.json").read_text())
+    return str(manifest["files"]["params.npz"]["sha256"])
+
+
+def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(jobs: Jobs, tmp_path: Path) -> None:
+    local = subprocess.Popen(
+        [sys.executable, "-m", "examples.trainer", *RUN, "--checkpoints", tmp_path / "alone"],
+        env=environment(),
+        cwd=ROOT,
+    )
+    for name in ("one", "two"):
+        make(jobs, name, tmp_path)
+    first = jobs.until(lambda: jobs.status("one")["residency"]["joined"], "one is a resident")
+    assert first
+    # An unknown kind is alone until it is measured: the other joins the same group then.
+    jobs.until(lambda: jobs.status("two")["residency"]["joined"], "two is a resident, too")
+    (group,) = groups(jobs)
+    here = {one["name"]: one for one in group["status"]["residents"]}
+    for name in ("one", "two"):
+        assert jobs.status(name)["residency"]["group"] == group["metadata"]["name"]
+    assert len(here) == 2
+    pods = json.loads(jobs.plane.kubectl("-n", WORKERS, "get", "pods", "-o", "json"))["items"]
+    assert [gpus_of(pod) for pod in pods] == [1]
+    assert all(gpus_of(pod) == 0 for pod in jobs.pods()), "the GPU is the group's, and counted once"
+    assert jobs.pool_status()["shared"] == 1
+    jobs.make("next", ["sleep", "600"])
+    for name in ("one", "two"):
+        jobs.until(lambda name=name: jobs.condition(name, "Completed")[0] == "True", f"{name} is done")  # type: ignore[misc]
+    # Its last resident has left, and somebody waits: the group closes at once.
+    jobs.until(lambda: jobs.condition("next", "Running")[0] == "True", "the GPU is the next job's", 40)
+    assert groups(jobs) == []
+    assert local.wait(120) == 0
+    for name in ("one", "two"):
+        status = jobs.status(name)
+        assert "residency" not in status or not status["residency"].get("group")
+        assert float(status["chargedGPUSeconds"]) > 0
+        assert digest(tmp_path / name) == digest(tmp_path / "alone")
