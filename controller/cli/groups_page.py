@@ -8,6 +8,7 @@ from typing import Any
 from controller.cli import formatting
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal
+from controller.policy.wording import counted
 
 Object = Mapping[str, Any]
 
@@ -173,9 +174,12 @@ def _facts(one: Object, now: float) -> Iterator[tuple[str, str]]:
     if one["loaded"] and one["turn"] is None:
         yield "loaded", f"the state of {one['loaded']} is still on the devices"
     if one["calls"] is not None:
-        yield "so far", (
-            f"{one['calls']} calls, {one['switches']} switches, {one['lost']} turns lost; "
-            f"{formatting.gpu_hours(one['vacantGPUSeconds'])} without residents"
+        yield (
+            "so far",
+            (
+                f"{counted(one['calls'], 'call')}, {counted(one['switches'], 'switch')}, {counted(one['lost'], 'turn')} lost; "
+                f"{formatting.gpu_hours(one['vacantGPUSeconds'])} without residents"
+            ),
         )
     if one["reported"] is not None:
         yield "reported", f"{_seconds(_age(one, now))} ago"

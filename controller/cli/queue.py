@@ -179,18 +179,14 @@ def _show(items: list[Mapping[str, Any]]) -> None:
         )
         if item.get("family") and item["message"] and len(items) > 1:
             reason += f": {item['message']}"
-        row = (
-            [
-                formatting.NOTHING if item["position"] is None else str(item["position"]),
-                item["job"],
-                str(item["gpus"]),
-                formatting.NOTHING
-                if item["waitedSeconds"] is None
-                else formatting.span(item["waitedSeconds"]),
-                reason + (", overdue" if item["overdue"] else ""),
-                key,
-            ]
-        )
+        row = [
+            formatting.NOTHING if item["position"] is None else str(item["position"]),
+            item["job"],
+            str(item["gpus"]),
+            formatting.NOTHING if item["waitedSeconds"] is None else formatting.span(item["waitedSeconds"]),
+            reason + (", overdue" if item["overdue"] else ""),
+            key,
+        ]
         if shares:
             row.insert(3, item.get("family") or formatting.NOTHING)
         rows.append(row)

@@ -3,7 +3,7 @@
     GET /apis/evalstop.dev/v1alpha1/gpupools                               pools there are
     GET /apis/evalstop.dev/v1alpha1/gpupools/{pool}/queue                  who waits, next one first
     GET /apis/evalstop.dev/v1alpha1/gpupools/{pool}/queue/{ns}/{name}      one job
-    GET /apis/evalstop.dev/v1alpha1/workergroups                           worker groups: whose turn, who waits
+    GET /apis/evalstop.dev/v1alpha1/workergroups                           worker groups: who has the turn
     GET /apis/evalstop.dev/v1alpha1/workergroups/{name}                    one of them
 
 It asks nobody who they are: it is served on the pod's loopback address unless told otherwise, so that it is

@@ -18,6 +18,8 @@ BYTES = 1 << 20  # of a report: eight residents' 160 turns are 60 kB, 1,000 memb
 MEMBERS, GONE, TURNS, SWITCHES, RECENT = 1024, 256, 160, 20, 60
 
 Whole = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
+# 1,000 GPUs charge 18 digits in two weeks.
+Charge = Annotated[int, Field(strict=True, ge=0, lt=1 << 128)]
 Step = Annotated[int, Field(strict=True, ge=-1, lt=1 << 62)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=128)]
 Word = Annotated[str, Field(strict=True, max_length=253)]
@@ -75,7 +77,7 @@ class ReportedResident(_Part):
     turns: Annotated[tuple[tuple[Whole, Whole, Step, Whole], ...], Field(max_length=TURNS)]
     loads: Annotated[tuple[Whole, ...], Field(max_length=SWITCHES)]
     offloads: Annotated[tuple[Whole, ...], Field(max_length=SWITCHES)]
-    charge: Whole
+    charge: Charge
     released: Whole
     lost: Whole
     longest_wait: Whole
@@ -83,7 +85,7 @@ class ReportedResident(_Part):
 
 class GroupReport(_Part):
     """What a group's member 0 says. Times are whole microseconds of the group's own clock, ``now`` is its
-    present time. ``recent``: the newest turns of all residents, (resident, began, granted, ended, counted)."""
+    present time. ``recent``: the newest turns, (resident, began, granted, ended, whether it counted)."""
 
     group: Name
     admission: Whole
@@ -99,7 +101,7 @@ class GroupReport(_Part):
     leaving: Names
     gone: Names
     lost: Names
-    vacant: Whole
+    vacant: Charge
     calls: Whole
     switches: Whole
     expired: Whole
@@ -115,7 +117,7 @@ def read_report(body: bytes) -> dict[str, Any]:
     Raises:
         ValueError: it is too large or no report; the message names the field.
     """
-    found: Any = bounded.load(body, "the group's report", BYTES)
+    found: Any = bounded.load(body, "the group's report", BYTES, python=True)
     checked(found)
     report: dict[str, Any] = found
     return report

@@ -228,7 +228,7 @@ def group(obj: Object, around: Around) -> Group:
         calls=report.calls if report is not None else None,
         switches=report.switches if report is not None else None,
         lost=report.expired if report is not None else None,
-        vacant_gpu_seconds=float(gpu_seconds(report.vacant)) if report is not None else None,
+        vacantGPUSeconds=float(gpu_seconds(report.vacant)) if report is not None else None,
     )  # fmt: skip
 
 
@@ -353,7 +353,7 @@ def _by_jobs(name: str, members: list[tuple[Object, ResidencyRecord]]) -> Group:
         reason="", message="", gpus=0, start=0, opened=min(known.since for _, known in members),
         overdue="", most_residents=None, device_bytes=None, host_bytes=None, residents=residents, members=(),
         reported=None, problem=NEVER_ASKED, turn=None, waiting=(), loaded="", recent=(),
-        calls=None, switches=None, lost=None, vacant_gpu_seconds=None,
+        calls=None, switches=None, lost=None, vacantGPUSeconds=None,
     )  # fmt: skip
 
 

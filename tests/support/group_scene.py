@@ -141,11 +141,13 @@ def live() -> seen.Group:
 
 
 class Source:
+    """Two groups, one of which cannot be read."""
+
     def names(self) -> list[str]:
-        return ["wg-3"]
+        return ["wg-3", "wg-4"]
 
     def group(self, name: str) -> seen.Group | str:
-        return live()
+        return live() if name == "wg-3" else "status.number: not a number"
 
 
 @contextlib.contextmanager

@@ -72,11 +72,14 @@ class GroupGauges:
         metrics.gauge("evalstop_worker_groups", "Worker groups, by state", self._states, "state")
         metrics.gauge("evalstop_worker_group_gpus", "GPUs of worker groups", self._gpus)
         metrics.gauge(
-            "evalstop_worker_group_residents", "Residents of worker groups, by state", self._residents, "state"
+            "evalstop_worker_group_residents",
+            "Residents of worker groups, by state",
+            self._residents,
+            "state",
         )
         metrics.gauge(
             "evalstop_worker_group_unready_seconds",
-            "For how long the first of the groups that open, or cannot grant turns, has been started; 0: none",
+            "For how long the first of the groups that cannot grant turns (yet) has been started; 0: none",
             self._unready,
         )
         metrics.gauge(

@@ -48,7 +48,7 @@ class Metrics(ProcessMetrics):
         self.gauge("evalstop_rollout_actors", "Rollout actors on record, by state", self.jobs.actors, "state")
         self.gauge(
             "evalstop_slowed_residents",
-            "RLHFJobs whose steps take longer in their worker group than they allow, as of their newest evals",
+            "RLHFJobs whose steps take longer in their worker group than they allow, as of their last evals",
             self.jobs.slowed,
         )
         self.actors_failed = Counter(

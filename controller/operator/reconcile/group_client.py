@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from controller import bounded
 from controller.bounded import shown
 from controller.steps.groups import Server
+from controller.web.group_report import checked
 
 if TYPE_CHECKING:
     import aiohttp
@@ -53,13 +54,17 @@ class GroupClient:
                 text = await answer.content.read(MOST)
                 while len(text) < MOST and (more := await answer.content.read(MOST - len(text))):
                     text += more
-                found = bounded.load(text or b"{}", "the group's answer", MOST)
+                found = bounded.load(text or b"{}", "the group's answer", MOST, python=True)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise NoAnswer(f"{type(error).__name__}: {shown(str(error), 200)}") from None
         if answer.status != 200 or not isinstance(found, dict):
             given = found if isinstance(found, dict) else {}
             why = given.get("message") or given.get("reason")
             raise NoAnswer(f"{answer.status} {shown(str(why), 200)}")
+        try:
+            checked(found)  # the group's image is its users'
+        except ValueError as error:
+            raise NoAnswer(str(error)) from None
         return found
 
     async def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS
 from controller.operator.process.group_gauges import GroupFigures
 from controller.operator.reconcile.plan_cache import PlanCache

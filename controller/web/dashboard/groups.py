@@ -57,7 +57,7 @@ def _all(feed: Feed, live: FoundGroups) -> Iterable[Group]:
     if not feed.groups_known:
         jobs = (feed.object_of(RLHFJOBS, job.key) for job in feed.jobs())
         return seen.groups_of_jobs(obj for obj in jobs if obj is not None)
-    return [one for one in map(lambda obj: _read(feed, obj), feed.groups()) if one is not None]
+    return [one for one in (_read(feed, obj) for obj in feed.groups()) if one is not None]
 
 
 def _read(feed: Feed, obj: Mapping[str, Any]) -> Group | None:

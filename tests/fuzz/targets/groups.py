@@ -1,4 +1,4 @@
-"""What jobs and members say to the coordinator of a worker group, and what a group reports to the operator."""
+"""What jobs and members say to a worker group's coordinator, and what a group reports to the operator."""
 
 from __future__ import annotations
 
