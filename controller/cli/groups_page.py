@@ -177,7 +177,7 @@ def _facts(one: Object, now: float) -> Iterator[tuple[str, str]]:
         yield (
             "so far",
             (
-                f"{counted(one['calls'], 'call')}, {counted(one['switches'], 'switch')}, {counted(one['lost'], 'turn')} lost; "
+                f"{counted(one['calls'], 'call')}, {one['switches']} switches, {counted(one['lost'], 'turn')} lost; "
                 f"{formatting.gpu_hours(one['vacantGPUSeconds'])} without residents"
             ),
         )

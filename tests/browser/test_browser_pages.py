@@ -347,7 +347,7 @@ def test_a_group_shows_whose_turn_it_is_and_turns_as_lanes(tabs: Tabs) -> None:
             page = tabs(width=width, height=740, scheme=scheme).open(board.address("/groups"))
             row = page.locator("tbody tr", has_text="wg-3")
             expect(row).to_contain_text("team-a/math-a (optim_step)")
-            expect(row).to_contain_text("1.13 x of 1.10 allowed")
+            expect(row).to_contain_text("1.13 x (1.10)")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             row.get_by_role("link", name="wg-3").click()
             expect(page.locator("main h1")).to_have_text("wg-3")

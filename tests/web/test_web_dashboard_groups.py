@@ -44,7 +44,7 @@ def test_pages_show_turns_waits_and_slow_downs() -> None:
     for page in (every, one):
         assert "team-a/math-a" in page
         assert "optim_step" in page
-        assert "1.13 x of 1.10 allowed" in page
+        assert "1.13 x (1.10)" in page
     assert "Turns in worker group wg-3 over time" in one
     assert "team-c/old" in one
     assert '<a href="/groups/wg-3">wg-3</a>' in pool
@@ -57,7 +57,7 @@ def test_without_the_operator_all_but_turns_is_shown() -> None:
         every, one = fetch(board.base, "/groups"), fetch(board.base, "/groups/wg-3")
     assert "Whose turn it is is not known here" in every
     assert "No turn is known" in one
-    assert "1.13 x of 1.10 allowed" in one
+    assert "1.13 x (1.10)" in one
     assert "gpu-2" in one
 
 

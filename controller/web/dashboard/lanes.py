@@ -84,7 +84,7 @@ def lanes_svg(found: Lanes, prefix: str, narrow: bool) -> str:
         axis.set_yticks(range(len(found.lanes)), [lane.name for lane in found.lanes])
         axis.invert_yaxis()
         axis.xaxis_date()
-        locator = made.AutoDateLocator(minticks=2 if narrow else 5, maxticks=4 if narrow else 8)
+        locator = made.AutoDateLocator(minticks=1 if narrow else 5, maxticks=4 if narrow else 8)
         axis.xaxis.set_major_locator(locator)
         axis.xaxis.set_major_formatter(made.ConciseDateFormatter(locator))
         used = {bar.kind for lane in found.lanes for bar in lane.bars}
