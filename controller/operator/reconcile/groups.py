@@ -116,7 +116,7 @@ class GroupReconciler:
 
     def _starts(self, obj: Object) -> dict[int, Object]:
         """Return the Jobs of a group's starts, by number."""
-        metadata, found = obj["metadata"], {}
+        metadata, found = obj["metadata"], dict[int, Object]()
         for stored in self._cache.of_job(JOBS, key_of(obj)):
             job = stored.open()
             head, _, number = job["metadata"]["name"].rpartition("-")
@@ -162,7 +162,7 @@ class GroupReconciler:
             tuple(str(one) for one in report.get("gone") or ()),
             frozenset(str(one["name"]) for one in report.get("residents") or ()),
             report.get("ready") is True,
-            self._groups.charged(name),
+            self._groups.charged(name, record.number),
             bool(obj["metadata"].get("deletionTimestamp")),
             problem,
         )
@@ -289,7 +289,8 @@ class GroupReconciler:
         present = {str(one["name"]) for one in report.get("residents") or ()}
         gone = set(report.get("gone") or ())
         asks: list[tuple[str, str, Any]] = []
-        for one in record.residents:
+        # Without a report nobody knows who came and went before this process did.
+        for one in record.residents if report else ():
             if one.leaving and one.name not in gone:
                 asks.append(("POST", f"/v1/residents/{one.name}/leave", {}))
             elif not one.leaving and one.name not in present | gone and not record.closing:
@@ -304,7 +305,7 @@ class GroupReconciler:
         except NoAnswer as error:
             self._groups.failed(name, str(error))
             _logger.info("a worker group does not answer", group=name, why=str(error))
-            return SOON if asks else REPORT
+            return SOON if asks or not report else REPORT
         if news:
             self._cluster.pool_changed(str(obj["spec"]["pool"]))
         after = self._groups.report(name, number)

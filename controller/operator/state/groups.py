@@ -101,7 +101,7 @@ class Groups:
             key = key_of(new or old or {})
             if before == after and (old is None) == (new is None):
                 return
-            for group in {before.get("group"), after.get("group")} - {None}:
+            for group in {str(one) for one in (before.get("group"), after.get("group")) if one}:
                 mine = self._jobs.setdefault(group, set())
                 if after.get("group") == group:
                     mine.add(key)
@@ -159,10 +159,9 @@ class Groups:
         known = self._groups.get(name)
         return known.report if known is not None and known.number == number else {}
 
-    def charged(self, name: str) -> dict[str, float]:
-        """Return the GPU-seconds of each residency in a group's newest start."""
-        known = self._groups.get(name)
-        found = known.report.get("residents") if known is not None else ()
+    def charged(self, name: str, number: int) -> dict[str, float]:
+        """Return the GPU-seconds of each residency in a group's start, as last reported."""
+        found = self.report(name, number).get("residents")
         return {str(one["name"]): float(gpu_seconds(int(one["charge"]))) for one in found or ()}
 
     def seen(self, uid: str, record: JobRecord) -> GroupSeen | None:
@@ -185,7 +184,11 @@ class Groups:
         pace = reported.paces.get(name) if reported is not None else None
         slow = pace.slowness if pace is not None else Slowness(known.took, known.alone, known.above)
         kind = next((one.get("kind") for one in _residents(reported) if one.get("name") == name), None)
-        charged = entry.charged + self.charged(known.group).get(name, 0.0) if reported else known.charged
+        charged = (
+            entry.charged + self.charged(known.group, group.number).get(name, 0.0)
+            if reported
+            else known.charged
+        )
         return GroupSeen(
             known.group,
             joined=entry.joined,
