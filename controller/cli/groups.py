@@ -54,7 +54,7 @@ Watch = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which groups are asked for; "": all."""
+    """A choice of groups; "": all."""
 
     name: str = ""
     namespace: str = ""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from controller.cli import formatting
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal
 from controller.policy.wording import counted
+
+if TYPE_CHECKING:
+    from controller.policy.job import Cure
 
 Object = Mapping[str, Any]
 
@@ -162,6 +165,14 @@ _PHASES = {
 }
 
 
+def remedy(one: Object) -> Cure | None:
+    """Return what to do about a group that is not Ready; None: nothing, or nothing is known."""
+    from controller.policy.job import GROUP_CURES
+
+    found = GROUP_CURES.get(one["reason"])
+    return None if found is None else found.filled(one["name"], "evalstop-workers", one["pool"], "")
+
+
 def _facts(one: Object, now: float) -> Iterator[tuple[str, str]]:
     members = len(one["members"])
     yield "pool", f"{one['pool']}, family {one['family']}"
@@ -183,6 +194,8 @@ def _facts(one: Object, now: float) -> Iterator[tuple[str, str]]:
         )
     if one["reported"] is not None:
         yield "reported", f"{_seconds(_age(one, now))} ago"
+    if (cure := remedy(one)) is not None:
+        yield "do", cure.line
     if one["problem"]:
         yield "trouble" if one["reported"] is not None else "turns", one["problem"]
 

@@ -84,7 +84,7 @@ class ReportedResident(_Part):
 
 
 class GroupReport(_Part):
-    """What a group's member 0 says. Times are whole microseconds of the group's own clock, ``now`` is its
+    """One report of a group's member 0. Times are whole microseconds of the group's own clock, ``now`` is its
     present time. ``recent``: the newest turns, (resident, began, granted, ended, whether it counted)."""
 
     group: Name

@@ -157,7 +157,7 @@ class GroupSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What is known beside the WorkerGroup.
+    """Things known beside the WorkerGroup.
 
     Attributes:
         job: the RLHFJob of a key; None: it is not there, or may not be read.

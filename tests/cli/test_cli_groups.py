@@ -15,6 +15,8 @@ from controller.cli.failure import Exit, Failure
 from controller.cli.main import app
 from controller.cli.queue import _show
 from controller.cli.terminal import Terminal
+from controller.policy.job import GROUP_CURES
+from controller.policy.job.record import Condition
 from controller.web.group_report import checked
 from controller.web.groups import Around, Told, group, groups_of_jobs
 from tests.support import group_scene as scene
@@ -50,6 +52,18 @@ def test_the_page(repository: Path) -> None:
 def test_headlines(told: Told | None, change: dict[str, Any], said: str) -> None:
     given = told or Told(checked(scene.report(**change)), scene.START, "")
     assert groups_page.headline(answer(given), NOW).endswith(said)
+
+
+def test_what_to_do_about_a_group_that_is_not_ready_is_told() -> None:
+    waits = Condition("Ready", False, "WaitingForNodes", "1 of 2 pods have their nodes", scene.START, 1)
+    lines = groups_page.page(answer(conditions=(waits,)), NOW, FREE)
+    assert lines[0].startswith("wg-3: NotReady (WaitingForNodes: 1 of 2 pods have their nodes), ")
+    (do,) = (line for line in lines if line.startswith("  do "))
+    assert "kubectl get pods -n evalstop-workers -l evalstop.dev/group=wg-3 -o wide" in do
+    for reason, cure in GROUP_CURES.items():
+        found = groups_page.remedy({**answer(), "reason": reason})
+        assert found is not None
+        assert "{" not in found.line, cure
 
 
 def test_why_a_group_is_not_ready_or_closes_is_told() -> None:

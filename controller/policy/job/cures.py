@@ -477,6 +477,27 @@ CURES |= dict.fromkeys(
     REFUSED,
 )
 
+# Of a WorkerGroup that is not Ready; {name} is the group's.
+_GROUP_PODS = "kubectl get pods -n evalstop-workers -l evalstop.dev/group={name} -o wide"
+GROUP_CURES: dict[str, Cure] = {
+    "WaitingForNodes": Cure("see which of its pods have no node yet, and why", _GROUP_PODS),
+    "Starting": Cure(
+        "see whether its pods' logs name what they wait for: an image, the step API, each other", _GROUP_PODS
+    ),
+    "Restarting": Cure("it starts anew by itself; see what became of the pod that was lost", _GROUP_PODS),
+    "GroupFoundNoNodes": Cure("see whether the pool has nodes with so many free GPUs for each member", _POOL),
+    "GroupNotReady": Cure("see why members of its family do not become ready", _GROUP_PODS),
+    "JobRefused": Cure(
+        "correct the family's template in spec.sharing of the GPUPool, as the message says",
+        "kubectl edit gpupool {pool}",
+    ),
+    "FamilyNotFound": Cure(
+        "give the family its replicas and gpusPerReplica back, or let its residents end",
+        "kubectl edit gpupool {pool}",
+    ),
+    "StepsNotServed": Cure("have the operator serve the step API (docs/use/rollouts.md)", "evalstop doctor"),
+}
+
 # The same for whoever reads the findings of `evalstop doctor JOB`: those name that command.
 _LOGS = "kubectl logs{ns} -l evalstop.dev/job={name}"
 EXAMINING: dict[str, Cure] = {

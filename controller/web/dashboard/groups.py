@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
+from controller.policy.group_types import GROUPS_NAMESPACE
+from controller.policy.job import GROUP_CURES, Cure
 from controller.policy.wording import ELSEWHERE
 from controller.web import groups as seen
 from controller.web.dashboard.access import Viewer
@@ -24,6 +26,7 @@ class ShownGroup:
         group: with the names of jobs that the viewer may not list replaced.
         began: s since the epoch, when the present turn began; None: there is none, or it is not known.
         used: bytes of host memory on the fullest member; None: not known.
+        cure: what to do about a group that is not Ready; None: nothing, or nothing is known.
         slowest: the resident whose steps are slowed the most; None: none was measured.
     """
 
@@ -31,6 +34,7 @@ class ShownGroup:
     began: float | None
     used: int | None
     slowest: Resident | None
+    cure: Cure | None
 
     @property
     def name(self) -> str:
@@ -76,11 +80,13 @@ def _shown(one: Group, viewer: Viewer) -> ShownGroup:
     used = [member.host_bytes for member in one.members if member.host_bytes is not None]
     measured = [who for who in one.residents if who.slowdown is not None]
     began = one.reported - one.turn.seconds if one.reported is not None and one.turn is not None else None
+    cure = GROUP_CURES.get(one.reason)
     return ShownGroup(
         one,
         began,
         max(used, default=None),
         max(measured, key=lambda who: who.slowdown or 0.0, default=None),
+        cure.filled(one.name, GROUPS_NAMESPACE, one.pool, "") if cure is not None else None,
     )
 
 
