@@ -319,7 +319,10 @@ class Scene:
         self.apply(standing_actor)
         standing_group = self.group_job()
         standing_group["spec"]["suspend"] = True
-        self.apply(GROUP, standing_group)
+        self.apply(GROUP)
+        group = self.admin.get(path("workergroups", "wg-1", WORKERS, dry=False))
+        standing_group["metadata"]["ownerReferences"][0]["uid"] = group["metadata"]["uid"]
+        self.apply(standing_group)
         tolerant = {**POD, "tolerations": [TOLERATION]}
         placed = job("admitted", tolerant, completions=1, parallelism=1, completionMode="Indexed")
         self.apply(standing, forged, job("stranger"), placed, pod("waiting", nodeSelector={"no": "node"}))

@@ -149,9 +149,9 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(jobs: Jobs, tmp_path: 
     assert all(gpus_of(pod) == 0 for pod in jobs.pods()), "the GPU is the group's, and counted once"
     assert jobs.pool_status()["shared"] == 1
     # Turns need no operator: what it knew in memory it learns again.
-    jobs.until(lambda: all((tmp_path / name / "step-0").exists() for name in ("one", "two")), "both train")
+    jobs.until((tmp_path / "two" / "step-20").exists, "both train")
     jobs.operator.kill()
-    jobs.until(lambda: all((tmp_path / name / "step-20").exists() for name in ("one", "two")), "they go on")
+    jobs.until((tmp_path / "two" / f"step-{STEPS}").exists, "they go on")
     jobs.operator.start()
     jobs.make("next", ["sleep", "600"])
     for name in ("one", "two"):
