@@ -67,6 +67,28 @@ def listed(value: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
 
 
+def https_urls(of: str) -> Callable[[str], str]:
+    """Return a reader of https:// addresses, by commas. ``of``: whose they are."""
+
+    def parse(value: str) -> str:
+        if not all(url.startswith("https://") for url in listed(value)):
+            raise ValueError
+        return value
+
+    parse.__doc__ = f"https:// addresses of {of}, by commas"
+    return parse
+
+
+def log_level_setting() -> Any:
+    """Return the field of a process's log level."""
+    return setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
+
+
+def log_format_setting() -> Any:
+    """Return the field of the form of a process's log lines."""
+    return setting("json", choice("json", "console"), "form of the log lines on stderr")
+
+
 def switch(value: str) -> bool:
     """true or false"""  # noqa: D401, D403 -- part of an error
     return {"true": True, "false": False}[value]

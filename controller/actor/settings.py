@@ -11,7 +11,9 @@ from controller.environ import (
     SettingsError,
     choice,
     described,
-    listed,
+    https_urls,
+    log_format_setting,
+    log_level_setting,
     number,
     setting,
     text,
@@ -25,11 +27,7 @@ PREFIX = "EVALSTOP_ACTOR_"
 ENGINES = ("Plain", "vLLM")
 
 
-def _urls(value: str) -> str:
-    """https:// addresses of the step API, by commas"""
-    if not all(url.startswith("https://") for url in listed(value)):
-        raise ValueError
-    return value
+_urls = https_urls("the step API")
 
 
 def _folder(value: str) -> str:
@@ -56,8 +54,8 @@ class Settings:
     scratch: str = setting("", _folder, "folder for pushed weights; empty: the system's for temporary files")
     weights_bytes: int = setting(1 << 30, whole_number(1, 1 << 42, "bytes"), "of pushed weights at most")
     register_seconds: float = setting(10.0, number(0.1, 3600.0, "s"), "between registrations")
-    log_level: str = setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
-    log_format: str = setting("json", choice("json", "console"), "form of the log lines on stderr")
+    log_level: str = log_level_setting()
+    log_format: str = log_format_setting()
 
     @staticmethod
     def from_environ(environ: Mapping[str, str] = os.environ) -> Settings:

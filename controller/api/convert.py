@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
@@ -24,7 +24,7 @@ from controller.api.sharing_terms import residency_terms, sharing_problem
 from controller.api.status import PoolStatus
 from controller.api.storage import Layout
 from controller.policy.actor_types import Lending, Reserved, RolloutTerms
-from controller.policy.job import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState
+from controller.policy.job import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState, Speaker
 from controller.policy.params import ParamError
 from controller.policy.pool import Handover
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
@@ -50,12 +50,31 @@ __all__ = [
     "record",
     "reservations",
     "rollout_settings",
+    "scraping",
     "size",
     "status",
     "stop_limits",
 ]
 
 _NO_RULE = PolicySpec("")
+
+
+class Scraping(NamedTuple):
+    """Terms by which a trainer's page is read.
+
+    Attributes:
+        metric: name of the Primary metric.
+        others: of the other metrics.
+        speaks: which pod is read.
+        port: of the pod; None: the one that a container of it names for metrics.
+        path: and query.
+    """
+
+    metric: str
+    others: tuple[str, ...]
+    speaks: Speaker
+    port: int | None
+    path: str
 
 
 def parse_job(obj: Mapping[str, Any]) -> RLHFJob | Problem:
@@ -113,6 +132,7 @@ def desired(
     found: GPUPool | Problem | None,
     cap: Mode | None = None,
     pools: Collection[str] = (),
+    job: RLHFJob | Problem | None = None,
 ) -> Desired:
     """Return what an RLHFJob asks for, within what its pool allows.
 
@@ -122,6 +142,7 @@ def desired(
         cap: how far the pool let the operator go when that was last known, for one that is not usable now:
             what runs there is watched as before, in Shadow without a touch.
         pools: names of those there are, of which one may have been meant.
+        job: what `parse_job` makes of it, where that is known.
 
     Never raises for what users wrote: see `Desired.problem`.
     """
@@ -133,7 +154,7 @@ def desired(
         "deleting": metadata.get("deletionTimestamp") is not None,
     }
     pool = found if isinstance(found, GPUPool) else None
-    job = parse_job(obj)
+    job = job or parse_job(obj)
     if not isinstance(job, RLHFJob):
         return Desired(
             **identity, metric="", replicas=0, gpus_per_replica=0, rule=_NO_RULE, mode=Mode.OFF, problem=job
@@ -194,6 +215,13 @@ def desired(
     if problem is None and pool is not None and wanted.mode is not Mode.OFF:
         wanted = replace(wanted, problem=precision_problem(wanted, pool))
     return wanted
+
+
+def scraping(job: RLHFJob) -> Scraping:
+    """Return how the trainer's page is read."""
+    spec = job.spec
+    others = tuple(m.name for m in spec.metrics if m.name != spec.primary.name)
+    return Scraping(spec.primary.name, others, spec.scrape.speaks, spec.scrape.port, spec.scrape.path)
 
 
 def lending(pool: GPUPool) -> Lending:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -56,6 +57,13 @@ class WorkerFamily(Spec):
     )
 
 
+class SharingBackfill(StrEnum):
+    """Leave for later jobs to pass one that waits for a residency."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
 class PoolSharing(Spec):
     """Groups of training workers that jobs use by turns. Only with delegate Builtin."""
 
@@ -69,10 +77,9 @@ class PoolSharing(Spec):
         "that takes it. Pack: it joins the fullest that takes it before a new one is opened. Isolated: it is "
         "always alone.",
     )
-    backfill: bool = Field(
-        default=True,
-        strict=True,
-        description="Whether later jobs may get a residency that delays nobody before them.",
+    backfill: SharingBackfill = Field(
+        default=SharingBackfill.ENABLED,
+        description="Let later jobs get a residency that delays nobody before them.",
     )
     max_residents: Annotated[
         int, Field(strict=True, ge=1, le=MOST_RESIDENTS, json_schema_extra=markers.INT32)

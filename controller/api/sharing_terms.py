@@ -10,7 +10,7 @@ from typing import Any
 from controller.api.codec import decode_field
 from controller.api.gpupool import GPUPool
 from controller.api.rlhfjob import RLHFJobSpec
-from controller.api.sharing import EMPTY_SECONDS, JobSharing
+from controller.api.sharing import EMPTY_SECONDS, JobSharing, SharingBackfill
 from controller.api.status import KindMeasured, PoolStatus
 from controller.policy.group_types import FamilyTerms, GroupView, KindProfile, PoolSharing, ResidencyTerms
 from controller.policy.types import Problem
@@ -97,7 +97,7 @@ def sharing(
             for family in offered.families
         ),
         offered.placement.value,
-        offered.backfill,
+        offered.backfill is SharingBackfill.ENABLED,
         offered.max_residents,
         offered.max_duty_percent,
         idle_seconds=float(EMPTY_SECONDS),

@@ -24,7 +24,7 @@ ANNOTATION_NODES = f"{names.GROUP}/nodes"  # planned node of each member, by com
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """What the operator knows of a worker group."""
+    """The operator's record of a worker group."""
 
     record: Annotated[GroupRecord, Form.INLINE]
     observed_generation: Generation = None
@@ -33,7 +33,7 @@ class GroupStatus:
 
 
 class WorkerGroupSpec(Spec):
-    """Which workers, of which pool."""
+    """The workers that it is made of, and their pool."""
 
     pool: DnsLabel = Field(description="GPUPool whose GPUs it has.")
     family: DnsLabel = Field(description="Family of that pool's spec.sharing, as it was when it was opened.")

@@ -31,7 +31,7 @@ def room(
         terms: of the actors.
         most: ``actors.max``.
     """
-    told = ", ".join(f"{size['nodes']} x {size['gpus']} GPUs" for size in sizes)
+    listed = ", ".join(f"{size['nodes']} x {size['gpus']} GPUs" for size in sizes)
     nodes = [int(size["gpus"]) for size in sizes for _ in range(int(size["nodes"]))]
     free = FreeGpus({str(place): have for place, have in enumerate(nodes)})
     if terms.gpus > (largest := max(nodes, default=0)):
@@ -47,7 +47,7 @@ def room(
         right = next((count for count in range(terms.base - 1, -1, -1) if fits(count)), 0)
         text = (
             f"{FIELD}.actors.{field}: {replicas} x {gpus} GPUs with {terms.base} actors of {terms.gpus} "
-            f"never fit: the pool has {told}; at most {right} is right"
+            f"never fit: the pool has {listed}; at most {right} is right"
         )
         yield wrong("actors", text, as_cure("lower it, or take another pool"))
         return

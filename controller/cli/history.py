@@ -160,8 +160,8 @@ def _page(job: Reading, entries: list[Happened], screen: Terminal, evals: bool) 
     record = job.record
     if not record.evals:
         return [*lines, "", "No evals yet."]
-    told = f"{len(record.evals)} of {counted(record.evals_seen, 'eval')} of {job.metric.get('name')}"
-    lines += ["", told if screen.width is None else screen.cut(told, screen.width)]
+    shown = f"{len(record.evals)} of {counted(record.evals_seen, 'eval')} of {job.metric.get('name')}"
+    lines += ["", shown if screen.width is None else screen.cut(shown, screen.width)]
     return lines + eval_table(job, screen)
 
 

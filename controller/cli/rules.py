@@ -251,6 +251,10 @@ def flat(
         float,
         typer.Option(help="With --how wandering: of a prompt's difficulty, logits an eval.", min=0, max=10),
     ] = 0.6,
+    pairs: Annotated[
+        bool,
+        typer.Option("--pairs", help="With --how fixed, wandering: differences by prompt are told too."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """What each rule stops of flat runs, by their length: the most it stops of runs that do not fall."""  # noqa: D401 -- help text
@@ -287,6 +291,7 @@ def flat(
                 score=score,
                 how=Prompts(how),
                 wander=wander if how == Prompts.WANDERING else 0.0,
+                pairs=pairs,
             )
         ]
     except ValueError as error:

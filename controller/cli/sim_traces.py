@@ -62,8 +62,8 @@ def replay(
         options.check_outputs(table, html)
         trace = read(files, format=format, skip_bad=skip_bad)
         plan = _plan(trace, _cluster(gpus, nodes), policy, rule, curves, seed, sets)
-        with _progress("replay", plan) as tell:
-            findings = run(trace, plan, tell)
+        with _progress("replay", plan) as report:
+            findings = run(trace, plan, report)
 
         def page() -> None:
             from sim.report.page import write_replay
@@ -102,8 +102,8 @@ def record(
             plan = _generated(cluster, policy, rule, curves, seed, sets)
         for note in plan.notes:
             typer.echo(note, err=True)
-        with _progress("record", plan) as tell:
-            result, digest = run(plan, out, stops=evalstop, progress=tell)
+        with _progress("record", plan) as report:
+            result, digest = run(plan, out, stops=evalstop, progress=report)
         typer.echo(
             f"{out}: {len(plan.workload)} jobs on {plan.cluster.gpus} GPUs, {len(result.stopped)} stopped,"
             f" decisions {digest[:12]}"
@@ -141,8 +141,8 @@ def _progress(title: str, plan: Plan) -> Iterator[Callable[[int, int], None] | N
         return
     from sim.report.terminal import progress
 
-    with progress(title, "run") as tell:
-        yield tell
+    with progress(title, "run") as report:
+        yield report
 
 
 def _cluster(gpus: int | None, nodes: str) -> Cluster | None:

@@ -16,5 +16,5 @@ def version() -> None:
 
     rules = ", ".join(f"{name} {rule.version}" for name, rule in sorted(RULES.items()))
     typer.echo(f"evalstop {metadata.version('evalstop')}")
-    told = f"API {names.API_VERSION}, decision log {decision_log.VERSION}, stop rules: {rules}"
-    output.lines(wrapped(told, terminal()))
+    versions = f"API {names.API_VERSION}, decision log {decision_log.VERSION}, stop rules: {rules}"
+    output.lines(wrapped(versions, terminal()))

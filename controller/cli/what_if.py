@@ -145,7 +145,7 @@ def what_if(
         other = _alternative(trace, rule, policy, nodes, enforce, quota or [])
         window = _window(trace, start, end, last)
         delays = _latencies(trace, sets)
-        with _progress(len(trace.jobs)) as tell:
+        with _progress(len(trace.jobs)) as report:
             made = compare(
                 trace,
                 other,
@@ -154,7 +154,7 @@ def what_if(
                 draws=draws,
                 seed=seed,
                 latencies=delays,
-                progress=tell,
+                progress=report,
             )
     except ValueError as error:
         raise Failure(Exit.USAGE, str(error), "evalstop what-if --help; docs/use/what-if.md") from None
@@ -200,8 +200,8 @@ def _progress(jobs: int) -> Iterator[Callable[[int, int], None] | None]:
         return
     from sim.report.terminal import progress
 
-    with progress("what-if", "run") as tell:
-        yield tell
+    with progress("what-if", "run") as report:
+        yield report
 
 
 def other_nodes(there: Cluster | None, text: str) -> Cluster:

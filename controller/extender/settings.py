@@ -9,9 +9,10 @@ from dataclasses import dataclass, fields
 from controller import names
 from controller.environ import (
     SettingsError,
-    choice,
     described,
     listed,
+    log_format_setting,
+    log_level_setting,
     number,
     setting,
     text,
@@ -72,8 +73,8 @@ class Settings(MetricsSettings):
         15.0, _SECONDS, "between looks for parked pods that this process has not refused itself"
     )
     api_timeout: float = setting(30.0, _SECONDS, "for one API call")
-    log_level: str = setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
-    log_format: str = setting("json", choice("json", "console"), "form of the log lines on stderr")
+    log_level: str = log_level_setting()
+    log_format: str = log_format_setting()
 
     @staticmethod
     def from_environ(environ: Mapping[str, str] = os.environ) -> Settings:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from controller import names
 from controller.environ import (
     SettingsError,
-    choice,
     described,
-    listed,
+    https_urls,
+    log_format_setting,
+    log_level_setting,
     number,
     setting,
     text,
@@ -26,11 +27,7 @@ PREFIX = "EVALSTOP_GROUP_"
 _MOST = 1 << 46
 
 
-def _urls(value: str) -> str:
-    """https:// addresses of the operator's step port, by commas"""
-    if not all(url.startswith("https://") for url in listed(value)):
-        raise ValueError
-    return value
+_urls = https_urls("the operator's step port")
 
 
 def _family(value: str) -> str:
@@ -67,8 +64,8 @@ class Settings:
     body_bytes: int = setting(256 << 20, whole_number(1 << 10, 1 << 34, "bytes"), "of a call, and its answer")
     register_seconds: float = setting(10.0, number(0.1, 3600.0, "s"), "between registrations")
     python: str = setting("", text, "Python that workers run with; empty: this one")
-    log_level: str = setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
-    log_format: str = setting("json", choice("json", "console"), "form of the log lines on stderr")
+    log_level: str = log_level_setting()
+    log_format: str = log_format_setting()
 
     @staticmethod
     def from_environ(environ: Mapping[str, str] = os.environ) -> Settings:

@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 from controller.environ import (
     SettingsError,
-    choice,
     described,
     listed,
+    log_format_setting,
+    log_level_setting,
     number,
     setting,
     text,
@@ -49,8 +50,8 @@ class Settings:
     )
     host: str = setting("127.0.0.1", text, "address on which /healthz and /readyz are served")
     port: int = setting(8084, whole_number(0, 65535, "port"), "their port")
-    log_level: str = setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
-    log_format: str = setting("json", choice("json", "console"), "form of the log lines on stderr")
+    log_level: str = log_level_setting()
+    log_format: str = log_format_setting()
 
     @property
     def wanted(self) -> tuple[str, ...]:

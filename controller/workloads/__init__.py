@@ -22,7 +22,7 @@ from controller.workloads.child import (
 from controller.workloads.dryrun import server_problem
 from controller.workloads.hints import address_hint, folder_hint
 from controller.workloads.kinds import JOB, KINDS, Kind, find, kind_of, supported
-from controller.workloads.pods import gpus, owned, owned_pods, pod_view
+from controller.workloads.pods import gpus, owned, pod_view
 from controller.workloads.problems import ProblemError
 from controller.workloads.running import (
     node_selector,
@@ -57,7 +57,6 @@ __all__ = [
     "kind_of",
     "node_selector",
     "owned",
-    "owned_pods",
     "owner_reference",
     "pod_annotations",
     "pod_view",

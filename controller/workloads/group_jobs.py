@@ -36,7 +36,7 @@ _UNITS = {
 
 
 class GroupSettings(NamedTuple):
-    """What a group's pods are told.
+    """Settings that a group's pods are given.
 
     ``steps``: https:// addresses of the operator's step API, by commas. ``ca_configmap``: ConfigMap of the
     groups' namespace whose key `names.STEPS_CA_KEY` has the authority of its certificate.

@@ -72,12 +72,6 @@ def owned(obj: Object, owner_uid: str, known: Iterable[Object] = ()) -> bool:
     return False
 
 
-def owned_pods(pods: Iterable[Object], owner_uid: str, known: Iterable[Object] = ()) -> list[Object]:
-    """Return those of ``pods`` that are the owner's."""
-    between = list(known)
-    return [pod for pod in pods if owned(pod, owner_uid, between)]
-
-
 def _admission(metadata: Object) -> int | None:
     return bounded.whole((metadata.get("annotations") or {}).get(names.ANNOTATION_ADMISSION))
 

@@ -20,7 +20,6 @@ from sim.rollout.shared import shared
 from sim.rollout.starts import starts
 from sim.rollout.trial import Progress
 
-SEEDS = 20
 Comparison = Callable[[RolloutSetting, int, Executor, Progress | None], Findings]
 
 COMPARISONS: Mapping[str, Comparison] = {

@@ -10,6 +10,7 @@ fewer prompts from some eval on: a rule that took an average of the errors would
 
 With ``prompts`` scores are shares of so many prompts that are answered right, drawn anew for each eval,
 fixed, or of a policy that wanders over them (`twin`). The noise is bounded by their number (`noise.error`).
+With ``pairs`` the differences by prompt are told too, to the best eval before and to the last.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from sim.foresight import RuleSpec
 from sim.rules import vector
 from sim.rules.evaluate import exact_interval, upper_bound
 from sim.rules.vector import Matrix
+from sim.rules.vector_spending import PromptPairs
 from sim.twin import Prompts, chances
 
 LENGTHS = (10, 20, 50, 100, 200, 500)
@@ -56,7 +58,7 @@ class FlatRow:
     """
 
     rule: str
-    noise: str  # reported | uneven | estimated | prompts | fixed | wandering and how much
+    noise: str  # reported | uneven | estimated | prompts | fixed | wandering and how much; and pairs
     total: str  # of `Total`
     evals: int
     runs: int
@@ -81,6 +83,7 @@ def rates(
     score: float = 0.5,
     how: Prompts = Prompts.FRESH,
     wander: float = 0.0,
+    pairs: bool = False,
 ) -> Iterator[FlatRow]:
     """Yield how often a rule stops flat runs, the same for every length; by default of Gaussian noise.
 
@@ -96,15 +99,21 @@ def rates(
         score: true share of the prompts that are answered right, 0 to 1.
         how: the prompts are chosen.
         wander: of a prompt's difficulty, logits an eval, where they wander.
+        pairs: differences by prompt are told, of prompts that stay.
 
     Raises:
-        ValueError: the rule has no vectorised form.
+        ValueError: the rule has no vectorised form, or there are pairs of prompts that do not stay.
     """
+    if pairs and (prompts is None or how is Prompts.FRESH):
+        raise ValueError(
+            "--pairs: prompts that stay have them, expected --prompts and --how fixed, wandering"
+        )
     if not vector.covers(spec):
         raise ValueError(
             f"--rule: {name!r} has no vectorised form, expected one of {', '.join(vector.FORMS)}"
         )
     named = "prompts" if how is Prompts.FRESH else f"{how} {wander:g}" if wander else str(how)
+    named += ", pairs" if pairs else ""
     kinds = ("reported", "uneven", "estimated") if prompts is None else (named,)
     for kind in kinds:
         hits = dict.fromkeys(lengths, 0)
@@ -113,13 +122,11 @@ def rates(
         for start in range(0, runs, BATCH):
             shape = (min(BATCH, runs - start), max(lengths))
             if prompts is None or known is None:
-                scores, stderrs = _gaussian(kind, shape, reported_times, random)
+                shown = vector.Evals(*_gaussian(kind, shape, reported_times, random))
             else:
-                right = _answered(prompts, score, shape, how, wander, random)
-                scores, stderrs = right / prompts, known[right]
-            shown = vector.Evals(scores, stderrs)
-            if prompts is not None:
-                shown = shown._replace(prompts=np.ones(shape, dtype=bool))
+                right, best, last = _answered(prompts, score, shape, how, wander, pairs, random)
+                shown = vector.Evals(right / prompts, known[right], prompts=np.ones(shape, dtype=bool))
+                shown = shown._replace(prompt_pairs=best, last_pairs=last)
             for evals, stopped in _stopped(spec, shown, lengths, total):
                 hits[evals] += stopped
         for evals, n in hits.items():
@@ -134,16 +141,42 @@ def _answered(
     shape: tuple[int, int],
     how: Prompts,
     wander: float,
+    pairs: bool,
     random: np.random.Generator,
-) -> npt.NDArray[np.int64]:
-    """Return how many prompts are answered right at each eval."""
+) -> tuple[npt.NDArray[np.int64], PromptPairs | None, PromptPairs | None]:
+    """Return how many prompts are answered right at each eval, and if asked for the differences by prompt to
+    the best before (the first of these) and to the last."""
     if how is Prompts.FRESH:
-        return random.binomial(prompts, score, shape)
+        return random.binomial(prompts, score, shape), None, None
     found, means = np.empty(shape, dtype=np.int64), np.full(shape[1], score)
-    for row in found:
+    best, last = _no_pairs(shape, prompts), _no_pairs(shape, prompts)
+    for row in range(shape[0]):
         chance = chances(means, prompts, how, wander, random)
-        row[:] = (random.random(chance.shape) < chance).sum(axis=1)
+        results = random.random(chance.shape) < chance
+        found[row] = results.sum(axis=1)
+        if pairs:
+            highest = np.maximum.accumulate(found[row])[:-1]
+            new = np.concatenate([[True], found[row, 1:-1] > highest[:-1]])
+            at = np.maximum.accumulate(np.where(new, np.arange(len(highest)), 0))
+            for told, earlier in ((best, at), (last, np.arange(len(highest)))):
+                told.against[row, 1:] = earlier + 1.0
+                told.variance[row, 1:] = variances(results, earlier)
+    return (found, best, last) if pairs else (found, None, None)
+
+
+def variances(results: npt.NDArray[np.bool_], earlier: npt.NDArray[np.int64]) -> Matrix:
+    """Return the sample variance of one prompt's difference between each eval but the first and an earlier
+    one: shape (evals - 1,), of results of shape (evals, prompts)."""
+    prompts, then = results.shape[1], results[earlier]
+    mean = (results[1:].sum(axis=1) - then.sum(axis=1)) / prompts
+    found: Matrix = ((results[1:] != then).sum(axis=1) - prompts * np.square(mean)) / (prompts - 1)
     return found
+
+
+def _no_pairs(shape: tuple[int, int], prompts: int) -> PromptPairs:
+    """Return pairs of right and wrong answers to so many prompts, of which none is known yet."""
+    like = np.ones(shape)
+    return PromptPairs(np.nan * like, prompts * like, np.nan * like, like)
 
 
 def errors(prompts: int) -> Matrix:
@@ -196,11 +229,18 @@ def _stopped(
             yield evals, int(((first >= 0) & (first < evals)).sum())
         return
     for evals in lengths:
-        part = shown._replace(
-            scores=shown.scores[:, :evals],
-            stderrs=shown.stderrs[:, :evals],
-            prompts=None if shown.prompts is None else shown.prompts[:, :evals],
-        )
+        part = _beginning(shown, evals)
         share = progress(total, evals)
         told = None if share is None else np.broadcast_to(share, part.scores.shape)
         yield evals, int((vector.first_stops(spec, part._replace(progress=told)) >= 0).sum())
+
+
+def _beginning(shown: vector.Evals, evals: int) -> vector.Evals:
+    """Return the first evals of each run."""
+    pairs = [
+        None if one is None else PromptPairs(*(field[:, :evals] for field in one))
+        for one in (shown.prompt_pairs, shown.last_pairs)
+    ]
+    named = None if shown.prompts is None else shown.prompts[:, :evals]
+    part = vector.Evals(shown.scores[:, :evals], shown.stderrs[:, :evals], prompts=named)
+    return part._replace(prompt_pairs=pairs[0], last_pairs=pairs[1])

@@ -16,7 +16,6 @@ from sim.sharing.saving import saving
 from sim.sharing.setting import SharingSetting
 from sim.sharing.trial import Progress
 
-SEEDS = 20
 Comparison = Callable[[SharingSetting, int, Executor, Progress | None], Findings]
 
 COMPARISONS: Mapping[str, Comparison] = {"saving": saving, "curve": curve, "arms": arms}

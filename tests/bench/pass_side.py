@@ -10,20 +10,17 @@ pass, and the step of each run's newest eval by its status. What the objects' ow
 from __future__ import annotations
 
 import asyncio
-import copy
-import importlib
+import importlib.util
 import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-TIME = "2026-11-01T00:00:00Z"
 START = 1_795_000_000.0  # s
 INTERVAL = 15.0  # s between two evals of a run
 KEPT = 32  # evals that a page has
-LABELS = {"pool": "gpus"}
 
 Object = dict[str, Any]
 
@@ -39,76 +36,23 @@ def first_of(*names: str) -> Any:
     raise LookupError(f"none of these modules is here: {', '.join(names)}")
 
 
+def support(name: str) -> Any:
+    """Return a module of `tests/support` of the tree that this file is of."""
+    path = Path(__file__).resolve().parents[1] / "support" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 names = importlib.import_module("controller.names")
 resources = importlib.import_module("controller.kube.resources")
-errors = importlib.import_module("controller.kube.errors")
+server, merge = support("object_server"), support("merge_patch")
 types = importlib.import_module("controller.policy.types")
 job_types = first_of("controller.policy.job.types", "controller.policy.jobs")
 settings = first_of("controller.operator.process.settings", "controller.operator.settings")
-
-
-class Server:
-    """What passes ask of an API server: objects by their addresses, patches applied, everything allowed.
-
-    Attributes:
-        cpu: s of CPU that it has used.
-    """
-
-    def __init__(self) -> None:
-        self.objects: dict[tuple[Any, str | None, str], Object] = {}
-        self.version, self.cpu = 10**6, 0.0
-        self.on_headers: Any = None
-        self.watched: Callable[[Any, Object], None] = lambda resource, obj: None  # as a watch tells it
-
-    def seed(self, resource: Any, obj: Object) -> Object:
-        metadata = obj["metadata"]
-        self.version += 1
-        metadata["resourceVersion"] = str(self.version)
-        metadata.setdefault("uid", f"{resource.plural}-{metadata['name']}")
-        metadata.setdefault("creationTimestamp", TIME)
-        self.objects[resource, metadata.get("namespace"), metadata["name"]] = obj
-        self.watched(resource, copy.deepcopy(obj))
-        return copy.deepcopy(obj)
-
-    async def get(self, resource: Any, name: str, namespace: str | None = None) -> Object:
-        found = self.objects.get((resource, namespace, name))
-        if found is None:
-            raise errors.NotFound(404, "NotFound", f"{resource} {namespace}/{name}")
-        return copy.deepcopy(found)
-
-    async def list(self, resource: Any, *_: Any, **__: Any) -> tuple[list[Object], str]:
-        return [], str(self.version)
-
-    async def create(self, resource: Any, body: Object, *, dry_run: bool = False, **_: Any) -> Object:
-        began = time.process_time()
-        made = copy.deepcopy(body) if dry_run else self.seed(resource, copy.deepcopy(body))
-        self.cpu += time.process_time() - began
-        return made
-
-    async def merge_patch(
-        self, resource: Any, name: str, patch: Object, namespace: str | None = None, **_: Any
-    ) -> Object:
-        began = time.process_time()
-        found = await self.get(resource, name, namespace)
-        merged = self.seed(resource, _merged(found, patch))
-        self.cpu += time.process_time() - began
-        return merged
-
-    async def delete(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def _merged(target: Any, patch: Any) -> Any:
-    """Return a JSON merge patch applied (RFC 7386)."""
-    if not isinstance(patch, dict):
-        return patch
-    found = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        else:
-            found[key] = _merged(found.get(key), value)
-    return found
 
 
 class Side:
@@ -116,7 +60,7 @@ class Side:
 
     def __init__(self, count: int) -> None:
         self.keys = [f"team-{n % 4}/run-{n}" for n in range(count)]
-        self.time, self.server = START, Server()
+        self.time, self.server = START, server.ObjectServer(merge.merge_apply)
         engine_module = importlib.import_module("controller.operator.engine")
         self.engine = engine_module.Engine(
             settings.Settings(instance="t"), _connection(), self.server, clock=lambda: self.time
@@ -130,10 +74,10 @@ class Side:
         self.server.watched = self._watched
         self.server.seed(resources.PRIORITY_CLASSES, {"metadata": {"name": names.PRIORITY_CLASS}})
         for n in range(count // 8 + 1):
-            self.server.seed(resources.NODES, _node(f"node-{n}"))
-        self.server.seed(resources.GPUPOOLS, _pool())
+            self.server.seed(resources.NODES, server.node(f"node-{n}"))
+        self.server.seed(resources.GPUPOOLS, server.gpupool("gpus", queuePolicy={"fifo": {}}))
         for key in self.keys:
-            self.server.seed(resources.RLHFJOBS, _job(key))
+            self.server.seed(resources.RLHFJOBS, server.rlhfjob(key))
 
     def _watched(self, resource: Any, obj: Object) -> None:
         if resource in self.engine.cache.stores:
@@ -255,61 +199,6 @@ def _connection() -> Any:
         from kubernetes.aio.client import Configuration
 
         return module.Connection(Configuration(), "nowhere", lambda: None)
-
-
-def _node(name: str) -> Object:
-    return {
-        "metadata": {"name": name, "labels": LABELS},
-        "spec": {"taints": [{"key": names.POOL_TAINT, "value": "gpus", "effect": "NoSchedule"}]},
-        "status": {
-            "allocatable": {names.GPU_RESOURCE: "8"},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
-
-
-def _pool() -> Object:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUPool",
-        "metadata": {"name": "gpus", "generation": 1},
-        "spec": {
-            "nodeSelector": [{"key": "pool", "value": "gpus"}],
-            "allowedNamespaces": [{"name": "*"}],
-            "queuePolicy": {"fifo": {}},
-        },
-    }
-
-
-def _job(key: str) -> Object:
-    namespace, _, name = key.partition("/")
-    container = {
-        "name": "trainer",
-        "image": "x",
-        "ports": [{"name": "metrics", "containerPort": 9400}],
-        "resources": {"limits": {names.GPU_RESOURCE: "1"}},
-    }
-    pods = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    template = {"completions": 1, "parallelism": 1, "completionMode": "Indexed", "template": pods}
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "RLHFJob",
-        "metadata": {"name": name, "namespace": namespace, "generation": 1},
-        "spec": {
-            "pool": "gpus",
-            "gang": {"replicas": 1, "gpusPerReplica": 1},
-            "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": template}},
-            "metrics": [{"name": "gold"}],
-            "stopRule": {"kDeclines": {"k": 3}},
-            "modifiers": [],
-            "mode": "Shadow",
-            "checkpoints": {
-                "location": {"objectStore": {"uri": f"s3://{namespace}/{name}"}},
-                "layout": "Plain",
-                "retention": {"objectStore": {"uri": f"s3://{namespace}-kept"}},
-            },
-        },
-    }
 
 
 async def _serve() -> None:

@@ -115,6 +115,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
     ),
     Mutant(
+        "a pin that failed and the claim that it lacks wait for each other",
+        "1",
+        "controller/policy/job/location_claim.py",
+        "            again = waited.operation is Operation.SECURE and waited.tries and not tries\n",
+        "            again = False\n",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+    ),
+    Mutant(
         "what a process started from is the pin of the save before it",
         "1",
         SECURING,

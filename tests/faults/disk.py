@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,7 +124,8 @@ class _Heartbeat:
         self._parent, self._name = parent, name
 
     def __enter__(self) -> _Heartbeat:
-        staging.beat(self._parent, self._name)
+        with suppress(OSError):  # as the thread does: the folder may be another worker's by now
+            staging.beat(self._parent, self._name)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -186,7 +186,7 @@ ROLLOUT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a sidecar keeps the authority that it started with",
         "4",
-        "controller/actor/registration.py",
+        "controller/web/registration.py",
         "            if stamp == self._stamp:\n",
         "            if self._stamp != (0, 0):\n",
         "tests/rollouts/test_rollouts_processes.py::test_a_renewed_authority_is_taken_up_by_sidecars",

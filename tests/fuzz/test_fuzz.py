@@ -25,7 +25,6 @@ EXEMPT = {
     "controller/checkpoints/s3.py:Bucket._ask": "splits a URL that it has just made",
     "controller/cli/check.py:_documents": "manifests of the user's own",
     "controller/actor/plain.py:PlainEngine._call": "the engine in the sidecar's own pod",
-    "controller/actor/registration.py:Registration._ask": "the step API, whose certificate is verified",
     "controller/actor/vllm.py:VllmEngine._call": "the engine in the sidecar's own pod",
     "controller/actor/vllm.py:VllmEngine._one": "the engine in the sidecar's own pod",
     "controller/cli/doctor/installation.py": "the API server's own version and schemas",
@@ -39,7 +38,7 @@ EXEMPT = {
     "controller/group/coordination.py:Coordination._go_on_charging": "this process's own file",
     "controller/group/devices.py:NvmlDevice._ask": "our own process, over a pipe",
     "controller/group/disk.py:Disk.read": "this process's own file",
-    "controller/group/registration.py": "the operator, whose certificate is verified, and one's own file",
+    "controller/group/registration.py": "what the operator answered, of which one's own file is a copy",
     "controller/group/turn_log.py:replay": "a file of the user's, written by a group",
     "controller/install/pools.py:pools": "the chart's values",
     "controller/kube/credential_plugin.py:_credentials": "a program that the user's kubeconfig names",
@@ -65,6 +64,7 @@ EXEMPT = {
     "controller/web/dashboard/settings.py:_loopback": "the dashboard's settings",
     "controller/web/dashboard/svg.py:page_svg": "pictures that matplotlib has just drawn",
     "controller/web/dashboard/report.py:from_log": "a decision log that the user names",
+    "controller/web/registration.py": "the operator, whose certificate is verified",
     "controller/web/hosts.py:_is_address": "the Host header: asked whether it is an address",
 }
 

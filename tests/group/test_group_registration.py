@@ -55,9 +55,12 @@ def answer(
 
 
 def registered(
-    folder: Path, answers: list[tuple[int, Any]], until: Callable[[list[Admitted], Registration], bool]
+    folder: Path,
+    answers: list[tuple[int, Any]],
+    until: Callable[[list[Admitted], Registration], bool],
+    ca: Path | None = None,
 ) -> tuple[list[Admitted], Registration, Operator]:
-    """Run a registration until something is so."""
+    """Run a registration until something is so. ``ca``: of another authority than the operator's."""
     (folder / "token").write_text("projected\n")
     took: list[Admitted] = []
 
@@ -65,8 +68,8 @@ def registered(
         operator = Operator(folder, answers)
         await operator.server.start()
         made = Registration(
-            "pod-1", [f"https://127.0.0.1:{operator.server.port}"], str(operator.ca), str(folder / "token"),
-            "127.0.0.1:7", "cd", folder / "ticket.json", took.append,
+            "pod-1", [f"https://127.0.0.1:{operator.server.port}"], str(ca or operator.ca),
+            str(folder / "token"), "127.0.0.1:7", "cd", folder / "ticket.json", took.append,
         )  # fmt: skip
         task = asyncio.create_task(made.run(0.01))
         async with asyncio.timeout(60):
@@ -129,3 +132,17 @@ def test_a_pod_is_of_one_admission(tmp_path: Path) -> None:
     took, made, _ = registered(tmp_path, answers, lambda _, made: "admission" in made.problem)
     assert [one.ticket.admission for one in took] == [1]
     assert "admission 2: this pod is of 1" in made.problem
+
+
+def test_a_renewed_authority_is_taken_up(tmp_path: Path) -> None:
+    ca = tmp_path / "mounted.pem"
+    ca.write_text(make_authority(datetime.datetime.now(datetime.UTC)).certificate)
+
+    def until(took: list[Admitted], made: Registration) -> bool:
+        if "CERTIFICATE_VERIFY_FAILED" in made.problem:
+            ca.write_text((tmp_path / "ca.pem").read_text())
+        return bool(took)
+
+    took, _, operator = registered(tmp_path, [(200, answer(Signer()))], until, ca)
+    assert len(took) == 1
+    assert len(operator.asked) == 1

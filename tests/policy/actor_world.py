@@ -4,38 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from hypothesis import strategies as st
+from pool_world import PoolWorld, histories
 
-from controller.policy.actor_types import Actor, ActorState, Lending, Rollout
-from controller.policy.pool.plan import plan_pool
-from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolPlan, PoolSnapshot, Quota
+from controller.policy.actor_types import Actor, ActorState, Rollout
+from controller.policy.types import JobState, JobView, PolicySpec, PoolPlan, Quota
 
 RECALL = 10.0
 
 
-@dataclass(frozen=True)
-class Op:
-    """One thing that happens; the numbers choose to whom and how."""
-
-    kind: str
-    a: int
-    b: int
-
-
 KINDS = ["submit", "submit", "begin", "begin", "end_step", "one_leaves", "end", "tick", "tick", "tick"]
-ops = st.lists(
-    st.builds(Op, st.sampled_from(KINDS), st.integers(0, 63), st.integers(0, 63)), min_size=10, max_size=50
-)
-wild_ops = st.lists(
-    st.builds(Op, st.sampled_from([*KINDS, "foreign", "node"]), st.integers(0, 63), st.integers(0, 63)),
-    min_size=10,
-    max_size=50,
-)
+ops = histories(KINDS, 10, 50)
+wild_ops = histories([*KINDS, "guests", "node"], 10, 50)
 
 
-class ActorWorld:
+class ActorWorld(PoolWorld):
     """Nodes, jobs, and what the pool keeps from pass to pass."""
 
     def __init__(
@@ -44,33 +28,14 @@ class ActorWorld:
         nodes: dict[str, int] | None = None,
         quotas: Sequence[Quota] = (),
     ) -> None:
-        self.policy = policy or PolicySpec("fifo", {"backfill": True})
-        self.nodes = nodes or {"n1": 4, "n2": 4, "n3": 2}
-        self.quotas = tuple(quotas)
-        self.closed: set[str] = set()
-        self.guests: Counter[str] = Counter()
-        self.jobs: dict[str, JobView] = {}
-        self.lending = Lending(True, RECALL)
-        self.now, self.count = 0.0, 0
-        self.plans: list[PoolPlan] = []
+        super().__init__(policy, nodes, quotas, RECALL)
+        self.were_spare: set[tuple[str, int]] = set()  # actors that were started as spare ones
 
     # -- what is
 
-    def snapshot(self) -> PoolSnapshot:
-        views = [NodeView(n, g, self.guests[n]) for n, g in self.nodes.items()]
-        return PoolSnapshot(
-            "p",
-            self.policy,
-            tuple(v for v in views if v.name not in self.closed),
-            tuple(self.jobs.values()),
-            closed=tuple(v for v in views if v.name in self.closed),
-            quotas=self.quotas,
-            lending=self.lending,
-        )
-
     def used(self, *, recalled: bool = True) -> Counter[str]:
         """GPUs by node that pods hold, or will by what is written; ``recalled``: actors that go as well."""
-        found = Counter(self.guests)
+        found = Counter(self.foreign)
         for job in self.jobs.values():
             for node, gpus in job.bound:
                 found[node] += gpus
@@ -112,18 +77,20 @@ class ActorWorld:
         # Those that go are not there yet, and of use to rights as soon as they are.
         return {n: g - used[n] - reserved[n] for n, g in self.nodes.items() if n not in self.closed}
 
-    # -- what happens
+    def held(self) -> list[tuple[str, Actor]]:
+        """Base actors that stay, each with its job's key."""
+        return [
+            (key, actor)
+            for key, job in self.jobs.items()
+            if job.rollout is not None and job.state is JobState.ADMITTED
+            for actor in job.rollout.held
+        ]
 
-    def happen(self, op: Op) -> PoolPlan:
-        getattr(self, op.kind)(op.a, op.b)
-        return self.plan()
+    # -- what happens
 
     def plan(self) -> PoolPlan:
         """Plan, and carry it out."""
-        snapshot = self.snapshot()
-        plan = plan_pool(snapshot, self.now)
-        assert plan == plan_pool(snapshot, self.now)
-        self.plans.append(plan)
+        plan = self.planned()
         for one in plan.admissions:
             job = self.jobs[one.key]
             rollout = job.rollout
@@ -161,6 +128,8 @@ class ActorWorld:
                 rollout = self.rollout(start.key)
                 assert start.number == rollout.next
                 entry = Actor(start.number, start.node, start.gpus)
+                if start.spare:
+                    self.were_spare.add((start.key, start.number))
                 self.put(start.key, replace(rollout, actors=(*rollout.actors, entry), next=start.number + 1))
             self.lending = replace(self.lending, reserved=plan.lending.reserved)
         else:
@@ -250,14 +219,10 @@ class ActorWorld:
                 left = [x for x in job.rollout.actors if x.until is None or x.until > self.now]
                 self.put(key, replace(job.rollout, actors=tuple(left)))
 
-    def foreign(self, a: int, b: int) -> None:
+    def guests(self, a: int, b: int) -> None:
         """A pod of nobody's comes where GPUs are free, or all such pods leave."""
         node = sorted(self.nodes)[a % len(self.nodes)]
         if b % 3 == 0:
-            self.guests.clear()
+            self.foreign.clear()
         elif self.used()[node] < self.nodes[node]:
-            self.guests[node] += 1
-
-    def node(self, a: int, b: int) -> None:
-        """A node is closed, or open again."""
-        self.closed ^= {sorted(self.nodes)[a % len(self.nodes)]}
+            self.foreign[node] += 1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from hypothesis import strategies as st
+from pool_world import PoolWorld, histories
 
-from controller.policy.actor_types import Actor, ActorState, Lending, Rollout
+from controller.policy.actor_types import Actor, ActorState, Rollout
 from controller.policy.group_types import (
     FamilyTerms,
     GroupView,
@@ -18,9 +18,8 @@ from controller.policy.group_types import (
     SharedTraining,
 )
 from controller.policy.pool.groups import SLOWS_OTHERS, with_shares
-from controller.policy.pool.plan import plan_pool
 from controller.policy.sharing import SECOND, Profile, RecordedTurn
-from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolPlan, PoolSnapshot, Quota
+from controller.policy.types import JobState, JobView, PolicySpec, PoolPlan, Quota
 
 GB = 10**9
 DENSE = FamilyTerms("dense", 2, 2, 80 * GB, 2 * GB, 200 * GB)
@@ -39,15 +38,6 @@ def profile(kind: str, duty: float, cycle: float = 100.0) -> KindProfile:
 PROFILES = (profile("light", 0.1), profile("half", 0.5))
 
 
-@dataclass(frozen=True)
-class Op:
-    """One thing that happens; the numbers choose to whom and how."""
-
-    kind: str
-    a: int
-    b: int
-
-
 KINDS = [
     "shared",
     "shared",
@@ -62,22 +52,11 @@ KINDS = [
     "tick",
     "wants",
 ]
-ops = st.lists(
-    st.builds(Op, st.sampled_from(KINDS), st.integers(0, 63), st.integers(0, 63)), min_size=8, max_size=40
-)
-wild_ops = st.lists(
-    st.builds(
-        Op,
-        st.sampled_from([*KINDS, "guests", "node", "late", "slow", "delete"]),
-        st.integers(0, 63),
-        st.integers(0, 63),
-    ),
-    min_size=8,
-    max_size=40,
-)
+ops = histories(KINDS, 8, 40)
+wild_ops = histories([*KINDS, "guests", "node", "late", "slow", "delete"], 8, 40)
 
 
-class GroupWorld:
+class GroupWorld(PoolWorld):
     """Nodes, jobs, groups, and what the pool keeps from pass to pass.
 
     Attributes:
@@ -91,35 +70,17 @@ class GroupWorld:
         quotas: Sequence[Quota] = (),
         **terms: object,
     ) -> None:
-        self.policy = policy or PolicySpec("fifo", {"backfill": True})
-        self.nodes = nodes or {"n1": 4, "n2": 4, "n3": 2}
-        self.quotas = tuple(quotas)
-        self.foreign: Counter[str] = Counter()
-        self.closed: set[str] = set()
-        self.jobs: dict[str, JobView] = {}
+        super().__init__(policy, nodes, quotas, 5.0)
         self.groups: dict[str, GroupView] = {}
         self.namespaces: dict[str, str] = {}  # of each group's residents, past or present
         self.gone_at: dict[str, float] = {}
         self.terms = PoolSharing((DENSE, SMALL), profiles=PROFILES, **terms)  # type: ignore[arg-type]
-        self.lending = Lending(True, 5.0)
-        self.now, self.count = 0.0, 0
         self.binds = True  # pods find their nodes
-        self.plans: list[PoolPlan] = []
 
     # -- what is
 
-    def snapshot(self) -> PoolSnapshot:
-        views = [NodeView(n, g, self.foreign[n]) for n, g in self.nodes.items()]
-        return PoolSnapshot(
-            "p",
-            self.policy,
-            tuple(v for v in views if v.name not in self.closed),
-            tuple(self.jobs.values()),
-            closed=tuple(v for v in views if v.name in self.closed),
-            quotas=self.quotas,
-            lending=self.lending,
-            sharing=replace(self.terms, groups=tuple(self.groups.values())),
-        )
+    def sharing(self) -> PoolSharing:
+        return replace(self.terms, groups=tuple(self.groups.values()))
 
     def used(self) -> Counter[str]:
         """GPUs by node that pods hold, or will by what is written."""
@@ -157,15 +118,8 @@ class GroupWorld:
         wish = SharedTraining(family, gigabytes * GB, kind)
         return self.add(key, 1, gpus, sharing=wish, **more)
 
-    def happen(self, op: Op) -> PoolPlan:
-        getattr(self, op.kind)(op.a, op.b)
-        return self.plan()
-
     def plan(self) -> PoolPlan:
-        snapshot = self.snapshot()
-        plan = plan_pool(snapshot, self.now)
-        assert plan == plan_pool(snapshot, self.now)
-        self.plans.append(plan)
+        plan = self.planned()
         self._carry_out(plan)
         self.look(plan)
         return plan
@@ -238,10 +192,6 @@ class GroupWorld:
     def guests(self, a: int, b: int) -> None:
         node = sorted(self.nodes)[a % len(self.nodes)]
         self.foreign[node] = min(b % 3, max(0, self.nodes[node] - (self.used()[node] - self.foreign[node])))
-
-    def node(self, a: int, b: int) -> None:
-        node = sorted(self.nodes)[a % len(self.nodes)]
-        self.closed.symmetric_difference_update({node})
 
     def tick(self, a: int, b: int) -> None:
         self.pass_time(1.0 + b % 8)

@@ -169,6 +169,18 @@ def test_limits_are_where_their_chances_are(chance: float, seen: int) -> None:
         assert spending.rate(wide, more, seen) == pytest.approx(chance)
 
 
+@given(st.floats(1e-12, 0.3), st.floats(0.0, 1.0), st.integers(2, 400), st.booleans())
+def test_a_limit_is_the_lowest_of_its_grid(chance: float, more: float, seen: int, told: bool) -> None:
+    """Halving the grid from end to end finds it too, in four times as many steps."""
+    low, high = 0, spending.STEPS
+    while high - low > 1:
+        middle = (low + high) // 2
+        z = spending.LEAST_Z + middle * spending.STEP
+        low, high = (middle, high) if spending.rate(z, more, seen, told) > chance else (low, middle)
+    wanted = spending.LEAST_Z + high * spending.STEP
+    assert spending.windows_limit(chance, more, seen, 10**9, told) == wanted
+
+
 def test_the_state_stays_small() -> None:
     made = make_rule(SPENDING)
     state, sizes = made.initial(), []

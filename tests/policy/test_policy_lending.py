@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from actor_world import RECALL, ActorWorld, Op, ops, wild_ops
-from hypothesis import given, settings
+from actor_world import RECALL, ActorWorld, ops, wild_ops
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pool_world import Op
 
 from controller.policy.actor_types import Actor, ActorState, Lending, Part, Reserved, Rollout
 from controller.policy.codec import decode, dumps, encode
 from controller.policy.pool.best_fit import FreeGpus
 from controller.policy.pool.placement import Nodes, fit_job
 from controller.policy.pool.plan import plan_pool
+from controller.policy.pool.recalling import movable
 from controller.policy.pool.rights import pack
-from controller.policy.types import JobState, PolicySpec, PoolPlan, PoolSnapshot, Quota
+from controller.policy.types import JobState, JobView, PolicySpec, PoolPlan, PoolSnapshot, Quota
 
 POLICIES = [
     PolicySpec("fifo"),
@@ -168,6 +170,43 @@ def test_rights_fit_at_once(rights, free, spare, short):
     assert packed.short == short
     assert all(gpus <= free[node] for node, gpus in packed.on_free.items())
     assert all(gpus <= spare[node] for node, gpus in packed.on_spare.items())
+
+
+def test_spare_actor_that_became_a_base_actor_moves_for_the_right_that_it_stands_on():
+    w = world(nodes={"n1": 2, "n2": 4})
+    w.add("a/1", base=1)
+    w.add("b/1", 1, 2, base=1, each=2)
+    w.plan()
+    let_go(w, "b/1")
+    wants(w, "a/1", 2)  # its spare actor is on GPUs of b/1's right
+    (base, spare) = w.rollout("a/1").actors
+    assert (base.node, spare.node) == ("n1", "n2")
+    w.put("a/1", replace(w.rollout("a/1"), actors=(spare,), wants=1))
+    w.add("c/1", 1, 1)
+    assert not w.plan().admissions
+    plan = wants(w, "b/1", 1)
+    assert [(r.key, r.number, r.for_whom) for r in plan.lending.recalls] == [("a/1", spare.number, "b/1")]
+    assert [(s.key, s.node) for s in w.plan().lending.starts] == [("a/1", "n1")]
+    w.tick(11, 0)
+    assert [(s.key, s.node) for s in w.plan().lending.starts] == [("b/1", "n2")]
+
+
+@pytest.mark.parametrize(
+    ("held", "rights", "free", "moves"),
+    [
+        ([("n1", 1, 0)], [2], {"n1": 1, "n2": 1}, [0]),
+        ([("n1", 1, 0), ("n1", 1, 1), ("n2", 1, 2)], [2], {"n1": 1, "n2": 1}, [2]),  # the newest
+        ([("n1", 1, 0), ("n1", 1, 1)], [2], {"n1": 0, "n2": 1, "n3": 1}, [0, 1]),
+        ([("n1", 1, 0)], [2], {"n1": 1}, []),  # nowhere to go
+        ([("n1", 2, 0)], [2], {"n1": 0, "n2": 1}, []),  # as large as the right
+        ([("n1", 1, 0)], [1], {"n1": 1}, []),  # nobody has to
+        ([("n3", 1, 0)], [2], {"n1": 1, "n2": 1}, []),  # its node is closed
+    ],
+)
+def test_as_few_base_actors_move_as_do(held, rights, free, moves):
+    actors = tuple(Actor(number, node, gpus) for node, gpus, number in held)
+    job = JobView("a/1", 0.0, 1, 1, 0, rollout=Rollout(len(actors), 1, actors))
+    assert sorted(one.actor.number for one in movable([job], rights, free, {})) == moves
 
 
 # -- spare actors
@@ -385,6 +424,18 @@ def exactly_fit(rights: list[int], free: dict[str, int]) -> bool:
     return any(exactly_fit(rest, {**free, node: gpus - size}) for node, gpus in free.items() if gpus >= size)
 
 
+def rights_fit(w: ActorWorld) -> bool:
+    """Whether all rights fit at once; where spare actors became base actors, if need be when these move."""
+    rights, room, held = w.rights(), w.for_rights(), w.held()
+    if exactly_fit(rights, room) or not any((key, one.number) in w.were_spare for key, one in held):
+        return exactly_fit(rights, room)
+    for _, actor in held:
+        if actor.node in room:
+            rights.append(actor.gpus)
+            room[actor.node] += actor.gpus
+    return exactly_fit(rights, room)
+
+
 def look(w: ActorWorld, plan: PoolPlan, tame: bool) -> None:
     used = w.used()
     if tame:
@@ -392,7 +443,7 @@ def look(w: ActorWorld, plan: PoolPlan, tame: bool) -> None:
         staying, reserved = w.used(recalled=False), w.reserved()
         for node, gpus in w.nodes.items():
             assert staying[node] + reserved[node] <= gpus, "what is reserved was given to another"
-        assert exactly_fit(w.rights(), w.for_rights()), "a right has no room"
+        assert rights_fit(w), "a right has no room"
     lending = plan.lending
     if lending is None:
         return
@@ -402,8 +453,24 @@ def look(w: ActorWorld, plan: PoolPlan, tame: bool) -> None:
     assert not {r.key for r in lending.recalls} & {s.key for s in lending.starts if s.spare}
 
 
+# A spare actor on GPUs of another job's right becomes a base actor.
+BECAME_BASE = [
+    *[Op("submit", 0, 0)] * 4,
+    Op("submit", 0, 14),
+    Op("end", 0, 0),
+    Op("submit", 0, 0),
+    Op("submit", 1, 2),
+    Op("begin", 0, 1),
+    Op("end_step", 1, 0),
+    Op("one_leaves", 0, 0),
+    Op("begin", 1, 0),
+    Op("tick", 11, 0),
+]
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name + "".join(p.params))
 @settings(max_examples=40, deadline=None)
+@example(BECAME_BASE)
 @given(ops)
 def test_no_gpu_twice_rights_fit_and_reserved_stays(policy: PolicySpec, happens: list[Op]):
     w = world(policy=policy)
@@ -422,7 +489,7 @@ def test_foreign_pods_and_closed_nodes_break_no_pass(happens: list[Op]):
         # Whatever others took, nobody is planned on it.
         after = w.used()
         for node, gpus in w.nodes.items():
-            assert after[node] <= max(gpus, before[node] + (op.kind == "foreign"))
+            assert after[node] <= max(gpus, before[node] + (op.kind == "guests"))
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name + "".join(p.params))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app
 from controller.policy.types import EvalInContext, EvalPoint, Verb
-from sim import specs
+from sim import specs, twin
 from sim.rules import flat
 from sim.rules.flat import Total
 
@@ -83,6 +83,11 @@ def test_no_total_makes_the_budget_larger() -> None:
         (["--total", "long"], "--total: 'long', expected one of unknown, known, too-small"),
         (["--evals", "1"], "--evals: 1, expected 2 to"),
         (["--prompts", "1000000"], "--prompts: 1000000, expected 0 to"),
+        (
+            ["--prompts", "50", "--pairs"],
+            "--pairs: prompts that stay have them, expected --prompts and --how",
+        ),
+        (["--pairs"], "--pairs: prompts that stay have them"),
     ],
 )
 def test_what_cannot_be_is_named(options: list[str], said: str) -> None:
@@ -97,3 +102,36 @@ def test_the_command_counts_for_each_length_asked_for() -> None:
     assert found.exit_code == 0, found.output
     rows = [line.split()[:5] for line in found.output.splitlines()[1:]]
     assert rows == [["scan", "prompts", "changing", n, "50"] for n in ("6", "8")]
+
+
+def test_differences_by_prompt_are_those_that_a_client_would_tell() -> None:
+    results = np.random.default_rng(4).random((9, 30)) < 0.4
+    earlier = np.array([0, 0, 1, 3, 2, 5, 0, 4])
+    found = flat.variances(results, earlier)
+    told = [twin.pair(results[t + 1], results[at], at).variance for t, at in enumerate(earlier.tolist())]
+    assert found == pytest.approx(np.array(told))
+
+
+@pytest.mark.parametrize("how", [twin.Prompts.FIXED, twin.Prompts.WANDERING])
+def test_pairs_of_flat_runs_are_told_and_stop_no_more_than_promised(how: twin.Prompts) -> None:
+    text = "scan:alpha=0.3"  # few runs are enough for a budget that large
+    rows = {
+        pairs: next(
+            flat.rates(
+                text,
+                specs.rule(text),
+                runs=300,
+                seed=1,
+                lengths=(12,),
+                total=Total.KNOWN,
+                prompts=40,
+                how=how,
+                wander=0.6,
+                pairs=pairs,
+            )
+        )
+        for pairs in (True, False)
+    }
+    assert rows[True].noise.endswith(", pairs")
+    assert rows[True].stopped != rows[False].stopped, "the pairs were not told"
+    assert rows[True].interval[0] <= 0.3

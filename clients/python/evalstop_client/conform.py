@@ -96,7 +96,7 @@ class Group:
             ours.settimeout(PATIENCE)
             self._sockets.append(ours)
         for rank in range(members):
-            hello, _ = self._heard(rank)
+            hello, _ = self._received(rank)
             self.functions = hello["hello"]["functions"]
 
     def _place(self, rank: int) -> dict[str, Any]:
@@ -120,9 +120,9 @@ class Group:
             if request["do"] == "load":
                 own["place"] = self._place(rank)
             send(connection, own, arrays or {})
-        return [self._heard(rank) for rank in range(self.members)]
+        return [self._received(rank) for rank in range(self.members)]
 
-    def _heard(self, rank: int) -> tuple[dict[str, Any], Mapping[str, Array]]:
+    def _received(self, rank: int) -> tuple[dict[str, Any], Mapping[str, Array]]:
         try:
             got = receive(self._sockets[rank])
         except (OSError, ValueError) as fault:
@@ -441,8 +441,8 @@ def _status(pid: int, field: str) -> int:
 def _on_gpus(pid: int) -> int:
     """Return bytes of all GPUs that a process has, as the driver says."""
     ask = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
-    said = subprocess.run(ask, capture_output=True, text=True, timeout=60).stdout
-    pairs = [line.split(",") for line in said.splitlines() if line.count(",") == 1]
+    listed = subprocess.run(ask, capture_output=True, text=True, timeout=60).stdout
+    pairs = [line.split(",") for line in listed.splitlines() if line.count(",") == 1]
     return sum(int(used) << 20 for owner, used in pairs if int(owner) == pid and used.strip().isdigit())
 
 

@@ -494,7 +494,7 @@ class _Link:
         self._of, self.actor = generation, actor
         self.state = "loading"  # ready, leaving, done, lost, faulty
         self.live: dict[str, _Response] = {}
-        self.heard = time.monotonic()  # of a token, or of something given
+        self.last_seen = time.monotonic()  # of a token, or of something given
         self.names: set[str] = set()  # of all responses that it was given
         self.slots = 1
         self.given = self.finished = 0  # responses
@@ -544,7 +544,7 @@ class _Link:
                     "temperature": self._of.temperature,
                 }
             )
-        self.heard = time.monotonic()
+        self.last_seen = time.monotonic()
         self.given += len(responses)
         self._post("/v1/generate", {"version": self._of.version, "requests": requests})
 
@@ -781,7 +781,7 @@ class _Generation:
             if (tokens or ended) and frame.get("version") != self.version:
                 raise _Faulty(f"tokens by weights {frame.get('version')!r}, expected {self.version}")
             if tokens or ended:
-                link.heard = time.monotonic()
+                link.last_seen = time.monotonic()
             for name, new in tokens.items():
                 self._append(link, name, new)
             for name, why in ended.items():
@@ -885,7 +885,7 @@ class _Generation:
 
     # What the operator tells.
 
-    def hear(self, news: News) -> None:
+    def take_news(self, news: News) -> None:
         with self.lock:
             if news.coming:
                 self._hoped = time.monotonic()
@@ -997,7 +997,7 @@ class _Generation:
                 while self.left:
                     now = time.monotonic()
                     for link in list(self.links.values()):
-                        if link.live and now - link.heard > stall:
+                        if link.live and now - link.last_seen > stall:
                             self._drop(link, "lost", f"no token for {stall:g} s")
                     self.assign()
                     if any(link.state in ("ready", "loading") for link in self.links.values()):
@@ -1150,7 +1150,7 @@ class Rollouts:
             news = News(Plan(), self._known, frozenset(), 0)
         self.plan = news.plan
         generation.deal(news.plan)
-        self._hear(generation, news)
+        self._take_news(generation, news)
         watching = threading.Thread(target=self._watch, args=(generation, news.revision), daemon=True)
         watching.start()
         generation.run(self._local, self._starve, self._stall)
@@ -1199,9 +1199,9 @@ class Rollouts:
         if self._last.get("step") == step:
             self.source.end({**self._last, "phases": dict(phases or {})})
 
-    def _hear(self, generation: _Generation, news: News) -> None:
+    def _take_news(self, generation: _Generation, news: News) -> None:
         self._known = tuple(a for a in news.actors if a.number not in news.leave)
-        generation.hear(news)
+        generation.take_news(news)
 
     def _watch(self, generation: _Generation, revision: int) -> None:
         while not generation.over:
@@ -1210,6 +1210,6 @@ class Rollouts:
             if news is not None:
                 revision = news.revision
                 if not generation.over:
-                    self._hear(generation, news)
+                    self._take_news(generation, news)
             elif time.monotonic() - begun < 1.0:
                 time.sleep(1.0)  # refused or silent: not asked without a pause

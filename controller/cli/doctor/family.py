@@ -96,18 +96,18 @@ def examine(family: str, members: int, python: str, *, gpu: bool) -> FamilyRepor
         return FamilyReport(
             {"findings": [{"level": "WRONG", "about": "worker", "text": f"not done after {LONGEST:g} s"}]}
         )
-    said = done.stderr.decode(errors="replace").strip().splitlines()
+    errors = done.stderr.decode(errors="replace").strip().splitlines()
     try:
         document = bounded.load(done.stdout.splitlines()[-1], PROGRAM, _OUTPUT)
     except (ValueError, IndexError):
         if any(
             "No module named 'evalstop_client" in line or "No module named evalstop_client" in line
-            for line in said
+            for line in errors
         ):
             raise ValueError(
                 f"{command[0]} has no evalstop-client, expected it: pip install evalstop-client"
             ) from None
-        raise ValueError(f"the checks ended with {done.returncode}: {' '.join(said[-2:])[:400]}") from None
+        raise ValueError(f"the checks ended with {done.returncode}: {' '.join(errors[-2:])[:400]}") from None
     if "error" in document:
         raise ValueError(str(document["error"]))
     return FamilyReport(document)

@@ -12,9 +12,10 @@ from controller.checkpoints import endpoints
 from controller.checkpoints.access_jobs import AccessSettings
 from controller.environ import (
     SettingsError,
-    choice,
     described,
     listed,
+    log_format_setting,
+    log_level_setting,
     number,
     setting,
     switch,
@@ -138,8 +139,8 @@ class Settings(MetricsSettings):
     decision_log_files: int = setting(
         4, whole_number(1, 1000, "files"), "decision log files kept, the current one too"
     )
-    log_level: str = setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
-    log_format: str = setting("json", choice("json", "console"), "form of the log lines on stderr")
+    log_level: str = log_level_setting()
+    log_format: str = log_format_setting()
     leader_elect: bool = setting(
         True, switch, "whether a Lease decides which replica acts; false only where there is one replica"
     )

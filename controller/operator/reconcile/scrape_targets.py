@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from controller import workloads
 from controller.api import convert
-from controller.api.rlhfjob import RLHFJob
 from controller.metrics import GangScraper, GangTarget, ScrapeLoop, Target, member, members, metrics_port
 from controller.objects import Object
 from controller.operator.process.metrics import Metrics
@@ -68,11 +67,10 @@ class ScrapeTargets:
         if desired.mode is Mode.OFF or record.finished is not None or not started:
             self.drop(loaded.key)
             return
-        job = convert.parse_job(loaded.obj)
-        if not isinstance(job, RLHFJob):
+        if (how := loaded.scraping) is None:
             self.drop(loaded.key)
             return
-        found = self._find(loaded, job)
+        found = self._find(loaded, how)
         if isinstance(found, ScrapeView):
             self.drop(loaded.key)
             self._cluster.scraped(loaded.key, found)
@@ -85,36 +83,36 @@ class ScrapeTargets:
             loaded = self._cluster.load(key)
         except (convert.StatusError, Unreadable):
             return ()
-        job = convert.parse_job(loaded.obj) if loaded is not None else None
-        if loaded is None or not isinstance(job, RLHFJob):
+        how = loaded.scraping if loaded is not None else None
+        if loaded is None or how is None:
             return ()
-        found = _may_speak(loaded, job)
+        found = _may_speak(loaded, how)
         if isinstance(found, ScrapeView):
             return ()
         gang = _gang(loaded, found)
-        asked = ((member, _target(loaded, job, member, pod, gang)) for member, pod in found)
+        asked = ((member, _target(loaded, how, member, pod, gang)) for member, pod in found)
         return tuple(GangTarget(member, target) for member, target in asked if target is not None)
 
-    def _find(self, loaded: JobSnapshot, job: RLHFJob) -> Target | ScrapeView:
+    def _find(self, loaded: JobSnapshot, how: convert.Scraping) -> Target | ScrapeView:
         """Return whom to ask; a view that says why, where nobody can be."""
-        found = _may_speak(loaded, job)
+        found = _may_speak(loaded, how)
         if isinstance(found, ScrapeView):
             return found
         first = first_asked(loaded.record.lives, [member for member, _ in found])
         pod = next(pod for member, pod in found if member == first)
-        gang = _gang(loaded, found) if job.spec.scrape.speaks == ANY and loaded.desired.replicas > 1 else None
-        return _target(loaded, job, first, pod, gang) or ScrapeView(
+        gang = _gang(loaded, found) if how.speaks == ANY and loaded.desired.replicas > 1 else None
+        return _target(loaded, how, first, pod, gang) or ScrapeView(
             ScrapeOutcome.UNREACHABLE,
             "spec.scrape.port: not set, and no container of the pod has a port named metrics",
         )
 
 
-def _may_speak(loaded: JobSnapshot, job: RLHFJob) -> list[tuple[Member, Object]] | ScrapeView:
+def _may_speak(loaded: JobSnapshot, how: convert.Scraping) -> list[tuple[Member, Object]] | ScrapeView:
     """Return the pods that may speak, lowest index first, at least one; a view that says why, where none
     may."""
     owner = None if is_ref(loaded.obj) else loaded.uid
     pods = {one.pod: (one, pod) for pod in members(loaded.pods, loaded.child, owner) for one in [member(pod)]}
-    found = candidates(job.spec.scrape.speaks, [one for one, _ in pods.values()])
+    found = candidates(how.speaks, [one for one, _ in pods.values()])
     return found if isinstance(found, ScrapeView) else [pods[one.pod] for one in found]
 
 
@@ -124,18 +122,20 @@ def _gang(loaded: JobSnapshot, found: Sequence[tuple[Member, Object]]) -> Gang:
     return Gang(loaded.uid, loaded.record.admission.number, pods)
 
 
-def _target(loaded: JobSnapshot, job: RLHFJob, one: Member, pod: Object, gang: Gang | None) -> Target | None:
+def _target(
+    loaded: JobSnapshot, how: convert.Scraping, one: Member, pod: Object, gang: Gang | None
+) -> Target | None:
     """Return how to read a pod; None: it is not known on which port."""
-    port = metrics_port(pod, job.spec.scrape.port)
+    port = metrics_port(pod, how.port)
     if port is None:
         return None
     return Target(
         ip=pod["status"]["podIP"],
         port=port,
-        metric=job.spec.primary.name,
-        path=job.spec.scrape.path,
+        metric=how.metric,
+        path=how.path,
         interval=loaded.desired.scrape_interval,
-        others=tuple(m.name for m in job.spec.metrics if m.name != job.spec.primary.name),
+        others=how.others,
         pod=one.pod,
         pod_created=workloads.pod_view(pod).created,
         member=one.index,

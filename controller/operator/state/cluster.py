@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from controller import delegates, names, workloads
 from controller.api import convert, fleet, newer
 from controller.api.gpupool import GPUPool
+from controller.api.rlhfjob import RLHFJob
 from controller.checkpoints.access_jobs import COMPONENT, is_unsuspended, parse_result
 from controller.checkpoints.access_jobs import request_id as access_request_id
 from controller.kube import wire
@@ -141,6 +142,8 @@ class JobSnapshot:
     stored_pods: tuple[Stored, ...]
     revision: int = 0  # (`State`)
     stored_actor_pods: tuple[Stored, ...] = ()  # of its rollout actors that have an entry
+    scraping: convert.Scraping | None = None  # None: its spec does not say how
+    page: Compressed[ScrapeView] | None = None  # the last scrape, as the cluster state holds it
 
     @property
     def obj(self) -> Object:
@@ -188,6 +191,14 @@ class _Refusal:
     until: float  # monotonic s
 
 
+class _ReadSpec(NamedTuple):
+    """A spec as it was read, and ``stamp``: what it was read from."""
+
+    stamp: tuple[Any, ...]
+    desired: Desired
+    scraping: convert.Scraping | None
+
+
 class ClusterState:
     """Loads jobs and pools, and counts their revisions, so that an unchanged job is not planned again.
 
@@ -209,7 +220,7 @@ class ClusterState:
         self._revisions: dict[JobKey, int] = {}
         self._pools: dict[str, tuple[tuple[Any, ...], GPUPool | Problem]] = {}
         self._caps: dict[str, Mode] = {}  # by pool: how far it lets the operator go, also once it is gone
-        self._desired: dict[JobKey, tuple[tuple[Any, ...], Desired]] = {}
+        self._specs: dict[JobKey, _ReadSpec] = {}
         self._members: dict[str, set[JobKey]] = {}  # pool name -> its jobs
         self._curves = PeerCurves(cache)
         self._locations = Locations()
@@ -343,10 +354,7 @@ class ClusterState:
 
     def took_in(self, loaded: JobSnapshot) -> None:
         """Note that what the job's page brought is written."""
-        if loaded.key not in self._unread:
-            return
-        known, scrape = self._scrapes[loaded.key], loaded.observed.scrape
-        if scrape is not None and known[1].holds(replace(scrape, at=0.0)):
+        if loaded.key in self._unread and self._scrapes[loaded.key][1] is loaded.page:
             self._unread.discard(loaded.key)
 
     def last_scrape(self, key: JobKey) -> ScrapeView | None:
@@ -397,7 +405,7 @@ class ClusterState:
         self._unread.discard(key)
         self._refusals.pop(key, None)
         self._revisions.pop(key, None)
-        self._desired.pop(key, None)
+        self._specs.pop(key, None)
         self._curves.forget(key)
         self._unstarted.pop(key, None)
         self._former.pop(key, None)
@@ -443,7 +451,8 @@ class ClusterState:
         obj = _sound(stored.open())
         found = self.pool(pool_of(obj))
         pool = found if isinstance(found, GPUPool) else None
-        desired = self._read_desired(obj, found)
+        read, (_, page) = self._read_spec(obj, found), self._scrapes.get(key, (0.0, None))
+        desired, scrape = read.desired, self.last_scrape(key)
         newer.refuse_newer_job(obj.get("status"))
         record = self.names.shown(convert.record(obj.get("status")))
         child = self._child(obj)
@@ -453,7 +462,7 @@ class ClusterState:
         observed = Observed(
             workload=workloads.view(child.open()) if child is not None else None,
             pods=tuple(self._pod_view(pod.open()) for pod in pods),
-            scrape=self.last_scrape(key),
+            scrape=scrape,
             access=(*access, *finished),
             made=self._made_of(obj, record),
             run_written=run_configmap.read(
@@ -461,7 +470,7 @@ class ClusterState:
             ),
             queue=self._queue(child.open()) if child is not None else None,
             queue_problem=self._queue_problem(desired, pool, child.open() if child is not None else None),
-            fleet=self._fleet(desired, record, pool_of(obj)),
+            fleet=self._fleet(desired, record, scrape, pool_of(obj)),
             finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
             announced=self._announced(obj, record),
             rollout=rollout,
@@ -472,7 +481,20 @@ class ClusterState:
         if problem != desired.problem:  # nearly never: thousands of jobs' are kept, and by the plans too
             desired = replace(desired, problem=problem)
         revision = self._revisions.get(key, 0)
-        return JobSnapshot(key, stored, pool, desired, observed, record, child, pods, revision, actor_pods)
+        return JobSnapshot(
+            key,
+            stored,
+            pool,
+            desired,
+            observed,
+            record,
+            child,
+            pods,
+            revision,
+            actor_pods,
+            read.scraping,
+            page,
+        )
 
     def steps_of(self, desired: Desired) -> StepAddress | None:
         """Return what a job's trainer is told of the step API; None: it has no actors."""
@@ -616,11 +638,10 @@ class ClusterState:
     def _pool_status(self, name: str) -> Object | None:
         return (self.cache.get(GPUPOOLS, name) or {}).get("status")
 
-    def _fleet(self, desired: Desired, record: JobRecord, name: str) -> FleetView:
+    def _fleet(self, desired: Desired, record: JobRecord, scrape: ScrapeView | None, name: str) -> FleetView:
         """Return what its pool tells the job, and where its rule looks at peers, how they stood at its new
         evals."""
-        key, scrape = desired.key, self.last_scrape(desired.key)
-        found = self.pool(name)
+        key, found = desired.key, self.pool(name)
         scope = found.spec.fleet.scope if isinstance(found, GPUPool) else FleetScope.NAMESPACE
         # The evals that are about to be taken in are those of the page's evaluator.
         evaluator = (scrape.evaluator if scrape is not None else None) or record.evaluator
@@ -638,7 +659,7 @@ class ClusterState:
         obj = self.cache.get(RLHFJOBS, key)
         if obj is None:
             return None
-        desired = self._read_desired(obj, self.pool(pool))
+        desired = self._read_spec(obj, self.pool(pool)).desired
         return desired.metric, desired.direction
 
     def _announced(self, obj: Object, record: JobRecord) -> bool:
@@ -652,7 +673,7 @@ class ClusterState:
             return True  # the pool writes none that it cannot read; nothing waits for that
         return any((s.source, s.decided) == (key_of(obj), record.decision.at) for s in stops)
 
-    def _read_desired(self, obj: Object, pool: GPUPool | Problem | None) -> Desired:
+    def _read_spec(self, obj: Object, pool: GPUPool | Problem | None) -> _ReadSpec:
         key, name = key_of(obj), pool_of(obj)
         # Validating a spec costs as much as all the rest of a load and its plan.
         stamp = (
@@ -663,10 +684,11 @@ class ClusterState:
             cap := self._caps.get(name),
             there := self._pool_names() if pool is None else (),
         )
-        known = self._desired.get(key)
-        if known is None or known[0] != stamp:
+        known = self._specs.get(key)
+        if known is None or known.stamp != stamp:
             template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
-            read = convert.desired(obj, pool, cap, there)
+            job = convert.parse_job(obj)
+            read = convert.desired(obj, pool, cap, there, job)
             read = replace(
                 read,
                 key=key,
@@ -683,8 +705,9 @@ class ClusterState:
             )
             if read.problem is None:
                 read = replace(read, problem=workloads.template_shape_problem(obj))
-            known = self._desired[key] = (stamp, read)
-        return known[1]
+            scraping = _shared(convert.scraping(job)) if isinstance(job, RLHFJob) else None
+            known = self._specs[key] = _ReadSpec(stamp, read, scraping)
+        return known
 
     def _pool_names(self) -> tuple[str, ...]:
         return tuple(sorted(str(pool["metadata"]["name"]) for pool in self.cache.values(GPUPOOLS)))

@@ -1,4 +1,4 @@
-"""What worker groups report, and what that comes to: of each resident how it stands, of kinds of jobs how
+"""Reports of worker groups, and what they come to: of each resident how it stands, of kinds of jobs how
 their turns went.
 
 In memory, by group; what has to last is in the WorkerGroup's status, in the jobs' and in the pool's. A

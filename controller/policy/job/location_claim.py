@@ -205,9 +205,13 @@ def _delay(claim: Claim) -> float:
 def _claim(context: PlanContext, attempt: Attempt) -> None:
     waited, known = context.record.access, context.record.claim
     if waited is None or (waited.operation, waited.attempt) != (Operation.CLAIM, attempt):
-        if waited is not None and waited.operation not in (*_WAITS, Operation.CLAIM):
-            return  # what it keeps safe comes first
         tries = _failures(context, attempt)
+        if waited is not None and waited.operation not in (*_WAITS, Operation.CLAIM):
+            # What it keeps safe comes first. A pin that failed may lack just this answer: whose checkpoint
+            # the process started from. So a first claim goes before the next try.
+            again = waited.operation is Operation.SECURE and waited.tries and not tries
+            if not again or access_requests.running(context, waited):
+                return
         if tries and known is not None:
             if (left := known.at + _delay(known) - context.now) > 0:
                 context.wake_in(left)

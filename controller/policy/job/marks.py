@@ -106,7 +106,6 @@ LACKS = frozenset(
 
 _UNSAFE = (c.SECURED, c.RETAINED, c.CLAIMED, c.PINNED)
 _UNREAD = frozenset({"MetricsNotRead", "NoFreshScrape", "VerdictOutdated", "PageWithoutIdentity"})
-_CAPACITY = frozenset({"AtQuotaLimit", "NodesClosed", "NoUsableNodes", "GPUsUsedByOthers", "GangTimedOut"})
 
 
 def health(record: JobRecord, now: float) -> tuple[Finding, ...]:

@@ -55,7 +55,7 @@ def carry_out(context: PlanContext) -> None:
     for lost in made.failures:
         message = f"rollout actor {lost.number} on node {lost.node}: {lost.why}; it is put aside and counted"
         context.event("ActorFailed", message, warning=True)
-    _tell_authority(context)
+    _renew_authority(context)
     for actor in made.make:
         if context.observed.workload is not None and record.admission is not None:
             context.act(MakeActor(actor, record.admission.number))
@@ -211,7 +211,7 @@ def _with_step(
     return replace(account, measured=ended, saved=saved)
 
 
-def _tell_authority(context: PlanContext) -> None:
+def _renew_authority(context: PlanContext) -> None:
     """Write the run file of a run under way anew if it is not as it would be written now.
 
     The authority of the step API's certificate stands in it, and may be renewed.

@@ -1,4 +1,4 @@
-"""What a worker group needs next, from what was seen of its Jobs, pods, residents and newest report.
+"""The next step of a worker group, from what was seen of its Jobs, pods, residents and newest report.
 
 A start has one Job. Once all of its pods have their nodes, they are its members; when one of them is gone,
 or another pod is in its place, the group starts under the next number, after every pod of the start before
@@ -19,7 +19,7 @@ READY = "Ready"
 
 @dataclass(frozen=True, slots=True)
 class GroupSight:
-    """What was seen of a group.
+    """A group as it was seen.
 
     Attributes:
         replicas: members that it is to have.
@@ -54,7 +54,7 @@ class GroupSight:
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """What is to be done: write ``record``, then delete the Jobs of ``delete``, then make that of the
+    """Acts that are due: write ``record``, then delete the Jobs of ``delete``, then make that of the
     record's number (``make``) or delete the group itself (``end``)."""
 
     record: GroupRecord

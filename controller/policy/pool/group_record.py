@@ -38,7 +38,7 @@ class GroupResident:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """What the operator knows of a worker group."""
+    """The operator's memory of a worker group."""
 
     conditions: Annotated[ConditionList, "Aspects of the group's state."] = ()
     number: Annotated[Count, "Number of its newest start."] = 1

@@ -1,12 +1,12 @@
 """A pool's rollout actors in one pass: who returns, who is recalled for whom, who gets a spare one.
 
 In this order. A base actor that returns has the first call on GPUs: it starts on free ones, or spare actors
-are recalled for it. Then the pool's policy admits who fits, in a room (`room`) where no gang gets what a
-right needs, nor what was recalled for another. For gangs that still wait, and would start were spare actors
-gone, these are recalled (`recall`). What nobody could use now goes to spare actors (`grant`): to the
-namespace that borrows the least for its weight, in it to the job whose step got the most shorter for each
-GPU, as measured. What a plan promises counts for nothing; a job of which nothing is measured yet may have
-one spare actor before others, to be measured by.
+are recalled for it, or where that is not enough base actors that find room elsewhere. Then the pool's policy
+admits who fits, in a room (`room`) where no gang gets what a right needs, nor what was recalled for another.
+For gangs that still wait, and would start were spare actors gone, these are recalled (`recall`). What nobody
+could use now goes to spare actors (`grant`): to the namespace that borrows the least for its weight, in it to
+the job whose step got the most shorter for each GPU, as measured. What a plan promises counts for nothing; a
+job of which nothing is measured yet may have one spare actor before others, to be measured by.
 """
 
 from __future__ import annotations
@@ -33,7 +33,16 @@ from controller.policy.pool.best_fit import FreeGpus
 from controller.policy.pool.groups import Groups
 from controller.policy.pool.lending_room import LendingRoom
 from controller.policy.pool.placement import Shape, fit_job, shape
-from controller.policy.pool.recalling import Spare, added, borrowed_by_weight, by_node, free_up, needs, spares
+from controller.policy.pool.recalling import (
+    Spare,
+    added,
+    borrowed_by_weight,
+    by_node,
+    free_up,
+    movable,
+    needs,
+    spares,
+)
 from controller.policy.pool.rights import pack
 from controller.policy.queueing.base import QueueJob, stay_key
 from controller.policy.queueing.quota_ledger import QuotaLedger
@@ -48,7 +57,9 @@ class Loans:
         free: GPUs per node that nobody uses; those that were recalled for somebody are in ``kept``.
         kept: by job, what was recalled for it and is free. ``coming``: and is not free yet.
         spare: spare actors that are still there, the first to be recalled first.
-        rights: by job, how many of its base actors may return, those that do in this pass not among them.
+        movable: base actors that would move for a right, each with a right of its own in ``rights``.
+        rights: by job, how many of its base actors may return, those that do in this pass not among them, nor
+            those for which something is reserved.
         going: GPUs per node of who leaves anyhow, be it for nobody.
         groups: worker groups; None: the pool has none.
     """
@@ -60,6 +71,7 @@ class Loans:
     free: dict[str, int]
     running: dict[JobKey, tuple[JobView, Rollout]]
     spare: list[Spare]
+    movable: list[Spare] = field(default_factory=list)
     kept: dict[JobKey, list[Place]] = field(default_factory=dict)
     coming: dict[JobKey, list[Place]] = field(default_factory=dict)
     rights: Counter[JobKey] = field(default_factory=Counter)
@@ -114,6 +126,13 @@ class Loans:
             loans.spare = []
         for node, gpus in loans.coming.get("", ()):
             loans.going[node] += gpus
+        loans.movable = movable(
+            (job for job, _ in running.values()),
+            loans._rights(),
+            loans.free,
+            added(by_node(loans.spare), loans.going),
+        )
+        loans.rights.update(one.key for one in loans.movable)
         for job in sorted((job for job, _ in running.values()), key=stay_key):
             loans._return(job)
         return loans
@@ -126,6 +145,7 @@ class Loans:
             "rights": self._rights(),
             "spare": by_node(self.spare),
             "going": self.going,
+            "movable": by_node(self.movable),
             "kept": self.kept,
             "coming": self.coming,
         }
@@ -139,9 +159,14 @@ class Loans:
         """Return the room as it would be without any spare actor. ``room``: after the policy's decision."""
         every, spare = room.unclaimed(), by_node(self.spare)
         every = {node: gpus + spare.get(node, 0) for node, gpus in every.items()}
+        terms: dict[str, Any] = {
+            "rights": self._rights(),
+            "going": self.going,
+            "movable": by_node(self.movable),
+        }
         if self.groups is None:
-            return LendingRoom(every, self.racks, rights=self._rights(), going=self.going)
-        other = self.groups.other_room(every, rights=self._rights(), going=self.going)
+            return LendingRoom(every, self.racks, **terms)
+        other = self.groups.other_room(every, **terms)
         assert isinstance(other, LendingRoom)
         return other
 
@@ -276,8 +301,9 @@ class Loans:
                 wanted[node] += gpus
             if any(self.free.get(node, 0) + comes[node] < gpus for node, gpus in wanted.items()):
                 continue  # others have taken some of it, or the node is gone: it is to be recalled anew
-            if reserved.returning:
+            if reserved.returning:  # what was recalled for it counts as its own, here or still to come
                 returning[target] -= 1
+                self.rights[target] -= 1
             for node, gpus in wanted.items():
                 here = min(gpus, self.free[node])
                 self.free[node] -= here
@@ -296,8 +322,6 @@ class Loans:
         rollout = self.running[job.key][1]
         mine = [r for r in self.reserved if r.target == job.key and r.returning]
         for reserved in mine:
-            # What was recalled for it counts as its own, here or still to come.
-            self.rights[job.key] -= 1
             kept = self.kept.get(job.key, [])
             if all(place in kept for place in reserved.places):
                 for place in reserved.places:
@@ -316,7 +340,7 @@ class Loans:
 
     def _room_for(self, gpus: int) -> str | None:
         """Return a node with so many free GPUs of which no other right needs one."""
-        rights, spare = self._rights(), added(by_node(self.spare), self.going)
+        rights, spare = self._rights(), added(by_node((*self.spare, *self.movable)), self.going)
         packed = pack(rights, self.free, spare)
         room = FreeGpus({node: have - packed.on_free.get(node, 0) for node, have in self.free.items()})
         if (found := room.fit(1, gpus)) is not None:
@@ -335,8 +359,16 @@ class Loans:
         avoid: tuple[str, ...],
         returning: bool = False,
     ) -> bool:
-        """Recall spare actors for one that needs GPUs and reserve these; return whether that was done."""
-        freed = free_up(wanted, avoid, self.free, self.spare, self._rights(), self.racks, self.going)
+        """Recall spare actors for one that needs GPUs and reserve these; return whether that was done.
+
+        For a base actor that returns others move where they have to.
+        """
+        rights, racks = self._rights(), self.racks
+        going = added(self.going, by_node(self.movable))
+        freed = free_up(wanted, avoid, self.free, self.spare, rights, racks, going)
+        if freed is None and returning and self.movable:
+            borrowers = [*self.spare, *self.movable]
+            freed = free_up(wanted, avoid, self.free, borrowers, rights, racks, self.going)
         if freed is None or not freed.lenders:
             return False
         self._drop(freed.lenders, key)
@@ -355,6 +387,7 @@ class Loans:
     def _drop(self, lenders: Sequence[Spare], for_whom: JobKey) -> None:
         self.recalls += [self._recall(one, for_whom) for one in lenders]
         self.spare = [one for one in self.spare if one not in lenders]
+        self.movable = [one for one in self.movable if one not in lenders]
 
     def _recall(self, one: Spare, for_whom: JobKey) -> Recall:
         return Recall(one.key, one.actor.number, for_whom, self.now + self.lending.recall_seconds)

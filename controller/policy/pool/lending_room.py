@@ -1,12 +1,14 @@
 """A room in which some GPUs are spoken for: rights of return, and what was recalled for somebody.
 
 No gang starts on GPUs that a right needs: after every start all rights that fitted before still fit at once,
-into free GPUs and those of spare actors. What was recalled for a job is there for that job alone. GPUs of
+into free GPUs and those of spare actors. (Of base actors, too, where one has to move for a right:
+`recalling.movable`.) What was recalled for a job is there for that job alone. GPUs of
 spare actors count as those of jobs that leave: nobody is preempted where a recall would do.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from controller.policy.actor_types import JobKey, Place
@@ -28,6 +30,7 @@ class LendingRoom(NodeRoom):
         rights: Sequence[int] = (),
         spare: Mapping[str, int] | None = None,
         going: Mapping[str, int] | None = None,
+        movable: Mapping[str, int] | None = None,
         kept: Mapping[JobKey, Sequence[Place]] | None = None,
         coming: Mapping[JobKey, Sequence[Place]] | None = None,
     ) -> None:
@@ -39,14 +42,15 @@ class LendingRoom(NodeRoom):
             rights: GPUs of each base actor that may return.
             spare: GPUs per node of spare actors that could be recalled.
             going: GPUs per node of who leaves anyhow: rights are placed there first of all.
+            movable: GPUs per node of base actors that would move for a right, and for nobody else: rights are
+                placed there last of all.
             kept: GPUs that were recalled for a job and are free.
             coming: GPUs that were recalled for a job and are not free yet; under "" those recalled for
                 nobody.
         """
         self.rights, self.spare, self._going = tuple(rights), dict(spare or {}), dict(going or {})
-        self._backing = {
-            node: self.spare.get(node, 0) + self._going.get(node, 0) for node in {**self.spare, **self._going}
-        }
+        self.movable = dict(movable or {})
+        self._backing = dict(Counter(self.spare) + Counter(self._going) + Counter(self.movable))
         self.kept = {key: list(places) for key, places in (kept or {}).items()}
         self.coming = {key: list(places) for key, places in (coming or {}).items()}
         packed = pack(self.rights, free, self._backing)
@@ -70,9 +74,13 @@ class LendingRoom(NodeRoom):
         }
 
     def for_rights(self) -> dict[str, int]:
-        """GPUs per node, free ones and those of spare actors, on which rights are placed."""
-        nodes = {*self.aside, *self._borrowed}
-        return {node: self.aside.get(node, 0) + self._borrowed.get(node, 0) for node in nodes}
+        """GPUs per node on which rights are placed, and on which somebody else could be: free ones, those of
+        spare actors and of who leaves."""
+        found = dict(self.aside)
+        for node, gpus in self._borrowed.items():
+            others = self.spare.get(node, 0) + self._going.get(node, 0)
+            found[node] = found.get(node, 0) + min(gpus, others)
+        return found
 
     def rights_on_going(self) -> dict[str, int]:
         """GPUs per node of who leaves anyhow on which rights are placed."""
@@ -229,7 +237,7 @@ class LendingTrial(NodeTrial):
             left[node] -= gpus
         if min(left.values()) < 0:
             return False
-        packed = pack(self._lending.rights, left, {})
+        packed = pack(self._lending.rights, left, self._lending.movable)
         if packed.short > self._lending.short:
             return False
         self._for_rights = packed.on_free

@@ -8,7 +8,7 @@ least shorter by them, then the newest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from controller.policy.actor_types import Actor, JobKey
@@ -19,7 +19,7 @@ from controller.policy.types import JobView
 
 
 class Spare(NamedTuple):
-    """A spare actor that could be recalled."""
+    """A spare actor that could be recalled, or a base actor that could move."""
 
     key: JobKey
     actor: Actor
@@ -46,6 +46,42 @@ def spares(jobs: Iterable[JobView], nodes: Mapping[str, int]) -> list[Spare]:
             if actor.node in nodes
         ]
     return [spare for _, spare in sorted(found, key=lambda one: one[0])]
+
+
+def movable(
+    jobs: Iterable[JobView], rights: Sequence[int], free: Mapping[str, int], backing: Mapping[str, int]
+) -> list[Spare]:
+    """Return the base actors that would have to move for rights that find no room, as few as do.
+
+    A spare actor may stand on GPUs that a right needs, for it is recalled for that right. When an older actor
+    of its job is gone it is a base actor, and what came free lies on another node, where a larger right finds
+    no room. So such an actor may have to move: then it has a right of return, too, and all fit at once.
+
+    Args:
+        jobs: those that run.
+        rights: GPUs of each base actor that may return.
+        free: GPUs by node that nobody uses.
+        backing: GPUs by node that rights may have besides.
+    """
+    before = pack(rights, free, backing).short
+    if not before:
+        return []
+    # Who needs as much as the largest right would have to find as much as it needs.
+    largest = max(rights)
+    some = [
+        Spare(job.key, actor)
+        for job in jobs
+        for actor in (job.rollout.held if job.rollout is not None else ())
+        if actor.node in free and actor.gpus < largest
+    ]
+    some.sort(key=lambda one: (one.actor.number, one.key))  # the newest move first
+
+    def short(moved: Sequence[Spare]) -> int:
+        sizes = [one.actor.gpus for one in moved]
+        return pack([*rights, *sizes], free, added(backing, by_node(moved))).short
+
+    least = short(some)
+    return _fewest(some, lambda moved: short(moved) <= least) if least < before else []
 
 
 def borrowed_by_weight(jobs: Iterable[JobView]) -> dict[str, float]:
@@ -77,7 +113,7 @@ def free_up(
         borrowers: spare actors, the first to be recalled first.
         rights: GPUs of each base actor that may return: as many of them fit afterwards as fit before.
         racks: node -> rack.
-        going: GPUs by node of who leaves anyhow: rights have them, too.
+        going: GPUs by node of who leaves anyhow, or would move: rights have them, too.
     """
     leaving = going or {}
     before = pack(rights, free, added(by_node(borrowers), leaving))
@@ -93,6 +129,22 @@ def free_up(
     if found is not None and _rights_left(found, wanted, free, borrowers, rights, leaving) <= before.short:
         return found
     return None
+
+
+def _fewest(some: list[Spare], do: Callable[[list[Spare]], bool]) -> list[Spare]:
+    """Return as few of them as do, those that come last in the list first: halves are left out, then
+    quarters, and so on."""
+    step = len(some) // 2
+    while step:
+        place = 0
+        while place < len(some):
+            without = some[:place] + some[place + step :]
+            if do(without):
+                some = without
+            else:
+                place += step
+        step //= 2
+    return some
 
 
 def by_node(borrowers: Iterable[Spare]) -> dict[str, int]:

@@ -46,11 +46,12 @@ def actor_ends(
             found.append(ready[k] + taken[-1])
         else:
             found.append(None)
-    if len(taken) > 1:
+    if taken:
         # The slowest of one order is luck: what is to be expected of the slowest stands for it.
         slowest = max(range(count), key=lambda k: found[k] or 0.0)
-        expected = fmean(taken) + stdev(taken) * _NORMAL.inv_cdf(1.0 - 0.5 / (count + 0.5))
-        others = max((end for k, end in enumerate(found) if k != slowest and end is not None))
+        spread = stdev(taken) if len(taken) > 1 else 0.0
+        expected = fmean(taken) + spread * _NORMAL.inv_cdf(1.0 - 0.5 / (count + 0.5))
+        others = max((end for k, end in enumerate(found) if k != slowest and end is not None), default=0.0)
         longest = sample.longest
         alone = law.seconds(
             longest, longest, longest * longest / 2.0, 1.0

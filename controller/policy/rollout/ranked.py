@@ -7,7 +7,7 @@ for that with the prefill of what they had. The longest groups go to the actors 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 
 from controller.policy.rollout.batching import ends, group_seconds
@@ -41,20 +41,24 @@ def actor_ends(
         seconds = group_seconds(law, group, last, sample, count)
         # Iterations of an actor take about equally long.
         rate = seconds / last
-        times.append([ready[k] + rate * end for end in done])
+        times.append([ready[k] + rate * end for end in (*done[:-1], last)])
         found.append(ready[k] + seconds)
     return _cut(found, times, slots, cut) if cut < 1.0 else found
 
 
 def _cut(found: list[float | None], times: list[list[float]], slots: int, cut: float) -> list[float | None]:
-    """Return the ends with moves, one actor after the other by the time at which it may first give away."""
-    firsts = sorted((done[_needed(done, cut)], k) for k, done in enumerate(times) if done)
-    running = [k for _, k in firsts]
-    for first, k in firsts:
-        done = times[k]
+    """Return the ends with moves, one actor after the other by the time at which it may first give away.
+
+    What an actor has taken from others it gives away with the rest of its own. ``times`` is used up.
+    """
+    places = {k: _needed(done, cut) for k, done in enumerate(times) if done}
+    firsts = {k: times[k][place] for k, place in places.items()}
+    running = sorted(firsts, key=lambda k: (firsts[k], k))
+    for k in tuple(running):
+        first, done = firsts[k], times[k]
         others = [times[j] for j in running if j != k]
         # The later, the less is left and the more slots are free: the first place that fits, by halving.
-        low, high = _needed(done, cut), len(done) - 1
+        low, high = places[k], len(done) - 1
         while low < high:
             place = (low + high) // 2
             if _fits(len(done) - 1 - place, others, max(first, done[place]), slots):
@@ -64,7 +68,12 @@ def _cut(found: list[float | None], times: list[list[float]], slots: int, cut: f
         if low < len(done) - 1:
             found[k] = max(first, done[low])
             running.remove(k)
-            _place(done[low + 1 :], running, times, found)
+            # They go to the actor that lasts longest.
+            target = max(running, key=lambda j: times[j][-1])
+            for end in done[low + 1 :]:
+                insort(times[target], end)
+                places[target] += end < firsts[target]
+            found[target] = max(found[target] or 0.0, done[-1])
     return found
 
 
@@ -82,13 +91,3 @@ def _fits(left: int, others: Sequence[Sequence[float]], at: float, slots: int) -
 def _needed(done: Sequence[float], cut: float) -> int:
     """Return the place of the response with which the share is reached."""
     return min(len(done) - 1, max(0, -int(-cut * len(done) // 1) - 1))
-
-
-def _place(
-    moved: Sequence[float], running: Sequence[int], times: list[list[float]], found: list[float | None]
-) -> None:
-    """Let moved responses end where they went: with the actor that lasts longest, as long as it does."""
-    target = max(running, key=lambda j: times[j][-1])
-    end = found[target]
-    if moved and end is not None and moved[-1] > end:
-        found[target] = moved[-1]

@@ -1,4 +1,4 @@
-"""What turns that a group has reported come to: the profile of a kind, and how slow a resident is.
+"""Measures by turns that a group has reported: the profile of a kind, and how slow a resident is.
 
 A reported turn is (away, held, step, waited), microseconds: since its last release until it asked, from its
 grant to its release, the step that it was for (-1: not told), from asking to the grant, the switch included.
@@ -58,7 +58,7 @@ def measured(
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How slow one resident is since the newest one came; the step that was under way then does not count.
+    """The pace of one resident since the newest one came; the step that was under way then does not count.
 
     Attributes:
         slowness: of the steps that are done.

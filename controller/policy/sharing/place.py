@@ -1,7 +1,7 @@
 """Residencies and new groups for waiting jobs, in the order of the queue; and a reservation for the first.
 
 `plan_placements` goes through the waiting jobs in the order that a queue policy has given them. A job gets
-its residency and its private GPUs together or not at all. Where it goes is said by `SharingPlacement`. The
+its residency and its private GPUs together or not at all. Where it goes is decided by `SharingPlacement`. The
 first job that gets nothing has a reservation (`reserve`). Without backfill nobody behind it starts. With
 backfill a later one does if it delays nobody: it ends before the reservation, or it takes nothing that the
 reservation needs. While an overdue job waits, nobody joins a group that it waits for, however short.
@@ -102,22 +102,22 @@ def why_not(job: Resident, supply: GroupSupply, settings: SharingSettings) -> st
     own = alone(job, family)
     if not own.fits:
         return own.message
-    said: list[str] = []
+    reasons: list[str] = []
     groups = [group for group in supply.groups if group.family == job.family]
     if SharingPlacement(settings.placement) is not SharingPlacement.ISOLATED:
         fits = [fit_into(job, group, family, settings) for group in groups]
-        said = [one.message for one in fits if not one.fits]
+        reasons = [one.message for one in fits if not one.fits]
         if any(one.fits for one in fits):  # what it lacks is something else
-            said = []
-        if len(said) > SHOWN:
-            said = [*said[:SHOWN], f"{len(said) - SHOWN} groups more"]
+            reasons = []
+        if len(reasons) > SHOWN:
+            reasons = [*reasons[:SHOWN], f"{len(reasons) - SHOWN} groups more"]
     if supply.private is not None and job.private_gpus > supply.private:
-        said.append(f"{supply.private} of {job.private_gpus} private GPUs are free")
+        reasons.append(f"{supply.private} of {job.private_gpus} private GPUs are free")
     needs = family.gpus + (job.private_gpus if supply.private is None else 0)
     if needs > supply.free:
         private = f" and {job.private_gpus} private ones" if needs > family.gpus else ""
-        said.append(f"a new group needs {family.gpus} GPUs{private}, {supply.free} are free")
-    return "; ".join(said) or "others before it wait for what is free"
+        reasons.append(f"a new group needs {family.gpus} GPUs{private}, {supply.free} are free")
+    return "; ".join(reasons) or "others before it wait for what is free"
 
 
 @dataclass(slots=True)

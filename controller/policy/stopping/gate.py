@@ -179,7 +179,7 @@ class Gate:
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         memory, told, inner = Memory(*state[0]), state[1], state[2]
         memory, counts = self.decide(memory, point)
-        verdict = _read(told)
+        verdict = None if counts else _read(told)
         for one in counts:
             inner, verdict = self._rule.observe(inner, one)
         said = verdict or Verdict(Verb.CONTINUE, WAITS, 0.0, 0.0, self._no_evidence)
@@ -194,14 +194,13 @@ class Gate:
         """Return the memory after an eval, and the evals that count from now on, oldest first."""
         seen = memory.seen + 1
         pace = spending.Pace(*memory.pace).after(seen, point.step, point.progress)
-        memory = memory._replace(seen=seen, pace=tuple(pace))
-        before = memory
-        memory, counts = self._decide(memory._replace(dropped=(), refuted=()), point)
-        error = _larger(before.last[1] if before.last else None, noise.error(point))
-        if counts and not before.last and before.held:
-            error = _larger(error, noise.error(counts[0]))
-        blind = self._scale(before, error, point) is None
-        if counts and (blind or memory.young):
+        before = memory._replace(seen=seen, pace=tuple(pace), dropped=(), refuted=())
+        memory, counts = self._decide(before, point)
+        if not counts:
+            return memory, counts
+        errors = [before.last[1]] if before.last else [noise.error(one) for one in counts[:1] if before.held]
+        blind = not any(errors) and not noise.error(point) and not _has_scale(before, point)
+        if blind or memory.young:
             young = memory.young or (((-1, before.last[0]),) if before.last else ())
             young = (*young, *((one.step if blind else -1, one.score) for one in counts))
             memory = self._judge_again(memory._replace(young=young), point)
@@ -218,18 +217,18 @@ class Gate:
                 limit = self._scale(memory, _larger(noise.error(first), noise.error(point)), point)
                 if limit is not None and first.score - point.score > limit:
                     return memory._replace(held=(*memory.held, _pack(point))), []
-                memory, counts = self._count(memory, [first])
+                memory, counts = self._count(memory, first, noise.error(first))
             elif self._bears_out(held[1].score, first.score, point.score):
-                memory, counts = self._count(memory, [first])
+                memory, counts = self._count(memory, first, noise.error(first))
                 memory = self._drop(memory, held[1])
             else:
-                memory, counts = self._count(self._drop(memory, first), [held[1]])
+                memory, counts = self._count(self._drop(memory, first), held[1], noise.error(held[1]))
         elif held:
             borne_out = self._bears_out(memory.last[0], held[0].score, point.score)
             if borne_out and len(held) < self._needed(memory):
                 return memory._replace(held=(*memory.held, _pack(point))), []
             if borne_out:
-                memory, counts = self._count(memory, held[:1])
+                memory, counts = self._count(memory, held[0], noise.error(held[0]))
             else:
                 memory = self._drop(memory, held[0])
             memory = memory._replace(held=())
@@ -237,12 +236,15 @@ class Gate:
                 memory, more = self._decide(memory, one)
                 counts += more
             return memory, counts
-        memory = memory._replace(held=())
-        limit = self._scale(memory, _larger(memory.last[1], noise.error(point)), point)
+        if memory.held:
+            memory = memory._replace(held=())
+        own = noise.error(point)
+        error = _larger(memory.last[1], own)
+        limit = self._scale(memory, error, point)
         if limit is not None and point.score < memory.last[0]:
-            limit = self._below(memory, limit, point)
+            limit = self._below(memory, limit, error, point)
         if limit is None or abs(point.score - memory.last[0]) <= limit or memory.drops >= self.params.most:
-            memory, more = self._count(memory, [point])
+            memory, more = self._count(memory, point, own)
             return memory, [*counts, *more]
         return memory._replace(held=(_pack(point),)), counts
 
@@ -262,9 +264,12 @@ class Gate:
             return self.params.sigmas_reported * stderr
         return self._estimated(windows.unpack(memory.recent), point)
 
-    def _below(self, memory: Memory, limit: float, point: EvalPoint) -> float:
-        """Return the distance beyond which an eval waits that lies below the last one; ``limit``: above."""
-        below, error = self.params.sigmas_below, _larger(memory.last[1], noise.error(point))
+    def _below(self, memory: Memory, limit: float, error: float | None, point: EvalPoint) -> float:
+        """Return the distance beyond which an eval waits that lies below the last one; ``limit``: above.
+
+        ``error``: the larger standard error of both.
+        """
+        below = self.params.sigmas_below
         if error is not None:
             limit = below * error
         paired = noise.of_difference(point, memory.last[2])
@@ -302,22 +307,20 @@ class Gate:
             lost = (*lost, (point.score, noise.error(point)))
         return memory._replace(drops=memory.drops + 1, dropped=(*memory.dropped, point.step), lost=lost)
 
-    def _count(self, memory: Memory, points: list[EvalPoint]) -> tuple[Memory, list[EvalPoint]]:
-        """Return the memory with these evals counted, and they as the rule is to be shown them."""
-        shown = list(points)
-        if memory.lost:
-            shown[0] = EvalInContext.with_lost(shown[0], memory.lost)
-        for point in points:
-            error = noise.error(point) or None
-            if error is not None:
-                memory = memory._replace(first=0.0, recent="")  # not asked for beside reported ones
-            else:
-                first = memory.first if memory.recent else near(point.score)
-                scores = [*windows.unpack(memory.recent), windows.single(point.score - first)]
-                recent = windows.pack(scores[-noise.ROBUST_MOST :])
-                memory = memory._replace(first=first, recent=recent)
-            memory = memory._replace(last=(point.score, error, point.step), drops=0)
-        return memory._replace(lost=()), shown
+    def _count(self, memory: Memory, point: EvalPoint, error: float | None) -> tuple[Memory, list[EvalPoint]]:
+        """Return the memory with this eval counted, and it alone as the rule is to be shown it.
+
+        ``error``: its standard error (`noise.error`).
+        """
+        first, recent = 0.0, ""  # not asked for beside reported ones
+        if not error:
+            error = None
+            first = memory.first if memory.recent else near(point.score)
+            scores = [*windows.unpack(memory.recent), windows.single(point.score - first)]
+            recent = windows.pack(scores[-noise.ROBUST_MOST :])
+        shown = EvalInContext.with_lost(point, memory.lost) if memory.lost else point
+        last = (point.score, error, point.step)
+        return memory._replace(last=last, drops=0, first=first, recent=recent, lost=()), [shown]
 
 
 def near(score: float) -> float:
@@ -368,6 +371,13 @@ def _highest(young: Sequence[tuple[int, float]]) -> int | None:
     """Return where the first of the highest is that counted without a scale; None: there is none."""
     at = [i for i, (step, _) in enumerate(young) if step >= 0]
     return max(at, key=lambda i: young[i][1], default=None)
+
+
+def _has_scale(memory: Memory, point: EvalPoint) -> bool:
+    """Return whether the scores that counted, or the fleet, tell how noisy an eval is."""
+    if point.fleet_noise is not None and point.fleet_noise.sigma:
+        return True
+    return len(windows.unpack(memory.recent)) >= noise.ROBUST_LEAST
 
 
 def _larger(one: float | None, other: float | None) -> float | None:

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 import struct
-from base64 import b64decode, b64encode
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -114,7 +114,7 @@ def last(state: NoiseState) -> float | None:
 
 
 def _numbers(state: NoiseState) -> tuple[float, ...]:
-    return _NUMBERS.unpack(b64decode(state[0])) if state[0] else _NONE_YET
+    return _NUMBERS.unpack(a2b_base64(state[0])) if state[0] else _NONE_YET
 
 
 def bound(point: EvalPoint) -> float | None:
@@ -159,11 +159,10 @@ def of_difference(point: EvalPoint, step: int) -> Noise | None:
     return Noise(math.sqrt(variance / n), n - 1.0) if variance > 0.0 else None
 
 
-def least_difference(point: EvalPoint) -> float:
-    """Return the least noise of this eval's score less that of another, by the prompts of both; infinite:
-    nothing tells of any."""
-    known = (of_difference(point, pair.step) for pair in point.prompt_pairs)
-    return min((one.sigma for one in known if one is not None), default=math.inf)
+def differences(point: EvalPoint) -> dict[int, Noise]:
+    """Return the noise of this eval's score less that of each other that is known of it, by its step."""
+    known = ((pair.step, of_difference(point, pair.step)) for pair in point.prompt_pairs)
+    return {step: one for step, one in known if one is not None}
 
 
 def observe(state: NoiseState, point: EvalPoint) -> NoiseState:
@@ -192,7 +191,7 @@ def _take(state: NoiseState, score: float, stderr: float | None) -> NoiseState:
             kept += 1
             kept_mean += (size * size - kept_mean) / kept
     packed = _NUMBERS.pack(score, last, mean, largest, fall, kept_mean)
-    return (b64encode(packed).decode("ascii"), differences, missing, kept, since)
+    return (b2a_base64(packed, newline=False).decode("ascii"), differences, missing, kept, since)
 
 
 def estimate(

@@ -152,23 +152,27 @@ class Scan:
         last = noise.last(spread)
         spread = noise.observe(spread, point)
         usual = (p.usual_noise, p.usual_noise_weight, point.fleet_noise)
-        estimates = [noise.estimate(spread, *usual, before_fall=left_out) for left_out in (True, False)]
-        levels = list(dict.fromkeys(one for one in estimates if one is not None))
+        whole = noise.estimate(spread, *usual)
+        levels = [] if whole is None else [whole]
+        if whole is None or whole.freedom < math.inf:
+            before_fall = noise.estimate(spread, *usual, before_fall=True)
+            if before_fall is not None and before_fall != whole:
+                levels.insert(0, before_fall)
         told = p.usual_noise > 0.0 or point.fleet_noise is not None
-        guessed = any(one.freedom < math.inf for one in levels) and not told
+        guessed = bool(levels) and levels[0].freedom < math.inf and not told
         excess = best - second if guessed and seen[0] > 1 else 0.0
         if guessed:
             levels = [_doubted(one, excess) for one in levels]
-        seen, wide = windows.observe(
-            seen, point.score, p.window, p.share, excess=excess, shared=point.prompts is not None
-        )
+        seen, curve = windows.take(seen, point.score, p.window, p.share)
+        wide = windows.largest(curve, excess=excess, shared=point.prompts is not None)
         level = ties.observe(level, last, point.score)
         number, now = seen[0], windows.single(point.score - seen[1])
         if number == 1:
             best, second, best_step, best_at = now, now, point.step, 1
         # Of two single evals the prompts that both scored tell more than either's own error does.
-        paired = noise.of_difference(point, best_step)
-        near = min(near, windows.single(noise.least_difference(point)))
+        differences = noise.differences(point)
+        paired = differences.get(best_step)
+        near = min((near, *(windows.single(one.sigma) for one in differences.values())))
         known = bool(levels) or paired is not None
         pairs = windows.comparisons(number, p.window, p.share, False) if known else 0
         silent = number == 1 or not known
@@ -201,7 +205,7 @@ class Scan:
             compared += [_against(wide, one, limit, p.min_drop) for one in levels]
         if pairs and paired is not None:
             share = min(1.0, (near / paired.sigma) ** 2)
-            fall = windows.since(seen, best_at, share, p.window, p.share)
+            fall = windows.since(curve, best_at, share)
             far = noise.Noise(paired.sigma / math.sqrt(2.0), paired.freedom)
             limit = spending.windows_limit(chance * AROUND, look.more, number, pairs)
             compared.append(_against(fall, far, limit, p.min_drop))

@@ -39,6 +39,11 @@ AT_FIRST = 0.05  # weight of a look, beside the square of the share of the run t
 AS_PLANNED = 1.02  # times what a look was to spend from the beginning on, that still counts as that
 LEAST_Z = 2.0  # below it the rate does not fall as z rises
 HIGHEST_Z = 12.0
+STEPS = 2**28
+STEP = (HIGHEST_Z - LEAST_Z) / STEPS  # exact, as are its multiples
+LEAST_CHANCE = 1e-7  # below it `NormalDist.cdf` is too coarse for the rate to fall at every step
+WORTH_ABOUT = 10  # independent comparisons, to begin with
+SECANTS, NEAR = 6, 1e-5  # at most so many; the logarithm's error from which on one more is exact enough
 
 _NORMAL = NormalDist()
 
@@ -68,14 +73,13 @@ class Pace(NamedTuple):
         """
         if not self.regular:
             return Pace(step, step, 1, self.evals)
-        pace = self
-        if 2.0 * (step - self.last) * (self.regular - 1) >= self.last - self.first:
-            pace = self._replace(last=step, regular=self.regular + 1)
-        if progress is None or not 0.0 < progress <= 1.0 or pace.last <= pace.first:
-            return pace
-        left = (step / progress - step) * (pace.regular - 1) / (pace.last - pace.first)
-        evals = max(FEWEST, min(MOST, seen + math.floor(left + 1e-6)))
-        return pace._replace(evals=max(pace.evals, evals))
+        first, last, regular, most = self
+        if 2.0 * (step - last) * (regular - 1) >= last - first:
+            last, regular = step, regular + 1
+        if progress is not None and 0.0 < progress <= 1.0 and last > first:
+            left = (step / progress - step) * (regular - 1) / (last - first)
+            most = max(most, max(FEWEST, min(MOST, seen + math.floor(left + 1e-6))))
+        return Pace(first, last, regular, most)
 
 
 class Look(NamedTuple):
@@ -100,13 +104,19 @@ def look(seen: int, evals: int, spent: float, *, known: bool = True) -> Look:
         return Look(0.0, 1.0)
     if seen > evals:
         return Look((1.0 - spent) / (seen - evals + 2), 0.0)
-    weighed, planned = 1.0 / (evals - seen + 1), 1.0 / (evals - 1)
-    if known:
-        weighed, planned = (weight(seen, evals) / left(first, evals) for first in (seen, SECOND))
-    found = max(0.0, WITHIN - spent) * weighed
-    if found > AS_PLANNED * WITHIN * planned:
-        return Look(found, 1.0)
-    return Look(found, 1.0 - weight(seen - 1, evals) / weight(seen, evals) if known else 0.0)
+    of_left, planned, more = _plan(seen, evals, known)
+    found = max(0.0, WITHIN - spent) * of_left
+    return Look(found, 1.0 if found > AS_PLANNED * WITHIN * planned else more)
+
+
+@lru_cache(maxsize=8192)
+def _plan(seen: int, evals: int, known: bool) -> tuple[float, float, float]:
+    """Return the share of what is left, and of all, that the ``seen``-th look was to spend from the beginning
+    on, and `Look.more` of it."""
+    if not known:
+        return 1.0 / (evals - seen + 1), 1.0 / (evals - 1), 0.0
+    own = weight(seen, evals)
+    return own / left(seen, evals), own / left(SECOND, evals), 1.0 - weight(seen - 1, evals) / own
 
 
 def weight(seen: Any, evals: Any) -> Any:
@@ -140,11 +150,46 @@ def windows_limit(chance: float, more: float, seen: int, pairs: int, told: bool 
     """
     if not pairs or chance <= 0.0:
         return math.inf
-    low, high = LEAST_Z, HIGHEST_Z
-    for _ in range(28):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if rate(middle, more, seen, told) > chance else (low, middle)
-    return min(high, _quantile(chance, pairs))
+    return min(_lowest(chance, more, seen, told), _quantile(chance, pairs))
+
+
+def _lowest(chance: float, more: float, seen: int, told: bool) -> float:
+    """Return the lowest z of a grid from `LEAST_Z` to `HIGHEST_Z` whose `rate` is at most ``chance``.
+
+    It is looked for beside where secants of the rate's logarithm lead to, and by halves where they do not.
+    """
+
+    def passes(at: int) -> bool:
+        return rate(LEAST_Z + at * STEP, more, seen, told) > chance
+
+    low, high, width = 0, STEPS, 1
+    if chance >= LEAST_CHANCE:
+        high = max(1, min(STEPS, math.ceil((_near(chance, more, seen, told) - LEAST_Z) / STEP)))
+        low = high - 1
+        while high < STEPS and passes(high):
+            low, high, width = high, min(STEPS, high + width), 16 * width
+        while low > 0 and width == 1 and not passes(low):
+            low, high = max(0, low - 4 * (high - low)), low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if passes(middle) else (low, middle)
+    return LEAST_Z + high * STEP
+
+
+def _near(chance: float, more: float, seen: int, told: bool) -> float:
+    """Return about where the rate is ``chance``."""
+    z = max(LEAST_Z, _quantile(chance, WORTH_ABOUT))
+    over, slope = math.log(rate(z, more, seen, told) / chance), -z
+    for _ in range(SECANTS):
+        to = min(HIGHEST_Z, max(LEAST_Z, z - over / slope))
+        found = rate(to, more, seen, told)
+        if to == z or found <= 0.0:
+            break
+        now = math.log(found / chance)
+        slope, z, over = (now - over) / (to - z), to, now
+        if abs(over) < NEAR or slope >= 0.0:
+            break
+    return z - over / slope if slope < 0.0 else z
 
 
 def rate(z: float, more: float, seen: int, told: bool = True) -> float:

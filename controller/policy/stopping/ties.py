@@ -11,7 +11,7 @@ all; then either they tied before, or the fall is one of theirs. Of flat runs on
 from __future__ import annotations
 
 import struct
-from base64 import b64decode, b64encode
+from binascii import a2b_base64, b2a_base64
 from typing import Any
 
 from controller.policy.stopping.windows import single
@@ -37,7 +37,7 @@ def lowest(state: TieState) -> float:
 
 
 def _numbers(state: TieState) -> tuple[float, ...]:
-    return _NUMBERS.unpack(b64decode(state[2])) if state[2] else (0.0, 0.0, 0.0)
+    return _NUMBERS.unpack(a2b_base64(state[2])) if state[2] else (0.0, 0.0, 0.0)
 
 
 def observe(state: TieState, last: float | None, score: float) -> TieState:
@@ -51,7 +51,7 @@ def observe(state: TieState, last: float | None, score: float) -> TieState:
     largest = TIED if level > 1 or largest < 0.0 else max(largest, fell)
     lowest = min(lowest, single(last)) if before else single(last)
     numbers = _NUMBERS.pack(lowest, largest, single(max(0.0, last - score)))
-    return (before + level, 1, b64encode(numbers).decode("ascii"))
+    return (before + level, 1, b2a_base64(numbers, newline=False).decode("ascii"))
 
 
 def fall(state: TieState, score: float) -> float | None:

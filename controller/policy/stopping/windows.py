@@ -38,10 +38,11 @@ from __future__ import annotations
 
 import math
 import struct
-from base64 import b64decode, b64encode
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
+from operator import mul, sub
 from typing import Any, NamedTuple
 
 from controller.policy.params import param
@@ -55,7 +56,7 @@ PERSISTS = 0.5  # of an eval's variance on shared prompts; .41 where difficulty 
 APART = 11  # evals of a run up to which it does not matter
 LENGTHS = tuple(2.0**k for k in range(-1, 7))  # blocks, for which it may stay: all that matter
 
-_REST = struct.Struct("<f")
+_REST, _BITS = struct.Struct("<f"), struct.Struct("<I")
 KEPT_BITS = 0xFFFF_FF00  # of an IEEE 754 single-precision number: sign, exponent, 16 significant bits
 
 # (evals seen, first score, packed complete blocks and sum of the evals in the incomplete one)
@@ -97,6 +98,7 @@ def share_param() -> Any:
     )
 
 
+@lru_cache(maxsize=8192)
 def layout(seen: int) -> Layout:
     size = 1
     while seen // size >= BLOCKS:
@@ -153,6 +155,21 @@ def initial() -> WindowState:
     return (0, 0.0, "")
 
 
+class Curve(NamedTuple):
+    """All evals as they are kept, and what is compared of them.
+
+    Attributes:
+        seen: evals so far.
+        references: sum over the blocks of each stretch that may be compared with, oldest first; all are as
+            long.
+        compared: each comparison, the mean of its newest evals, and how many of the references it has.
+    """
+
+    seen: int
+    references: Sequence[float]
+    compared: Sequence[tuple[Pair, float, int]]
+
+
 def observe(
     state: WindowState,
     score: float,
@@ -168,83 +185,83 @@ def observe(
     ``sparse``: references half of which lie in the next one, and none between (`stride`). ``excess``: by so
     much one eval of the reference is taken to be too high. ``shared``: all evals are of the same prompts.
     """
+    state, curve = take(state, score, window, share)
+    return state, largest(curve, sparse=sparse, excess=excess, shared=shared)
+
+
+def take(state: WindowState, score: float, window: int, share: float) -> tuple[WindowState, Curve]:
+    """Take in one score; return the next state and what is compared."""
     seen, first, packed = state
     if not seen:
         first = score
-    blocks, rest = add(*_unpack_blocks(packed), seen, single(score - first))
+    kept, rest = _unpack_blocks(packed)
+    blocks, means, rest = add(kept, rest, seen, single(score - first))
     seen += 1
-    means = list(accumulate(blocks))
-    largest = _largest(means, rest, seen, window, share, sparse, excess, shared)
-    return (seen, first, _pack_blocks(blocks, rest)), largest
+    return (seen, first, _pack_blocks(blocks, rest)), _curve(seen, means, rest, window, share)
 
 
-def add(blocks: list[float], rest: float, seen: int, score: float) -> tuple[list[float], float]:
-    """Return the blocks, each less the one before, and the incomplete one's sum after one more score."""
+def add(blocks: list[float], rest: float, seen: int, score: float) -> tuple[list[float], list[float], float]:
+    """Return the blocks after one more score, each less the one before, their means, and the incomplete one's
+    sum."""
     size = layout(seen).size
     rest = single(rest + score)
+    means = list(accumulate(blocks))
     if (seen + 1) % size:
-        return blocks, rest
-    *_, last = accumulate(blocks, initial=0.0)
-    blocks = [*blocks, coarse(rest / size - last)]
+        return blocks, means, rest
+    last = means[-1] if means else 0.0
+    blocks.append(coarse(rest / size - last))
+    means.append(last + blocks[-1])
     if len(blocks) == BLOCKS:
-        means = list(accumulate(blocks))
         blocks, last = [], 0.0
         for mean in ((a + b) / 2.0 for a, b in zip(means[::2], means[1::2], strict=True)):
             blocks.append(coarse(mean - last))
             last += blocks[-1]
-    return blocks, 0.0
+        means = list(accumulate(blocks))
+    return blocks, means, 0.0
 
 
-def _largest(
-    means: Sequence[float],
-    rest: float,
-    seen: int,
-    window: int,
-    share: float,
-    sparse: bool,
-    excess: float,
-    shared: bool,
-) -> float:
-    size = layout(seen).size
-    sums = [0.0, *accumulate(means)]
-    largest = -math.inf
-    for pair, last, now in _newest(means, rest, seen, window, share):
-        width = pair.reference
-        highest = max(sums[end] - sums[end - width] for end in range(width, last + 1, stride(width, sparse)))
-        highest -= excess / size
-        largest = max(largest, (highest / width - now) / (pair.shared if shared else pair.spread))
-    return largest
-
-
-def _newest(
-    means: Sequence[float], rest: float, seen: int, window: int, share: float
-) -> Iterator[tuple[Pair, int, float]]:
-    """Yield each comparison, the block before which its references end, and the mean of its newest evals."""
-    length = layout(seen).rest
+def _curve(seen: int, means: Sequence[float], rest: float, window: int, share: float) -> Curve:
+    found = pairs(seen, window, share)
+    if not found:
+        return Curve(seen, (), ())
+    length, width = layout(seen).rest, found[0].reference
     newest = [*means, rest / length] if length else means
-    for pair in pairs(seen, window, share):
-        # The newest values are as many as there are weights.
-        now = sum(w * x for w, x in zip(pair.weights, newest[-len(pair.weights) :], strict=True))
-        yield pair, len(means) - pair.newest, now
+    sums = [0.0, *accumulate(means)]
+    # The newest values are as many as there are weights.
+    compared = [
+        (
+            pair,
+            sum(map(mul, pair.weights, newest[-len(pair.weights) :])),
+            len(means) - pair.newest - width + 1,
+        )
+        for pair in found
+    ]
+    return Curve(seen, list(map(sub, sums[width:], sums)), compared)
 
 
-def since(state: WindowState, at: int, near: float, window: int, share: float) -> float:
+def largest(curve: Curve, *, sparse: bool = False, excess: float = 0.0, shared: bool = False) -> float:
+    """Return the largest z times sigma, -inf while there is none (`observe`)."""
+    found, most = -math.inf, excess / layout(curve.seen).size
+    for pair, now, count in curve.compared:
+        width = pair.reference
+        highest = max(curve.references[: count : stride(width, sparse)]) - most
+        found = max(found, (highest / width - now) / (pair.shared if shared else pair.spread))
+    return found
+
+
+def since(curve: Curve, at: int, near: float) -> float:
     """Return the largest z times the root of g, of references that have the ``at``-th eval in them; -inf:
     none has, or it is too new.
 
     ``near``: r, the share of g by which evals next to one another differ at least, 0 to 1.
     """
-    seen, _, packed = state
-    blocks, rest = _unpack_blocks(packed)
-    means = list(accumulate(blocks))
-    sums = [0.0, *accumulate(means)]
-    block, largest = (at - 1) // layout(seen).size, -math.inf
-    for pair, last, now in _newest(means, rest, seen, window, share):
+    block, found = (at - 1) // layout(curve.seen).size, -math.inf
+    for pair, now, count in curve.compared:
         width = pair.reference
-        ends = range(max(width, block + 1), min(last, block + width) + 1)
-        highest = max((sums[end] - sums[end - width] for end in ends), default=-math.inf)
-        largest = max(largest, (highest / width - now) / measured(pair, near))
-    return largest
+        references = curve.references[max(0, block + 1 - width) : min(count, block + 1)]
+        if references:
+            found = max(found, (max(references) / width - now) / measured(pair, near))
+    return found
 
 
 def measured(pair: Pair, near: Any) -> Any:
@@ -279,15 +296,15 @@ def single(value: float) -> float:
     """Return the value as it comes back from its packed form: IEEE 754 single precision, the largest one at
     most."""
     try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+        return float(_REST.unpack(_REST.pack(value))[0])
     except OverflowError:
         return math.copysign(3.4028234663852886e38, value)
 
 
 def coarse(value: float) -> float:
     """Return the value to 16 significant bits, as three bytes hold it: no further from 0 than `single`'s."""
-    (bits,) = struct.unpack("<I", struct.pack("<f", single(value)))
-    return float(struct.unpack("<f", struct.pack("<I", bits & KEPT_BITS))[0])
+    (bits,) = _BITS.unpack(_REST.pack(single(value)))
+    return float(_REST.unpack(_BITS.pack(bits & KEPT_BITS))[0])
 
 
 def _pack_blocks(blocks: Sequence[float], rest: float) -> str:
@@ -296,11 +313,11 @@ def _pack_blocks(blocks: Sequence[float], rest: float) -> str:
     kept = bytearray(3 * len(blocks))
     for byte in range(3):  # the lowest one is 0
         kept[byte::3] = whole[byte + 1 :: 4]
-    return b64encode(kept + (_REST.pack(rest) if rest else b"")).decode("ascii")
+    return b2a_base64(kept + (_REST.pack(rest) if rest else b""), newline=False).decode("ascii")
 
 
 def _unpack_blocks(packed: str) -> tuple[list[float], float]:
-    kept, rest = b64decode(packed), 0.0
+    kept, rest = a2b_base64(packed), 0.0
     if len(kept) % 3:
         kept, (rest,) = kept[: -_REST.size], _REST.unpack(kept[-_REST.size :])
     whole = bytearray(4 * (len(kept) // 3))
@@ -310,9 +327,9 @@ def _unpack_blocks(packed: str) -> tuple[list[float], float]:
 
 
 def pack(values: Sequence[float]) -> str:
-    return b64encode(struct.pack(f"<{len(values)}f", *values)).decode("ascii")
+    return b2a_base64(struct.pack(f"<{len(values)}f", *values), newline=False).decode("ascii")
 
 
 def unpack(packed: str) -> list[float]:
-    data = b64decode(packed)
+    data = a2b_base64(packed)
     return list(struct.unpack(f"<{len(data) // 4}f", data))

@@ -376,10 +376,10 @@ def _why_first(waiting: Sequence[Mapping[str, Any]]) -> str:
         return ""
     first = waiting[0]
     if (place := first["place"]) is not None:
-        said = place.message if first["key"] else place.reason
-        return str(said or place.reason or place.state)
-    told = first["job"].job.record.condition("Admitted")
-    return str(told.message if told is not None else first["job"].state.meaning)
+        why = place.message if first["key"] else place.reason
+        return str(why or place.reason or place.state)
+    condition = first["job"].job.record.condition("Admitted")
+    return str(condition.message if condition is not None else first["job"].state.meaning)
 
 
 def cure(job: Job, one: Finding) -> Cure:

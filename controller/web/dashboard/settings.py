@@ -9,7 +9,17 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from controller import names
-from controller.environ import SettingsError, choice, described, listed, setting, text, values_of
+from controller.environ import (
+    SettingsError,
+    choice,
+    described,
+    listed,
+    log_format_setting,
+    log_level_setting,
+    setting,
+    text,
+    values_of,
+)
 from controller.web.dashboard.access import AUDIENCE
 
 PREFIX = "EVALSTOP_DASHBOARD_"
@@ -67,8 +77,8 @@ class Settings:
     operator_namespace: str = setting(
         names.NAMESPACE, text, "namespace of the operator's Lease, which tells whether it lives"
     )
-    log_level: str = setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
-    log_format: str = setting("json", choice("json", "console"), "form of the log lines on stderr")
+    log_level: str = log_level_setting()
+    log_format: str = log_format_setting()
 
     @property
     def hosts(self) -> tuple[str, ...]:

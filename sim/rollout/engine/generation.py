@@ -64,7 +64,7 @@ class Generation:
         self._frames, self._way = frames, way
         self._missing = responses
         self._began = kernel.now
-        self._moved = self._recomputed = 0
+        self._moved = 0
         self._cache_ready: dict[int, float] = {}
         self._prefill_busy = 0.0
 
@@ -148,7 +148,7 @@ class Generation:
         frame = self._next_frame(actor)
         if actor.ended:
             actor.unheard += len(actor.ended)
-            self._kernel.at(frame, actor.number, self._hear, (actor, list(actor.ended)))
+            self._kernel.at(frame, actor.number, self._frame_arrived, (actor, list(actor.ended)))
             actor.ended.clear()
         if actor.recalled:
             self._between(actor)
@@ -177,7 +177,7 @@ class Generation:
         if actor.live:
             actor.go()
 
-    def _hear(self, given: object) -> bool:
+    def _frame_arrived(self, given: object) -> bool:
         """Take in a frame that has ends: what they leave room for is given now."""
         assert isinstance(given, tuple)
         actor, ended = given
@@ -292,7 +292,6 @@ class Generation:
     def _note_move(self, response: Response) -> None:
         response.moves += 1
         self._moved += 1
-        self._recomputed += response.context
 
     def _offer(self) -> None:
         """Let actors with free slots take what was given back."""
@@ -325,7 +324,6 @@ class Generation:
             self._kernel.now - self._began,
             reports,
             self._moved,
-            self._recomputed,
             self._prefill_busy,
         )
         if self._done is not None:

@@ -70,7 +70,6 @@ class GenerationReport:
     seconds: float
     actors: list[ActorReport]
     moved: int = 0  # responses that another actor went on with
-    recomputed: int = 0  # tokens of prefixes that were computed again
     prefill_actor: float = 0.0  # s that an actor for prefills alone was busy
 
     @property

@@ -73,7 +73,6 @@ class Operator:
             "EVALSTOP_SCRAPE_ADDRESSES": "Loopback",
             "EVALSTOP_LOG_FORMAT": "console",
             "EVALSTOP_API_TIMEOUT": "10",
-            "EVALSTOP_SCRAPE_TIMEOUT": "2",
             "EVALSTOP_FOREIGN_SECONDS": "5",
             "EVALSTOP_DECISION_LOG": str(self._folder / f"{self.name}.decisions.jsonl"),
             "POD_UID": self.name,  # a container that starts again in its pod

@@ -19,6 +19,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,9 +64,14 @@ def lives_before(folder: Path) -> int:
 
 
 class Client(EvalStopClient):
-    """Reports nothing that is not in the book already."""
+    """Reports nothing that is not in the book already. A scrape is written down when its answer was sent to
+    somebody who still waited for it, with the time at which the page was made."""
 
     book: Book
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._order, self._made = threading.Lock(), threading.local()
+        super().__init__(*args, **kwargs)
 
     def report_eval(
         self,
@@ -79,13 +85,20 @@ class Client(EvalStopClient):
         differences: Differences | None = None,
     ) -> bool:
         facts = {"step": step, "score": score, "stderr": stderr, "samples": samples}
-        self.book.write("eval", metric=metric, attempt=str(self.attempt), **facts)
-        return super().report_eval(metric, step, score, stderr, samples, proxy=proxy, differences=differences)
+        with self._order:  # an eval in the book is on every page that is made after it
+            self.book.write("eval", metric=metric, attempt=str(self.attempt), **facts)
+            return super().report_eval(
+                metric, step, score, stderr, samples, proxy=proxy, differences=differences
+            )
 
     def _page(self) -> tuple[bytes, int]:
-        found = super()._page()
-        self.book.write("scraped")
-        return found
+        with self._order:
+            self._made.at = time.time()
+            return super()._page()
+
+    def _was_read(self, news: int) -> None:
+        self.book.write("scraped", time=self._made.at)
+        super()._was_read(news)
 
 
 class Folder(CheckpointFolder):

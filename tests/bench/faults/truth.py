@@ -44,7 +44,7 @@ class Life:
     resumed: int = 0
     parent: int | None = None  # the life whose checkpoint it loaded
     evals: list[Eval] = field(default_factory=list)
-    scrapes: list[float] = field(default_factory=list)  # s, when somebody read its page
+    scrapes: list[float] = field(default_factory=list)  # s, when a page was made that somebody read
     ready: bool = False  # it has said where it starts
 
 
@@ -69,7 +69,7 @@ class Truth:
             if line["what"] == "life":
                 lives[number] = Life(number, at)
             life = lives[number]
-            life.last = at
+            life.last = max(life.last, at)  # a scrape's line comes after its time
             match line["what"]:
                 case "loaded":
                     files = dict(line["files"])

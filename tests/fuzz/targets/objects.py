@@ -103,7 +103,7 @@ def _pod(data: bytes) -> None:
     view = workloads.pod_view(pod)
     assert view.uid == "u-1"
     owner = controller_uid(pod)
-    workloads.owned_pods([pod], "job-run", [])
+    workloads.owned(pod, "job-run", [])
     ownership.controller_name(pod)
     completion_index(pod)
     with suppress(StopIteration):
