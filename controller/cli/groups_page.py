@@ -185,13 +185,9 @@ def _facts(one: Object, now: float) -> Iterator[tuple[str, str]]:
     if one["loaded"] and one["turn"] is None:
         yield "loaded", f"the state of {one['loaded']} is still on the devices"
     if one["calls"] is not None:
-        yield (
-            "so far",
-            (
-                f"{counted(one['calls'], 'call')}, {one['switches']} switches, {counted(one['lost'], 'turn')} lost; "
-                f"{formatting.gpu_hours(one['vacantGPUSeconds'])} without residents"
-            ),
-        )
+        calls, lost = counted(one["calls"], "call"), counted(one["lost"], "turn")
+        vacant = formatting.gpu_hours(one["vacantGPUSeconds"])
+        yield "so far", f"{calls}, {one['switches']} switches, {lost} lost; {vacant} without residents"
     if one["reported"] is not None:
         yield "reported", f"{_seconds(_age(one, now))} ago"
     if (cure := remedy(one)) is not None:

@@ -40,6 +40,8 @@ EXEMPT = {
     "controller/group/disk.py:Disk.read": "this process's own file",
     "controller/group/registration.py": "what the operator answered, of which one's own file is a copy",
     "controller/group/turn_log.py:replay": "a file of the user's, written by a group",
+    "controller/extender/views.py:group": "WorkerGroups, which the operator writes",
+    "controller/operator/state/run_configmap.py:group_manifest": "makes a ConfigMap",
     "controller/install/pools.py:pools": "the chart's values",
     "controller/kube/credential_plugin.py:_credentials": "a program that the user's kubeconfig names",
     "controller/kube/direct.py:DirectAnswer.chunks": "the API server's own packing",

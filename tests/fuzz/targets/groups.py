@@ -6,8 +6,8 @@ import json
 from contextlib import suppress
 
 from controller.group import wire
+from controller.operator.reconcile.group_client import NoAnswer, report_of
 from controller.policy.sharing import Token, messages
-from controller.web import group_report
 from tests.fuzz.target import Target
 
 _TOKEN = Token(3, 2, "9f2c41d0", 7)
@@ -36,6 +36,12 @@ def _messages() -> tuple[bytes, ...]:
     return json.dumps(wire.packed(_LOAD)).encode(), b'{"wait": 3.5, "step": null}'
 
 
+def _reported(data: bytes) -> None:
+    with suppress(NoAnswer):
+        report_of(503, data)
+    report_of(200, data)
+
+
 def _reports() -> tuple[bytes, ...]:
     from tests.support.group_scene import report
 
@@ -43,7 +49,7 @@ def _reports() -> tuple[bytes, ...]:
 
 
 TARGETS = (
-    Target("group-report", group_report.read_report, _reports, own=(ValueError,), most=1 << 16),
+    Target("group-report", _reported, _reports, own=(NoAnswer,), most=1 << 16),
     Target("group-call", _call, _calls, own=(wire.Refused,), most=1 << 12),
     Target("group-message", _spoken, _messages, own=(wire.Refused,), most=wire.MOST_JSON + 100),
 )
