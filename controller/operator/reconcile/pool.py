@@ -218,9 +218,12 @@ class PoolReconciler:
     async def _open_groups(self, planned: FullPoolPlan) -> frozenset[str]:
         """Make the WorkerGroups that open, before anybody is admitted to them. Returns the names of those
         that could not be made: their names are taken, or the API server refuses them."""
-        sharing, terms, missing = planned.plan.sharing, planned.snapshot.sharing, set[str]()
+        sharing, missing = planned.plan.sharing, set[str]()
+        if sharing is None or not sharing.openings:
+            return frozenset()
+        terms = planned.snapshot.sharing
         families = {family.name: family for family in terms.families} if terms is not None else {}
-        for opening in sharing.openings if sharing is not None else ():
+        for opening in sharing.openings:
             family = families[opening.family]
             made = manifest(opening, planned.snapshot.pool, family.replicas, family.gpus)
             try:
