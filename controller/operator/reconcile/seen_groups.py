@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.api.workergroup import group_record
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS
 from controller.operator.process.group_gauges import GroupFigures
 from controller.operator.reconcile.plan_cache import PlanCache
@@ -36,7 +37,7 @@ class SeenGroups:
             around = Around(
                 job=lambda key: self._cluster.cache.get(RLHFJOBS, key),
                 pool=self._cluster.cache.get(GPUPOOLS, pool),
-                told=self._told(name),
+                told=self._told(name, group_record(obj).number),
                 overdue=self._overdue(pool, name),
             )
             return group(obj, around)
@@ -49,17 +50,19 @@ class SeenGroups:
             GroupFigures(
                 one.name, one.state, tuple(who.state for who in one.residents), one.gpus, one.start,
                 one.opened, one.reported, sum(who.turns or 0 for who in one.residents), one.lost or 0,
-                one.switches or 0, sum(self._reports.charged(one.name).values()),
+                one.switches or 0, sum(self._reports.charged(one.name, one.start).values()),
                 one.vacant_gpu_seconds or 0.0,
             )
             for one in map(self.group, self.names()) if isinstance(one, Group)
         ]  # fmt: skip
 
-    def _told(self, name: str) -> Told:
-        newest, at, why = self._reports.newest(name), self._reports.heard(name), self._reports.problem(name)
-        if newest is None or at is None:
+    def _told(self, name: str, number: int) -> Told:
+        """Return the newest report of a group's start."""
+        report, at = self._reports.report(name, number), self._reports.heard(name)
+        why = self._reports.problem(name)
+        if not report or at is None:
             return Told(problem=why or "it has not reported yet")
-        return Told(checked(newest), at, why)
+        return Told(checked(report), at, why)
 
     def _overdue(self, pool: str, name: str) -> str:
         planned = self._plans.planned(pool)
