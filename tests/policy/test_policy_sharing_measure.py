@@ -16,6 +16,12 @@ def test_five_whole_steps_are_enough_if_they_are_alike() -> None:
     assert (found.steps, found.duty, found.per_step, len(found.loads)) == (5, 0.1, 1, 20)
 
 
+def test_the_load_that_starts_the_worker_is_no_switch() -> None:
+    found = measured("k", turns(7), loads=[900, 3, 4])
+    assert found is not None
+    assert found.loads == (3, 4)
+
+
 def test_steps_that_vary_are_measured_twenty_times() -> None:
     wild = [ReportedTurn(90, 10 if step % 2 else 60, step, 0) for step in range(21)]
     assert measured("k", wild) is None

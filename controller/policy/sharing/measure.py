@@ -32,7 +32,8 @@ def measured(
     """Return a kind's profile by the turns of a job that was alone; None: they are not enough yet.
 
     The first step's time away is not known, and the newest step may go on: neither counts. Steps with
-    another number of turns than most are left out.
+    another number of turns than most are left out. Nor does the first load: it starts the worker. ``loads``:
+    the newest of the residency, at most `MOST_STEPS`.
     """
     steps: list[tuple[int, list[RecordedTurn]]] = []
     for turn in turns:
@@ -50,7 +51,7 @@ def measured(
         kind,
         tuple(turn for step in alike for turn in step),
         per_step,
-        loads=tuple(loads)[-MOST_STEPS:],
+        loads=tuple(loads)[-MOST_STEPS:] if len(loads) >= MOST_STEPS else tuple(loads)[1:],
         offloads=tuple(offloads)[-MOST_STEPS:],
     )
     return profile if profile.known else None
