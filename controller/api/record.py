@@ -52,6 +52,8 @@ def status(record: JobRecord, desired: Desired, now: float) -> Json:
         printed=_printed(record, desired),
     )
     found = paths.gathered(codec.encode(whole))
+    if size(found) <= STATUS_MAX:
+        return found
     drawn = record.curve
     while drawn is not None and len(drawn.buckets) > CURVE_FLOOR and _least(found) > STATUS_MAX:
         drawn = _coarser(drawn)

@@ -204,6 +204,7 @@ class ClusterState:
 
     def __init__(self, cache: Cache, monotonic: Callable[[], float]) -> None:
         self.cache = cache
+        self._jobs = cache.stores[RLHFJOBS]
         self._now = monotonic
         self._scrapes: dict[JobKey, tuple[float, Compressed[ScrapeView]]] = {}  # when (s), what besides
         self._deflater = Deflater()  # of scrapes
@@ -237,7 +238,7 @@ class ClusterState:
 
     def state(self, key: JobKey) -> State | None:
         """Return what changes whenever `load` would give something else; None: there is no such job."""
-        stored = self.cache.find(RLHFJOBS, key)
+        stored = self._jobs.get(key)
         return (self._revisions.get(key, 0), stored.version) if stored is not None else None
 
     def is_current(self, loaded: JobSnapshot) -> bool:
