@@ -61,6 +61,8 @@ class JobReconciler:
                 return Result("gone")
             full = self._plans.plan(loaded)
             wrote = await self._write_status(full)
+            if wrote:
+                self._plans.written(full)
             self._rollouts.put(full.loaded, full.plan, full.planned_job.now)
             self._cluster.took_in(full.loaded)
             self._triggers.job_planned(full.planned_job)
