@@ -157,7 +157,7 @@ class Cluster:
 
     def snapshot(self) -> tuple[Any, Any]:
         brain = PlanCache(self.world, Metrics(), lambda: 1.9e9)
-        taints: Any = SimpleNamespace(nodes_of=lambda name: {"n1", "n2"}, contested=dict)
+        taints: Any = SimpleNamespace(claims=lambda: dict.fromkeys(("n1", "n2"), ("gpus",)))
         foreign: Any = SimpleNamespace(pods=list)
         loader = PoolLoader(self.cache, self.world, brain, taints, foreign, self.devices, lambda: 1.9e9)
         obj = self.cache.get(GPUPOOLS, "gpus")
