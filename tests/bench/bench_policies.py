@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from controller import names, workloads
+from controller.kube.errors import ApiError
 from deploy.local.api import LocalApi
 from deploy.local.components import Options
 from deploy.local.plane import Plane
@@ -140,7 +141,7 @@ def _in_force(operator: LocalApi) -> None:
     while time.monotonic() < deadline:
         try:
             operator.patch(f"{_JOBS}/run?dryRun=All", {"spec": {"activeDeadlineSeconds": 9}})
-        except RuntimeError:
+        except ApiError:
             return
         time.sleep(0.1)
     raise RuntimeError("the policies are not in force after 30 s")

@@ -123,6 +123,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
     ),
     Mutant(
+        "a first eval that waited stays the best of a branch that was left",
+        "7",
+        "controller/policy/job/evals.py",
+        "    if best is not None and best.step in agreeing:\n",
+        "    if best is not None:\n",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+    ),
+    Mutant(
+        "two evals that agreed and were dropped by a bad one let it count at once",
+        "7",
+        "controller/policy/stopping/gate.py",
+        "        drops = memory.drops + (not memory.dropped)\n",
+        "        drops = memory.drops + 1\n",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+    ),
+    Mutant(
         "what a process started from is the pin of the save before it",
         "1",
         SECURING,

@@ -648,14 +648,18 @@ def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...
     """Return the record, ready for the memory of all evals but ``kept`` to be dropped.
 
     Evals that still wait to be confirmed are decided here: they count if two or more agree and the checkpoint
-    of the best of them is secured, and count for nothing otherwise.
+    of the best of them is secured, and count for nothing otherwise: so does one that was the best for want of
+    another.
     """
+    agreeing = use.agreeing(record.rule.state) if record.rule is not None and made_under(record, use) else ()
     record = _agreed(record, use, kept)
     if record.rule is None or not made_under(record, use):
         return record
     waits, best = use.waiting(record.rule.state), record.best
     undecided = {(p.attempt, p.step) for p in record.evals if p.step in waits and p not in kept}
-    return _discredited(record, undecided - ({(best.attempt, best.step)} if best is not None else set()))
+    if best is not None and best.step in agreeing:
+        undecided.discard((best.attempt, best.step))
+    return _discredited(record, undecided)
 
 
 def _agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:

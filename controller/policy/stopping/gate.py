@@ -37,7 +37,7 @@ a wait then costs minutes, and not a tenth of a short run. One that lies above i
 score collapses at the next eval, it would be dropped, and with it the best of the run.
 
 While an eval waits the rule's last verdict stands, but a STOP is not said over one that lies higher than the
-last that counted. At most ``most`` evals in a row are dropped: what comes more often is this run's noise.
+last that counted. At most ``most`` evals in a row make others drop: what comes more often is the run's noise.
 
 A gate stands before the rule and all its other modifiers, wherever it is listed (`make_rule`): they see the
 evals that count, in their order, and nothing else.
@@ -102,7 +102,7 @@ class GateParams:
     most: int = param(
         3,
         unit="evals",
-        doc="dropped in a row before one counts wherever it lies",
+        doc="that made those before them drop, in a row, before one counts wherever it lies",
         ge=1,
         le=8,
     )
@@ -124,7 +124,7 @@ class Memory(NamedTuple):
         held: evals that wait, oldest first (`_pack`).
         first: about the first score that `noise.robust` looks at (`near`).
         recent: the newest scores less ``first``, packed (`windows.pack`).
-        drops: evals dropped in a row.
+        drops: times in a row that an eval made others drop.
         dropped: steps of those that the newest eval made drop.
         lost: score and standard error of those dropped since the rule was last shown one, for its noise.
         young: step and score of what counted since there was no scale, oldest first, until the highest of it
@@ -305,7 +305,9 @@ class Gate:
         lost = memory.lost
         if self.params.count_dropped:
             lost = (*lost, (point.score, noise.error(point)))
-        return memory._replace(drops=memory.drops + 1, dropped=(*memory.dropped, point.step), lost=lost)
+        # Two that agreed are dropped by one eval, which may be the bad one: it counts no sooner for that.
+        drops = memory.drops + (not memory.dropped)
+        return memory._replace(drops=drops, dropped=(*memory.dropped, point.step), lost=lost)
 
     def _count(self, memory: Memory, point: EvalPoint, error: float | None) -> tuple[Memory, list[EvalPoint]]:
         """Return the memory with this eval counted, and it alone as the rule is to be shown it.

@@ -19,7 +19,9 @@ class Gpus(Knowledge):
                 record = self.world.operator.record(other.obj)
                 planned = record.admission.nodes if record.admission is not None and other is not job else ()
                 stopped = record.decision is not None and record.decision.suspended_at is not None
-                if stopped and other.child is not None and other.child.suspended:
+                withdrawn = record.condition("Admitted")  # its gang found no room in time
+                given_up = stopped or (withdrawn is not None and not withdrawn.status)
+                if given_up and other.child is not None and other.child.suspended:
                     planned = ()  # no pod comes any more, whatever is not written yet
             bound = [p for p in other.live_pods if p.node]
             for pod in bound:
