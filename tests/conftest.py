@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from kubernetes import client, config
 
 from deploy.local.acquire import Found
 from deploy.local.plane import Plane
@@ -83,19 +82,9 @@ def plane(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
 
 
-@pytest.fixture(scope="session")
-def api(plane: Plane) -> Iterator[client.ApiClient]:
-    """An administrator's API client: `client.CoreV1Api(api)`."""
-    connection: client.ApiClient = config.new_client_from_config(  # type: ignore[no-untyped-call]
-        config_file=str(plane.kubeconfig)
-    )
-    with connection:
-        yield connection
-
-
 @pytest.fixture
 def namespace(plane: Plane, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A fresh namespace in which pods can be created; it is deleted, without waiting, after the test."""
+    """A fresh namespace in which pods can be created; what is at work in it is taken away after the test."""
     with fresh_namespace(plane, request.node.name) as name:
         yield name
 

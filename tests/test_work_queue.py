@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests import whole, work_queue
+from tests import cpu_time, whole, work_queue
+from tests.support.waiting import wait_until
 
 TEST = """
 import os, pathlib, time
@@ -29,7 +32,7 @@ MODULES = ("tests/story/test_a.py", "tests/story/test_b.py", "tests/cli/test_c.p
 
 
 def started(folder: Path, *options: str) -> subprocess.Popen[str]:
-    """A run in a folder of tests of its own, with this repository's plugin."""
+    """Runs in a folder of tests of its own, with this repository's plugin."""
     queue = folder / "queue"
     queue.mkdir(exist_ok=True)
     return subprocess.Popen(
@@ -61,10 +64,12 @@ def ran(folder: Path) -> list[tuple[str, str]]:
 
 
 def test_two_runs_share_the_tests_and_leave_none(suite: Path) -> None:
-    runs = [started(suite), started(suite, "--computing-first")]
-    for run in runs:
-        output, _ = run.communicate(timeout=120)
-        assert run.returncode == 0, output
+    running = started(suite, "--runs=2")
+    output, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, output
+    first_run, second_run = output.split("beside it:")
+    assert "passed in" in first_run
+    assert "passed in" in second_run
     found = ran(suite)
     assert Counter(module for module, _ in found) == dict.fromkeys(MODULES, 3)
     assert len({process for _, process in found}) == 2
@@ -72,9 +77,48 @@ def test_two_runs_share_the_tests_and_leave_none(suite: Path) -> None:
     assert work_queue.left(suite / "queue") == []
     groups = {line.split()[-1] for line in work_queue.dearest(suite / "queue")}
     assert groups == {"tests/story", "tests/cli/test_c.py", "tests/policy/test_d.py"}
-    assert len(work_queue.dearest(suite / "queue", 2)) == 2
     first = {process: module for module, process in reversed(found)}
     assert sorted(first.values()) == ["tests/policy/test_d.py", "tests/story/test_a.py"]
+
+
+def test_a_run_beside_the_first_that_fails_says_why_and_gives_its_status(suite: Path) -> None:
+    body = TEST.format(name=MODULES[-1], tests=1, wait=True)
+    (suite / MODULES[-1]).write_text(f"{body}    print('only here')\n    assert number is None\n")
+    running = started(suite, "--runs=2")
+    output, _ = running.communicate(timeout=120)
+    assert running.returncode == 1, output
+    first_run, second_run = output.split("beside it:")
+    assert "failed" not in first_run
+    assert "FAILED tests/policy/test_d.py" in second_run
+    assert output.count("\nonly here\n") == 1, "what a test prints is caught in its own run"
+
+
+def test_an_interrupt_ends_all_runs(suite: Path) -> None:
+    text = TEST.format(name="{name}", tests=1, wait=True) + "    time.sleep(60.0)\n"
+    for module in MODULES:
+        (suite / module).write_text(text.replace("{name}", module))
+    running = started(suite, "--runs=2")
+    wait_until(lambda: len(ran(suite)) == 2, "both runs to have begun a test")
+    running.send_signal(signal.SIGINT)
+    output, _ = running.communicate(timeout=50)
+    assert running.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert output.count("! KeyboardInterrupt !") == 2
+    assert len(ran(suite)) == 2
+
+
+def test_cpu_is_counted_of_what_still_runs_and_of_what_has_ended() -> None:
+    spin = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\n"
+    before = cpu_time.used()
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", f"{spin}import sys; sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        running = cpu_time.used()
+    assert running >= before + 0.27, "ticks are of 10 ms"
+    assert running - 0.02 <= cpu_time.used() <= running + 5.0
 
 
 def test_what_nobody_took_is_told(suite: Path) -> None:

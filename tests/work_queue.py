@@ -1,22 +1,22 @@
-"""A pytest plugin: this run shares the suite with others beside it (`tests.whole`).
+"""A pytest plugin: runs side by side share the suite (`tests.whole`).
 
-Every run collects the whole suite, and then takes one group of tests after the other, of those that nobody
-took yet, until none is left. So all runs end at about the same time, whatever a group takes on this machine.
-A group is a module, or a folder whose modules share what is dear to start (`TOGETHER`). One of the runs
-begins with the tests that only compute (`--computing-first`), the others with those that mostly wait, so
-that two cores have work from the first minute to the last.
+The suite is collected once. Then this process forks into so many runs (`--runs`), each of which takes one
+group of tests after the other, of those that nobody took yet, until none is left. So all runs end at about
+the same time, whatever a group takes on this machine. A group is a module, or a folder whose modules share
+what is dear to start (`TOGETHER`). The second run begins with the tests that only compute, the others with
+those that mostly wait, so that two cores have work from the first minute to the last.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
+
+from tests import cpu_time, side_by_side
 
 # Groups that take long and mostly wait: whoever began one of them last would end after all others.
 WAITING = (
@@ -51,6 +51,7 @@ TOGETHER = (
     "tests/story",
     "tests/what_if",
 )
+COMPUTES_FIRST = 1  # the number of the run that takes first what only computes
 _TIMES = "times-"  # files, one of each run: what its groups took
 _ALL = "all"  # the file that lists the groups; every other one in the folder is named for a group taken
 
@@ -81,64 +82,75 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options by which `tests.whole` starts its runs."""
     options = parser.getgroup("work queue")
     options.addoption("--queue", type=Path, required=True, help="folder that all runs of a queue share")
-    options.addoption("--computing-first", action="store_true", help="take tests that only compute first")
+    options.addoption("--runs", type=int, default=1, help="so many runs side by side")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run what is taken, as pytest runs a session: each test is told the next one, so that fixtures of a
-    module or folder end with it. A group is taken before the last test of the one before it begins."""
-    if session.config.option.collectonly or session.testsfailed:
+    """Fork into the runs, and run what each takes, as pytest runs a session: each test is told the next one,
+    so that fixtures of a module or folder end with it. A group is taken before the last test of the one
+    before it begins."""
+    options = session.config.option
+    if options.collectonly or session.testsfailed:
         return None  # pytest's own loop lists them, or says that they could not be collected
-    taken, took = _taken(session), dict[str, list[float]]()
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in session.items:
+        groups.setdefault(group(item.nodeid), []).append(item)
+    (options.queue / _ALL).write_text("".join(f"{name}\n" for name in groups))
+    number = side_by_side.fork(session.config, options.queue, options.runs)
+    taken, times = _taken(session, groups, number == COMPUTES_FIRST), _Times()
     item = next(taken, None)
     try:
         while item is not None:
             following = next(taken, None)
-            began = _now()
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            before = took.get(group(item.nodeid), [0.0, 0.0])
-            took[group(item.nodeid)] = [a + c - b for a, b, c in zip(before, began, _now(), strict=True)]
+            if following is None or group(following.nodeid) != group(item.nodeid):
+                times.over(group(item.nodeid))
             if session.shouldfail:
                 raise session.Failed(session.shouldfail)
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
             item = following
     finally:
-        (session.config.option.queue / f"{_TIMES}{os.getpid()}").write_text(json.dumps(took))
+        (options.queue / f"{_TIMES}{number}").write_text(json.dumps(times.took))
     return True
 
 
-def _now() -> tuple[float, float]:
-    """Return the time, and CPU of this process and of those that it has ended (both s)."""
-    own, ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return time.monotonic(), own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+class _Times:
+    """What each group of this run ``took``, once it is over: time, and CPU of all processes (both s)."""
+
+    def __init__(self) -> None:
+        self.took: dict[str, tuple[float, float]] = {}
+        self._began = time.monotonic(), cpu_time.used()
+
+    def over(self, name: str) -> None:
+        now = time.monotonic(), cpu_time.used()
+        self.took[name] = now[0] - self._began[0], now[1] - self._began[1]
+        self._began = now
 
 
-def dearest(folder: Path, count: int = 20) -> list[str]:
-    """Return lines on the groups of all runs that took most CPU, the first most.
+def dearest(folder: Path) -> list[str]:
+    """Return lines on the groups of all runs, the one that took most CPU first.
 
-    CPU of a control plane that several groups share is that of the group in which it ends.
+    A control plane that several groups share counts where its CPU is used, and where it starts and ends.
     """
     found = {
         name: took
         for path in folder.glob(f"{_TIMES}*")
         for name, took in json.loads(path.read_text()).items()
     }
-    ordered = sorted(found.items(), key=lambda one: -one[1][1])[:count]
+    ordered = sorted(found.items(), key=lambda one: -one[1][1])
     return [f"{cpu:7.1f} s CPU  {wall:7.1f} s  {name}" for name, (wall, cpu) in ordered]
 
 
-def _taken(session: pytest.Session) -> Iterator[pytest.Item]:
+def _taken(
+    session: pytest.Session, groups: dict[str, list[pytest.Item]], computing_first: bool
+) -> Iterator[pytest.Item]:
     """Yield the tests of each group that this run takes."""
-    options = session.config.option
+    folder = session.config.option.queue
     report = session.config.pluginmanager.getplugin("cluster-report")
-    groups: dict[str, list[pytest.Item]] = {}
-    for item in session.items:
-        groups.setdefault(group(item.nodeid), []).append(item)
-    (options.queue / _ALL).write_text("".join(f"{name}\n" for name in groups))  # the same by every run
-    for name in sorted(groups, key=lambda one: rank(one, options.computing_first)):
-        if _take(options.queue, name):
+    for name in sorted(groups, key=lambda one: rank(one, computing_first)):
+        if _take(folder, name):
             yield from groups[name]
         elif report is not None:
             report.elsewhere(groups[name])

@@ -20,6 +20,7 @@ from controller.api.fleet import precision_problem, stop_limits
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, RECALL_SECONDS, GPUPool
 from controller.api.record import field, is_whole, record, size, status
 from controller.api.rlhfjob import RLHFJob, RLHFJobSpec, Role, Rollout, RolloutMode
+from controller.api.sharing_terms import residency_terms, sharing_problem
 from controller.api.status import PoolStatus
 from controller.api.storage import Layout
 from controller.policy.actor_types import Lending, Reserved, RolloutTerms
@@ -175,7 +176,7 @@ def desired(
     ref = spec.workload.ref
     problem = problem or _retention_problem(spec)
     problem = problem or _pool_problem(job, found, pools) or _policy_problem(spec, pool)
-    problem = problem or _rollout_problem(spec, pool)
+    problem = problem or _rollout_problem(spec, pool) or sharing_problem(spec, pool)
     wanted = Desired(
         **identity,
         metric=spec.primary.name,
@@ -210,6 +211,7 @@ def desired(
         first_eval=float(spec.scrape.first_eval_seconds),
         metric_index=spec.metrics.index(spec.primary),
         rollout=None if spec.rollout is None else _rollout_terms(spec.rollout, pool),
+        sharing=None if spec.sharing is None else residency_terms(obj, spec.sharing),
     )
     if problem is None and pool is not None and wanted.mode is not Mode.OFF:
         wanted = replace(wanted, problem=precision_problem(wanted, pool))

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from controller import names
 from controller.api.gpupool import GPUPool
 from controller.api.rlhfjob import RLHFJob
+from controller.api.workergroup import WorkerGroup
 
 Json = dict[str, Any]
 
@@ -119,6 +120,26 @@ RESOURCES: tuple[Resource, ...] = (
                 "How long freed GPUs are kept.",
                 wide=True,
             ),
+        ),
+    ),
+    Resource(
+        WorkerGroup,
+        plural="workergroups",
+        singular="workergroup",
+        short="wgr",
+        scope="Namespaced",
+        columns=(
+            Column(
+                "Ready",
+                '.status.conditions[?(@.type=="Ready")].status',
+                description="Whether it can grant turns.",
+            ),
+            Column("Family", ".spec.family", description="Family of its workers."),
+            Column("Residents", ".status.printedResidents", description="Its residents, and the most."),
+            Column("Pool", ".spec.pool", description="The GPUPool."),
+            _AGE,
+            Column("Start", ".status.number", "integer", "Number of its newest start.", wide=True),
+            Column("Closing", ".status.closing", description="Why it closes.", wide=True),
         ),
     ),
 )

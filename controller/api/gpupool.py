@@ -15,6 +15,7 @@ from controller.api.base import (
     extra,
 )
 from controller.api.schema import status_of
+from controller.api.sharing import PoolSharing
 from controller.api.status import QUOTA_NAMESPACES_MAX, QUOTAS_MAX, PoolStatus
 from controller.policy.queueing import POLICIES
 from controller.policy.types import Delegate, FleetScope, Mode
@@ -219,6 +220,12 @@ class GPUPoolSpec(Spec):
                 "its ClusterQueues have quotas",
                 "self.delegate",
             ),
+            markers.rule(
+                "self.delegate == 'Builtin' || !has(self.sharing)",
+                "spec.sharing: is not allowed with delegate %s, only with Builtin: leave it out",
+                "self.delegate",
+                path=".sharing",
+            ),
         )
     )
 
@@ -282,6 +289,11 @@ class GPUPoolSpec(Spec):
         default_factory=Lending,
         description="How GPUs are lent to rollout actors.",
         json_schema_extra={"default": {}},
+    )
+    sharing: PoolSharing | None = Field(
+        default=None,
+        description="Worker groups that jobs train on by turns (docs/use/sharing.md). Default: none; every "
+        "job's GPUs are its own. Only with delegate Builtin.",
     )
     delegate: Delegate = Field(
         default=Delegate.BUILTIN,
@@ -347,6 +359,14 @@ class GPUPoolSpec(Spec):
             raise ValueError(
                 f"kueue: {found} with delegate {self.delegate}; kueue.localQueue is needed with delegate "
                 "Kueue and allowed with no other"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sharing_fits(self) -> GPUPoolSpec:
+        if self.sharing is not None and self.delegate is not Delegate.BUILTIN:
+            raise ValueError(
+                f"sharing: is not allowed with delegate {self.delegate}, only with Builtin: leave it out"
             )
         return self
 

@@ -25,6 +25,7 @@ from controller.api.base import (
     extra,
 )
 from controller.api.schema import status_of
+from controller.api.sharing import JobSharing
 from controller.api.status import JobStatus
 from controller.api.storage import Checkpoints
 from controller.policy.job import (
@@ -73,8 +74,12 @@ class Gang(Spec):
     replicas: Annotated[int, Field(strict=True, ge=1, le=1024, json_schema_extra=markers.INT32)] = Field(
         default=1, description="Pods of the gang. Equals completions and parallelism of the Job."
     )
-    gpus_per_replica: Annotated[int, Field(strict=True, ge=1, le=1024, json_schema_extra=markers.INT32)] = (
-        Field(description=f"{names.GPU_RESOURCE} that each pod requests.", alias="gpusPerReplica")
+    gpus_per_replica: Annotated[int, Field(strict=True, ge=0, le=1024, json_schema_extra=markers.INT32)] = (
+        Field(
+            description=f"{names.GPU_RESOURCE} that each pod requests. 0 only with spec.sharing; such pods "
+            "may go to any node.",
+            alias="gpusPerReplica",
+        )
     )
 
 
@@ -510,6 +515,17 @@ class RLHFJobSpec(Spec):
                 "bring the workload as workload.template, or leave rollout out",
                 path=".rollout",
             ),
+            markers.rule(
+                "!has(self.sharing) || has(self.workload.template)",
+                "spec.sharing: is not allowed with workload.ref, whose pods get no token for their group: "
+                "bring the workload as workload.template, or leave sharing out",
+                path=".sharing",
+            ),
+            markers.rule(
+                "has(self.sharing) || self.gang.gpusPerReplica > 0",
+                "gang.gpusPerReplica is 0, which is allowed with spec.sharing only: expected at least 1",
+                path=".gang.gpusPerReplica",
+            ),
         )
     )
 
@@ -528,6 +544,10 @@ class RLHFJobSpec(Spec):
     workload: Workload = Field(description="What trains.")
     rollout: Rollout | None = Field(
         default=None, description="Its rollout actors. Default: it has none, or starts them itself."
+    )
+    sharing: JobSharing | None = Field(
+        default=None,
+        description="Its residency in a worker group. Default: it has none; its GPUs are its own.",
     )
     metrics: Annotated[
         tuple[Metric, ...],
@@ -611,6 +631,17 @@ class RLHFJobSpec(Spec):
             )
         return self
 
+    @model_validator(mode="after")
+    def _sharing_fits(self) -> RLHFJobSpec:
+        if self.sharing is not None and self.workload.template is None:
+            raise ValueError(
+                "sharing: is not allowed with workload.ref, whose pods get no token for their group: bring "
+                "the workload as workload.template, or leave sharing out"
+            )
+        if self.sharing is None and not self.gang.gpus_per_replica:
+            raise ValueError("gang.gpusPerReplica: 0 is allowed with sharing only, expected at least 1")
+        return self
+
     @property
     def primary(self) -> Metric:
         """The metric that is judged."""
@@ -674,6 +705,12 @@ ROOT_RULES = (
         "(!has(self.spec.rollout) || self.spec.rollout == oldSelf.spec.rollout))",
         "spec.rollout cannot change while the job holds GPUs: set runState to Stopped first",
         path=".spec.rollout",
+    ),
+    markers.rule(
+        f"!({_HOLDS_GPUS}) || (has(self.spec.sharing) == has(oldSelf.spec.sharing) && "
+        "(!has(self.spec.sharing) || self.spec.sharing == oldSelf.spec.sharing))",
+        "spec.sharing cannot change while the job holds GPUs: set runState to Stopped first",
+        path=".spec.sharing",
     ),
     _fixed("pool", _HOLDS_GPUS, "cannot change while the job holds GPUs: set runState to Stopped first"),
     markers.rule(

@@ -15,13 +15,16 @@ from controller.policy.fleet import ALL_KEPT as FALLS_KEPT
 from controller.policy.fleet import NOISE_KEPT, STOPS_KEPT
 from controller.policy.job import ConditionList, JobRecord
 from controller.policy.pool import HANDOVERS_KEPT, RESERVATIONS_MAX, Handover
-from controller.policy.stored import AtMost, Count, Form, Path, Step, Time, Word
+from controller.policy.sharing import MOST_STEPS, MOST_TURNS
+from controller.policy.stored import AtMost, Count, Form, Path, Step, Time, Within, Word
 from controller.policy.types import MetricNoise, PastStop, Reservation, SharedFall
 
 NODE_SIZES_MAX = 32
 QUOTAS_MAX = 32
 QUOTA_NAMESPACES_MAX = 8
+PROFILES_MAX = 64
 
+Microseconds = Annotated[int, Within(0, None, "int64")]
 Generation = Annotated[Count | None, "Generation of the spec last looked at."]
 Epoch = Annotated[
     Count | None,
@@ -93,6 +96,24 @@ class QuotaUse:
 
 
 @dataclass(frozen=True, slots=True)
+class KindMeasured:
+    """Measured turns of a kind of jobs that share worker groups, alone in a group."""
+
+    kind: Annotated[str, AtMost(253), "The kind: namespace, family, and a digest of labels and template."]
+    turns: Annotated[
+        tuple[Microseconds, ...],
+        AtMost(2 * MOST_STEPS * MOST_TURNS),
+        "Microseconds of each turn: away from the group, then held, one after the other.",
+    ]
+    per_step: Annotated[Count, "Turns of one step."] = 1
+    lag: Annotated[Count, "Steps by which training may be behind rollouts."] = 0
+    loads: Annotated[tuple[Microseconds, ...], AtMost(MOST_STEPS), "Microseconds of the newest loads."] = ()
+    offloads: Annotated[
+        tuple[Microseconds, ...], AtMost(MOST_STEPS), "Microseconds of the newest off-loads."
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PoolStatus:
     """The pool's GPUs and the jobs that have them."""
 
@@ -120,6 +141,7 @@ class PoolStatus:
         AtMost(RESERVATIONS_MAX),
         "GPUs of rollout actors that were recalled, and for whom they are kept.",
     ] = ()
+    shared: Annotated[Count | None, "GPUs of worker groups; absent: the pool has none."] = None
     running: Annotated[Count | None, "Jobs that hold GPUs."] = None
     queued: Annotated[Count | None, "Jobs that wait."] = None
     reservations: Annotated[
@@ -141,4 +163,10 @@ class PoolStatus:
         tuple[SharedFall, ...],
         AtMost(FALLS_KEPT),
         "Sudden falls that jobs share, the newest of each namespace's metrics.",
+    ] = ()
+    next_group: Annotated[
+        Count | None, "Number of the next worker group's name; absent: none was opened."
+    ] = None
+    profiles: Annotated[
+        tuple[KindMeasured, ...], AtMost(PROFILES_MAX), "Kinds of jobs that were measured, newest last."
     ] = ()

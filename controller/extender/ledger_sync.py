@@ -10,13 +10,14 @@ from controller.api import convert
 from controller.extender import views
 from controller.kube.cache import Cache, key_of
 from controller.kube.nodes import node_gpus
-from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
+from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS, WORKERGROUPS, Resource
 from controller.kube.trim import Object
 from controller.policy.actor_types import Actor
+from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.node import GpuLedger
 from controller.policy.wording import UID
 
-WATCHED: tuple[Resource, ...] = (NODES, PODS, GPUPOOLS, RLHFJOBS)
+WATCHED: tuple[Resource, ...] = (NODES, PODS, GPUPOOLS, WORKERGROUPS, RLHFJOBS)
 
 
 class LedgerSync:
@@ -38,7 +39,13 @@ class LedgerSync:
     ) -> None:
         self._cache, self._ledger, self._rack_label = cache, ledger, rack_label
         self._changed, self._gone = changed, gone
-        self._takers = {NODES: self._node, PODS: self._pod, GPUPOOLS: self._pool, RLHFJOBS: self._job}
+        self._takers = {
+            NODES: self._node,
+            PODS: self._pod,
+            GPUPOOLS: self._pool,
+            WORKERGROUPS: self._group,
+            RLHFJOBS: self._job,
+        }
         cache.subscribe(self._take)
 
     def _take(self, resource: Resource, old: Object | None, new: Object | None) -> None:
@@ -79,10 +86,28 @@ class LedgerSync:
         if old is None or new is None or views.gang_timeout(old) != views.gang_timeout(new):
             for job in self._cache.values(RLHFJOBS):
                 if (job.get("spec") or {}).get("pool") == name:
-                    self._put_job(job)
+                    self._job(None, job)
+            for group in self._cache.values(WORKERGROUPS):
+                if (group.get("spec") or {}).get("pool") == name:
+                    self._put_group(group)
         self._changed()
 
+    def _group(self, old: Object | None, new: Object | None) -> None:
+        if new is not None:
+            self._put_group(new)
+        elif old is not None:
+            self._ledger.drop_job(key_of(old))
+        self._changed()
+
+    def _put_group(self, group: Object) -> None:
+        """Take in a worker group: to the ledger it is a gang like any other, of the groups' namespace."""
+        pool = self._cache.get(GPUPOOLS, str((group.get("spec") or {}).get("pool")))
+        gpus, gang = views.group(group, views.gang_timeout(pool))
+        self._ledger.put_job(key_of(group), gpus, gang)
+
     def _job(self, old: Object | None, new: Object | None) -> None:
+        if (new or old or {})["metadata"]["namespace"] == GROUPS_NAMESPACE:
+            return  # a gang has one identity: there the name is a worker group's
         if new is not None:
             # Evals change often, and are nothing to the ledger.
             if (old is None or _judged(old) != _judged(new)) and self._put_job(new):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from controller import bounded, names, workloads
 from controller.api import convert
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS
+from controller.api.workergroup import group_record
 from controller.kube.cache import key_of
 from controller.objects import Object, completion_index, is_terminal, mapping
 from controller.policy.actor_types import Actor
@@ -64,6 +65,14 @@ def job(obj: Object, timeout: float) -> tuple[int | None, Gang | None]:
         return gpus, None
     expires = None if given.unbound_since is None else given.unbound_since + timeout
     return gpus, Gang(key_of(obj), given.number, given.nodes, gpus, expires, given.ended)
+
+
+def group(obj: Object, timeout: float) -> tuple[int, Gang]:
+    """Return (GPUs of each member, admission) of a WorkerGroup: its present start. Like `job`."""
+    record, gpus = group_record(obj), int(obj["spec"]["gpusPerReplica"])
+    expires = record.opened + timeout if record.bound_at is None else None
+    ended = tuple(range(len(record.nodes))) if record.closing else ()
+    return gpus, Gang(key_of(obj), record.number, record.nodes, gpus, expires, ended)
 
 
 def actors(obj: Object) -> tuple[Actor, ...]:

@@ -45,7 +45,7 @@ class Clock:
 class Record:
     """One resident's turns so far."""
 
-    turns: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=TURNS_KEPT))
+    turns: deque[tuple[int, int, int, int]] = field(default_factory=lambda: deque(maxlen=TURNS_KEPT))
     loads: deque[int] = field(default_factory=lambda: deque(maxlen=SWITCHES_KEPT))
     offloads: deque[int] = field(default_factory=lambda: deque(maxlen=SWITCHES_KEPT))
     released: int = 0
@@ -56,6 +56,7 @@ class Record:
     back: int | None = None  # when it released its last turn
     granted: int = 0
     away: int = 0
+    waited: int = 0  # for the present turn, its switch included
 
 
 class Account:
@@ -128,8 +129,8 @@ class Account:
     def _granted(self, turn: co.OpenTurn, now: int) -> None:
         record = self.records[turn.resident]
         record.granted = now
-        if record.asked is not None:
-            record.longest_wait = max(record.longest_wait, now - record.asked)
+        record.waited = 0 if record.asked is None else now - record.asked
+        record.longest_wait = max(record.longest_wait, record.waited)
         record.asked = None
 
     def _over(self, turn: co.OpenTurn, after: co.Coordinator, now: int) -> None:
@@ -138,7 +139,8 @@ class Account:
         record.asked = None if turn.resident not in after.waiting else now
         counted = after.version(turn.resident) == turn.version + 1
         if counted:
-            record.turns.append((record.away, max(1, now - record.granted), record.step))
+            held = max(1, now - record.granted)
+            record.turns.append((record.away, held, record.step, record.waited))
             record.released += 1
         else:
             record.lost += 1

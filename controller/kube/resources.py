@@ -55,6 +55,7 @@ class Resource:
 
 RLHFJOBS = Resource(names.GROUP, names.VERSION, "rlhfjobs", "RLHFJob")
 GPUPOOLS = Resource(names.GROUP, names.VERSION, "gpupools", "GPUPool", namespaced=False)
+WORKERGROUPS = Resource(names.GROUP, names.VERSION, "workergroups", "WorkerGroup")
 JOBS = Resource("batch", "v1", "jobs", "Job", selector=names.LABEL_JOB)
 PODS = Resource("", "v1", "pods", "Pod", selector=names.LABEL_JOB)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -95,6 +96,6 @@ CLUSTER_WIDE = frozenset(
 
 # What the operator keeps a copy of, in the order in which it is first listed: nodes and pods before the
 # jobs that would be judged by them.
-WATCHED: tuple[Resource, ...] = (NODES, PODS, JOBS, CONFIGMAPS, GPUPOOLS, RLHFJOBS)
+WATCHED: tuple[Resource, ...] = (NODES, PODS, JOBS, CONFIGMAPS, GPUPOOLS, WORKERGROUPS, RLHFJOBS)
 # Of these, the operator's own: kopf lists and watches them, by way of `controller.kube.kopf_session`.
 BY_KOPF: tuple[Resource, ...] = (GPUPOOLS, RLHFJOBS)

@@ -11,7 +11,7 @@ import contextlib
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -29,7 +29,16 @@ from controller.kube.informer import Informer, Taker, informers
 from controller.kube.kopf_session import KopfSession
 from controller.kube.namespaced_watch import follow
 from controller.kube.packed import Key, Stored
-from controller.kube.resources import BY_KOPF, GPUPOOLS, RLHFJOBS, Resource
+from controller.kube.resources import (
+    BY_KOPF,
+    CONFIGMAPS,
+    GPUPOOLS,
+    JOBS,
+    PODS,
+    RLHFJOBS,
+    WORKERGROUPS,
+    Resource,
+)
 from controller.kube.trim import Object
 from controller.kube.versioned import Stale
 from controller.metrics import AddressPolicy, GangScraper, ScrapeLoop, Scraper
@@ -46,6 +55,7 @@ from controller.operator.process.settings import Settings
 from controller.operator.process.workqueue import Closed, Locks, WorkQueue
 from controller.operator.reconcile.actions import Actions
 from controller.operator.reconcile.fleet import breaker_open
+from controller.operator.reconcile.groups import GroupReconciler
 from controller.operator.reconcile.job import JobReconciler
 from controller.operator.reconcile.passes import Passes
 from controller.operator.reconcile.plan_cache import PlanCache
@@ -60,10 +70,14 @@ from controller.operator.state.access_refusals import AccessRefusals
 from controller.operator.state.cluster import ClusterState, StepAddress
 from controller.operator.state.devices import Devices
 from controller.operator.state.external_queues import ExternalQueues
+from controller.operator.state.groups import Groups
+from controller.operator.state.residents import Residents
 from controller.operator.state.rollout_steps import RolloutSteps
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import UnmanagedPods
+from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.steps.directory import Directory
+from controller.steps.groups import GroupDirectory
 from controller.web.connections import Connections
 from controller.web.deferred import Deferred
 from controller.web.health import Health
@@ -86,6 +100,7 @@ GRAIN = 0.03
 RESERVED = 128
 # s after which a pass of a pool is made again that found something changed: with many jobs some always is.
 STALE_POOL = 0.05
+GROUP_WORKERS = 4  # passes of worker groups at a time: each waits for an answer of its member 0
 STEPS_LOOK = 10.0  # s between looks at the authority of the step API's certificate
 # s for which no pass of a pool may succeed, or nothing be heard of a kind, before /readyz says so.
 FAILING = 60.0
@@ -147,11 +162,21 @@ class Engine:
         # What the passes observe of rollouts, and what steps want of them. A standby answers 421.
         self.rollouts = Directory()
         self._rollout_steps = RolloutSteps(self.rollouts, self.cluster)
+        self.group_directory = GroupDirectory(clock)
         self.rollouts.leads = lambda: self.term.leads and self._working
         self.steps = self._step_service()
         self.cluster.steps = self._step_address()
         self.jobs = WorkQueue(monotonic)
         self.pools = WorkQueue(monotonic)
+        self.group_queue = WorkQueue(monotonic)
+        self.groups = Groups(
+            self.cache,
+            self.group_queue.add,
+            self.cluster.touch,
+            lambda name: self.cluster.pool_changed(name),
+        )
+        self.cluster.group_seen, self.cluster.group_changed = self.groups.seen, self.group_queue.add
+        self.group_directory.registered = self.group_queue.add
         self._decisions = self._open_decision_log()
         self.plans = PlanCache(self.cluster, self.metrics, clock, self._decisions)
         self.web = WebServer(
@@ -161,21 +186,21 @@ class Engine:
             connections=self.connections,
             name="queue",
         )
-        self._progress = {"jobs": monotonic(), "pools": monotonic()}
+        self._progress = {"jobs": monotonic(), "pools": monotonic(), "groups": monotonic()}
         self._working = False  # passes and scrapes go on; before that nobody waits for them
         self._scrape = scrape
         self.scrapes: ScrapeLoop | None = None
         self._all_listed = asyncio.Event()
         for kind, store in self.cache.stores.items():
-            if settings.namespaces and kind.namespaced:
-                store.spread(settings.namespaces)
+            if (inside := _namespaces(kind, settings.namespaces)) and kind.namespaced:
+                store.spread(inside)
         self.watches = [
             follow(
                 self.api,
                 kind,
                 self._event,
                 self._listed,
-                settings.namespaces,
+                _namespaces(kind, settings.namespaces),
                 settings.relist_seconds,
                 keep=self.cache.stored,
             )
@@ -212,7 +237,13 @@ class Engine:
         reviews = Reviews(self._reviews, AUDIENCE, per_peer=PER_PEER, in_all=IN_ALL)
         tls = Tls(certificate, settings.steps_key)
         return StepService(
-            self.rollouts, reviews, settings.steps_host, settings.steps_port, tls, self.connections
+            self.rollouts,
+            reviews,
+            settings.steps_host,
+            settings.steps_port,
+            tls,
+            self.connections,
+            self.group_directory,
         )
 
     def _step_address(self) -> StepAddress | None:
@@ -233,11 +264,20 @@ class Engine:
                 if found is not None and found != self.cluster.steps:
                     ssl.create_default_context(cadata=found.ca)
                     self._rollout_steps.renew(found)
+                    self._groups_renewed()
                     _logger.info("the step API's authority is another one now")
             except (OSError, ValueError) as error:
                 _logger.warning(
                     "the step API's authority cannot be used: the one before stays", error=str(error)
                 )
+
+    def _groups_renewed(self) -> None:
+        """Have groups and jobs that share them be told of another authority of the step API."""
+        for obj in self.cache.values(WORKERGROUPS):
+            name = str(obj["metadata"]["name"])
+            self.group_queue.add(name)
+            for job in self.groups.residents(name):
+                self.cluster.touch(key_of(job))
 
     def _set_up_passes(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         api, cache, cluster, plans, locks = self.api, self.cache, self.cluster, self.plans, Locks()
@@ -256,12 +296,18 @@ class Engine:
             self.triggers,
             locks,
             self._rollout_steps,
+            Residents(self.group_directory),
+        )
+        self.group_reconciler = groups = GroupReconciler(
+            api, cache, cluster, writer, self.groups, self.group_directory, clock
         )
         self.pool_reconciler = pools = PoolReconciler(
             cache,
             cluster,
             plans,
-            PoolLoader(cache, cluster, plans, self.taints, self.unmanaged_pods, self.devices, clock),
+            PoolLoader(
+                cache, cluster, plans, self.taints, self.unmanaged_pods, self.devices, self.groups, clock
+            ),
             writer,
             recorder,
             self.taints,
@@ -273,6 +319,7 @@ class Engine:
         self.job_passes = Passes(
             "job", jobs.reconcile, self.jobs, self.metrics, monotonic, report=jobs.report_failure
         )
+        self.group_passes = Passes("group", groups.reconcile, self.group_queue, self.metrics, monotonic)
         self.pool_passes = Passes(
             "pool",
             pools.reconcile,
@@ -318,6 +365,7 @@ class Engine:
                 await self.steps.stop()
             for server in (self.web, self.metrics_server, self.server):
                 await server.stop()
+            await self.group_reconciler.client.close()
             await self._reviews.close()
             await self.api.close()
             if self._decisions is not None:
@@ -369,6 +417,7 @@ class Engine:
             tasks = watches + self._spawn(
                 *workers,
                 self._work(self.pools, "pools", self.pool_passes),
+                *(self._work(self.group_queue, "groups", self.group_passes) for _ in range(GROUP_WORKERS)),
                 loop.run(),
                 self.external_queues.run(),
                 self.progress.run(),
@@ -407,12 +456,13 @@ class Engine:
 
     async def _drain(self) -> None:
         """Let passes under way end; begin no others."""
-        self.jobs.close()
-        self.pools.close()
+        for queue in (self.jobs, self.pools, self.group_queue):
+            queue.close()
         try:
             async with asyncio.timeout(self._settings.drain_seconds):
                 await self.jobs.drained()
                 await self.pools.drained()
+                await self.group_queue.drained()
         except TimeoutError:
             _logger.warning("passes cut off at the end", jobs=self.jobs.active, pools=self.pools.active)
 
@@ -430,7 +480,8 @@ class Engine:
         every other, and every pool carries it, so that no leader of an earlier term can promise GPUs any
         more."""
         highest = 0
-        for obj in chain(self.cache.values(RLHFJOBS), self.cache.values(GPUPOOLS)):
+        kinds = (RLHFJOBS, GPUPOOLS, WORKERGROUPS)
+        for obj in chain.from_iterable(map(self.cache.values, kinds)):
             status = obj.get("status") or {}
             self._server_clock.not_before(status)
             highest = max(highest, whole(status.get("epoch")) or 0)
@@ -496,7 +547,7 @@ class Engine:
 
     def _set_up_health(self) -> None:
         health, metrics = self.health, self.metrics
-        for name, queue in (("jobs", self.jobs), ("pools", self.pools)):
+        for name, queue in (("jobs", self.jobs), ("pools", self.pools), ("groups", self.group_queue)):
             health.watch(name, partial(self._beat, name, queue))
         health.beat("loop")
         health.watch("time", Advance(self._clock).beat)
@@ -651,6 +702,15 @@ def _queue_app(plans: PlanCache, clock: Callable[[], float], hosts: Hosts) -> AS
     from controller.web.app import create
 
     return create(plans, clock, hosts)
+
+
+def _namespaces(kind: Resource, watched: Sequence[str]) -> Sequence[str]:
+    """Return where a kind is followed; none: everywhere. Worker groups have a namespace of their own."""
+    if kind == WORKERGROUPS:
+        return (GROUPS_NAMESPACE,)
+    if watched and kind in (JOBS, PODS, CONFIGMAPS):
+        return tuple(dict.fromkeys((*watched, GROUPS_NAMESPACE)))
+    return watched
 
 
 def _scheduler(pool: Mapping[str, Any]) -> bool:

@@ -70,6 +70,16 @@ class SharedTraining:
 
 
 @dataclass(frozen=True, slots=True)
+class ResidencyTerms:
+    """A job's wish for a residency by its spec. ``kind``: by which its profile is found."""
+
+    family: str
+    state_bytes: int
+    max_slowdown_percent: int = 10
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FamilyTerms:
     """A family of a pool: workers that several jobs can use. Bytes are of one member.
 
@@ -126,6 +136,7 @@ class GroupView:
         empty_since: s, when its last resident had left; None: it has some, or none has come yet.
         lingering: residents without a job.
         may_return: pods may still come in the place of those that are gone.
+        ready: it could grant turns once since its newest start.
     """
 
     name: str
@@ -140,6 +151,7 @@ class GroupView:
     empty_since: float | None = None
     lingering: tuple[Lingering, ...] = ()
     may_return: bool = False
+    ready: bool = True
 
     @property
     def key(self) -> JobKey:
@@ -153,7 +165,7 @@ class PoolSharing:
     Attributes:
         placement, backfill, max_residents, max_duty_percent, consecutive: as in `sharing.SharingSettings`.
         idle_seconds: s for which a group may be without residents while nobody waits.
-        gang_seconds: s that a group's pods may take to get their nodes.
+        gang_seconds: s that a group's pods may take to get their nodes, and be ready.
         next_group: number of the next group's name.
     """
 

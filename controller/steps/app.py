@@ -3,6 +3,8 @@
 POST /v1/announce  /v1/begin  /v1/done  /v1/end    of member 0 of a job's child, in its present attempt
 GET  /v1/watch?attempt=N&step=N&after=N             the same, answered when something changed
 POST /v1/actors                                     of an actor's sidecar
+POST /v1/groups/members                             of a worker group's member
+POST /v1/groups/ticket                              of a pod of a job that shares a group
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from controller.bounded import shown, whole
 from controller.kube.errors import ApiError
 from controller.steps import wire
 from controller.steps.directory import Directory, RolloutJob
+from controller.steps.groups import GroupDirectory
+from controller.steps.groups import Refusal as GroupRefusal
 from controller.steps.sessions import Conflict, Session, Sessions
 from controller.web.bare_app import bare_app
 from controller.web.reviews import Reviews, TooMany, Unauthenticated, bearer
@@ -75,8 +79,10 @@ class StepApi:
         sessions: Sessions,
         identity: Identity,
         monotonic: Callable[[], float] = time.monotonic,
+        groups: GroupDirectory | None = None,
     ) -> None:
         self.directory, self.sessions, self._identity, self._now = directory, sessions, identity, monotonic
+        self.groups = groups or GroupDirectory()
         self._buckets: dict[str, tuple[float, float]] = {}
         self.refused: dict[str, int] = {}  # by reason
 
@@ -137,7 +143,7 @@ def create(api: StepApi) -> FastAPI:
                 pod = await api.pod(request)
                 given = await _given(request)
                 return _json(await answer(api, pod, given))
-            except (Refused, Conflict) as error:
+            except (Refused, Conflict, GroupRefusal) as error:
                 status, reason, message = error.status, error.reason, str(error)
             except wire.BadRequest as error:
                 status, reason, message = 400, "BadRequest", shown(str(error), 300)
@@ -156,6 +162,8 @@ def create(api: StepApi) -> FastAPI:
     route("/v1/done", _done)
     route("/v1/end", _end)
     route("/v1/actors", _register)
+    route("/v1/groups/members", _member)
+    route("/v1/groups/ticket", _ticket)
     return app
 
 
@@ -203,6 +211,15 @@ async def _register(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
             f"address: {registered.address!r} is not allowed, expected the pod's, {actor.ip}",
         )
     return api.sessions.of(job).register(job, actor.number, pod, registered)
+
+
+async def _member(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
+    asked = wire.registered(given)
+    return api.groups.register(pod, asked.address, asked.fingerprint)
+
+
+async def _ticket(api: StepApi, pod: str, given: dict[str, Any]) -> Any:
+    return api.groups.admit(pod, wire.whole(given, "attempt"))
 
 
 async def _given(request: Request) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import ssl
 
 from controller.steps.app import AUDIENCE, ReviewedTokens, StepApi, create
 from controller.steps.directory import Directory
+from controller.steps.groups import GroupDirectory
 from controller.steps.planner import PlannerProcess
 from controller.steps.sessions import Sessions
 from controller.web.connections import Connections, Limits
@@ -31,6 +32,7 @@ class StepService:
         host, port: where it listens.
         tls: its certificate.
         connections: shared with the process's other servers.
+        groups: what the operator's passes observe of worker groups.
     """
 
     def __init__(
@@ -41,10 +43,11 @@ class StepService:
         port: int,
         tls: Tls | ssl.SSLContext,
         connections: Connections,
+        groups: GroupDirectory,
     ) -> None:
         self.planner = PlannerProcess()
         self.sessions = Sessions(directory, self.planner)
-        self.api = StepApi(directory, self.sessions, ReviewedTokens(reviews))
+        self.api = StepApi(directory, self.sessions, ReviewedTokens(reviews), groups=groups)
         self.server = WebServer(
             create(self.api), host, port, tls=tls, limits=LIMITS, connections=connections, name="steps"
         )

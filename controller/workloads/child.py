@@ -68,7 +68,7 @@ def build_child(
     pod_labels.update(_labels(metadata["name"]))
     pod = _dict_at(template, ("spec",))
     _inject(pod, configmap or run_configmap(metadata["name"]))
-    if get(rlhfjob, ("spec", "rollout")) is not None:
+    if any(get(rlhfjob, ("spec", asked)) is not None for asked in ("rollout", "sharing")):
         put_token(pod)
         if kind.exit_rules is not None and pod.get("restartPolicy") == "Never":
             _ignore_starved(_dict_at(child, kind.exit_rules))

@@ -186,7 +186,7 @@ def _spent(evals: Evals, p: Any) -> Matrix:
         if look is None:
             progress = np.full(shape, np.nan) if evals.progress is None else evals.progress
             looked = known if alone.paired is None else known | alone.paired
-            look = vector_spending.looks(looked, steps, progress, p.horizon)
+            look = vector_spending.looks(looked, steps, progress, p.horizon, alone.paired)
             unknown = ~known | guessed
             unknown &= True if alone.paired is None else ~alone.paired
         grown = vector_spending.Singles(wide_falls, *doubted)
@@ -217,7 +217,9 @@ def _around_best(evals: Evals, alone: vector_spending.Singles, paired: Flags, p:
     near = np.fmin.accumulate(least.astype(np.float32).astype(np.float64), axis=1)
     ratio = np.minimum(1.0, np.square(near / alone.sigma))
     at = vector_spending.best_before(evals.scores)
-    fall = since(evals.scores, at, np.where(paired, ratio, 1.0), p.window, p.share)
+    ratio = np.where(paired, ratio, 1.0)
+    lengths = (p.share, scan.SHORTER * p.share)
+    fall = np.fmax(*(since(evals.scores, at, ratio, p.window, length) for length in lengths))
     told = paired & np.isfinite(fall) & (fall > p.min_drop)
     return unwiden(np.where(told, fall / (alone.sigma / math.sqrt(2.0)), np.nan), alone.freedom)
 

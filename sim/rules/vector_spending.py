@@ -142,8 +142,11 @@ class Looks(NamedTuple):
     more: Matrix
 
 
-def looks(known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon: int) -> Looks:
-    """Return what each look may spend: nothing where the noise is not ``known``."""
+def looks(
+    known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon: int, paired: Flags | None
+) -> Looks:
+    """Return what each look may spend: nothing where the noise is not ``known``, all alike where they are
+    ``paired``."""
     runs, count = known.shape
     spent, found, more = np.zeros(runs), np.zeros((runs, count)), np.zeros((runs, count))
     longest = vector_gate.longest(steps, progress)
@@ -152,10 +155,11 @@ def looks(known: npt.NDArray[np.bool_], steps: Matrix, progress: Matrix, horizon
         evals = np.where(most > 0.0, most, horizon)
         length = np.maximum(evals, t + 1.0)
         weight = spending.weight(t + 1, length)
-        weighed = np.where(most > 0.0, weight / spending.left(t + 1, length), 1.0 / (length - t))
+        late = (most > 0.0) & (True if paired is None else ~paired[:, t])
+        weighed = np.where(late, weight / spending.left(t + 1, length), 1.0 / (length - t))
         within = np.maximum(0.0, spending.WITHIN - spent) * weighed
-        planned = np.where(most > 0.0, weight / spending.left(spending.SECOND, length), 1.0 / (length - 1.0))
-        grown = np.where(most > 0.0, 1.0 - spending.weight(t, length) / weight, 0.0)
+        planned = np.where(late, weight / spending.left(spending.SECOND, length), 1.0 / (length - 1.0))
+        grown = np.where(late, 1.0 - spending.weight(t, length) / weight, 0.0)
         grown = np.where(within > spending.AS_PLANNED * spending.WITHIN * planned, 1.0, grown)
         beyond = (1.0 - spent) / np.maximum(1.0, t + 3 - evals)
         found[:, t] = np.where(known[:, t], np.where(t + 1 <= evals, within, beyond), 0.0)
@@ -198,6 +202,8 @@ def levels(
             if paired is not None:
                 least = np.where(paired[:, t], scan.part_of_singles(t + 1, True), least)
             part = np.where(shared[:, t] & (pairs > 0), least, 1.0)
+            if paired is not None:
+                part = np.where(paired[:, t], least, part)
             spent = np.log(look.share[:, t] * part) - log_ndtr(-single[:, t]) - np.log(t)
             left, more = np.log(look.share[:, t] * (1.0 - part)), look.more[:, t]
             if pairs:
@@ -206,6 +212,7 @@ def levels(
             if pairs and around is not None:
                 fewer = np.full(len(left), spending.stretches(t + 1))
                 around_left = np.log(look.share[:, t] * scan.AROUND)
+                pairs += windows.comparisons(t + 1, window, scan.SHORTER * share, False)
                 spent = np.fmax(spent, around_left - _log_rate(around[:, t], more, t + 1, pairs, fewer))
             level[:, t] = np.where(np.isnan(spent), -np.inf, spent)
     return level

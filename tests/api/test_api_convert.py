@@ -193,7 +193,7 @@ INVALID: list[tuple[str, Any, str]] = [
     (KEPT, "work", "another volume claim than location"),
     ("spec.checkpoints.location.objectStore", {"uri": "s3://b/x"}, "2 members"),
     ("spec.checkpoints.layout", "Mine", "'Plain', 'HuggingFace'"),
-    ("spec.gang.gpusPerReplica", 0, "greater than or equal to 1"),
+    ("spec.gang.gpusPerReplica", 0, "expected at least 1"),
     ("spec.gang.replicas", True, "valid integer"),
     ("spec.resume", {"id": "a", "from": "Step"}, "step is needed with from: Step"),
     ("spec.resume", {"id": "a", "step": 3}, "only with it, from is Best"),

@@ -97,7 +97,7 @@ def test_every_resource_has_status_columns_and_names() -> None:
         assert version["subresources"] == {"status": {}}
         assert version["additionalPrinterColumns"]
         assert crd(resource)["spec"]["names"]["categories"] == ["rlhf"]
-    assert {r.short for r in RESOURCES} == {"rj", "gp"}
+    assert {r.short for r in RESOURCES} == {"rj", "gp", "wgr"}
 
 
 def _self_containing() -> type[BaseModel]:

@@ -190,7 +190,7 @@ def test_definitions_stay_and_carry_the_version(helm: Helm, chart: Path, reposit
     for crd in found:
         assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
         assert crd["metadata"]["labels"]["app.kubernetes.io/version"] == "0.1.0"
-    assert [crd["metadata"]["labels"]["app.kubernetes.io/version"] for crd in written] == ["0.1.0"] * 2
+    assert [crd["metadata"]["labels"]["app.kubernetes.io/version"] for crd in written] == ["0.1.0"] * 3
 
 
 def test_a_charts_own_version_is_on_its_definitions(helm: Helm, chart: Path, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def everybody_let_in(objects: list[Object]) -> dict[str, list[Object]]:
     """Of each pod of ours: the peers that may connect to it, each with the ports."""
     return {
         policy["metadata"]["name"]: [
-            {"from": peer, "ports": [port["port"] for port in rule["ports"]]}
+            {"from": peer, "ports": [port["port"] for port in rule.get("ports", ())]}
             for rule in policy["spec"]["ingress"]
             for peer in rule.get("from") or ["everybody"]
         ]
@@ -339,6 +339,7 @@ def test_the_step_api_is_there_where_it_is_asked_for_alone(helm: Helm, chart: Pa
     assert {"from": node, "ports": ["steps"]} in wider["evalstop-operator"]
     kept = {(o["kind"], o["metadata"]["name"]) for o in off}
     assert {(o["kind"], o["metadata"]["name"]) for o in on} - kept == {
+        ("NetworkPolicy", "evalstop-groups"),
         ("Secret", "evalstop-steps-tls"),
         ("Service", "evalstop-steps"),
     }

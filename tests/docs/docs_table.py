@@ -180,6 +180,8 @@ WITHIN: dict[str, str] = {
     "kubectl get rlhfjob": LOOK,
     "kubectl get rj": LOOK,
     "kubectl get gp": LOOK,
+    "kubectl get wgr": LOOK,
+    "kubectl -n evalstop-workers get wgr": LOOK,
     "kubectl get pods -A": LOOK,
     "kubectl get lease": LOOK,
     "kubectl get node": LOOK,

@@ -93,7 +93,7 @@ TUNING = {
 POOL = {
     *("nodeSelector", "queuePolicy", "modeCap", "stopLimits", "maxWaitSeconds", "preemption", "delegate"),
     *("kueue", "schedulerName", "priorityClassName", "gangTimeoutSeconds", "reservationSeconds", "quotas"),
-    "lending",
+    *("lending", "sharing"),
 }
 
 

@@ -7,7 +7,6 @@ import secrets
 
 import pytest
 from extender_rig import Cluster
-from kubernetes import client
 
 from deploy.local.plane import Plane
 from deploy.local.scheduler import Scheduler
@@ -19,7 +18,7 @@ RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 
 
 def test_a_stopped_runs_nodes_go_to_the_next_gang_though_smaller_pods_wait_for_them(
-    plane: Plane, api: client.ApiClient, namespace: str, schedulers: dict[str, Scheduler]
+    plane: Plane, namespace: str, schedulers: dict[str, Scheduler]
 ) -> None:
     """A freed node would do for a small pod at once, and with one there the gang could not start."""
     pool = f"s-{secrets.token_hex(3)}"
@@ -50,7 +49,7 @@ def test_a_stopped_runs_nodes_go_to_the_next_gang_though_smaller_pods_wait_for_t
                 assert [n for n in waiting if await asyncio.to_thread(small.node_of, n)] == []
 
     try:
-        with FakeKubelet(api, nodes, {"pool": pool}):
+        with FakeKubelet(plane.client(), nodes, {"pool": pool}):
             asyncio.run(story())
     finally:
         small.clear()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kubernetes import client, config
 from kueue_rig import KueueRig, Story
 
 from deploy.local.kueue.manager import Kueue
@@ -27,19 +26,10 @@ def operator_kubeconfig(kueue: Kueue) -> Path:
     return install(kueue.plane)
 
 
-@pytest.fixture(scope="module")
-def kueue_api(kueue: Kueue) -> Iterator[client.ApiClient]:
-    connection: client.ApiClient = config.new_client_from_config(  # type: ignore[no-untyped-call]
-        config_file=str(kueue.plane.kubeconfig)
-    )
-    with connection:
-        yield connection
-
-
 @pytest.fixture
-def kubelet(kueue_api: client.ApiClient) -> Iterator[FakeKubelet]:
+def kubelet(kueue: Kueue) -> Iterator[FakeKubelet]:
     """Two nodes of four GPUs in a pool of their own."""
-    with pool_of_its_own(kueue_api, gpus=4) as running:
+    with pool_of_its_own(kueue.plane.client(), gpus=4) as running:
         yield running
 
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from kubernetes import client
 from kueue_objects import job
 from kueue_rig import QUEUE, KueueRig, Story
 from prometheus_client.parser import text_string_to_metric_families
@@ -336,7 +335,7 @@ def test_what_a_queue_lacks_is_said_with_its_remedy_and_mended(told: Callable[[S
 
 
 def test_a_gang_larger_than_the_pool_gives_its_quota_back_until_the_pool_grows(
-    told: Callable[[Story], None], kueue_api: client.ApiClient, kubelet: FakeKubelet
+    kueue: Kueue, told: Callable[[Story], None], kubelet: FakeKubelet
 ) -> None:
     async def story(rig: KueueRig) -> None:
         await rig.make_queues(gpus=12)
@@ -355,7 +354,8 @@ def test_a_gang_larger_than_the_pool_gives_its_quota_back_until_the_pool_grows(
             await rig.make_job("small", replicas=2)
             await eventually(lambda: rig.runs("small"), what="another to have that quota")
             await rig.patch("small", {"spec": {"runState": "Stopped"}})
-            with FakeKubelet(kueue_api, [f"{rig.pool_name}-c"], {"pool": rig.pool_name}, gpus=4):
+            larger, labels = [f"{rig.pool_name}-c"], {"pool": rig.pool_name}
+            with FakeKubelet(kueue.plane.client(), larger, labels, gpus=4):
                 await eventually(lambda: rig.runs("large"), what="it to run in the larger pool")
 
     told(story)

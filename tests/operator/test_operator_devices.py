@@ -27,6 +27,7 @@ from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.reconcile.pool_loader import PoolLoader
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices
+from controller.operator.state.groups import Groups
 from controller.policy.pool.gpu_accounting import free_gpus
 
 DRIVER = "gpu.nvidia.com"
@@ -159,7 +160,9 @@ class Cluster:
         brain = PlanCache(self.world, Metrics(), lambda: 1.9e9)
         taints: Any = SimpleNamespace(claims=lambda: dict.fromkeys(("n1", "n2"), ("gpus",)))
         foreign: Any = SimpleNamespace(pods=list)
-        loader = PoolLoader(self.cache, self.world, brain, taints, foreign, self.devices, lambda: 1.9e9)
+        groups = Groups(self.cache, lambda name: None, lambda key: None, lambda name: None)
+        around_it = taints, foreign, self.devices, groups
+        loader = PoolLoader(self.cache, self.world, brain, *around_it, lambda: 1.9e9)
         obj = self.cache.get(GPUPOOLS, "gpus")
         assert obj is not None
         parsed: Any = convert.parse_pool(obj)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client
 
 from controller.api import values
 from controller.kube.resources import GPUPOOLS, NODES
@@ -21,8 +20,8 @@ NODES_OF_POOL = 8
 
 
 @pytest.fixture
-def eight(api: client.ApiClient) -> Iterator[FakeKubelet]:
-    with pool_of_its_own(api, NODES_OF_POOL, gpus=1) as running:
+def eight(plane: Plane) -> Iterator[FakeKubelet]:
+    with pool_of_its_own(plane.client(), NODES_OF_POOL, gpus=1) as running:
         yield running
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client, config
 
 from controller.kube.errors import Refused
 from controller.kube.resources import JOBS
@@ -53,12 +52,9 @@ def test_a_stopped_run_is_placed_and_started_again(older: Plane) -> None:
             (pod,) = await rig.pods("run")
             assert pod["metadata"]["annotations"]["evalstop.dev/admission"] == "2"
 
-    connection: client.ApiClient = config.new_client_from_config(  # type: ignore[no-untyped-call]
-        config_file=str(older.kubeconfig)
-    )
-    with connection as api, fresh_namespace(older, "older") as namespace:
+    with fresh_namespace(older, "older") as namespace:
         installed = install(older)
-        with FakeKubelet(api, ["older-a"], {"pool": "older"}) as kubelet:
+        with FakeKubelet(older.client(), ["older-a"], {"pool": "older"}) as kubelet:
             asyncio.run(story(Rig(older.kubeconfig, installed, namespace, kubelet.pool)))
 
 

@@ -152,7 +152,7 @@ class Parts:
 
 def reconcile(plans: PlanCache, parts: Any) -> Result:
     world = plans._cluster
-    made = JobReconciler(world, plans, parts, parts, parts, parts, parts, parts, Locks(), parts)
+    made = JobReconciler(world, plans, parts, parts, parts, parts, parts, parts, Locks(), parts, parts)
     return asyncio.run(made.reconcile(KEYS[0]))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from policies_scene import (
     CLOSED,
     GPU,
+    GROUP,
     LABEL,
     OPERATOR,
     POD,
@@ -23,6 +24,7 @@ from policies_scene import (
     TEAM,
     TOLERATION,
     TRAINER,
+    WORKERS,
     Json,
     Scene,
     event,
@@ -134,6 +136,10 @@ def access(**fields: Any) -> Body:
 
 def under(owner: Json) -> Body:
     return lambda scene: changed(scene.access(), metadata__ownerReferences=[owner])
+
+
+def workers(**fields: Any) -> Body:
+    return lambda scene: changed(scene.group_job(), **fields)
 
 
 def actor(**fields: Any) -> Body:
@@ -383,6 +389,48 @@ ROWS_JOBS = [
         "no Job of a rollout actor",
     ),
     Row(JOBS, "delete an actor", "DELETE", "jobs", "run-actor-1-7", fixed(None)),
+    create(JOBS, "a worker group", "jobs", workers(metadata__name="wg-1-3"), namespace=WORKERS),
+    create(
+        JOBS,
+        "a worker group elsewhere",
+        "jobs",
+        workers(metadata__namespace=TEAM),
+        "are in namespace evalstop-workers, and no others are",
+    ),
+    create(
+        JOBS,
+        "a group of nobody's",
+        "jobs",
+        workers(metadata__name="x-1"),
+        "of worker groups say whose they are",
+        namespace=WORKERS,
+    ),
+    create(
+        JOBS,
+        "a group under another's",
+        "jobs",
+        workers(metadata__name="wg-1-3", metadata__ownerReferences__0__name="wg-2"),
+        "of worker groups are made under their WorkerGroup",
+        namespace=WORKERS,
+    ),
+    create(
+        JOBS,
+        "a group with a token",
+        "jobs",
+        workers(metadata__name="wg-1-3", **{f"{_SPEC}__automountServiceAccountToken": True}),
+        "of worker groups have no right to the API server",
+        namespace=WORKERS,
+    ),
+    patch(
+        UPDATES,
+        "a group later",
+        "jobs",
+        "wg-1-2",
+        {"spec": {"suspend": False}},
+        "no Job of a worker group",
+        namespace=WORKERS,
+    ),
+    Row(JOBS, "delete a group's", "DELETE", "jobs", "wg-1-2", fixed(None), namespace=WORKERS),
     Row(JOBS, "delete a workload", "DELETE", "jobs", "run", fixed(None)),
     Row(JOBS, "delete an access Job", "DELETE", "jobs", "access", fixed(None)),
     Row(JOBS, "delete a stranger's", "DELETE", "jobs", "stranger", fixed(None), _NOT_OURS),
@@ -456,6 +504,7 @@ def take_over(scene: Scene) -> Json:
 ROWS_MAPS = [
     create(MAPS, "a run file", "configmaps", run_map()),
     create(MAPS, "of a job with actors", "configmaps", run_map(**{"data__steps-ca.crt": "PEM"})),
+    create(MAPS, "of a worker group", "configmaps", lambda scene: scene.group_map(), namespace=WORKERS),
     create(
         MAPS,
         "anybody's",
@@ -684,6 +733,17 @@ def _authored() -> list[Row]:
             by=CAROL,
         )
     )
+    rows.append(
+        create(
+            AUTHOR,
+            "among worker groups",
+            "rlhfjobs",
+            fixed(changed(RLHFJOB, metadata__name="x", metadata__namespace=WORKERS)),
+            "is for worker groups alone",
+            by=ALICE,
+            namespace=WORKERS,
+        )
+    )
     for kind in KINDS:
         full, version = f"{kind.resource}.{kind.group}", f"{kind.group}/v1"
         template = {"template": {"apiVersion": version, "kind": kind.kind, "spec": {}}}
@@ -698,6 +758,33 @@ def _authored() -> list[Row]:
 
 
 ROWS_AUTHOR = _authored()
+
+# -- worker groups -------------------------------------------------------------------------------------------
+
+GROUPS = "operator-workergroups"
+_NEXT = fixed(changed(GROUP, metadata__name="wg-2"))
+ROWS_GROUPS = [
+    create(GROUPS, "a group", "workergroups", _NEXT, namespace=WORKERS),
+    create(
+        GROUPS,
+        "somebody's",
+        "workergroups",
+        _NEXT,
+        "WorkerGroups are the EvalStop operator's",
+        by=ALICE,
+        namespace=WORKERS,
+    ),
+    patch(
+        GROUPS,
+        "a label alone",
+        "workergroups",
+        "wg-1",
+        {"metadata": {"labels": {"z": "1"}}},
+        by=ALICE,
+        without="spec-new-or-changed",
+        namespace=WORKERS,
+    ),
+]
 
 # -- pods with GPUs ------------------------------------------------------------------------------------------
 
@@ -777,6 +864,18 @@ ROWS_GPU = [
         "pods",
         pod("x", tolerations=[{"key": "dedicated", "operator": "Exists"}, _EVICTED]),
     ),
+    _mine(
+        "a pod among worker groups",
+        "pods",
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "x", "namespace": WORKERS},
+            "spec": {"containers": [{"name": "x", "image": "x"}]},
+        },
+        "evalstop-workers is the EvalStop operator's",
+        namespace=WORKERS,
+    ),
     _mine("a pod that says to be an actor", "pods", changed(pod("x"), **_ACTOR_LABEL), _ACTOR),
     _mine("a Job whose pods say so", "jobs", job_of_actors(), _ACTOR),
     _mine("a pod with our toleration", "pods", pod("x", tolerations=[_KEYED]), _QUEUE),
@@ -838,6 +937,7 @@ ROWS = [
     *ROWS_EVENTS,
     *ROWS_KUEUE,
     *ROWS_AUTHOR,
+    *ROWS_GROUPS,
     *ROWS_GPU,
 ]
 

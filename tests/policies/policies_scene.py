@@ -14,18 +14,22 @@ import yaml
 
 from controller import names, workloads
 from controller.api import admission
+from controller.api.workergroup import manifest
 from controller.checkpoints.access_jobs import AccessSettings, access_job
 from controller.operator.state import run_configmap
+from controller.operator.state.cluster import StepAddress
 from controller.policy.actor_types import Actor
+from controller.policy.group_types import GroupOpening
 from controller.policy.job.record import Operation, ProtectedCheckpoint, RunFile
 from controller.policy.job.types import StartAccess
 from controller.workloads.actor_jobs import Sidecar, build_actor
+from controller.workloads.group_jobs import GroupSettings, build_group
 from deploy.local.plane import Plane
 
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
 
-TEAM, CLOSED, SYSTEM = "team", "unlabelled", "evalstop-system"
+TEAM, CLOSED, SYSTEM, WORKERS = "team", "unlabelled", "evalstop-system", "evalstop-workers"
 LABEL = "evalstop.dev/open"
 INSTALL = admission.Install(label=LABEL)
 OPERATOR = INSTALL.operator
@@ -84,6 +88,9 @@ ROLLOUT: Json = {
     "gpusPerActor": 1,
     "actors": {"min": 1, "max": 2, "static": 1},
 }
+
+
+GROUP: Json = manifest(GroupOpening("wg-1", "dense", ("gpu-1",), "team/run"), "research", 1, 1)
 
 
 def job(name: str, pod: Json = POD, **spec: Any) -> Json:
@@ -146,6 +153,7 @@ _ROOTS = {
     "leases": "/apis/coordination.k8s.io/v1",
     "rlhfjobs": "/apis/evalstop.dev/v1alpha1",
     "gpupools": "/apis/evalstop.dev/v1alpha1",
+    "workergroups": "/apis/evalstop.dev/v1alpha1",
     "workloads": "/apis/kueue.x-k8s.io/v1beta2",
     "admissionchecks": "/apis/kueue.x-k8s.io/v1beta2",
     "csistoragecapacities": "/apis/storage.k8s.io/v1",
@@ -257,6 +265,27 @@ class Scene:
             scheduling=workloads.Scheduling(),
         )
 
+    def group_job(self) -> Json:
+        """The Job of a worker group, as the operator makes it."""
+        container = {**TRAINER, "resources": {"limits": {GPU: "1", "memory": "1Gi"}}}
+        container = {key: value for key, value in container.items() if key != "volumeMounts"}
+        owner = {**GROUP, "metadata": {**GROUP["metadata"], "uid": "g"}}
+        return build_group(
+            owner,
+            {"spec": {"containers": [container]}},
+            2,
+            ("gpu-1",),
+            GroupSettings("https://steps:8446", "wg-1-run", 1, 0, 1, 1),
+            pool="research",
+            selector={},
+            scheduling=workloads.Scheduling(),
+        )
+
+    def group_map(self) -> Json:
+        """The ConfigMap of a worker group, as the operator makes it."""
+        owner = {**GROUP, "metadata": {**GROUP["metadata"], "uid": "g"}}
+        return run_configmap.group_manifest(owner, StepAddress(("https://steps:8446",), "PEM"))
+
     def run_map(self, name: str = "run") -> Json:
         """The run ConfigMap, as the operator makes it."""
         return run_configmap.manifest(
@@ -268,7 +297,7 @@ class Scene:
             self.apply(
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
             )
-        for space in ("kube-system", SYSTEM):
+        for space in ("kube-system", SYSTEM, WORKERS):
             self.plane.kubectl("label", "namespace", space, f"{LABEL}=", "--overwrite")
         self.apply(RLHFJOB)
         found = self.admin.get(path("rlhfjobs", "run", dry=False))
@@ -288,6 +317,12 @@ class Scene:
         standing_actor["metadata"]["ownerReferences"][0]["uid"] = anchor["metadata"]["uid"]
         standing_actor["spec"]["suspend"] = True
         self.apply(standing_actor)
+        standing_group = self.group_job()
+        standing_group["spec"]["suspend"] = True
+        self.apply(GROUP)
+        group = self.admin.get(path("workergroups", "wg-1", WORKERS, dry=False))
+        standing_group["metadata"]["ownerReferences"][0]["uid"] = group["metadata"]["uid"]
+        self.apply(standing_group)
         tolerant = {**POD, "tolerations": [TOLERATION]}
         placed = job("admitted", tolerant, completions=1, parallelism=1, completionMode="Indexed")
         self.apply(standing, forged, job("stranger"), placed, pod("waiting", nodeSelector={"no": "node"}))
@@ -333,6 +368,14 @@ class Scene:
         everything = {"apiGroups": [names.GROUP], "resources": ["rlhfjobs"], "verbs": ["*"]}
         self.apply(
             binding("alice", "ClusterRole", "edit", VARIANTS),
+            binding("alice", "ClusterRole", "edit", VARIANTS, WORKERS),
+            {
+                "apiVersion": f"{rights}/v1",
+                "kind": "Role",
+                "metadata": {"name": "groups", "namespace": WORKERS},
+                "rules": [{**everything, "resources": ["workergroups", "rlhfjobs"]}],
+            },
+            binding("alice", "Role", "groups", VARIANTS, WORKERS),
             {
                 "apiVersion": f"{rights}/v1",
                 "kind": "Role",
@@ -362,13 +405,13 @@ class Scene:
             time.sleep(0.1)
 
 
-def binding(user: str, kind: str, role: str, users: str) -> Json:
+def binding(user: str, kind: str, role: str, users: str, namespace: str = TEAM) -> Json:
     """A role in the namespace for a user and a group."""
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",
         "kind": "RoleBinding",
-        "metadata": {"name": f"{user}-{role}", "namespace": TEAM},
+        "metadata": {"name": f"{user}-{role}", "namespace": namespace},
         "roleRef": {"apiGroup": group, "kind": kind, "name": role},
         "subjects": [
             {"apiGroup": group, "kind": "User", "name": user},

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from policies_rows import ROWS, Row, asked, changed
-from policies_scene import OPERATOR, SYSTEM, TEAM, Scene, path
+from policies_scene import GROUP, OPERATOR, SYSTEM, TEAM, WORKERS, Scene, path
 
 from controller import names
 
@@ -23,7 +23,10 @@ EXTENDER, DASHBOARD = (
     f"system:serviceaccount:{SYSTEM}:evalstop-{part}" for part in ("extender", "dashboard")
 )
 ROLES = {
-    OPERATOR: ("deploy/manifests/rbac.yaml", {"evalstop-operator", "evalstop-leader"}),
+    OPERATOR: (
+        "deploy/manifests/rbac.yaml",
+        {"evalstop-operator", "evalstop-operator-groups", "evalstop-leader"},
+    ),
     EXTENDER: ("deploy/extender/rbac.yaml", {"evalstop-extender"}),
     DASHBOARD: ("deploy/dashboard/dashboard.yaml", {"evalstop-dashboard"}),
 }
@@ -90,6 +93,18 @@ WRITES: dict[tuple[str, Right], tuple[Row | Dry, Row | Dry]] = {
     (OPERATOR, (names.GROUP, "gpupools/status", "patch")): (
         Dry("PATCH", path("gpupools/status", "research"), {"status": {}}),
         Dry("PATCH", path("gpupools", "research"), {"spec": {"modeCap": "Off"}}),
+    ),
+    (OPERATOR, (names.GROUP, "workergroups", "create")): (
+        row("operator-workergroups", "a group"),
+        Dry("POST", path("workergroups"), changed(GROUP, metadata__namespace=TEAM)),
+    ),
+    (OPERATOR, (names.GROUP, "workergroups", "delete")): (
+        Dry("DELETE", path("workergroups", "wg-1", WORKERS), None),
+        Dry("DELETE", path("workergroups", "wg-1"), None),
+    ),
+    (OPERATOR, (names.GROUP, "workergroups/status", "patch")): (
+        Dry("PATCH", path("workergroups/status", "wg-1", WORKERS), {"status": {}}),
+        Dry("PATCH", path("workergroups", "wg-1", WORKERS), {"spec": {"replicas": 2}}),
     ),
     (OPERATOR, ("batch", "jobs", "create")): (
         row("operator-jobs", "a workload"),
@@ -181,6 +196,10 @@ READS: dict[Right, Right] = {
     (names.GROUP, "gpupools", "list"): (names.GROUP, "gpupools", "patch"),
     (names.GROUP, "gpupools", "watch"): (names.GROUP, "gpupools", "delete"),
     (names.GROUP, "rlhfjobs/finalizers", "update"): (names.GROUP, "gpupools/finalizers", "update"),
+    (names.GROUP, "workergroups", "get"): (names.GROUP, "workergroups", "patch"),
+    (names.GROUP, "workergroups", "list"): (names.GROUP, "workergroups", "deletecollection"),
+    (names.GROUP, "workergroups", "watch"): (names.GROUP, "workergroups", "update"),
+    (names.GROUP, "workergroups/finalizers", "update"): (names.GROUP, "gpupools/finalizers", "update"),
     ("batch", "jobs/finalizers", "update"): ("batch", "cronjobs/finalizers", "update"),
     ("batch", "jobs", "get"): ("batch", "cronjobs", "get"),
     ("batch", "jobs", "list"): ("batch", "jobs", "deletecollection"),
@@ -261,6 +280,8 @@ def allowed(scene: Scene, account: str, right: Right) -> bool:
     group, resource, verb = right
     plural, _, subresource = resource.partition("/")
     about = {"group": group, "resource": plural, "subresource": subresource, "verb": verb}
+    if plural == "workergroups":
+        about["namespace"] = WORKERS
     if plural == "leases":
         about |= {"namespace": SYSTEM} | ({"name": "evalstop-operator"} if verb == "get" else {})
     answer = scene.admin.post(

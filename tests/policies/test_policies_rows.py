@@ -48,7 +48,11 @@ MANIFESTS = {
     if made["kind"] == "ValidatingAdmissionPolicy"
 }
 VALIDATIONS = [(name, i) for name, made in MANIFESTS.items() for i in range(len(made["spec"]["validations"]))]
-OF_ALL = ("rlhfjob-author", "gpu-pods")  # policies that are not about the operator's account
+OF_ALL = (
+    "rlhfjob-author",
+    "gpu-pods",
+    "operator-workergroups",
+)  # policies that are not about the operator's account
 
 
 def row_of(name: str, index: int) -> Row:

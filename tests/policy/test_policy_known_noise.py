@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.stopping import make_rule, noise, spending
+from controller.policy.stopping import make_rule, noise, scan, spending
 from controller.policy.types import EvalInContext, EvalPoint, PolicySpec, PromptPair, Verb
 
 
@@ -136,7 +136,7 @@ def test_the_last_looks_of_a_known_total_spend_the_most() -> None:
         spent += looks[-1]
     assert looks[1:] == sorted(looks[1:])
     assert looks[9] / looks[1] == pytest.approx((0.05 + 1.0) / (0.05 + 0.04))
-    even = [spending.look(2, 10, 0.0, known=False), spending.look(10, 10, 0.8, known=False)]
+    even = [spending.look(2, 10, 0.0, late=False), spending.look(10, 10, 0.8, late=False)]
     assert even == [pytest.approx((0.1, 0.0)), pytest.approx((0.1, 0.0))]
 
 
@@ -221,3 +221,16 @@ def test_pairs_alone_are_enough_for_single_evals() -> None:
         pairs = (PromptPair(2, 200, -0.2, 0.2),) if step == 3 else ()
         state, verdict = made.observe(state, EvalPoint(step, score, prompt_pairs=pairs))
         assert (verdict.verb is Verb.STOP) == (step == 3)
+
+
+def test_where_the_prompts_of_both_are_known_all_looks_of_a_run_spend_alike() -> None:
+    made = make_rule(SPENDING)
+    state, spent, limits = made.initial(), [], []
+    for step in range(1, 11):
+        pairs = (PromptPair(1, 200, 0.0, 0.2),) if step > 1 else ()
+        state, verdict = made.observe(state, an_eval(step, 0.5, prompts=200, prompt_pairs=pairs, total=10))
+        spent.append(state[2][-1])
+        limits.append(verdict.threshold)
+    assert spent == pytest.approx([0.1 * step for step in range(10)])
+    early = spending.single_limit(0.045 * 0.1 * scan.part_of_singles(3, True), 3)
+    assert limits[2] == pytest.approx(noise.widen(early, 199.0)), "the rest is kept for longer stretches"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
-from kubernetes import client
 
 from controller.kube.client import Api
 from controller.kube.connect import connect
@@ -17,21 +17,23 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def pod(api: client.ApiClient, namespace: str) -> client.V1Pod:
+def pod(plane: Plane, namespace: str) -> dict[str, Any]:
+    """Name and uid of a pod."""
     body = {
         "metadata": {"name": "member-0"},
         "spec": {"containers": [{"name": "t", "image": "none"}], "nodeName": "nowhere"},
     }
-    return client.CoreV1Api(api).create_namespaced_pod(namespace, body)
+    made: dict[str, Any] = plane.client().post(f"/api/v1/namespaces/{namespace}/pods", body)["metadata"]
+    return made
 
 
-def token(api: client.ApiClient, namespace: str, audience: str, pod: client.V1Pod | None) -> str:
+def token(plane: Plane, namespace: str, audience: str, pod: dict[str, Any] | None) -> str:
     bound = None
     if pod is not None:
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod.metadata.name, "uid": pod.metadata.uid}
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["name"], "uid": pod["uid"]}
     body = {"spec": {"audiences": [audience], "expirationSeconds": 3600, "boundObjectRef": bound}}
-    made = client.CoreV1Api(api).create_namespaced_service_account_token("default", namespace, body)
-    return str(made.status.token)
+    made = plane.client().post(f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", body)
+    return str(made["status"]["token"])
 
 
 def pod_of(plane: Plane, *tokens: str) -> list[str | None]:
@@ -54,23 +56,23 @@ def pod_of(plane: Plane, *tokens: str) -> list[str | None]:
 
 
 def test_only_a_token_for_the_step_api_that_is_bound_to_a_pod_names_one(
-    plane: Plane, api: client.ApiClient, namespace: str, pod: client.V1Pod
+    plane: Plane, namespace: str, pod: dict[str, Any]
 ) -> None:
-    right = token(api, namespace, AUDIENCE, pod)
+    right = token(plane, namespace, AUDIENCE, pod)
     head, body, signature = right.split(".")
     found = pod_of(
         plane,
         right,
-        token(api, namespace, AUDIENCE, None),  # bound to no pod
-        token(api, namespace, "https://kubernetes.default.svc", pod),  # of another audience
+        token(plane, namespace, AUDIENCE, None),  # bound to no pod
+        token(plane, namespace, "https://kubernetes.default.svc", pod),  # of another audience
         f"{head}.{body}.{signature[:-4]}AAAA",  # forged
     )
-    assert found == [pod.metadata.uid, None, None, None]
+    assert found == [pod["uid"], None, None, None]
 
 
 def test_the_token_of_a_pod_that_is_gone_is_nobodys(
-    plane: Plane, api: client.ApiClient, namespace: str, pod: client.V1Pod
+    plane: Plane, namespace: str, pod: dict[str, Any]
 ) -> None:
-    before = token(api, namespace, AUDIENCE, pod)
-    client.CoreV1Api(api).delete_namespaced_pod(pod.metadata.name, namespace, grace_period_seconds=0)
+    before = token(plane, namespace, AUDIENCE, pod)
+    plane.client().delete(f"/api/v1/namespaces/{namespace}/pods/{pod['name']}?gracePeriodSeconds=0")
     assert pod_of(plane, before) == [None]

@@ -7,8 +7,10 @@ that binds them. Training pods run until told otherwise; access pods answer from
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import secrets
+import socket
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,11 +18,12 @@ from datetime import UTC, datetime
 from string import ascii_lowercase
 from typing import Any
 
-from kubernetes import client, watch
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
-
 from controller import names
+from controller.kube.errors import ApiError
+from deploy.local.api import LocalApi
+
+Object = dict[str, Any]
+PATIENCE = 60.0  # s: a machine may be busy, and nobody asks again
 
 GPUS = names.GPU_RESOURCE
 DIGEST = "sha256:" + "d" * 64
@@ -70,24 +73,22 @@ class FakeKubelet:
     """Nodes of one pool. ``holding``: pods told to end go on terminating until `release`;
     ``slow_store``: access pods give no answer until `answer_late`."""
 
-    def __init__(
-        self, api: client.ApiClient, nodes: Iterable[str], labels: dict[str, str], gpus: int = 2
-    ) -> None:
+    def __init__(self, api: LocalApi, nodes: Iterable[str], labels: dict[str, str], gpus: int = 2) -> None:
         self.store = FakeStore()
         self.holding = threading.Event()
         self.slow_store = threading.Event()
         self.pod_ip = "127.0.0.1"
         self.pool = labels.get("pool", "")
-        self._core, self._leases = client.CoreV1Api(api), client.CoordinationV1Api(api)
+        self._api = api
         self.nodes, self._labels, self._gpus = list(nodes), labels, gpus
         self._answers: dict[str, str] = {}  # uid of an access pod -> what it says
         self._answering = threading.Lock()
         self._stop = threading.Event()
-        self._watch = watch.Watch()
+        self._watches = [PodWatch(api, name) for name in self.nodes]
         self._threads = [
-            threading.Thread(target=self._follow, daemon=True),
-            threading.Thread(target=self._beat, daemon=True),
+            threading.Thread(target=self._follow, args=[watch], daemon=True) for watch in self._watches
         ]
+        self._threads.append(threading.Thread(target=self._beat, daemon=True))
 
     def __enter__(self) -> FakeKubelet:
         for name in self.nodes:
@@ -98,41 +99,45 @@ class FakeKubelet:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._watch.stop()
+        for watch in self._watches:
+            watch.end()
         for name in self.nodes:
-            with contextlib.suppress(ApiException):
-                self._core.delete_node(name)
+            with contextlib.suppress(ApiError):
+                self._api.delete(f"/api/v1/nodes/{name}", PATIENCE)
 
     def finish(self, namespace: str, job: str, phase: str = "Succeeded", code: int = 1) -> None:
         """The training pods of a job end by themselves; ``code``: exit code of those that fail."""
-        selector = f"{names.LABEL_JOB}={job},{names.LABEL_COMPONENT}=workload"
-        for pod in self._core.list_namespaced_pod(namespace, label_selector=selector).items:
-            if pod.status.phase == "Running":
+        selector = f"{names.LABEL_JOB}%3D{job},{names.LABEL_COMPONENT}%3Dworkload"
+        path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}"
+        for pod in self._api.get(path, PATIENCE)["items"]:
+            if pod["status"].get("phase") == "Running":
                 ended = _ended(pod, 0 if phase == "Succeeded" else code, "")
                 self._patch(pod, {"phase": phase, "containerStatuses": [ended]})
 
     def release(self) -> None:
         """Let pods that were held while terminating go."""
         self.holding.clear()
-        for pod in self._core.list_pod_for_all_namespaces().items:
-            if pod.spec.node_name in self.nodes and pod.metadata.deletion_timestamp:
+        for pod in self._pods():
+            if pod["metadata"].get("deletionTimestamp"):
                 self._remove(pod)
 
     def answer_late(self) -> None:
         """Answer the access pods that were left waiting."""
         self.slow_store.clear()
-        for pod in self._core.list_pod_for_all_namespaces().items:
-            if pod.spec.node_name in self.nodes:
-                self._play(pod)
+        for pod in self._pods():
+            self._play(pod)
+
+    def _pods(self) -> list[Object]:
+        return [pod for name in self.nodes for pod in self._api.get(pods_of(name), PATIENCE)["items"]]
 
     def _register(self, name: str) -> None:
-        body = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **self._labels}}}
-        self._core.create_node(body)
-        self._core.patch_node_status(name, {"status": self._node_status()})
+        labels = {"kubernetes.io/hostname": name, **self._labels}
+        self._api.post("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}}, PATIENCE)
+        self._status(f"/api/v1/nodes/{name}", self._node_status())
         spec = {"holderIdentity": name, "leaseDurationSeconds": 40}
-        self._leases.create_namespaced_lease("kube-node-lease", {"metadata": {"name": name}, "spec": spec})
+        self._api.post(LEASES, {"metadata": {"name": name}, "spec": spec}, PATIENCE)
 
-    def _node_status(self) -> dict[str, Any]:
+    def _node_status(self) -> Object:
         room = {"cpu": "64", "memory": "64Gi", "pods": "110", GPUS: str(self._gpus)}
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         ready = {"type": "Ready", "status": "True", "reason": "Fake", "lastHeartbeatTime": now}
@@ -141,75 +146,116 @@ class FakeKubelet:
     def _beat(self) -> None:
         while not self._stop.wait(8.0):
             for name in self.nodes:
-                with contextlib.suppress(ApiException, HTTPError):
+                with contextlib.suppress(ApiError):
                     lease = {"spec": {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}
-                    self._leases.patch_namespaced_lease(name, "kube-node-lease", lease)
-                    self._core.patch_node_status(name, {"status": self._node_status()})
+                    self._api.patch(f"{LEASES}/{name}", lease, PATIENCE)
+                    self._status(f"/api/v1/nodes/{name}", self._node_status())
 
-    def _follow(self) -> None:
+    def _follow(self, watch: PodWatch) -> None:
         while not self._stop.is_set():
-            with contextlib.suppress(ApiException, OSError, HTTPError):
-                for event in self._watch.stream(self._core.list_pod_for_all_namespaces, timeout_seconds=300):
+            # An API server that is away, or has forgotten the version that is watched from, is asked anew.
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError, ApiError):
+                for kind, pod in watch.events():
                     if self._stop.is_set():
                         return
-                    pod = event["object"]
-                    if pod.spec.node_name in self.nodes and event["type"] != "DELETED":
+                    if kind in ("ADDED", "MODIFIED"):
                         self._play(pod)
+            self._stop.wait(0.1)
 
-    def _play(self, pod: client.V1Pod) -> None:
-        if pod.metadata.deletion_timestamp is not None:
+    def _play(self, pod: Object) -> None:
+        if pod["metadata"].get("deletionTimestamp"):
             if not self.holding.is_set():
                 self._remove(pod)
-        elif pod.status.phase == "Pending":
-            if (pod.metadata.labels or {}).get(names.LABEL_COMPONENT) == "access":
+        elif pod["status"].get("phase") == "Pending":
+            if (pod["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT) == "access":
                 if not self.slow_store.is_set():
                     self._answer(pod)
             else:
                 self._run(pod)
 
-    def _remove(self, pod: client.V1Pod) -> None:
-        with contextlib.suppress(ApiException):
-            self._core.delete_namespaced_pod(
-                pod.metadata.name, pod.metadata.namespace, grace_period_seconds=0
-            )
+    def _remove(self, pod: Object) -> None:
+        with contextlib.suppress(ApiError):
+            self._api.delete(f"{_path(pod)}?gracePeriodSeconds=0", PATIENCE)
 
-    def _run(self, pod: client.V1Pod) -> None:
+    def _run(self, pod: Object) -> None:
         statuses = [
             {
-                "name": c.name,
-                "image": c.image,
+                "name": c["name"],
+                "image": c["image"],
                 "imageID": "",
                 "ready": True,
                 "restartCount": 0,
                 "state": {"running": {}},
             }
-            for c in pod.spec.containers
+            for c in pod["spec"]["containers"]
         ]
         conditions = [{"type": t, "status": "True"} for t in ("Ready", "ContainersReady")]
         status = {"phase": "Running", "podIP": self.pod_ip, "conditions": conditions}
         self._patch(pod, {**status, "containerStatuses": statuses})
 
-    def _answer(self, pod: client.V1Pod) -> None:
-        uid = pod.metadata.uid
+    def _answer(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
         with self._answering:  # the watch and `answer_late` may both come to a pod: it asks the store once
             if uid not in self._answers:
-                env = {v.name: v.value for v in pod.spec.containers[0].env}
+                env = {v["name"]: v.get("value", "") for v in pod["spec"]["containers"][0]["env"]}
                 self._answers[uid] = json.dumps(self.store.answer(json.loads(env["EVALSTOP_REQUEST"])))
         message = self._answers[uid]
         self._patch(pod, {"phase": "Succeeded", "containerStatuses": [_ended(pod, 0, message)]})
 
-    def _patch(self, pod: client.V1Pod, status: dict[str, Any]) -> None:
-        with contextlib.suppress(ApiException):
-            self._core.patch_namespaced_pod_status(
-                pod.metadata.name, pod.metadata.namespace, {"status": status}
-            )
+    def _patch(self, pod: Object, status: Object) -> None:
+        with contextlib.suppress(ApiError):
+            self._status(_path(pod), status)
+
+    def _status(self, path: str, status: Object) -> None:
+        """Change what is named of a status: of lists, as of conditions, the entries of the same type."""
+        kind = "application/strategic-merge-patch+json"
+        self._api.request("PATCH", f"{path}/status", {"status": status}, PATIENCE, kind)
 
 
-def _ended(pod: client.V1Pod, code: int, message: str) -> dict[str, Any]:
-    container = pod.spec.containers[0]
+class PodWatch:
+    """The pods of one node as plain JSON: the official client's objects cost most of what a test costs."""
+
+    def __init__(self, api: LocalApi, node: str) -> None:
+        self._api, self._node = api, node
+        self._wire: socket.socket | None = None
+
+    def events(self) -> Iterator[tuple[str, Object]]:
+        """Yield the pods that are there, then what changes, until the server ends it or `end` does."""
+        connection = http.client.HTTPSConnection(
+            self._api.host, self._api.port, timeout=330.0, context=self._api.context
+        )
+        with contextlib.closing(connection):
+            connection.request("GET", f"{pods_of(self._node)}&watch=true&timeoutSeconds=300")
+            self._wire = connection.sock
+            for line in connection.getresponse():
+                event = json.loads(line)
+                yield event["type"], event["object"]
+
+    def end(self) -> None:
+        """End what is read, from another thread."""
+        if (wire := self._wire) is not None:
+            with contextlib.suppress(OSError):
+                wire.shutdown(socket.SHUT_RDWR)
+
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+def pods_of(node: str) -> str:
+    """Return the path of the pods that are bound to a node."""
+    return f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"
+
+
+def _path(pod: Object) -> str:
+    about = pod["metadata"]
+    return f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}"
+
+
+def _ended(pod: Object, code: int, message: str) -> Object:
+    container = pod["spec"]["containers"][0]
     return {
-        "name": container.name,
-        "image": container.image,
+        "name": container["name"],
+        "image": container["image"],
         "imageID": "",
         "ready": False,
         "restartCount": 0,
@@ -218,14 +264,12 @@ def _ended(pod: client.V1Pod, code: int, message: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def pool_of_its_own(api: client.ApiClient, nodes: int = 2, gpus: int = 2) -> Iterator[FakeKubelet]:
+def pool_of_its_own(api: LocalApi, nodes: int = 2, gpus: int = 2) -> Iterator[FakeKubelet]:
     """So many nodes of so many GPUs, labelled for a pool that no other test has (`FakeKubelet.pool`); a
     GPUPool of that name is deleted afterwards."""
     pool = f"p-{secrets.token_hex(3)}"
     members = [f"{pool}-{letter}" for letter in ascii_lowercase[:nodes]]
     with FakeKubelet(api, members, {"pool": pool}, gpus) as running:
         yield running
-        with contextlib.suppress(ApiException):
-            client.CustomObjectsApi(api).delete_cluster_custom_object(
-                names.GROUP, names.VERSION, "gpupools", pool
-            )
+        with contextlib.suppress(ApiError):
+            api.delete(f"/apis/{names.API_VERSION}/gpupools/{pool}", PATIENCE)

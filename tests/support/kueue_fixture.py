@@ -57,5 +57,5 @@ def kueue_nodes(kueue: Kueue) -> Iterator[Nodes]:
 @pytest.fixture
 def kueue_namespace(kueue: Kueue, request: pytest.FixtureRequest) -> Iterator[str]:
     """A fresh namespace in which pods can be created."""
-    with fresh_namespace(kueue.plane, request.node.name) as name:
+    with fresh_namespace(kueue.plane, request.node.name, deleted=True) as name:
         yield name

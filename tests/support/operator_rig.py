@@ -418,7 +418,7 @@ async def eventually(
     check: Callable[[], Awaitable[Any]],
     seconds: float = 60.0,
     what: str = "it to come true",
-    every: float = 0.05,
+    every: float = 0.1,
 ) -> Any:
     """Ask ``every`` so many seconds until the answer is true."""
     deadline = time.monotonic() + seconds

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubernetes import client
 
 from deploy.local.plane import Plane
 from tests.support.fake_kubelet import FakeKubelet, pool_of_its_own
@@ -23,9 +22,9 @@ def installed(plane: Plane) -> Path:
 
 
 @pytest.fixture
-def kubelet(api: client.ApiClient) -> Iterator[FakeKubelet]:
+def kubelet(plane: Plane) -> Iterator[FakeKubelet]:
     """Two nodes of two GPUs, labelled for a pool of their own: `kubelet.pool`."""
-    with pool_of_its_own(api) as running:
+    with pool_of_its_own(plane.client()) as running:
         yield running
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 import stored
-from kubernetes import client, config
 
 from controller.api import convert
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
@@ -99,15 +98,11 @@ def test_a_running_job_is_taken_over_judged_and_handed_on_and_a_newer_one_is_lef
                 await _is_stopped_once_and_hands_over(rig, engine, kubelet, before)
             await _a_newer_status_is_left_alone(rig, plane_before)
 
-    connection: client.ApiClient = config.new_client_from_config(  # type: ignore[no-untyped-call]
-        config_file=str(plane_before.kubeconfig)
-    )
     nodes = ["upgrade-a", "upgrade-b"]
     operator = plane_before.kubeconfig_for(OPERATOR, ["system:serviceaccounts", "system:authenticated"])
     with (
-        connection as api,
         fresh_namespace(plane_before, "upgrade") as namespace,
-        FakeKubelet(api, nodes, {"pool": "upgrade"}) as kubelet,
+        FakeKubelet(plane_before.client(), nodes, {"pool": "upgrade"}) as kubelet,
     ):
         rig = Upgraded(plane_before.kubeconfig, operator, namespace, kubelet.pool)
         asyncio.run(story(rig, kubelet, nodes))

@@ -338,6 +338,14 @@ def test_a_trainers_last_words_are_kept_where_its_template_does_not_say_how() ->
     assert pod_spec(workloads.build_child(job))["containers"][0]["terminationMessagePolicy"] == "File"
 
 
+def test_pods_of_a_job_that_shares_get_the_token_for_their_group() -> None:
+    assert "evalstop-steps" not in str(workloads.build_child(rlhfjob()))
+    shares = workloads.build_child(rlhfjob(sharing={"family": "dense", "stateBytes": 1}))
+    assert {"name": "evalstop-steps", "mountPath": "/var/run/secrets/evalstop.dev", "readOnly": True} in (
+        pod_spec(shares)["containers"][0]["volumeMounts"]
+    )
+
+
 OURS = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [names.EXIT_STARVED]}}
 LEFT = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [143]}}
 FAILS = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [143]}}

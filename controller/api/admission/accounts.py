@@ -28,6 +28,8 @@ from controller.api.admission.base import (
     same,
     same_apart,
 )
+from controller.api.admission.group_jobs import IS_GROUP, group_checks, made_for_group
+from controller.policy.group_types import GROUPS_NAMESPACE
 
 _WRITES = ("CREATE", "UPDATE")
 _EMPTY = {"labels": "{}", "annotations": "{}", "ownerReferences": "[]", "finalizers": "[]"}
@@ -56,7 +58,7 @@ def policies(install: Install) -> tuple[Policy, ...]:
 
 
 def jobs(install: Install) -> Policy:
-    """Workloads, access Jobs and rollout actors: made suspended, and deleted.
+    """Workloads, access Jobs, rollout actors and worker groups: made suspended, and deleted.
 
     Apart from `job_changes`, so that a suspend asks none of the many questions about a new Job.
     """
@@ -70,22 +72,24 @@ def jobs(install: Install) -> Policy:
             ("owners", field_of("variables.found.metadata", "ownerReferences", "[]")),
             ("access", _IS_ACCESS),
             ("actor", IS_ACTOR),
+            ("workers", IS_GROUP),
         ),
         (
             *open_namespaces(install, "Jobs"),
             Check(
-                "variables.access || variables.actor || "
+                "variables.access || variables.actor || variables.workers || "
                 + controlled_by_rlhfjob("variables.owners", "variables.found.metadata.name"),
                 "the EvalStop operator makes and deletes no Job but workloads, which their RLHFJob controls, "
-                "those that reach checkpoints, and rollout actors",
+                "those that reach checkpoints, rollout actors, and worker groups",
             ),
             Check(
-                "request.operation != 'CREATE' || variables.actor || "
+                "request.operation != 'CREATE' || variables.actor || variables.workers || "
                 "(has(object.spec.suspend) && object.spec.suspend)",
-                "the EvalStop operator makes every Job suspended, but rollout actors",
+                "the EvalStop operator makes every Job suspended, but rollout actors and worker groups",
             ),
             *access_checks(install),
             *actor_checks(),
+            *group_checks(),
         ),
     )
 
@@ -120,6 +124,10 @@ def job_changes(install: Install) -> Policy:
             Check(
                 f"!({IS_ACTOR.replace('variables.marks', 'variables.labels')})",
                 "the EvalStop operator changes no Job of a rollout actor: it makes them and deletes them",
+            ),
+            Check(
+                f"request.namespace != '{GROUPS_NAMESPACE}'",
+                "the EvalStop operator changes no Job of a worker group: it makes them and deletes them",
             ),
             *_unchanged(
                 "Jobs",
@@ -243,8 +251,12 @@ def configmaps(install: Install) -> Policy:
                 "the EvalStop operator writes ConfigMaps with its own labels alone",
             ),
             Check(
-                controlled_by_rlhfjob("variables.ownerReferences", "variables.job"),
-                "the EvalStop operator writes ConfigMaps that their RLHFJob controls, and no others",
+                controlled_by_rlhfjob("variables.ownerReferences", "variables.job")
+                + f" || (request.namespace == '{GROUPS_NAMESPACE}' && "
+                + made_for_group("variables.ownerReferences", "variables.job")
+                + ")",
+                "the EvalStop operator writes ConfigMaps that their RLHFJob controls, or their WorkerGroup, "
+                "and no others",
             ),
             Check(
                 f"request.operation != 'CREATE' || (variables.data.all(k, k in [{listed_keys}]) && "

@@ -12,6 +12,7 @@ from __future__ import annotations
 from controller import names
 from controller.api.admission.base import Check, Policy
 from controller.api.kinds import KINDS, RUN, Kind
+from controller.policy.group_types import GROUPS_NAMESPACE
 
 NAME = f"rlhfjob-author.{names.GROUP}"
 _WORKLOAD, _NAMESPACE = "object.spec.workload", "object.metadata.namespace"
@@ -33,7 +34,15 @@ def policy() -> Policy:
             ),
             ("gk", "variables.child.kind + '.' + variables.group"),
         ),
-        (_known(), *(check for kind in KINDS for check in _checks(kind)), _actors()),
+        (_elsewhere(), _known(), *(check for kind in KINDS for check in _checks(kind)), _actors()),
+    )
+
+
+def _elsewhere() -> Check:
+    """Jobs and worker groups have keys alike: in the groups' namespace there are no jobs."""
+    return Check(
+        f"{_NAMESPACE} != '{GROUPS_NAMESPACE}'",
+        f"namespace {GROUPS_NAMESPACE} is for worker groups alone: submit RLHFJobs in another one",
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from controller import names
 from controller.api.admission.base import CHART, CHART_GROUPS, CHART_USERS, Check, Install, Policy, listed
+from controller.policy.group_types import GROUPS_NAMESPACE
 
 NAME = f"gpu-pods.{names.GROUP}"
 _WRITES = ("CREATE", "UPDATE")
@@ -52,6 +53,11 @@ def policy(install: Install) -> Policy:
             ),
         ),
         (
+            Check(
+                f"request.namespace != '{GROUPS_NAMESPACE}' || variables.keeper",
+                f"namespace {GROUPS_NAMESPACE} is the EvalStop operator's: ask for worker groups by "
+                "spec.sharing of an RLHFJob",
+            ),
             Check(
                 f"!variables.actor || ({_UPDATED} && variables.actorBefore)",
                 f"pods with label {names.LABEL_COMPONENT}: actor are rollout actors, which the EvalStop "

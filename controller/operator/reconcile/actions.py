@@ -96,8 +96,8 @@ class Actions:
             case CreateWorkload():
                 await self._create_workload(loaded)
             case WriteRun(run):
-                steps = self._cluster.steps_of(loaded.desired)
-                await self._write_run(loaded, run_configmap.manifest(loaded.obj, run, steps))
+                of = self._cluster.steps_of(loaded.desired), self._cluster.group_door_of(loaded.desired)
+                await self._write_run(loaded, run_configmap.manifest(loaded.obj, run, *of))
             case StartWorkload(attempt, _):
                 await self._start_workload(loaded, attempt)
             case SuspendWorkload(reason, again):
@@ -149,6 +149,8 @@ class Actions:
         if (grown := workloads.child_problem(loaded.obj, child)) is not None:
             raise Refused(422, grown.reason, grown.message)
         selector = {label.key: label.value for label in pool.spec.node_selector}
+        if not loaded.desired.gpus_per_replica:  # its GPUs are a worker group's: it may go to any node
+            selector = {}
         place = Placement(attempt, pool.metadata.name, selector)
         by = delegates.of_workload(child)
         try:

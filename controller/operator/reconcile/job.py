@@ -16,6 +16,7 @@ from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.reconcile.triggers import Triggers
 from controller.operator.reconcile.validation import SpecChecks
 from controller.operator.state.cluster import ClusterState, JobSnapshot
+from controller.operator.state.residents import Residents
 from controller.operator.state.rollout_steps import RolloutSteps
 from controller.policy.job import ReadMetrics
 from controller.policy.types import JobKey
@@ -38,11 +39,12 @@ class JobReconciler:
         triggers: Triggers,
         locks: Locks,
         rollouts: RolloutSteps,
+        residents: Residents,
     ) -> None:
         self._cluster, self._plans, self._checks = cluster, plans, checks
         self._writer, self._actions, self._targets = writer, actions, targets
         self._recorder, self._triggers, self._locks = recorder, triggers, locks
-        self._rollouts = rollouts
+        self._rollouts, self._residents = rollouts, residents
 
     async def reconcile(self, key: JobKey) -> Result:
         """Make one pass.
@@ -58,12 +60,14 @@ class JobReconciler:
                 self._targets.drop(key)
                 self._triggers.job_gone(key)
                 self._rollouts.forget(key)
+                self._residents.forget(key)
                 return Result("gone")
             full = self._plans.plan(loaded)
             wrote = await self._write_status(full)
             if wrote:
                 self._plans.written(full)
             self._rollouts.put(full.loaded, full.plan, full.planned_job.now)
+            self._residents.put(full.loaded, full.plan.record)
             self._cluster.took_in(full.loaded)
             self._triggers.job_planned(full.planned_job)
             self._targets.follow(loaded)

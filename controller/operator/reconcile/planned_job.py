@@ -151,6 +151,8 @@ def extract(record: JobRecord) -> JobRecord:
         finished=record.finished,
         taken_back=record.taken_back,
         delayed_at=record.delayed_at,
+        residency=record.residency,
+        charged=record.charged,
     )
 
 

@@ -18,10 +18,11 @@ from typing import Any
 from controller import log
 from controller.api import convert, newer
 from controller.api.gpupool import GPUPool
+from controller.api.workergroup import group_record, group_status, manifest
 from controller.kube.cache import Cache
-from controller.kube.errors import Refused
+from controller.kube.errors import AlreadyExists, NotFound, Refused
 from controller.kube.events import Recorder
-from controller.kube.resources import GPUPOOLS, RLHFJOBS
+from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS
 from controller.kube.versioned import Stale
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks
@@ -33,9 +34,11 @@ from controller.operator.reconcile.planned_job import FullPlan
 from controller.operator.reconcile.pool_loader import LoadedPool, PoolLoader
 from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.state.cluster import ClusterState
+from controller.operator.state.ownership import generation
 from controller.operator.state.taints import Taints
-from controller.policy.pool import Verb, Write, after, newest_handovers, outcomes, reservations
-from controller.policy.types import Grant, HeldBack, JobKey, PoolPlan, PoolSnapshot
+from controller.policy.group_types import group_key
+from controller.policy.pool import Verb, Write, after, closed, newest_handovers, outcomes, reservations
+from controller.policy.types import Admission, Grant, HeldBack, JobKey, PoolPlan, PoolSnapshot
 
 _logger = log.get("evalstop.pool")
 
@@ -183,7 +186,13 @@ class PoolReconciler:
         failures: dict[JobKey, Exception] = {}
         changed = False
         loaded = planned.loaded
-        writes = tuple(outcomes(planned.plan, loaded.jobs, loaded.now, self._reason_written))
+        changed |= await self._close_groups(planned)
+        missing = await self._open_groups(planned)
+        writes = tuple(
+            write
+            for write in outcomes(planned.plan, loaded.jobs, loaded.now, self._reason_written)
+            if not (isinstance(write.what, Admission) and write.what.group in missing)
+        )
         for verb, some in groupby(writes, key=lambda write: write.verb):
             # A hundred gangs are often admitted at once.
             slots = asyncio.Semaphore(WRITES_AT_ONCE if verb is Verb.ADMISSION else 1)
@@ -192,6 +201,39 @@ class PoolReconciler:
         if failures:
             raise Partly(failures)
         return changed
+
+    async def _close_groups(self, planned: FullPoolPlan) -> bool:
+        """Write why worker groups close. Returns whether any does."""
+        sharing, done = planned.plan.sharing, False
+        for closing in sharing.closings if sharing is not None else ():
+            obj = self._cache.get(WORKERGROUPS, group_key(closing.name))
+            if obj is None:
+                continue
+            record = closed(group_record(obj), closing.reason, closing.message)
+            most = int(((obj.get("status") or {}).get("printedResidents") or "0/0").rpartition("/")[2])
+            done |= await self._writer.group(obj, group_status(record, generation(obj), most))
+            _logger.info("a worker group closes", group=closing.name, why=closing.reason)
+        return done
+
+    async def _open_groups(self, planned: FullPoolPlan) -> frozenset[str]:
+        """Make the WorkerGroups that open, before anybody is admitted to them. Returns the names of those
+        that could not be made: their names are taken, or the API server refuses them."""
+        sharing, missing = planned.plan.sharing, set[str]()
+        if sharing is None or not sharing.openings:
+            return frozenset()
+        terms = planned.snapshot.sharing
+        families = {family.name: family for family in terms.families} if terms is not None else {}
+        for opening in sharing.openings:
+            family = families[opening.family]
+            made = manifest(opening, planned.snapshot.pool, family.replicas, family.gpus)
+            try:
+                self._cache.put(WORKERGROUPS, await self._writer.make_group(made))
+                _logger.info("a worker group opens", group=opening.name, first=opening.first)
+            except (AlreadyExists, NotFound, Refused) as error:
+                missing.add(opening.name)
+                message = f"worker group {opening.name} cannot be made: {error.message}"
+                await self._recorder.post(planned.loaded.obj, "GroupRefused", message, warning=True)
+        return frozenset(missing)
 
     async def _make(
         self, write: Write, loaded: LoadedPool, failures: dict[JobKey, Exception], slots: asyncio.Semaphore

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controller import delegates, log, workloads
-from controller.api import convert
+from controller.api import convert, sharing_terms
 from controller.api import fleet as fleet_status
 from controller.api.gpupool import GPUPool
+from controller.api.workergroup import group_record
 from controller.kube import nodes as kube_nodes
 from controller.kube.cache import Cache, key_of
-from controller.kube.resources import NODES, PODS
+from controller.kube.resources import GPUPOOLS, NODES, PODS
 from controller.operator.reconcile import estimates, fleet, pool_status
 from controller.operator.reconcile.fleet import PoolCondition
 from controller.operator.reconcile.plan_cache import PlanCache
@@ -20,8 +21,12 @@ from controller.operator.reconcile.planned_job import PlannedJob
 from controller.operator.state import nodes
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices
+from controller.operator.state.groups import Groups
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import UnmanagedPods
+from controller.policy.group_types import GroupView, PoolSharing
+from controller.policy.job import residency
+from controller.policy.pool import closed, group_view
 from controller.policy.types import JobKey, JobView, NodeView, PoolSnapshot
 
 _logger = log.get("evalstop.pool")
@@ -64,10 +69,12 @@ class PoolLoader:
         taints: Taints,
         unmanaged: UnmanagedPods,
         devices: Devices | None,
+        groups: Groups,
         clock: Callable[[], float],
     ) -> None:
         self._cache, self._cluster, self._plans, self._clock = cache, cluster, plans, clock
         self._taints, self._unmanaged, self._devices = taints, unmanaged, devices
+        self._groups = groups
 
     def load(self, pool: GPUPool, obj: Object) -> LoadedPool:
         """Return a pool with all its jobs, as they stand now."""
@@ -88,6 +95,7 @@ class PoolLoader:
         pool = loaded.pool
         name = pool.metadata.name
         known = {pod for key in loaded.views for pod in loaded.jobs[key].pods}
+        known.update(key_of(pod) for obj in self._groups.of_pool(name) for pod in self._groups.pods(obj))
         # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
         pods = {p["metadata"]["uid"]: p for p in self._unmanaged.pods() if key_of(p) not in known}
         pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS, besides=known))
@@ -151,6 +159,49 @@ class PoolLoader:
             falls=fleet_status.shared_falls(status),
             quotas=convert.quotas(pool),
             lending=replace(convert.lending(pool), reserved=recalled) if lends else None,
+            sharing=self._sharing(loaded),
+        )
+
+    def _sharing(self, loaded: LoadedPool) -> PoolSharing | None:
+        """Return a pool's terms of sharing, its groups, and what was measured; None: it shares nothing."""
+        name, status = loaded.pool.metadata.name, loaded.obj.get("status")
+        objects = self._groups.of_pool(name)
+        if loaded.pool.spec.sharing is None and not objects:
+            return None
+        residents: dict[str, list[str]] = {}
+        for key, view in loaded.views.items():
+            if view.sharing is not None and view.sharing.group:
+                resident = residency.name_of(loaded.jobs[key].desired.uid, view.sharing.came)
+                residents.setdefault(view.sharing.group, []).append(resident)
+        views = tuple(self._group_view(obj, residents) for obj in objects)
+        numbers = [sharing_terms.next_group(pool.get("status")) for pool in self._cache.values(GPUPOOLS)]
+        return sharing_terms.sharing(
+            loaded.pool,
+            views,
+            self._groups.profiles(sharing_terms.profiles(status), [view.name for view in views]),
+            max(numbers, default=1),
+        )
+
+    def _group_view(self, obj: Object, residents: Mapping[str, list[str]]) -> GroupView:
+        name, spec = str(obj["metadata"]["name"]), obj["spec"]
+        bound = tuple(
+            sorted(
+                (str(pod["spec"]["nodeName"]), workloads.gpus(pod["spec"]))
+                for pod in self._groups.pods(obj)
+                if pod["spec"].get("nodeName")
+            )
+        )
+        record = group_record(obj)
+        if obj["metadata"].get("deletionTimestamp"):
+            record = closed(record, "Deleted", "it was deleted")
+        return group_view(
+            name,
+            str(spec["family"]),
+            int(spec["replicas"]),
+            int(spec["gpusPerReplica"]),
+            record,
+            bound,
+            residents.get(name, ()),
         )
 
     def _queue_ready(self, pool: GPUPool) -> PoolCondition | None:

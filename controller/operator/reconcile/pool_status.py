@@ -17,6 +17,7 @@ from typing import Any
 from controller import workloads
 from controller.api import codec
 from controller.api import fleet as fleet_status
+from controller.api.sharing_terms import stored_profiles
 from controller.api.status import NODE_SIZES_MAX, NodeSize, PoolStatus, QuotaUse
 from controller.api.values import timestamp
 from controller.operator.reconcile import fleet
@@ -33,7 +34,9 @@ Object = Mapping[str, Any]
 
 NAMED = 5  # nodes or pods that a message names
 # What is found out at each pass; of a pool that is not usable nothing is, and the rest stays as it was.
-_COUNTED = (*("nodeSizes", "capacity", "free", "held", "foreign", "actors", "lent", "running", "queued"),)
+_COUNTED = (
+    *("nodeSizes", "capacity", "free", "held", "foreign", "actors", "lent", "shared", "running", "queued"),
+)
 _FOUND = (*_COUNTED, "recalled", "reservations", "quotas")
 
 
@@ -73,6 +76,8 @@ def planned(
         stops=fleet_status.stored_stops(plan.stops, snapshot.stopped),
         noise=plan.noise,
         shared_falls=plan.falls,
+        next_group=_next_group(snapshot, plan),
+        profiles=stored_profiles(snapshot.sharing.profiles) if snapshot.sharing is not None else (),
     )
     conditions = [
         _ready(snapshot),
@@ -110,6 +115,8 @@ def _counts(snapshot: PoolSnapshot) -> PoolStatus:
     here = {node.name for node in snapshot.nodes}
     bound = sum(gpus for job in snapshot.jobs for node, gpus in job.bound if node in here)
     free = sum(free_gpus(snapshot).values())
+    groups = snapshot.sharing.groups if snapshot.sharing is not None else ()
+    shared = sum(gpus for group in groups for node, gpus in group.bound if node in here)
     rollouts = [job.rollout for job in snapshot.jobs if job.rollout is not None]
     actors = sum(a.gpus for rollout in rollouts for a in rollout.actors if a.node in here)
     lent = sum(
@@ -123,13 +130,21 @@ def _counts(snapshot: PoolSnapshot) -> PoolStatus:
         node_sizes=tuple(NodeSize(gpus, count) for gpus, count in sizes[:NODE_SIZES_MAX]),
         capacity=capacity,
         free=free,
-        held=max(0, capacity - foreign - bound - actors - free),
+        held=max(0, capacity - foreign - bound - actors - shared - free),
         foreign=foreign,
         actors=actors if rollouts else None,
         lent=lent if rollouts else None,
+        shared=shared if groups else None,
         running=len(snapshot.jobs) - queued,
         queued=queued,
     )
+
+
+def _next_group(snapshot: PoolSnapshot, plan: PoolPlan) -> int | None:
+    """Return the number of the next worker group; None: none was ever opened."""
+    before = snapshot.sharing.next_group if snapshot.sharing is not None else 1
+    number = max(before, plan.sharing.next_group if plan.sharing is not None else 1)
+    return number if number > 1 else None
 
 
 def stuck_at(unmanaged: Iterable[Object], now: float) -> float | None:

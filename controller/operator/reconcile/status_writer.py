@@ -11,7 +11,7 @@ from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import Refused
 from controller.kube.merge import merge_diff
-from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
+from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS, Resource
 from controller.kube.versioned import patch_as_read
 from controller.operator.process.leader_election import Term
 from controller.operator.process.metrics import Metrics
@@ -51,6 +51,14 @@ class StatusWriter:
     async def pool(self, obj: Object, wanted: Mapping[str, Any]) -> bool:
         """Make ``wanted`` a GPUPool's status, like `record`."""
         return await self._write(GPUPOOLS, obj, wanted)
+
+    async def group(self, obj: Object, wanted: Mapping[str, Any]) -> bool:
+        """Make ``wanted`` a WorkerGroup's status, like `record`."""
+        return await self._write(WORKERGROUPS, obj, wanted)
+
+    async def make_group(self, made: dict[str, Any]) -> Object:
+        """Make a WorkerGroup and return it. Raises ApiError."""
+        return await self._api.create(WORKERGROUPS, made, strict=True)
 
     async def stamp(self, obj: Object) -> None:
         """Put the term's number into a GPUPool's status, and nothing else: what a leader of an earlier term

@@ -35,10 +35,12 @@ from controller.operator.state.ownership import (
     pool_of,
 )
 from controller.operator.state.peer_curves import PeerCurves
+from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job import (
     AccessView,
     Desired,
     Direction,
+    GroupSeen,
     JobRecord,
     Observed,
     PodView,
@@ -52,6 +54,7 @@ from controller.policy.job import (
 )
 from controller.policy.types import FleetScope, FleetView, JobKey, Mode, Problem, ScoredBy, namespace_of
 from controller.workloads.actor_jobs import actor_number, actors_seen, is_actor
+from controller.workloads.group_jobs import family_problem
 
 Object = Mapping[str, Any]
 
@@ -233,6 +236,9 @@ class ClusterState:
         self.refusals: AccessDetails = NO_DETAILS
         self.steps: StepAddress | None = None  # None: the step API is not served
         self.wants: Callable[[str], StepWants] = lambda uid: NO_WANTS  # what steps want, by uid of the job
+        # What a job's worker group says of it, by its uid.
+        self.group_seen: Callable[[str, JobRecord], GroupSeen | None] = lambda uid, record: None
+        self.group_changed: Callable[[str], None] = lambda name: None
         self.changed: Callable[[JobKey], None] = lambda key: None
         self.pool_changed: Callable[[str], None] = lambda name: None
 
@@ -260,7 +266,12 @@ class ClusterState:
     def touch_job_of(self, old: Object | None, new: Object | None) -> None:
         """Something changed of an object that an RLHFJob's label names."""
         for key in {job_key(obj) for obj in (old, new) if obj is not None}:
-            if key is not None:
+            if key is None:
+                continue
+            namespace, _, name = key.partition("/")
+            if namespace == GROUPS_NAMESPACE:
+                self.group_changed(name)
+            else:
                 self.touch(key)
 
     def _on_change(self, resource: Resource, old: Object | None, new: Object | None) -> None:
@@ -433,7 +444,7 @@ class ClusterState:
         stamp = (obj["metadata"]["uid"], generation(obj))
         known = self._pools.get(name)
         if known is None or known[0] != stamp:
-            known = self._pools[name] = (stamp, convert.parse_pool(obj))
+            known = self._pools[name] = (stamp, _usable(convert.parse_pool(obj)))
         return known[1]
 
     def load(self, key: JobKey) -> JobSnapshot | None:
@@ -463,15 +474,19 @@ class ClusterState:
             scrape=scrape,
             access=(*access, *finished),
             made=self._made_of(obj, record),
-            run_written=run_configmap.read(self._run_configmap(obj), self.steps_of(desired)),
+            run_written=run_configmap.read(
+                self._run_configmap(obj), self.steps_of(desired), self.group_door_of(desired)
+            ),
             queue=self._queue(child.open()) if child is not None else None,
             queue_problem=self._queue_problem(desired, pool, child.open() if child is not None else None),
             fleet=self._fleet(desired, record, scrape, pool_of(obj)),
             finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
             announced=self._announced(obj, record),
             rollout=rollout,
+            group=self.group_seen(desired.uid, record),
         )
-        problem = self._problem(desired, obj) or self._no_actors(desired, record, obj)
+        problem = self._problem(desired, obj) or self._no_steps(desired, record)
+        problem = problem or self._no_actors(desired, record, obj)
         if problem != desired.problem:  # nearly never: thousands of jobs' are kept, and by the plans too
             desired = replace(desired, problem=problem)
         revision = self._revisions.get(key, 0)
@@ -510,17 +525,34 @@ class ClusterState:
         """Return what a job's trainer is told of the step API; None: it has no actors."""
         return self.steps if desired.rollout is not None else None
 
+    def group_door_of(self, desired: Desired) -> StepAddress | None:
+        """Return where a job's pods get their ticket for its worker group; None: it shares none."""
+        return self.steps if desired.sharing is not None else None
+
+    def _no_steps(self, desired: Desired, record: JobRecord) -> Problem | None:
+        """Return why a job that waits could never have what only the step API gives."""
+        asks = [
+            (field, what)
+            for field, what, asked in (
+                ("rollout", "there are no actors", desired.rollout),
+                ("sharing", "there are no worker groups", desired.sharing),
+            )
+            if asked is not None
+        ]
+        if self.steps is not None or record.admission is not None or not asks:
+            return None
+        field, what = asks[0]
+        return Problem(
+            "StepsNotServed",
+            f"spec.{field}: this operator serves no step API, without which {what}: set "
+            "EVALSTOP_STEPS_CERTIFICATE, EVALSTOP_STEPS_KEY and EVALSTOP_STEPS_URLS of the operator, or "
+            f"leave {field} out",
+        )
+
     def _no_actors(self, desired: Desired, record: JobRecord, obj: Object) -> Problem | None:
         """Return why a job that waits could never have the actors that it asks for."""
         if desired.rollout is None or record.admission is not None:
             return None
-        if self.steps is None:
-            return Problem(
-                "StepsNotServed",
-                "spec.rollout: this operator serves no step API, without which there are no actors: set "
-                "EVALSTOP_STEPS_CERTIFICATE, EVALSTOP_STEPS_KEY and EVALSTOP_STEPS_URLS of the operator, or "
-                "leave rollout out",
-            )
         sizes = (self._pool_status(pool_of(obj)) or {}).get("nodeSizes") or ()
         largest = max((size["gpus"] for size in sizes), default=desired.rollout.gpus)
         if desired.rollout.gpus > largest:
@@ -784,6 +816,16 @@ class ClusterState:
         key = f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"
         found = self.cache.get(CONFIGMAPS, key)
         return found if found is not None and controlled_by(found, obj["metadata"]["uid"]) else None
+
+
+def _usable(pool: GPUPool | Problem) -> GPUPool | Problem:
+    """Return the pool, or what is wrong with one of its families of workers."""
+    for family in pool.spec.sharing.families if isinstance(pool, GPUPool) and pool.spec.sharing else ():
+        template = family.template.model_dump()
+        problem = family_problem(family.name, template, family.gpus_per_replica, family.host_bytes)
+        if problem is not None:
+            return problem
+    return pool
 
 
 @lru_cache(maxsize=1024, typed=True)

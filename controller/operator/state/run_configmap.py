@@ -22,10 +22,13 @@ class Steps(Protocol):
         ...
 
 
-def render(run: RunFile, steps: Steps | None = None) -> str:
+def render(run: RunFile, steps: Steps | None = None, group: Steps | None = None) -> str:
     """Return the text of ``run.json``; the same text for the same value.
 
-    ``steps``: of a job with rollout actors; None: it has none, or nobody serves them.
+    Args:
+        run: what it carries.
+        steps: of a job with rollout actors; None: it has none, or nobody serves them.
+        group: where a job that shares a worker group asks for its ticket; None: it shares none.
     """
     resume = {"path": run.resume_path, "step": run.resume_step} if run.resume_path else None
     request = {
@@ -46,12 +49,17 @@ def render(run: RunFile, steps: Steps | None = None) -> str:
     }
     if steps is not None:
         document["steps"] = {"urls": list(steps.urls), "ca": steps.ca}
+    if group is not None:
+        token = f"{names.STEPS_TOKEN_DIR}/token"
+        document["group"] = {"urls": list(group.urls), "ca": group.ca, "token": token}
     return json.dumps(document, sort_keys=True)
 
 
-def read(configmap: Mapping[str, Any] | None, steps: Steps | None = None) -> RunFile | None:
+def read(
+    configmap: Mapping[str, Any] | None, steps: Steps | None = None, group: Steps | None = None
+) -> RunFile | None:
     """Return what the ConfigMap says now; None if it is not there or says nothing that could have been
-    rendered with these ``steps``."""
+    rendered with these ``steps`` and ``group``."""
     text = ((configmap or {}).get("data") or {}).get(names.RUN_KEY)
     if text is None:
         return None
@@ -75,10 +83,12 @@ def read(configmap: Mapping[str, Any] | None, steps: Steps | None = None) -> Run
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return run if render(run, steps) == text else None  # edited by hand: to be written again
+    return run if render(run, steps, group) == text else None  # edited by hand: to be written again
 
 
-def manifest(obj: Mapping[str, Any], run: RunFile, steps: Steps | None = None) -> dict[str, Any]:
+def manifest(
+    obj: Mapping[str, Any], run: RunFile, steps: Steps | None = None, group: Steps | None = None
+) -> dict[str, Any]:
     """Return the ConfigMap of an RLHFJob; it goes with its owner. The sidecars of its actors have the
     authority of the step API from it, too."""
     metadata = obj["metadata"]
@@ -96,5 +106,32 @@ def manifest(obj: Mapping[str, Any], run: RunFile, steps: Steps | None = None) -
             },
             "ownerReferences": [owner_reference(metadata)],
         },
-        "data": {names.RUN_KEY: render(run, steps), **ca},
+        "data": {names.RUN_KEY: render(run, steps, group), **ca},
+    }
+
+
+def group_manifest(group: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
+    """Return the ConfigMap of a WorkerGroup, by which its pods trust the step API; it goes with its owner."""
+    metadata = group["metadata"]
+    reference = {
+        "apiVersion": group["apiVersion"],
+        "kind": group["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": run_configmap(metadata["name"]),
+            "namespace": metadata["namespace"],
+            "labels": {
+                names.LABEL_JOB: metadata["name"],
+                names.LABEL_COMPONENT: "run",
+                names.LABEL_MANAGED_BY: names.MANAGED_BY,
+            },
+            "ownerReferences": [reference],
+        },
+        "data": {names.STEPS_CA_KEY: steps.ca},
     }

@@ -67,8 +67,9 @@ SHOWS = {
         "FoundLayout "
         "GUARDS_MAX Guard "
         "JobRecord LAST_WORDS Operation Outcome PINS_MAX PastGrades PodTrouble ProtectedCheckpoint "
-        "READINGS_KEPT RefusalRecord RuleRecord RunFile StopOutcome"
+        "READINGS_KEPT RefusalRecord ResidencyRecord RuleRecord RunFile StopOutcome"
     ),
+    "residency": "residency",
     "rollout_actors": "rollout_actors",
     "rollout_record": "RolloutRecord StepMeasured StepPlan StepRow",
     "rotation": "remedy",
@@ -81,10 +82,10 @@ SHOWS = {
     "terminating_pods": "STUCK_AFTER",
     "transfer": "STALL",
     "types": (
-        "AccessView Action Answer CreateWorkload DeleteActor Desired Direction ForgetAccess Guardrail "
-        "Hindrance MakeActor MetricPoints Observed Page Plan PodView Progress ProxyMetric QueueView "
-        "ReadMetrics "
-        "RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RolloutView RunState "
+        "AccessView Action Answer CreateWorkload DeleteActor Desired Direction ForgetAccess GroupSeen "
+        "Guardrail Hindrance MakeActor MetricPoints Observed Page Plan PodView Progress ProxyMetric "
+        "QueueView ReadMetrics RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain "
+        "RolloutView RunState "
         "ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload WorkloadView "
         "WriteRun"
     ),

@@ -28,6 +28,7 @@ MARKED = ("Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind", "WouldStop"
 
 MEMBERS_ENDED = "MembersEnded"  # reason of Running: some members have ended well, so the gang is never whole
 ROLLOUT_STARVED = "RolloutStarved"  # the same: its trainer had no rollout actor left, so it queues again
+GROUP_LOST = "GroupLost"  # the same: its worker group lost its state
 
 MAX_MESSAGE = 512  # characters, so that a status stays small
 

@@ -535,6 +535,7 @@ NEEDS_NOBODY = frozenset(
         "Finished",
         "FinishedFirst",
         "GaveWay",
+        "GroupLost",
         "InProgress",
         "Interrupted",
         "NewBest",

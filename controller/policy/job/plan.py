@@ -37,6 +37,7 @@ from controller.policy.job import (
     pod_troubles,
     preemption,
     progress,
+    residency,
     retention,
     rollout_actors,
     scores,
@@ -77,7 +78,7 @@ from controller.policy.types import (
 from controller.policy.wording import did_you_mean, nearest
 
 # Reasons of Running that go on being told while the job waits.
-_STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED)
+_STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED, c.GROUP_LOST)
 # What a wrong port or address looks like.
 _ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NOT_PROMETHEUS)
 
@@ -86,7 +87,8 @@ def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     made = outcome.followed(_plan(desired, observed, record, now), desired)
     marked = attention.with_attention(curve.marked(made), desired, now)
-    return rollout_actors.noted(marked, observed, record, desired.rollout)
+    seen = rollout_actors.noted(marked, observed, record, desired.rollout)
+    return residency.noted(seen, observed, record)
 
 
 def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
@@ -304,6 +306,8 @@ def _start(context: PlanContext) -> None:
     if context.observed.run_written != wanted:
         context.act(WriteRun(wanted))
         context.wake_in(1.0)
+    elif not residency.ready(context):
+        return
     elif workload.settled and context.pods_left == 0 and external_queue.may_start(context):
         gang_timeout.started(context)
         context.act(StartWorkload(wanted.attempt, record.admission.nodes))

@@ -58,7 +58,7 @@ def _waits(context: PlanContext, going: Preempting) -> float | None:
     left = going.at + context.desired.preempt_grace - context.now
     if admission is None or admission.running_since is None or not context.pods_left or left <= 0:
         return None
-    if going.reason == starvation.REASON:
+    if going.reason in starvation.REASONS:
         return None  # its trainer has ended
     if context.desired.mode is Mode.OFF:
         return None  # its metrics are not read: nothing to wait for could be seen
@@ -168,7 +168,7 @@ def _back_in_line(context: PlanContext, going: Preempting) -> None:
     served = attained(context.desired, record, context.now)
     lost = going.lost or 0.0
     ran = record.admission is not None and record.admission.running_since is not None
-    starved = going.reason == starvation.REASON
+    starved = going.reason in starvation.REASONS
     context.update(
         preempting=None,
         admission=None,

@@ -573,6 +573,31 @@ class RunFile:
 
 
 @dataclass(frozen=True, slots=True)
+class ResidencyRecord:
+    """A residency, from its admission until worker and state are gone. Its figures are as of the newest
+    eval."""
+
+    group: Annotated[Word, "Worker group; absent: none any more."]
+    number: Annotated[Count, "Number of the admission that it came with."]
+    since: Annotated[Time, "When it was given."]
+    joined: Annotated[bool, "The group has taken the job in."] = False
+    leaving: Annotated[bool, "The job has left its pods: the group is told to end the residency."] = False
+    not_in: Annotated[
+        tuple[Word, ...], AtMost(8), "Groups that it had to leave because somebody there was too slow."
+    ] = ()
+    charged: Annotated[float, Name("chargedGPUSeconds"), "GPU-seconds of the group that it was charged."] = (
+        0.0
+    )
+    slowdown: Annotated[
+        float | None, "Its steps take so many times as long as alone; absent: not measured."
+    ] = None
+    took: Annotated[float, "Microseconds of its newest steps, a faded sum."] = 0.0
+    alone: Annotated[float, "What they would have taken alone."] = 0.0
+    above: Annotated[Count, "Steps in a row after which it was slower than it allows."] = 0
+    profiled: Annotated[bool, "Enough steps of its kind were measured alone."] = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
     """One job's durable memory."""
 
@@ -755,6 +780,14 @@ class JobRecord:
     rollout: Annotated[
         RolloutRecord | None, "Its rollout steps; absent: it has no actors, or none has been yet."
     ] = None
+    residency: Annotated[ResidencyRecord | None, "Its residency in a worker group; absent: it has none."] = (
+        None
+    )
+    charged: Annotated[
+        float,
+        Name("chargedGPUSeconds"),
+        "GPU-seconds of worker groups that earlier residencies were charged.",
+    ] = 0.0
 
     @property
     def baseline_number(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controller.policy.job.estimates import Correction, by_word
 from controller.policy.job.record import JobRecord
+from controller.policy.job.residency import charged
 from controller.policy.job.types import Desired
 
 
@@ -11,12 +12,13 @@ def attained(desired: Desired, record: JobRecord, now: float) -> float:
     """Return GPU-seconds of service up to ``now`` (s), the present attempt's included.
 
     An attempt counts from the moment all its members were ready: its gang, and its base actors, which are its
-    own also while they are lent. Spare ones lower no rank.
+    own also while they are lent. Spare ones lower no rank. Of worker groups what it was charged counts.
     """
     admission = record.admission
+    shared = charged(record)
     if admission is None or admission.running_since is None:
-        return record.attained
-    return record.attained + (now - admission.running_since) * desired.gpus
+        return record.attained + shared
+    return record.attained + (now - admission.running_since) * desired.gpus + shared
 
 
 def worked(desired: Desired, record: JobRecord, now: float) -> float:
@@ -36,5 +38,11 @@ def remaining_seconds(desired: Desired, record: JobRecord, now: float) -> float 
 
 
 def seconds(desired: Desired, record: JobRecord, now: float) -> float:
-    """Return the running time (s) up to ``now`` whose work was not lost to a preemption."""
-    return worked(desired, record, now) / desired.gpus if desired.gpus else 0.0
+    """Return the running time (s) up to ``now`` whose work was not lost to a preemption; of a job without
+    GPUs of its own that of its present attempt."""
+    if desired.gpus:
+        return max(0.0, worked(desired, record, now) - charged(record)) / desired.gpus
+    admission = record.admission
+    if desired.sharing is None or admission is None or admission.running_since is None:
+        return 0.0
+    return max(0.0, now - admission.running_since)

@@ -1,10 +1,12 @@
-"""A trainer that had no rollout actor left: its job gives its GPUs back and waits in the queue again.
+"""A trainer that had no rollout actor left, or whose worker group lost its state: its job gives its GPUs back
+and waits in the queue again.
 
 The trainer tells it by its exit code (`EXIT_STARVED`, `evalstop_client.rollouts.RolloutStarved`), which its
 Job does not count as a failure (`workloads.child`). So a pod that ended so is all that has to be seen, by
 whoever leads. Each time in a row the job stays out of the queue for twice as long, up to `MOST`: what keeps
 its actors from coming may last, and its gang holds GPUs while it finds out. A step that ends begins the
-count anew.
+count anew. A worker group is there again within seconds, with nothing of the job's: the run resumes from its
+checkpoint after one short pause.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from controller.policy.types import Mode
 REASON = c.ROLLOUT_STARVED
 FIRST = 60.0  # s of the first back-off, doubled each time in a row
 MOST = 3600.0  # s
+REASONS = (REASON, c.GROUP_LOST)
+GROUP_PAUSE = 10.0  # s that a job stays out of the queue whose worker group lost its state
 
 
 def backoff_seconds(times: int) -> float:
@@ -36,8 +40,9 @@ def backoff_seconds(times: int) -> float:
 
 
 def is_starved(desired: Desired, trouble: PodTrouble | None) -> bool:
-    """Return whether a pod of the job ended for want of rollout actors."""
-    return desired.rollout is not None and trouble is not None and trouble.exit_code == EXIT_STARVED
+    """Return whether a pod of the job ended for want of rollout actors, or of its worker group."""
+    asked = desired.rollout is not None or desired.sharing is not None
+    return asked and trouble is not None and trouble.exit_code == EXIT_STARVED
 
 
 def note(context: PlanContext) -> None:
@@ -52,6 +57,9 @@ def note(context: PlanContext) -> None:
     pods = [p for p in context.observed.pods if p.admission == admission.number and p.deleting_since is None]
     if not any(is_starved(context.desired, p.trouble) for p in pods):
         return
+    if context.desired.rollout is None:
+        context.update(preempting=Preempting(c.GROUP_LOST, context.now))
+        return
     account = record.rollout or RolloutRecord()
     context.update(
         rollout=replace(account, starved=account.starved + 1), preempting=Preempting(REASON, context.now)
@@ -60,6 +68,13 @@ def note(context: PlanContext) -> None:
 
 def back_off(context: PlanContext) -> GangBackoff:
     """Return how long the job stays out of the queue from now on; says why."""
+    if context.desired.rollout is None:
+        message = (
+            f"its worker group has its state no more, so its trainer ended with exit code {EXIT_STARVED}; it "
+            f"waits in the queue again, and resumes from its checkpoint, after {GROUP_PAUSE:g} s"
+        )
+        context.conditions.set(c.RUNNING, False, c.GROUP_LOST, message, warning=True)
+        return GangBackoff(1, context.now + GROUP_PAUSE)
     account = context.record.rollout or RolloutRecord()
     times = max(1, account.starved)
     pause = backoff_seconds(times)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.policy.actor_types import Actor, RolloutTerms
+from controller.policy.group_types import NOT_SLOW, MeasuredSlowness, ResidencyTerms
 from controller.policy.job.actors import ActorSeen
 from controller.policy.job.event import Event
 from controller.policy.job.record import (
@@ -147,10 +148,11 @@ class Desired:
     address_hint: str = field(default="", metadata=WHERE_USED)
     folder_hint: str = field(default="", metadata=WHERE_USED)  # the folder that the template names instead
     rollout: RolloutTerms | None = field(default=None, metadata=WHERE_USED)  # None: it has no actors
+    sharing: ResidencyTerms | None = field(default=None, metadata=WHERE_USED)  # None: its GPUs are its own
 
     @property
     def gpus(self) -> int:
-        """GPUs that it is admitted with: of its gang and its base actors, lent or not."""
+        """GPUs of its own that it is admitted with: of its gang and its base actors, lent or not."""
         gang = self.replicas * self.gpus_per_replica
         return gang if self.rollout is None else gang + self.rollout.base * self.rollout.gpus
 
@@ -340,6 +342,27 @@ class RolloutView:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """A job's worker group, by what the group says of the job's residency.
+
+    Attributes:
+        name: of the group.
+        joined: it has taken the job in, and can grant turns.
+        gone: worker and state of the residency are gone on all members, or the group is.
+        charged: GPU-seconds of this residency.
+        slowness: measured steps since the newest resident came.
+        profiled: enough is known of its kind.
+    """
+
+    name: str
+    joined: bool = False
+    gone: bool = False
+    charged: float = 0.0
+    slowness: MeasuredSlowness = NOT_SLOW
+    profiled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """The state of the job and its objects, as the operator observed it."""
 
@@ -358,6 +381,7 @@ class Observed:
         True  # its pool has said in its status that it is being stopped, and to whom its GPUs go
     )
     rollout: RolloutView | None = field(default=None, metadata=WHERE_USED)  # None: it has no actors
+    group: GroupSeen | None = field(default=None, metadata=WHERE_USED)  # None: nothing is known of one
 
 
 class BranchLife(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.policy.actor_types import Rollout
-from controller.policy.job import endings, rollout_actors, verdicts
+from controller.policy.job import endings, residency, rollout_actors, verdicts
 from controller.policy.job.comparability import seen_by_fleet
 from controller.policy.job.record import JobRecord
 from controller.policy.job.service import attained, remaining_seconds
@@ -70,6 +70,7 @@ def job_view(
         delayed_at=record.delayed_at,
         may_return=admission is not None and not endings.is_quiet(observed.workload),
         rollout=_rollout(desired, observed, record),
+        sharing=residency.shared_training(desired, record),
         **(_offered(observed, record, state) if _in_its_queue(desired, observed) else {}),
         **seen_by_fleet(desired, record, judged=state is JobState.ADMITTED and desired.mode is not Mode.OFF),
     )

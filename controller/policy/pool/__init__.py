@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from controller.policy.pool.delegates import *
     from controller.policy.pool.demotion import *
     from controller.policy.pool.gpu_accounting import *
+    from controller.policy.pool.group_plan import *
+    from controller.policy.pool.group_record import *
     from controller.policy.pool.handovers import *
     from controller.policy.pool.job_outcomes import *
     from controller.policy.pool.lending import *
@@ -31,6 +33,8 @@ SHOWS = {
     "delegates": "DELEGATIONS",
     "demotion": "LOWEST REASON give_way",
     "gpu_accounting": "free_gpus",
+    "group_plan": "GroupSight GroupStep plan_group",
+    "group_record": "GroupRecord GroupResident closed group_view restarted with_residents",
     "handovers": "HANDOVERS_KEPT Handover newest_handovers",
     "job_outcomes": "Verb Write after outcomes",
     "placement": "NodeRoom Shape SlotRoom fit_job",

@@ -10,7 +10,7 @@ residencies it waits for take nobody in. So they are empty once their present re
 bound on waits (`queueing.ageing`) holds with groups, too.
 
 *Closing a group.* One without residents goes at once while somebody waits, else after `idle_seconds`; one
-whose pods found no nodes in time goes, and its residents back into the queue.
+whose pods found no nodes in time, or were not ready, goes, and its residents back into the queue.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from controller.policy.queueing.quota_ledger import charged
 from controller.policy.sharing import Slowness, reserve, too_slow
 from controller.policy.types import JobState, JobView, PoolSnapshot, Preemption
 
-SLOWS_OTHERS, NO_NODES = "SlowsOthers", "GroupFoundNoNodes"
+SLOWS_OTHERS, NO_NODES, NOT_READY = "SlowsOthers", "GroupFoundNoNodes", "GroupNotReady"
 EMPTY, WANTED = "Empty", "GPUsWanted"
 
 
@@ -221,7 +221,7 @@ class Groups:
             if job.sharing is not None and job.state is JobState.ADMITTED and job.key not in out
         }
         found = [
-            Preemption(key, NO_NODES)
+            Preemption(key, NO_NODES if self._unbound(job.sharing.group) else NOT_READY)
             for key, job in runs.items()
             if job.sharing is not None and job.sharing.group in self.late
         ]
@@ -244,8 +244,11 @@ class Groups:
                 continue
             if view.name in self.late:
                 pods, seconds = f"{view.unbound} of {view.replicas} pods", self.sharing.gang_seconds
-                message = f"{pods} found no node within {seconds:g} s"
-                self.closings.append(GroupClosing(view.name, NO_NODES, message))
+                if view.unbound:
+                    found = GroupClosing(view.name, NO_NODES, f"{pods} found no node within {seconds:g} s")
+                else:
+                    found = GroupClosing(view.name, NOT_READY, f"it was not ready within {seconds:g} s")
+                self.closings.append(found)
             elif self.residencies.groups[view.name].residents:
                 continue
             elif waits:
@@ -291,18 +294,22 @@ class Groups:
         for view in self.sharing.groups:
             if view.closing or view.name in closed:
                 continue
-            if view.unbound:
+            if view.unbound or not view.ready:
                 found.append(view.opened + self.sharing.gang_seconds)
             if not self.residencies.groups[view.name].residents:
                 found.append(self._empty_since(view) + self.sharing.idle_seconds)
         return found
+
+    def _unbound(self, name: str) -> int:
+        return next(view.unbound for view in self.sharing.groups if view.name == name)
 
     def _empty_since(self, view: GroupView) -> float:
         return view.opened if view.empty_since is None else view.empty_since
 
 
 def _is_late(view: GroupView, sharing: PoolSharing, now: float) -> bool:
-    return not view.closing and view.unbound > 0 and now >= view.opened + sharing.gang_seconds
+    waits = view.unbound > 0 or not view.ready
+    return not view.closing and waits and now >= view.opened + sharing.gang_seconds
 
 
 def _slowness(job: JobView) -> Slowness:

@@ -21,11 +21,13 @@ from controller.policy.job import (
     JobRecord,
     RefusalRecord,
     preemption,
+    residency,
     rollout_actors,
     with_recalls,
     with_starts,
 )
 from controller.policy.job import conditions as c
+from controller.policy.pool.groups import SLOWS_OTHERS
 from controller.policy.types import (
     Admission,
     Grant,
@@ -226,7 +228,7 @@ def admitted(
         first, gpus = record.actor_starts, terms.gpus
         entries = (Actor(first + i, node, gpus, since=now) for i, node in enumerate(admission.actors))
         record = rollout_actors.with_entries(record, (*record.actors, *entries), terms, now)
-    return replace(
+    record = replace(
         record,
         attempt=number,
         admission=AdmissionRecord(
@@ -235,6 +237,7 @@ def admitted(
         preempting=None,
         refusal=None,
     )
+    return residency.admitted(record, admission, now)
 
 
 def started(record: JobRecord, desired: Desired, starts: Starts, now: float) -> JobRecord:
@@ -270,6 +273,8 @@ def lifted(record: JobRecord) -> JobRecord:
 
 def preempted(record: JobRecord, why: Preemption, now: float) -> JobRecord:
     """Return the record once the pool wants the job's GPUs for another."""
+    if why.reason == SLOWS_OTHERS:
+        record = residency.slowed_others(record)
     return preemption.begin(record, why, now)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from controller.policy.sharing import messages as messages
     from controller.policy.sharing.charging import *
     from controller.policy.sharing.fit import *
+    from controller.policy.sharing.measure import *
     from controller.policy.sharing.messages import *
     from controller.policy.sharing.overlap import *
     from controller.policy.sharing.place import *
@@ -41,9 +42,10 @@ SHOWS = {
         "messages Answer Died Forget FromMember Gone Granted Load Loaded Ran Refused Released Run"
         " ToMember Token TurnOver Written"
     ),
+    "measure": "Pace ReportedTurn measured",
     "overlap": "Player player slowdowns",
     "place": "NO_GROUP_FITS WAYS Placed SharingPlan Wait Way plan_placements residencies why_not",
-    "profile": "LEAST_STEPS MOST_STEPS Profile RecordedTurn profile_from",
+    "profile": "LEAST_STEPS MOST_STEPS MOST_TURNS Profile RecordedTurn profile_from",
     "reservation": "GroupReservation NEVER reserve",
     "turns": "TurnQueue choose longest_wait",
     "types": "MOST_RESIDENTS SECOND Family GroupSupply SharingPlacement Resident SharingSettings WorkerGroup",

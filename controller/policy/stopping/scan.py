@@ -20,7 +20,9 @@ newest with the best before it, at a share `SINGLES` of what each look may spend
 collapses, longer windows see the most of the collapse too late, while in a long run they see all: so beyond
 `SHORT` evals the share falls. How noisy the difference of these two is, is known from the prompts that both
 scored, where the trainer reports that (`EvalPoint.prompt_pairs`); then their share is `PAIRED`, and the same
-is what stretches around the best are measured by (`windows.since`).
+is what stretches around the best are measured by (`windows.since`): those of the other comparisons, and half
+as long ones, for so measured a few evals tell what many do without. So later looks need no more than earlier
+ones then, and all spend alike.
 
 Where nothing but the run's own scores says how noisy an eval is,
 
@@ -47,8 +49,9 @@ from controller.policy.stopping import noise, spending, ties, windows
 from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict
 
-SINGLES = 0.2  # of what a look may spend; all of it while there are no longer windows
-PAIRED, AROUND = 0.2, 0.4  # of single evals and of longer windows, where the prompts of both are known
+SINGLES = 0.2  # of what a look may spend; all of it while there are no longer windows, but not with pairs
+PAIRED, AROUND = 0.1, 0.6  # of single evals and of longer windows, where the prompts of both are known
+SHORTER = 0.5  # times the length of other stretches, for those around the best that are compared besides
 SHORT = 20  # evals so far up to which it is as much; then less, as evals become more
 SPENT_DIGITS = 9  # of the share of the budget that was spent: a status is small
 BEFORE, BEYOND = 2.0, 4.0  # what one e-fold of the run's length adds to the squared threshold
@@ -108,7 +111,7 @@ class Scan:
     """
 
     name: ClassVar[str] = "scan"
-    version: ClassVar[int] = 8
+    version: ClassVar[int] = 9
     uses: ClassVar[tuple[str, ...]] = ("progress",)
 
     def __init__(self, params: ScanParams) -> None:
@@ -163,7 +166,8 @@ class Scan:
         excess = best - second if guessed and seen[0] > 1 else 0.0
         if guessed:
             levels = [_doubted(one, excess) for one in levels]
-        seen, curve = windows.take(seen, point.score, p.window, p.share)
+        seen, run = windows.take(seen, point.score)
+        curve = windows.compare(run, p.window, p.share)
         wide = windows.largest(curve, excess=excess, shared=point.prompts is not None)
         level = ties.observe(level, last, point.score)
         number, now = seen[0], windows.single(point.score - seen[1])
@@ -178,7 +182,7 @@ class Scan:
         silent = number == 1 or not known
         pace = spending.Pace(*pace).after(number, point.step, point.progress)
         evals = pace.evals or p.horizon
-        look = spending.look(number, evals, spent, known=pace.evals > 0)
+        look = spending.look(number, evals, spent, late=pace.evals > 0 and paired is None)
         runner_up = now if number <= 2 else max(second, now)
         highest = (best, runner_up, best_step, best_at)
         if now > best:
@@ -193,7 +197,7 @@ class Scan:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
             return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
         chance = p.alpha * look.share / (len(levels) if guessed else 1)
-        part = part_of_singles(number, paired is not None) if pairs else 1.0
+        part = part_of_singles(number, paired is not None) if pairs or paired is not None else 1.0
         limit = spending.single_limit(chance * part, number)
         if paired is not None:
             compared = [_against(best - now, paired, limit, p.min_drop)]
@@ -205,8 +209,10 @@ class Scan:
             compared += [_against(wide, one, limit, p.min_drop) for one in levels]
         if pairs and paired is not None:
             share = min(1.0, (near / paired.sigma) ** 2)
-            fall = windows.since(curve, best_at, share)
+            shorter = windows.compare(run, p.window, SHORTER * p.share)
+            fall = max(windows.since(one, best_at, share) for one in (curve, shorter))
             far = noise.Noise(paired.sigma / math.sqrt(2.0), paired.freedom)
+            pairs += windows.comparisons(number, p.window, SHORTER * p.share, False)
             limit = spending.windows_limit(chance * AROUND, look.more, number, pairs)
             compared.append(_against(fall, far, limit, p.min_drop))
         stop, _, z, limit = max(compared)

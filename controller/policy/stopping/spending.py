@@ -4,11 +4,12 @@ How many that are: the evals so far, and what is left of the run by its progress
 distance (steps, `Pace`), at least `FEWEST` and at most `MOST`. Where no total is known, the rule's own
 horizon. Nine tenths of the budget are spent on these: each look gets what is left of it, by its weight among
 the looks left. Where the total is known, they weigh by the square of how much of the run is done: later ones
-compare more evals, a slow fall is deepest there, and who falls early leaves looks enough. A tenth is kept for
-what comes beyond, of which the j-th look after takes 1 / (j + 2) of what is left, so that it is never used
-up. A total that is wrong makes a run harder or easier to stop, and never spends more than there is. Of totals
-that change the one counts that makes for most evals: what a look may spend must not rise suddenly, for then
-what longer windows passed before does not tell how seldom they pass now.
+compare more evals, a slow fall is deepest there, and who falls early leaves looks enough. They weigh alike
+where it is not, for the run may end at any, and where the prompts of both evals are known (`scan`). A tenth
+is kept for what comes beyond, of which the j-th look after takes 1 / (j + 2) of what is left, so that it is
+never used up. A total that is wrong makes a run harder or easier to stop, and never spends more than there
+is. Of totals that change the one counts that makes for most evals: what a look may spend must not rise
+suddenly, for then what longer windows passed before does not tell how seldom they pass now.
 
 What a look may spend is the share of it that a comparison of the newest evals with the best before may pass
 by chance, on a run whose true score never falls:
@@ -94,26 +95,26 @@ class Look(NamedTuple):
     more: float
 
 
-def look(seen: int, evals: int, spent: float, *, known: bool = True) -> Look:
+def look(seen: int, evals: int, spent: float, *, late: bool = True) -> Look:
     """Return what the ``seen``-th look may spend, of a run of ``evals``.
 
-    ``spent``: share of the budget that the looks before it did. ``known``: whether that is the run's length;
-    else looks weigh alike, for it may end at any. Nothing can be compared at the first.
+    ``spent``: share of the budget that the looks before it did. ``late``: whether later looks weigh more;
+    else all weigh alike. Nothing can be compared at the first.
     """
     if seen < SECOND:
         return Look(0.0, 1.0)
     if seen > evals:
         return Look((1.0 - spent) / (seen - evals + 2), 0.0)
-    of_left, planned, more = _plan(seen, evals, known)
+    of_left, planned, more = _plan(seen, evals, late)
     found = max(0.0, WITHIN - spent) * of_left
     return Look(found, 1.0 if found > AS_PLANNED * WITHIN * planned else more)
 
 
 @lru_cache(maxsize=8192)
-def _plan(seen: int, evals: int, known: bool) -> tuple[float, float, float]:
+def _plan(seen: int, evals: int, late: bool) -> tuple[float, float, float]:
     """Return the share of what is left, and of all, that the ``seen``-th look was to spend from the beginning
     on, and `Look.more` of it."""
-    if not known:
+    if not late:
         return 1.0 / (evals - seen + 1), 1.0 / (evals - 1), 0.0
     own = weight(seen, evals)
     return own / left(seen, evals), own / left(SECOND, evals), 1.0 - weight(seen - 1, evals) / own

@@ -155,8 +155,22 @@ def initial() -> WindowState:
     return (0, 0.0, "")
 
 
+class Run(NamedTuple):
+    """All evals as they are kept.
+
+    Attributes:
+        seen: evals so far.
+        means: of the complete blocks, oldest first.
+        rest: sum of the evals in the incomplete one.
+    """
+
+    seen: int
+    means: Sequence[float]
+    rest: float
+
+
 class Curve(NamedTuple):
-    """All evals as they are kept, and what is compared of them.
+    """The comparisons at the newest eval of a run.
 
     Attributes:
         seen: evals so far.
@@ -185,19 +199,19 @@ def observe(
     ``sparse``: references half of which lie in the next one, and none between (`stride`). ``excess``: by so
     much one eval of the reference is taken to be too high. ``shared``: all evals are of the same prompts.
     """
-    state, curve = take(state, score, window, share)
-    return state, largest(curve, sparse=sparse, excess=excess, shared=shared)
+    state, run = take(state, score)
+    return state, largest(compare(run, window, share), sparse=sparse, excess=excess, shared=shared)
 
 
-def take(state: WindowState, score: float, window: int, share: float) -> tuple[WindowState, Curve]:
-    """Take in one score; return the next state and what is compared."""
+def take(state: WindowState, score: float) -> tuple[WindowState, Run]:
+    """Take in one score; return the next state and the whole run."""
     seen, first, packed = state
     if not seen:
         first = score
     kept, rest = _unpack_blocks(packed)
     blocks, means, rest = add(kept, rest, seen, single(score - first))
     seen += 1
-    return (seen, first, _pack_blocks(blocks, rest)), _curve(seen, means, rest, window, share)
+    return (seen, first, _pack_blocks(blocks, rest)), Run(seen, means, rest)
 
 
 def add(blocks: list[float], rest: float, seen: int, score: float) -> tuple[list[float], list[float], float]:
@@ -220,7 +234,9 @@ def add(blocks: list[float], rest: float, seen: int, score: float) -> tuple[list
     return blocks, means, 0.0
 
 
-def _curve(seen: int, means: Sequence[float], rest: float, window: int, share: float) -> Curve:
+def compare(run: Run, window: int, share: float) -> Curve:
+    """Return what is compared at the newest eval of a run."""
+    seen, means, rest = run
     found = pairs(seen, window, share)
     if not found:
         return Curve(seen, (), ())

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.bench.faults.truth import Eval, Save, Truth, kept_below
 
 # s that a checkpoint must lie whole, nothing else going wrong, to be owed: two scrapes, an access Job, the
 # pause before a retry and that retry, on a machine that has other things to do.
 OWED_AFTER = 15.0
-NOTED = 2.0  # s in which what a scrape brought is written into the status, nothing going wrong
+NOTED = 10.0  # s in which what a scrape brought is written into the status, on a busy machine too
 # s by which the operator may know less than the trainer: a scrape, a pass, and the write of the suspend.
 BEHIND = 6.0
 
 Span = tuple[float, float]  # s, from and to
+Shown = Mapping[tuple[str, int], float]  # (life as the status names it, step) -> s, when a status showed it
 Says = Callable[
     [Sequence[Eval]], bool
 ]  # whether the rule, fed with these evals, says stop on the last of them
@@ -73,10 +75,12 @@ def owed(
     until: float,
     ignored: Callable[[Sequence[Eval]], frozenset[int]],
     after: float = OWED_AFTER,
+    shown: Shown = MappingProxyType({}),
 ) -> list[tuple[Eval, Save]]:
     """Counting evals of the last branch that were once its best, and whose checkpoint had to be made safe.
 
-    Somebody read its page, and had the time to note it (no time is `acute`: no operator, or no API server);
+    A status showed it (`shown`), or somebody read its page and had ample time to note it (no time is `acute`:
+    no operator, or no API server);
     and its checkpoint lay whole as the best one, nothing else going wrong (`troubles`), for long enough.
     """
     if not truth.lives:
@@ -95,7 +99,7 @@ def owed(
         if save.gone is not None:
             ends.append(save.gone)
         ends += [b.at for b in branch[i + 1 :] if b.score > e.score][:1]
-        since = noted(truth, e, acute)
+        since = noted(truth, e, acute, shown)
         if since is None:
             continue
         spans = spans_without(troubles, since, min(ends))
@@ -104,12 +108,17 @@ def owed(
     return found
 
 
-def noted(truth: Truth, e: Eval, acute: Sequence[Span]) -> float | None:
-    """Since when an eval is surely in the status: read, and written while nothing was `acute`; or None."""
-    for at in truth.lives[e.life].scrapes:
-        if at >= e.at and not any(begin < at + NOTED and end > at for begin, end in acute):
-            return at + NOTED
-    return None
+def noted(truth: Truth, e: Eval, acute: Sequence[Span], shown: Shown) -> float | None:
+    """Since when an eval is surely in the status: it was seen there, or it was read, and should have been
+    written by then while nothing was `acute`; or None."""
+    life = truth.lives[e.life]
+    read = (
+        at + NOTED
+        for at in life.scrapes
+        if at >= e.at and not any(begin < at + NOTED and end > at for begin, end in acute)
+    )
+    times = [shown.get((life.attempt, e.step)), next(read, None)]
+    return min((at for at in times if at is not None), default=None)
 
 
 def _save_of(truth: Truth, e: Eval) -> Save | None:
@@ -124,9 +133,10 @@ def judge_safety(
     acute: Sequence[Span],
     until: float,
     ignored: Callable[[Sequence[Eval]], frozenset[int]],
+    shown: Shown = MappingProxyType({}),
 ) -> None:
     """Lost bests: the best that was owed, and nothing at least as good lies in the places, byte for byte."""
-    due = owed(truth, troubles, acute, until, ignored)
+    due = owed(truth, troubles, acute, until, ignored, shown=shown)
     verdict.owed = len(due)
     found = [item for place in places for item in kept_below(place, truth)]
     verdict.kept = [f"{path}: life {s.life} step {s.step} score {score}" for path, s, score in found]

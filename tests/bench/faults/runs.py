@@ -83,7 +83,7 @@ class Runner:
                 outcome.trouble = f"no trainer began within {START:.0f} s"
             else:
                 faults = asyncio.create_task(self._faults(plan, name, slot, outcome))
-                noting = asyncio.create_task(self._note(truth)) if plan.waits else None
+                noting = asyncio.create_task(self._note(name, truth)) if plan.waits else None
                 await self._to_its_end(plan, name, slot, outcome, faults)
             self._judge(outcome, slot, truth, began)
             if outcome.failed:
@@ -122,7 +122,7 @@ class Runner:
             if plan.act:
                 group.create_task(one(plan.act_at, lambda: self._act(plan, name, slot)))
 
-    async def _note(self, folder: Path) -> None:
+    async def _note(self, name: str, folder: Path) -> None:
         """Tell the trainer, again and again, which of its evals the operator surely has in the status.
 
         One that waits for its last one is owed its best however slow the machine is; one that only lingers
@@ -133,7 +133,7 @@ class Runner:
             truth = Truth.read(folder)
             evals = truth.lives[-1].evals if truth.lives else []
             if evals:
-                since = oracle.noted(truth, evals[-1], self._mischief.acute())
+                since = oracle.noted(truth, evals[-1], self._mischief.acute(), self._shown(name))
                 if since is not None and since <= time.time():
                     new = file.with_suffix(".new")
                     new.write_text(f"{evals[-1].life} {evals[-1].step}")
@@ -223,7 +223,16 @@ class Runner:
         until = float("inf") if outcome.end else time.time()
         places = (slot.checkpoints / name / ".evalstop", slot.retained)
         troubles, acute = self._mischief.spans(name), self._mischief.acute()
-        oracle.judge_safety(verdict, truth, places, troubles, acute, until, Rule(obj).ignored)
+        shown = self._shown(name)
+        oracle.judge_safety(verdict, truth, places, troubles, acute, until, Rule(obj).ignored, shown)
+
+    def _shown(self, name: str) -> oracle.Shown:
+        """When each eval was first seen in the run's status."""
+        found: dict[tuple[str, int], float] = {}
+        for seen in self._witness.of(name, RLHFJOBS.kind):
+            for point in convert.record(seen.obj.get("status")).evals:
+                found.setdefault((str(point.attempt), point.step), seen.at)
+        return found
 
     def _hindrances(self, name: str) -> frozenset[str]:
         found = set()

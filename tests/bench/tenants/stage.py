@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kubernetes import config
-
 from controller import names
 from deploy.local.plane import Plane
 from deploy.local.ports import free_port
@@ -117,9 +115,8 @@ def stage(place: Place, prefix: str, jobs: list[Honest], scale: Scale) -> Iterat
             stack.callback(admin.delete, f"/api/v1/namespaces/{name}")
         for name in (*spaces, *hostile):
             _until(lambda name=name: admin.succeeds(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
-        api = stack.enter_context(config.new_client_from_config(config_file=str(plane.kubeconfig)))
         members = [f"{prefix}-{i}" for i in range(scale.nodes)]
-        kubelet = FakeKubelet(api, members, {"pool": prefix}, scale.gpus)
+        kubelet = FakeKubelet(admin, members, {"pool": prefix}, scale.gpus)
         kubelet.store = Store()
         stack.enter_context(kubelet)
         admin.post(f"{RLHFJOBS}/gpupools", _pool(prefix, jobs, scale))

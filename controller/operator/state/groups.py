@@ -1,0 +1,288 @@
+"""Reports of worker groups, and what they come to: of each resident how it stands, of kinds of jobs how
+their turns went.
+
+In memory, by group; what has to last is in the WorkerGroup's status, in the jobs' and in the pool's. A
+report is of one start: it counts as long as that start is the present one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.api import convert
+from controller.api.sharing import MAX_SLOWDOWN_PERCENT
+from controller.api.status import PROFILES_MAX
+from controller.api.workergroup import group_record
+from controller.kube.cache import Cache, key_of
+from controller.kube.resources import JOBS, PODS, RLHFJOBS, WORKERGROUPS, Resource
+from controller.objects import controller_uid, is_terminal
+from controller.policy.group_types import KindProfile, MeasuredSlowness, group_key
+from controller.policy.job import GroupSeen, JobRecord, ResidencyRecord, residency
+from controller.policy.pool import GroupRecord
+from controller.policy.sharing import Pace, ReportedTurn, Slowness, gpu_seconds, measured
+from controller.policy.types import JobKey
+
+Object = Mapping[str, Any]
+Report = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Group:
+    number: int
+    report: Report
+    heard: float = 0.0  # when it was got (s)
+    problem: str = ""  # why the newest question brought none
+    newest: str = ""  # resident that came last
+    counted: dict[str, int] = field(default_factory=dict)  # turns of each that were looked at
+    paces: dict[str, Pace] = field(default_factory=dict)
+
+
+class Groups:
+    """See the module.
+
+    Args:
+        cache: of the cluster.
+        changed: called with a group's name when what jobs say of it changed.
+        touch: called with a job's key when what its group says of it changed.
+        pool_changed: called with a pool's name when a group of it is gone.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        changed: Callable[[str], None],
+        touch: Callable[[JobKey], None],
+        pool_changed: Callable[[str], None],
+    ) -> None:
+        self._cache, self._changed, self._touch = cache, changed, touch
+        self._pool_changed = pool_changed
+        self._groups: dict[str, _Group] = {}
+        self._jobs: dict[str, set[JobKey]] = {}  # by group: jobs that name a residency in it
+        self._profiles: dict[str, KindProfile] = {}  # by kind: those known
+        cache.subscribe(self._on_change)
+
+    # -- who is a resident -----------------------------------------------------------------------------------
+
+    def residents(self, name: str) -> list[Object]:
+        """Return the RLHFJobs that name a residency in a group."""
+        found = (self._cache.get(RLHFJOBS, key) for key in sorted(self._jobs.get(name, ())))
+        return [obj for obj in found if obj is not None]
+
+    def of_pool(self, pool: str) -> list[Object]:
+        """Return a pool's WorkerGroups, by name."""
+        found = (obj for obj in self._cache.values(WORKERGROUPS) if obj["spec"]["pool"] == pool)
+        return sorted(found, key=lambda obj: str(obj["metadata"]["name"]))
+
+    def pods(self, obj: Object) -> list[Object]:
+        """Return the pods of a WorkerGroup that have not ended, of whatever start."""
+        jobs = {
+            job["metadata"]["uid"]
+            for stored in self._cache.of_job(JOBS, key_of(obj))
+            if controller_uid(job := stored.open()) == obj["metadata"]["uid"]
+        }
+        pods = (stored.open() for stored in self._cache.of_job(PODS, key_of(obj)))
+        return [pod for pod in pods if controller_uid(pod) in jobs and not is_terminal(pod)]
+
+    def _on_change(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        if resource == WORKERGROUPS:
+            obj = new or old
+            assert obj is not None
+            name = str(obj["metadata"]["name"])
+            self._changed(name)
+            if new is None:
+                self._groups.pop(name, None)
+                self._pool_changed(str(obj["spec"]["pool"]))
+            for key in sorted(self._jobs.get(name, ())):
+                self._touch(key)
+        elif resource == RLHFJOBS:
+            before, after = _residency(old), _residency(new)
+            key = key_of(new or old or {})
+            if before == after and (old is None) == (new is None):
+                return
+            for group in {str(one) for one in (before.get("group"), after.get("group")) if one}:
+                mine = self._jobs.setdefault(group, set())
+                if after.get("group") == group:
+                    mine.add(key)
+                else:
+                    mine.discard(key)
+                    if not mine:
+                        del self._jobs[group]
+                self._changed(group)
+
+    # -- reports --------------------------------------------------------------------------------------------
+
+    def take(self, name: str, number: int, report: Report, at: float) -> bool:
+        """Take in a group's report of a start, got ``at`` (s). Returns whether enough is known of another
+        kind of jobs now."""
+        known = self._groups.get(name)
+        before = known.report if known is not None and known.number == number else {}
+        if known is None or known.number != number:
+            known = self._groups[name] = _Group(
+                number, report, newest=_newest(report), paces=self._stored(name)
+            )
+        known.report, known.heard, known.problem = report, at, ""
+        self._measure(name, known)
+        if _facts(before) != _facts(report):
+            for key in sorted(self._jobs.get(name, ())):
+                self._touch(key)
+        return self._learn(known)
+
+    def failed(self, name: str, why: str) -> None:
+        """Note why the newest question to a group brought no report."""
+        known = self._groups.setdefault(name, _Group(0, {}))
+        known.problem = why
+
+    def heard(self, name: str) -> float | None:
+        """Return when a group's newest report was got (s); None: there is none."""
+        known = self._groups.get(name)
+        return known.heard if known is not None and known.report else None
+
+    def problem(self, name: str) -> str:
+        """Return why the newest question to a group brought no report; "": it brought one."""
+        known = self._groups.get(name)
+        return known.problem if known is not None else ""
+
+    def measures(self, name: str) -> bool:
+        """Return whether a group's only resident is of a kind that is still being measured."""
+        residents = _residents(self._groups.get(name))
+        return len(residents) == 1 and residents[0].get("kind") not in self._profiles
+
+    def newest(self, name: str) -> Report | None:
+        """Return a group's newest report, as docs/understand/groups-wire.md has it; None: there is none."""
+        known = self._groups.get(name)
+        return known.report if known is not None else None
+
+    def report(self, name: str, number: int) -> Report:
+        """Return the newest report of a group's start; empty: there is none."""
+        known = self._groups.get(name)
+        return known.report if known is not None and known.number == number else {}
+
+    def charged(self, name: str, number: int) -> dict[str, float]:
+        """Return the GPU-seconds of each residency in a group's start, as last reported."""
+        found = self.report(name, number).get("residents")
+        return {str(one["name"]): float(gpu_seconds(int(one["charge"]))) for one in found or ()}
+
+    def seen(self, uid: str, record: JobRecord) -> GroupSeen | None:
+        """Return what a job's group says of it; None: it has no residency."""
+        known = record.residency
+        if known is None or not known.group:
+            return None
+        obj = self._cache.get(WORKERGROUPS, group_key(known.group))
+        if obj is None:
+            return GroupSeen(known.group, gone=True)
+        name = residency.name_of(uid, known.number)
+        group: GroupRecord = group_record(obj)
+        entry = group.resident(name)
+        reported = self._groups.get(known.group)
+        if reported is not None and reported.number != group.number:
+            reported = None
+        if entry is None:
+            # It is taken out of the group's record once worker and state are gone, and never put in again.
+            return GroupSeen(known.group, gone=known.leaving, charged=known.charged)
+        pace = reported.paces.get(name) if reported is not None else None
+        slow = pace.slowness if pace is not None else Slowness(known.took, known.alone, known.above)
+        kind = next((one.get("kind") for one in _residents(reported) if one.get("name") == name), None)
+        charged = (
+            entry.charged + self.charged(known.group, group.number).get(name, 0.0)
+            if reported
+            else known.charged
+        )
+        return GroupSeen(
+            known.group,
+            joined=entry.joined,
+            charged=max(charged, known.charged),
+            slowness=MeasuredSlowness(slow.took, slow.alone, slow.above),
+            profiled=kind in self._profiles or known.profiled,
+        )
+
+    # -- what is measured -----------------------------------------------------------------------------------
+
+    def profiles(self, stored: Iterable[KindProfile], group_names: Iterable[str]) -> tuple[KindProfile, ...]:
+        """Return the profiles of a pool's kinds, newest last: those stored, and those of residents of its
+        groups that are enough by now.
+
+        Args:
+            stored: in the pool's status.
+            group_names: of its groups.
+        """
+        found = {one.kind: one for one in stored}
+        self._profiles = found | self._profiles
+        for name in group_names:
+            for one in _residents(self._groups.get(name)):
+                if (profile := self._profiles.get(str(one.get("kind")))) is not None:
+                    found.setdefault(profile.kind, profile)
+        return tuple(found.values())[-PROFILES_MAX:]
+
+    def _learn(self, known: _Group) -> bool:
+        """Take up the profile of a resident that is alone, once it is enough; return whether it is new."""
+        residents = _residents(known)
+        if len(residents) != 1:
+            return False
+        one = residents[0]
+        kind = str(one.get("kind") or "")
+        if not kind or kind in self._profiles:
+            return False
+        turns = [ReportedTurn(*turn) for turn in one.get("turns") or ()]
+        profile = measured(kind, turns, one.get("loads") or (), one.get("offloads") or ())
+        if profile is None:
+            return False
+        pairs = tuple((turn.away, turn.held) for turn in profile.turns)
+        self._profiles[kind] = KindProfile(
+            kind, pairs, profile.per_step, profile.lag, profile.loads, profile.offloads
+        )
+        return True
+
+    def _measure(self, name: str, known: _Group) -> None:
+        """Count the steps of residents that were done since the last report."""
+        newest = _newest(known.report)
+        if newest != known.newest:
+            # No step counts that began before the newest resident came.
+            known.newest, known.paces = newest, {}
+        for one in _residents(known):
+            resident, released, turns = str(one["name"]), int(one["released"]), one.get("turns") or []
+            pace = known.paces.setdefault(resident, Pace())
+            new = min(released - known.counted.get(resident, released), len(turns))
+            known.counted[resident] = released
+            for turn in turns[len(turns) - new :] if new > 0 else ():
+                pace = pace.after(ReportedTurn(*turn), self._limit(name, resident))
+            known.paces[resident] = pace
+
+    def _limit(self, name: str, resident: str) -> int:
+        """Return by how much (percent) a resident's steps may take longer."""
+        for obj in self.residents(name):
+            if resident.startswith(f"{obj['metadata']['uid']}-"):
+                asked = (obj.get("spec") or {}).get("sharing") or {}
+                return int(asked.get("maxSlowdownPercent", MAX_SLOWDOWN_PERCENT))
+        return MAX_SLOWDOWN_PERCENT
+
+    def _stored(self, name: str) -> dict[str, Pace]:
+        """Return how slow a group's residents are by their jobs' statuses, before a report was seen."""
+        found = {}
+        for obj in self.residents(name):
+            known: ResidencyRecord | None = convert.field(obj.get("status"), "residency")
+            if known is not None:
+                resident = residency.name_of(obj["metadata"]["uid"], known.number)
+                found[resident] = Pace(Slowness(known.took, known.alone, known.above))
+        return found
+
+
+def _newest(report: Report) -> str:
+    """Return the resident that came last."""
+    return next((str(one["name"]) for one in reversed(report.get("residents") or ())), "")
+
+
+def _residents(known: _Group | None) -> list[Mapping[str, Any]]:
+    return list(known.report.get("residents") or ()) if known is not None else []
+
+
+def _facts(report: Report) -> tuple[Any, ...]:
+    """Return what of a report jobs wait for: figures are written with their evals."""
+    names = [one.get("name") for one in report.get("residents") or ()]
+    return report.get("ready"), names, report.get("gone")
+
+
+def _residency(obj: Object | None) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = ((obj or {}).get("status") or {}).get("residency") or {}
+    return {name: found.get(name) for name in ("group", "number", "leaving")}

@@ -1,0 +1,115 @@
+"""A job's residency in a worker group, from its admission until its worker and state are gone.
+
+The pool writes it with the admission. The job's pods start once the group can grant turns. When the job has
+left its pods (stopped, preempted, ended, or its gang found no nodes) the residency is to end: the operator
+tells the group, and only what the group says ends it, as its worker may live on. One whose group is gone has
+ended by that. What it is charged and how slow it is are written with evals, never with turns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy.group_types import MeasuredSlowness, SharedTraining
+from controller.policy.job import conditions as c
+from controller.policy.job.context import PlanContext
+from controller.policy.job.record import JobRecord, ResidencyRecord
+from controller.policy.job.types import Desired, GroupSeen, Observed, Plan
+from controller.policy.types import Admission, JobState
+
+WAITING = "WaitingForGroup"
+NOT_IN_MOST = 8  # groups that are remembered as left because somebody there was too slow
+
+
+def name_of(uid: str, number: int) -> str:
+    """Return the name of a job's residency of that admission: never used twice."""
+    return f"{uid}-{number}"
+
+
+def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
+    """Return the record with the residency that an admission brings, if it brings one."""
+    if admission.group is None:
+        return record
+    left = record.residency.not_in if record.residency is not None else ()
+    entry = ResidencyRecord(admission.group, record.attempt, now, not_in=left)
+    return replace(record, residency=entry)
+
+
+def slowed_others(record: JobRecord) -> JobRecord:
+    """Return the record of one that has to leave its group because somebody there is too slow."""
+    known = record.residency
+    if known is None or not known.group:
+        return record
+    left = tuple(dict.fromkeys((*known.not_in, known.group)))[-NOT_IN_MOST:]
+    return replace(record, residency=replace(known, not_in=left))
+
+
+def ready(context: PlanContext) -> bool:
+    """Return whether a job's pods may start: its group has taken it in, or it asked for none."""
+    if context.desired.sharing is None:
+        return True
+    known, seen = context.record.residency, context.observed.group
+    if known is not None and seen is not None and seen.name == known.group and seen.joined:
+        return True
+    group = known.group if known is not None else ""
+    context.conditions.set(c.RUNNING, False, WAITING, f"its pods start once worker group {group} is ready")
+    return False
+
+
+def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
+    """Return the plan with what the job's group says of it in its record."""
+    known = made.record.residency
+    if known is None or not known.group:
+        return made
+    record, seen = made.record, observed.group
+    if seen is None or seen.name != known.group:
+        return made  # nothing is known of it just now
+    if seen.gone:
+        record = _ended(record, known, seen)
+    else:
+        live = any(not pod.terminal for pod in observed.pods)
+        stays = made.queue is JobState.ADMITTED or live
+        entry = replace(known, joined=known.joined or seen.joined, leaving=known.leaving or not stays)
+        if record.evals_seen != before.evals_seen or not stays:
+            entry = _with_figures(entry, seen)
+        if entry != known:
+            record = replace(record, residency=entry)
+    # Whatever is new of it is a reason to write.
+    return made if record is made.record else replace(made, record=record, minor=None)
+
+
+def _ended(record: JobRecord, known: ResidencyRecord, seen: GroupSeen) -> JobRecord:
+    """Return the record once worker and state are gone: what it was charged is summed up."""
+    charged = record.charged + max(known.charged, seen.charged)
+    kept = ResidencyRecord("", 0, known.since, not_in=known.not_in) if known.not_in else None
+    return replace(record, residency=kept, charged=charged)
+
+
+def _with_figures(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:
+    slow = seen.slowness
+    return replace(
+        entry,
+        charged=seen.charged,
+        slowdown=slow.took / slow.alone if slow.alone > 0.0 else None,
+        took=slow.took,
+        alone=slow.alone,
+        above=slow.above,
+        profiled=seen.profiled,
+    )
+
+
+def shared_training(desired: Desired, record: JobRecord) -> SharedTraining | None:
+    """Return a job's wish for a residency, and what it has of one; None: its GPUs are its own."""
+    terms, known = desired.sharing, record.residency
+    if terms is None:
+        return None
+    wish = SharedTraining(terms.family, terms.state_bytes, terms.kind, terms.max_slowdown_percent)
+    if known is None:
+        return wish
+    slowness = MeasuredSlowness(known.took, known.alone, known.above)
+    return replace(wish, group=known.group, came=known.number, not_in=known.not_in, slowness=slowness)
+
+
+def charged(record: JobRecord) -> float:
+    """Return GPU-seconds of worker groups that a job was charged, as last written."""
+    return record.charged + (record.residency.charged if record.residency is not None else 0.0)

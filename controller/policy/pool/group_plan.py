@@ -1,0 +1,115 @@
+"""The next step of a worker group, from what was seen of its Jobs, pods, residents and newest report.
+
+A start has one Job. Once all of its pods have their nodes, they are its members; when one of them is gone,
+or another pod is in its place, the group starts under the next number, after every pod of the start before
+is gone. A group that closes loses its Jobs, and ends when the last pod is gone: its GPUs are its own till
+then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from controller.policy.job import Condition
+from controller.policy.pool.group_record import GroupRecord, GroupResident, restarted, with_residents
+
+READY = "Ready"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSight:
+    """A group as it was seen.
+
+    Attributes:
+        replicas: members that it is to have.
+        starts: numbers of the starts whose Jobs are there.
+        pods: pods of any start that are there.
+        uids: of the present start's pods, by index; "" where there is none.
+        bound: how many of these have a node.
+        lost: a member of the present start is gone, or another pod is in its place.
+        wanted: by name, residencies that jobs' records name and that do not leave.
+        gone: residencies of which the group says that worker and state are gone.
+        present: residencies that it says it has.
+        ready: it says that it can grant turns.
+        charged: GPU-seconds of each residency in the present start.
+        deleting: the WorkerGroup is being deleted.
+        problem: why no Job could be made, code and message; None: nothing stands against it.
+    """
+
+    replicas: int
+    starts: tuple[int, ...] = ()
+    pods: int = 0
+    uids: tuple[str, ...] = ()
+    bound: int = 0
+    lost: bool = False
+    wanted: Mapping[str, GroupResident] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+    present: frozenset[str] = frozenset()
+    ready: bool = False
+    charged: Mapping[str, float] = field(default_factory=dict)
+    deleting: bool = False
+    problem: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStep:
+    """Acts that are due: write ``record``, then delete the Jobs of ``delete``, then make that of the
+    record's number (``make``) or delete the group itself (``end``)."""
+
+    record: GroupRecord
+    delete: tuple[int, ...] = ()
+    make: bool = False
+    end: bool = False
+
+
+def plan_group(record: GroupRecord, sight: GroupSight, generation: int, now: float) -> GroupStep:
+    """Return what a group needs next at ``now`` (s). Total: it never raises."""
+    record = with_residents(record, sight.wanted, sight.gone, now)
+    empty = not sight.starts and not sight.pods
+    if record.closing or sight.deleting:
+        made = _told(record, sight, generation, now)
+        return GroupStep(made, sight.starts, end=empty and not sight.deleting)
+    if record.members and (sight.lost or record.number not in sight.starts):
+        record = restarted(record, record.nodes, now, sight.charged)
+    elif record.number in sight.starts:
+        record = _joined(record, sight, now)
+    delete = tuple(number for number in sight.starts if number != record.number)
+    make = empty and bool(record.nodes) and sight.problem is None
+    return GroupStep(_told(record, sight, generation, now), delete, make)
+
+
+def _joined(record: GroupRecord, sight: GroupSight, now: float) -> GroupRecord:
+    """Return the record with what its pods and its newest report bring."""
+    if not record.members and all(sight.uids) and sight.bound == len(sight.uids) == sight.replicas:
+        record = replace(record, members=sight.uids, bound_at=now)
+    if not record.members or not sight.ready:
+        return record
+    residents = tuple(
+        replace(one, joined=True) if not one.joined and one.name in sight.present else one
+        for one in record.residents
+    )
+    if residents != record.residents:
+        record = replace(record, residents=residents)
+    return record if record.ready_at is not None else replace(record, ready_at=now)
+
+
+def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -> GroupRecord:
+    """Return the record with condition Ready."""
+    if record.closing:
+        found = False, record.closing, record.closing_message
+    elif record.ready_at is not None:
+        found = True, "GrantsTurns", f"start {record.number} grants turns"
+    elif record.members:
+        found = False, "Starting", "its pods have their nodes, and are not ready yet"
+    elif sight.problem is not None:
+        found = False, *sight.problem
+    elif sight.pods and record.number not in sight.starts:
+        found = False, "Restarting", f"a pod of start {record.number - 1} is lost; it starts anew"
+    else:
+        found = False, "WaitingForNodes", f"{sight.bound} of {sight.replicas} pods have their nodes"
+    status, reason, message = found
+    known = next((one for one in record.conditions if one.type == READY), None)
+    since = known.since if known is not None and known.status == status else now
+    condition = Condition(READY, status, reason, message, since, generation)
+    return record if condition == known else replace(record, conditions=(condition,))

@@ -1,0 +1,89 @@
+"""Measures by turns that a group has reported: the profile of a kind, and how slow a resident is.
+
+A reported turn is (away, held, step, waited), microseconds: since its last release until it asked, from its
+grant to its release, the step that it was for (-1: not told), from asking to the grant, the switch included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from controller.policy.sharing.profile import LEAST_STEPS, MOST_STEPS, MOST_TURNS, Profile, RecordedTurn
+from controller.policy.sharing.watch import Slowness
+
+NOTHING = Slowness()
+
+
+class ReportedTurn(NamedTuple):
+    """See the module."""
+
+    away: int
+    held: int
+    step: int
+    waited: int
+
+
+def measured(
+    kind: str, turns: Iterable[ReportedTurn], loads: Sequence[int] = (), offloads: Sequence[int] = ()
+) -> Profile | None:
+    """Return a kind's profile by the turns of a job that was alone; None: they are not enough yet.
+
+    The first step's time away is not known, and the newest step may go on: neither counts. Steps with
+    another number of turns than most are left out. Nor does the first load: it starts the worker. ``loads``:
+    the newest of the residency, at most `MOST_STEPS`.
+    """
+    steps: list[tuple[int, list[RecordedTurn]]] = []
+    for turn in turns:
+        if turn.step < 0 or not steps or steps[-1][0] != turn.step:
+            steps.append((turn.step, []))
+        steps[-1][1].append(RecordedTurn(turn.away, turn.held))
+    whole = [found for _, found in steps[1:-1]]
+    if len(whole) < LEAST_STEPS:
+        return None
+    per_step = Counter(map(len, whole)).most_common(1)[0][0]
+    if per_step > MOST_TURNS:
+        return None
+    alike = [found for found in whole if len(found) == per_step][-MOST_STEPS:]
+    profile = Profile(
+        kind,
+        tuple(turn for step in alike for turn in step),
+        per_step,
+        loads=tuple(loads)[-MOST_STEPS:] if len(loads) >= MOST_STEPS else tuple(loads)[1:],
+        offloads=tuple(offloads)[-MOST_STEPS:],
+    )
+    return profile if profile.known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The pace of one resident since the newest one came; the step that was under way then does not count.
+
+    Attributes:
+        slowness: of the steps that are done.
+        step: of the newest turn; None: there was none.
+        whole: that step began after the newest resident had come.
+        took, alone: microseconds of that step so far.
+    """
+
+    slowness: Slowness = NOTHING
+    step: int | None = None
+    whole: bool = False
+    took: int = 0
+    alone: int = 0
+
+    def after(self, turn: ReportedTurn, max_slowdown_percent: int) -> Pace:
+        """Return it after one more turn; a step is done when a turn of another one comes."""
+        pace = self
+        if turn.step < 0 or turn.step != pace.step:
+            slowness = pace.slowness
+            if pace.whole and pace.took:
+                slowness = slowness.step(pace.took, pace.alone, max_slowdown_percent)
+            pace = Pace(slowness, turn.step, pace.step is not None)
+        return replace(
+            pace,
+            took=pace.took + turn.away + turn.waited + turn.held,
+            alone=pace.alone + turn.away + turn.held,
+        )

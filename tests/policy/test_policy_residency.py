@@ -1,0 +1,120 @@
+"""A job's residency: written with the admission, waited for, ended by the group's word alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy.group_types import MeasuredSlowness, ResidencyTerms, SharedTraining
+from controller.policy.job.plan import plan_job
+from controller.policy.job.record import AdmissionRecord, JobRecord, ResidencyRecord, RunFile
+from controller.policy.job.residency import name_of, slowed_others
+from controller.policy.job.service import attained
+from controller.policy.job.types import (
+    Desired,
+    GroupSeen,
+    Observed,
+    Plan,
+    PodView,
+    StartWorkload,
+    WorkloadView,
+)
+from controller.policy.job.view import job_view
+from controller.policy.pool.groups import SLOWS_OTHERS
+from controller.policy.pool.job_outcomes import after, outcomes
+from controller.policy.types import Admission, JobState, Mode, PolicySpec, PoolPlan, Preemption
+
+NOW = 1000.0
+TERMS = ResidencyTerms("dense", 39, 10, "ns/dense/1")
+DESIRED = Desired("ns/a", "uid", 1, "gold", 1, 0, PolicySpec("kDeclines"), mode=Mode.ENFORCE, sharing=TERMS)
+RUNS = WorkloadView("child", suspended=False)
+RESTS = WorkloadView("child", suspended=True, settled=True)
+PODS = (PodView("p0", "n9", 0, terminal=False, ready=True, admission=4),)
+HOME = ResidencyRecord("wg-3", 4, 900.0, joined=True)
+RUN = RunFile(4, uid="uid")
+RECORD = JobRecord(
+    attempt=4, admission=AdmissionRecord(4, (), 900.0, running_since=900.0), run=RUN, residency=HOME
+)
+
+
+class Job:
+    """A job as the pool's outcomes read it."""
+
+    def __init__(self, record: JobRecord) -> None:
+        self.desired, self.record = DESIRED, record
+
+
+def planned(record: JobRecord, group: GroupSeen | None, workload: WorkloadView = RUNS, pods=PODS) -> Plan:
+    seen = Observed(workload, pods, run_written=RUN, group=group)
+    return plan_job(DESIRED, seen, record, NOW)
+
+
+def test_an_admission_writes_the_residency() -> None:
+    record = JobRecord(attempt=3)
+    plan = PoolPlan(admissions=(Admission("ns/a", (), group="wg-3"),))
+    (write,) = outcomes(plan, {"ns/a": Job(record)}, NOW)
+    made = after(write, record, DESIRED, NOW)
+    assert made.residency == ResidencyRecord("wg-3", 4, NOW)
+    assert name_of("uid", made.residency.number) == "uid-4"
+
+
+def test_pods_start_once_the_group_has_taken_the_job_in() -> None:
+    record = replace(RECORD, admission=AdmissionRecord(4, (), 900.0), residency=replace(HOME, joined=False))
+    for group in (None, GroupSeen("wg-3"), GroupSeen("wg-2", joined=True)):
+        plan = planned(record, group, RESTS, ())
+        assert not any(isinstance(action, StartWorkload) for action in plan.actions)
+        running = plan.record.condition("Running")
+        assert (running.reason, "wg-3" in running.message) == ("WaitingForGroup", True)
+    plan = planned(record, GroupSeen("wg-3", joined=True), RESTS, ())
+    assert StartWorkload(4, ()) in plan.actions
+    assert plan.record.residency.joined
+
+
+def test_residency_ends_by_the_groups_word_alone() -> None:
+    left = replace(RECORD, admission=None)
+    plan = planned(left, GroupSeen("wg-3", joined=True, charged=7.0), RESTS, ())
+    assert (plan.queue, plan.record.residency.leaving) == (JobState.QUEUED, True)
+    assert plan.record.residency.charged == 7.0  # figures of one that leaves are written, too
+    assert planned(plan.record, None, RESTS, ()).record.residency == plan.record.residency
+    plan = planned(plan.record, GroupSeen("wg-3", gone=True, charged=8.0), RESTS, ())
+    assert plan.record.residency is None
+    assert plan.record.charged == 8.0
+
+
+def test_figures_are_not_written_with_turns() -> None:
+    seen = GroupSeen("wg-3", joined=True, charged=500.0, slowness=MeasuredSlowness(3.0, 2.0, 4))
+    assert planned(RECORD, seen).record.residency == HOME
+
+
+def test_charges_count_as_service() -> None:
+    record = replace(RECORD, charged=100.0, residency=replace(HOME, charged=11.0), attained=5.0)
+    assert attained(DESIRED, record, NOW) == 5.0 + 111.0  # its pods have no GPUs
+    assert attained(replace(DESIRED, gpus_per_replica=2), record, NOW) == 5.0 + 200.0 + 111.0
+
+
+def test_pool_sees_the_wish_and_the_residency() -> None:
+    record = replace(RECORD, residency=replace(HOME, not_in=("wg-1",), took=3.0, alone=2.0, above=4))
+    plan = planned(record, GroupSeen("wg-3", joined=True))
+    view = job_view(DESIRED, Observed(RUNS, PODS), record, plan, submitted=0.0, priority=0, now=NOW)
+    assert view.sharing == SharedTraining(
+        "dense", 39, "ns/dense/1", 10, "wg-3", 4, ("wg-1",), MeasuredSlowness(3.0, 2.0, 4)
+    )
+    assert view.gpus == 0
+
+
+def test_who_slowed_others_does_not_come_back_into_that_group() -> None:
+    made = after(
+        next(
+            iter(
+                outcomes(
+                    PoolPlan(preemptions=(Preemption("ns/a", SLOWS_OTHERS),)), {"ns/a": Job(RECORD)}, NOW
+                )
+            )
+        ),
+        RECORD,
+        DESIRED,
+        NOW,
+    )
+    assert made.residency.not_in == ("wg-3",)
+    plan = planned(replace(made, admission=None, preempting=None), GroupSeen("wg-3", gone=True), RESTS, ())
+    assert (plan.record.residency.group, plan.record.residency.not_in) == ("", ("wg-3",))
+    assert slowed_others(replace(RECORD, residency=None)).residency is None

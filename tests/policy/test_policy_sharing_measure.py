@@ -1,0 +1,57 @@
+"""Profiles and slow-downs by what groups report."""
+
+from __future__ import annotations
+
+from controller.policy.sharing import STAYS, Pace, ReportedTurn, measured
+
+
+def turns(steps: int, per_step: int = 1, away: int = 90, held: int = 10) -> list[ReportedTurn]:
+    return [ReportedTurn(away, held, step, 0) for step in range(steps) for _ in range(per_step)]
+
+
+def test_five_whole_steps_are_enough_if_they_are_alike() -> None:
+    assert measured("k", turns(6)) is None, "the first and the newest step do not count"
+    found = measured("k", turns(7), loads=[3] * 30)
+    assert found is not None
+    assert (found.steps, found.duty, found.per_step, len(found.loads)) == (5, 0.1, 1, 20)
+
+
+def test_the_load_that_starts_the_worker_is_no_switch() -> None:
+    found = measured("k", turns(7), loads=[900, 3, 4])
+    assert found is not None
+    assert found.loads == (3, 4)
+
+
+def test_steps_that_vary_are_measured_twenty_times() -> None:
+    wild = [ReportedTurn(90, 10 if step % 2 else 60, step, 0) for step in range(21)]
+    assert measured("k", wild) is None
+    found = measured("k", [*wild, ReportedTurn(90, 10, 21, 0)])
+    assert found is not None
+    assert found.steps == 20
+
+
+def test_turns_of_one_step_belong_together_and_odd_steps_are_left_out() -> None:
+    found = measured("k", [*turns(4, 2), ReportedTurn(1, 1, 99, 0), *turns(5, 2)])
+    assert found is not None
+    assert (found.per_step, found.steps) == (2, 7)
+    untold = measured("k", [ReportedTurn(90, 10, -1, 0)] * 7)
+    assert untold is not None
+    assert untold.per_step == 1
+
+
+def pace(*waits: int) -> Pace:
+    found = Pace()
+    for step, waited in enumerate(waits):
+        found = found.after(ReportedTurn(90, 10, step, waited), 10)
+    return found
+
+
+def test_a_step_counts_once_it_is_done_and_began_after_the_newest_came() -> None:
+    assert pace(500, 0).slowness.took == 0.0, "the first was under way"
+    assert (pace(500, 0, 0).slowness.took, pace(500, 0, 0).slowness.alone) == (100.0, 100.0)
+    assert pace(0, 30, 0).slowness.slowdown == 1.3
+
+
+def test_waits_make_it_slow_and_enough_of_them_too_slow() -> None:
+    assert pace(*[5] * (STAYS + 5)).slowness.above == 0
+    assert pace(*[30] * (STAYS + 2)).slowness.above == STAYS
