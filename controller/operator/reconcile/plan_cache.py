@@ -89,7 +89,7 @@ class PlanCache:
         return made
 
     def written(self, full: FullPlan) -> None:
-        """Take in that a plan's record is the job's status now: whoever plans the job next need not load it."""
+        """Take in that a plan's record is the job's status now: who plans the job next need not load it."""
         key, loaded = full.loaded.key, self._cluster.as_written(full.loaded, full.plan.record)
         self._written.pop(key, None)
         if loaded is not None:
