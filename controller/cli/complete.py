@@ -47,6 +47,14 @@ def pools(ctx: typer.Context, incomplete: str) -> list[str]:
     return _names(ctx, incomplete, GPUPOOLS)
 
 
+def groups(ctx: typer.Context, incomplete: str) -> list[str]:
+    """WorkerGroups of the cluster."""
+    from controller.kube.resources import WORKERGROUPS
+    from controller.policy.group_types import GROUPS_NAMESPACE
+
+    return _names(ctx, incomplete, WORKERGROUPS, GROUPS_NAMESPACE)
+
+
 def rules(incomplete: str) -> list[str]:
     """Stop rules, by name."""
     from controller.policy.stopping import RULES

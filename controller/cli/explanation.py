@@ -24,13 +24,14 @@ from controller.policy.job import (
     other_rules,
     other_rules_sentence,
     promise,
+    residency,
     was_right,
     ways_on,
 )
 from controller.policy.job import conditions as c
 from controller.policy.stopping import RULES
 from controller.policy.types import Mode, Verdict
-from controller.policy.wording import ELSEWHERE, UID, other_way, percent, whole_by
+from controller.policy.wording import ELSEWHERE, UID, counted, other_way, percent, whole_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         yield "progress", f"step {far.step} of {far.total_steps} ({far.share:.0%})"
     if short := rollout_sentence(job):
         yield "actors", short
+    if short := residency_sentence(job):
+        yield "group", short
     if record.sparing is not None and record.spared is not None:
         yield "resumed", f"no rule stops it for {record.sparing.evals} evals; {record.spared} are left"
     if record.outcome is not None:
@@ -202,6 +205,27 @@ def rollout_sentence(job: Reading) -> str:
     if account is not None and account.failed:
         text += f"; {account.failed} ended or were put aside unasked"
     return text
+
+
+def residency_sentence(job: Reading) -> str:
+    """Return what a job's residency in a worker group says; "": it asks for none, and was charged nothing."""
+    asked, known = job.spec.get("sharing") or {}, job.record.residency
+    spent = residency.charged(job.record)
+    if known is None or not known.group:
+        if not asked:
+            return f"none now; charged {formatting.gpu_hours(spent)} of groups in all" if spent else ""
+        text = f"none now, it asks for one of family {asked.get('family')}"
+        if known is not None and known.not_in:
+            text += f", not in {', '.join(known.not_in)}, where it slowed others"
+    else:
+        how = "leaves" if known.leaving else "a resident" if known.joined else "not taken in yet"
+        text = f"{known.group} (family {asked.get('family', 'unknown')}), {how}"
+        text += "" if known.profiled else ", alone until enough steps of its kind are measured"
+        if known.slowdown is not None:
+            allowed = 1.0 + float(asked.get("maxSlowdownPercent", 10)) / 100.0
+            text += f"; steps take {known.slowdown:.2f} times as long as alone, {allowed:.2f} is allowed"
+            text += f", longer for {counted(known.above, 'step')} now" if known.above else ""
+    return text + (f"; charged {formatting.gpu_hours(spent)} of groups" if spent else "")
 
 
 def _scores(job: Reading) -> Iterator[tuple[str, str]]:
@@ -274,6 +298,10 @@ def _next_steps(job: Reading, found: tuple[Finding, ...]) -> Iterator[tuple[str,
         yield f"evalstop queue {job.spec.get('pool', 'POOL')} --job {job.key}", "its place in the queue"
     if job.record.rollout is not None and job.record.admission is not None:
         yield f"evalstop rollouts {name}", "its actors and its last steps, planned and measured"
+    if job.record.residency is not None and job.record.residency.group:
+        yield f"evalstop groups {job.record.residency.group}", "whose turn it is there, and who waits"
+    elif job.spec.get("sharing") and state == "Queued":
+        yield f"evalstop groups --pool {job.spec.get('pool', 'POOL')}", "the groups that there are"
     if state in ("Stopped", "WouldStop"):
         yield from ways_on(job.record, name)
     if job.record.evals and state not in ("Queued", "Refused"):
@@ -328,6 +356,8 @@ def document(job: Reading, found: Explanation) -> dict[str, Any]:
             "eValue": p.e_value,
             "handedTo": decision.handed_to,
         }
+    if job.spec.get("sharing") or record.residency is not None or record.charged:
+        out["residency"] = _residency(job)
     if (was := record.outcome) is not None:
         out["outcome"] = {
             "verdict": str(was.verdict),
@@ -348,6 +378,22 @@ def document(job: Reading, found: Explanation) -> dict[str, Any]:
             "grade": None if verdict.grade is None else str(verdict.grade),
         }
     return out
+
+
+def _residency(job: Reading) -> dict[str, Any]:
+    asked, known = job.spec.get("sharing") or {}, job.record.residency
+    there = known is not None and bool(known.group)
+    return {
+        "family": asked.get("family"),
+        "group": known.group if known is not None and there else None,
+        "joined": known.joined if known is not None else False,
+        "leaving": known.leaving if known is not None else False,
+        "profiled": known.profiled if known is not None else False,
+        "slowdown": known.slowdown if known is not None else None,
+        "maxSlowdownPercent": asked.get("maxSlowdownPercent", 10) if asked else None,
+        "notIn": list(known.not_in) if known is not None else [],
+        "chargedGPUSeconds": residency.charged(job.record),
+    }
 
 
 def _finite(value: float) -> float | None:

@@ -113,6 +113,7 @@ def page(job: Reading, now: float, screen: Terminal) -> list[str]:
 
 
 def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
+    from controller.cli.explanation import residency_sentence
     from controller.cli.job_view import rule
 
     record, spec = job.record, job.spec
@@ -122,6 +123,8 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
     replicas, each = gang.get("replicas", 1), gang.get("gpusPerReplica", 0)
     yield "pool", f"{spec.get('pool')}, priority {spec.get('priority', 0)}"
     yield "gang", f"{replicas} x {counted(each, 'GPU')}"
+    if short := residency_sentence(job):
+        yield "group", short
     yield "rule", rule(spec)
     yield "metric", f"{job.metric.get('name')}, {job.metric.get('direction', 'Maximize')}"
     yield "mode", job.mode + (", runState Stopped" if spec.get("runState") == "Stopped" else "")

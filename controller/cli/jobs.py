@@ -73,6 +73,15 @@ def _actors(obj: Object, now: float) -> str:
     return str(there) if planned is None else f"{there}/{planned}"
 
 
+def _group(obj: Object, now: float) -> str:
+    """Return the worker group of a job, and how many times as long its steps take as alone."""
+    group, slower = at(obj, "status", "residency", "group"), at(obj, "status", "residency", "slowdown")
+    if not group:
+        return formatting.NOTHING
+    return str(group) if slower is None else f"{group} {float(slower):.2f}x"
+
+
+GROUP = Field(Column("GROUP", gives_way=7), _group)  # of `top`, where a job has any
 ACTORS = Field(Column("ACTORS", right=True, gives_way=7), _actors)  # of `top`, where a job has any
 NAMESPACE = Field(Column("NAMESPACE", name=True), _path("metadata", "namespace"))
 FIELDS = (

@@ -28,6 +28,7 @@ COMMANDS = {
     "history": Place(LOOK, "controller.cli.history", "history"),
     "pools": Place(LOOK, "controller.cli.pools", "pools"),
     "rollouts": Place(LOOK, "controller.cli.rollouts", "rollouts"),
+    "groups": Place(LOOK, "controller.cli.groups", "groups"),
     "queue": Place(LOOK, "controller.cli.queue", "queue"),
     "top": Place(LOOK, "controller.cli.top", "top"),
     "dashboard": Place(LOOK, "controller.cli.dashboard", "dashboard"),

@@ -159,32 +159,37 @@ def _printer(wanted: queue_positions.Wanted, form: Document, watch: bool) -> Cal
 
 
 def _show(items: list[Mapping[str, Any]]) -> None:
-    columns = (
+    columns = [
         Column("#", right=True),
         Column("JOB"),
         Column("GPUS", right=True, gives_way=2),
         Column("WAITED", right=True, gives_way=1),
         Column("REASON"),
         Column("RANKED BY", text=True, gives_way=3),
-    )
+    ]
+    # Whoever waits for a residency: of which family, and what no group has for it.
+    if shares := any(item.get("family") for item in items):
+        columns[4] = Column("REASON", text=True)
+        columns.insert(3, Column("FAMILY", gives_way=2))
     rows = []
     for item in items:
         reason = item["reason"] or item["state"]
         key = ", ".join(
             f"{name} {_value(name, value)}" for name, value in item["key"].items() if name != "submitted"
         )
-        rows.append(
-            [
-                formatting.NOTHING if item["position"] is None else str(item["position"]),
-                item["job"],
-                str(item["gpus"]),
-                formatting.NOTHING
-                if item["waitedSeconds"] is None
-                else formatting.span(item["waitedSeconds"]),
-                reason + (", overdue" if item["overdue"] else ""),
-                key,
-            ]
-        )
+        if item.get("family") and item["message"] and len(items) > 1:
+            reason += f": {item['message']}"
+        row = [
+            formatting.NOTHING if item["position"] is None else str(item["position"]),
+            item["job"],
+            str(item["gpus"]),
+            formatting.NOTHING if item["waitedSeconds"] is None else formatting.span(item["waitedSeconds"]),
+            reason + (", overdue" if item["overdue"] else ""),
+            key,
+        ]
+        if shares:
+            row.insert(3, item.get("family") or formatting.NOTHING)
+        rows.append(row)
     output.lines(render(columns, rows, terminal()))
     if len(items) == 1 and items[0]["message"]:
         typer.echo(items[0]["message"])

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
@@ -26,10 +26,25 @@ MOST = 5000  # places that the operator tells at once
 EVERY = 2.0  # s between two questions: places are in the operator's plan, which nobody can watch
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # s before each new try: a standby leads after half a minute at most
 WAITING = ("Queued", "Unfit", "Preempting")
+_NOT_FOUND = ("PoolNotFound", "JobNotFound", "GroupNotFound", "NotFound")
 
 
 class NotYet(Failure):
     """An operator that has just begun: it answers shortly."""
+
+
+class Question(Protocol):
+    """A question to the operator's queue API. ``hint``: what says what there is."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def hint(self) -> str: ...
+
+    def of_all(self, answer: Object) -> Object:
+        """Return what is wanted of an answer."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,10 @@ class Wanted:
     job: str
     namespace: str
     limit: int
+
+    @property
+    def hint(self) -> str:
+        return "evalstop pools and evalstop list -A say what there is"
 
     @property
     def path(self) -> str:
@@ -64,7 +83,7 @@ class Wanted:
         return {**answer, "total": len(ours), "items": ours[: self.limit]}
 
 
-def ask(base: str, wanted: Wanted) -> Any:
+def ask(base: str, wanted: Question) -> Any:
     """Return the queue API's answer.
 
     Raises:
@@ -76,10 +95,10 @@ def ask(base: str, wanted: Wanted) -> Any:
         return wanted.of_all(asyncio.run(queue_api.ask(base, wanted.path, PATIENCE)))
     except queue_api.Refused as refused:
         code = refused.reason
-        found = Exit.NOT_FOUND if code in ("PoolNotFound", "JobNotFound", "NotFound") else Exit.REFUSED
+        found = Exit.NOT_FOUND if code in _NOT_FOUND else Exit.REFUSED
         kind = NotYet if code == "NotPlannedYet" else Failure
         message = f"{refused} ({code})" if code else str(refused)
-        raise kind(found, message, "evalstop pools and evalstop list -A say what there is") from None
+        raise kind(found, message, wanted.hint) from None
     except (queue_api.NoAnswer, queue_api.NotQueueApi) as error:
         raise Failure(
             Exit.UNREACHABLE,
@@ -88,7 +107,7 @@ def ask(base: str, wanted: Wanted) -> Any:
         ) from None
 
 
-def poll(connect: Connect, wanted: Wanted, watch: bool) -> Iterator[Any]:
+def poll(connect: Connect, wanted: Question, watch: bool) -> Iterator[Any]:
     """Yield the operator's answer; with ``watch`` one after the other, over a new connection when one ends:
     another replica may lead then.
 
@@ -275,4 +294,5 @@ def _place(obj: Mapping[str, Any], now: float) -> Object:
         "replicas": gang.get("replicas", 1),
         "gpus": gang.get("replicas", 1) * gang.get("gpusPerReplica", 0),
         "key": {"priority": spec.get("priority", 0)},
+        "family": (spec.get("sharing") or {}).get("family", ""),
     }

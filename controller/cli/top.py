@@ -15,7 +15,7 @@ import typer
 from controller.cli import flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
-from controller.cli.jobs import ACTORS, at, fields, table
+from controller.cli.jobs import ACTORS, GROUP, at, fields, table
 from controller.cli.screen.rows import ORDER, key_of, rank, state_of
 from controller.cli.terminal import Terminal, terminal
 from controller.policy.wording import counted
@@ -145,6 +145,8 @@ class View:
         chosen = fields(wide=False, everywhere=self._namespace is None)
         if any(at(job, "spec", "rollout") is not None for job in found):
             chosen.append(ACTORS)
+        if any(at(job, "spec", "sharing") is not None for job in found):
+            chosen.append(GROUP)
         rows = table(found[:room], chosen, now, screen)
         if len(found) > room:
             rows.append(screen.paint(f"and {len(found) - room} more", "dim"))

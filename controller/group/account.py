@@ -13,6 +13,7 @@ from controller.policy.sharing import Charges
 from controller.policy.sharing import coordinator as co
 
 TURNS_KEPT, SWITCHES_KEPT = 160, 20
+RECENT_KEPT = 60  # turns of all residents together
 
 
 class Clock:
@@ -72,6 +73,9 @@ class Account:
         self.records: dict[str, Record] = {}
         self.calls = self.switches = self.expired = 0
         self.since = 0  # of the present phase of the turn
+        self.began = 0  # the present turn, with its switch
+        # (resident, began, granted, ended, whether it counted); never granted: granted is ended.
+        self.recent: deque[tuple[str, int, int, int, bool]] = deque(maxlen=RECENT_KEPT)
 
     def follow(self, before: co.Coordinator, after: co.Coordinator, now: int) -> None:
         """Take up what one event changed."""
@@ -120,7 +124,7 @@ class Account:
             self.come(name, now)
 
     def _begun(self, turn: co.OpenTurn, before: co.Coordinator, now: int) -> None:
-        record = self.records[turn.resident]
+        record, self.began = self.records[turn.resident], now
         if record.asked is None:  # it was granted at once
             record.away = now - record.back if record.back is not None else 0
             record.asked = now
@@ -138,6 +142,8 @@ class Account:
         self.charges.release(now)
         record.asked = None if turn.resident not in after.waiting else now
         counted = after.version(turn.resident) == turn.version + 1
+        granted = record.granted if record.granted >= self.began else now
+        self.recent.append((turn.resident, self.began, granted, now, counted))
         if counted:
             held = max(1, now - record.granted)
             record.turns.append((record.away, held, record.step, record.waited))

@@ -22,7 +22,8 @@ def report(group: Coordination) -> dict[str, Any]:
         "members": [_member(group, index, uid) for index, uid in enumerate(state.members)],
         "turn": None if turn is None else {
             "resident": turn.resident, "sequence": turn.token.sequence, "phase": turn.phase.value,
-            "since": account.since, "function": turn.function if turn.phase is co.Phase.CALLING else "",
+            "since": account.since, "began": account.began,
+            "function": turn.function if turn.phase is co.Phase.CALLING else "",
         },
         "waiting": [
             {"resident": name, "since": account.records[name].asked or now} for name in state.waiting
@@ -36,6 +37,7 @@ def report(group: Coordination) -> dict[str, Any]:
         "calls": account.calls,
         "switches": account.switches,
         "expired": account.expired,
+        "recent": [list(one) for one in account.recent],
     }  # fmt: skip
 
 

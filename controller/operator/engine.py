@@ -47,6 +47,7 @@ from controller.operator import handlers
 from controller.operator.process.clock import Advance, ServerClock
 from controller.operator.process.decision_log import DecisionLog
 from controller.operator.process.free_memory import give_back_memory
+from controller.operator.process.group_gauges import GroupGauges
 from controller.operator.process.kopf_thread import KopfThread
 from controller.operator.process.leader_election import Term, Unopposed
 from controller.operator.process.loop_lag import measure_lag
@@ -62,6 +63,7 @@ from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.reconcile.pool import PoolReconciler
 from controller.operator.reconcile.pool_loader import PoolLoader
 from controller.operator.reconcile.scrape_targets import ScrapeTargets
+from controller.operator.reconcile.seen_groups import SeenGroups
 from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.reconcile.triggers import Triggers
 from controller.operator.reconcile.validation import SpecChecks
@@ -179,8 +181,10 @@ class Engine:
         self.group_directory.registered = self.group_queue.add
         self._decisions = self._open_decision_log()
         self.plans = PlanCache(self.cluster, self.metrics, clock, self._decisions)
+        seen = SeenGroups(self.cluster, self.plans, self.groups)
+        GroupGauges(lambda: seen.figures() if self.term.leads else [], clock).register(self.metrics)
         self.web = WebServer(
-            Deferred(lambda: _queue_app(self.plans, clock, Hosts(settings.queue_hosts.split(",")))),
+            Deferred(lambda: _queue_app(self.plans, clock, Hosts(settings.queue_hosts.split(",")), seen)),
             settings.queue_host,
             settings.queue_port,
             connections=self.connections,
@@ -698,10 +702,10 @@ class Engine:
                 raise error
 
 
-def _queue_app(plans: PlanCache, clock: Callable[[], float], hosts: Hosts) -> ASGIApp:
+def _queue_app(plans: PlanCache, clock: Callable[[], float], hosts: Hosts, groups: SeenGroups) -> ASGIApp:
     from controller.web.app import create
 
-    return create(plans, clock, hosts)
+    return create(plans, clock, hosts, groups)
 
 
 def _namespaces(kind: Resource, watched: Sequence[str]) -> Sequence[str]:

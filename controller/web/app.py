@@ -3,6 +3,8 @@
     GET /apis/evalstop.dev/v1alpha1/gpupools                               pools there are
     GET /apis/evalstop.dev/v1alpha1/gpupools/{pool}/queue                  who waits, next one first
     GET /apis/evalstop.dev/v1alpha1/gpupools/{pool}/queue/{ns}/{name}      one job
+    GET /apis/evalstop.dev/v1alpha1/workergroups                           worker groups: who has the turn
+    GET /apis/evalstop.dev/v1alpha1/workergroups/{name}                    one of them
 
 It asks nobody who they are: it is served on the pod's loopback address unless told otherwise, so that it is
 reached by ``kubectl port-forward``, which the API server authenticates and authorizes.
@@ -19,9 +21,10 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from controller import names
+from controller.web.groups import Group, Groups, GroupSource
 from controller.web.hosts import HostGuard, Hosts
 from controller.web.positions import PlannedPool, Pools, Queue, QueuePosition, place, queue
-from controller.web.queue_api import MOST_ITEMS, ROOT
+from controller.web.queue_api import GROUPS, MOST_ITEMS, ROOT
 
 
 class Source(Protocol):
@@ -48,9 +51,12 @@ class Refusal(HTTPException):
         self.reason = reason
 
 
-def create(source: Source, clock: Callable[[], float], hosts: Hosts | None = None) -> FastAPI:
+def create(
+    source: Source, clock: Callable[[], float], hosts: Hosts | None = None, groups: GroupSource | None = None
+) -> FastAPI:
     """Return the app over a source. ``clock``: seconds since the epoch. ``hosts``: by which it may be asked;
     it asks nobody who they are, so it must not answer a page that made its own name resolve to this address.
+    ``groups``: of worker groups; None: there are none.
     """
     app = FastAPI(title="EvalStop queues", version=names.VERSION, docs_url=None, redoc_url=None)
 
@@ -68,7 +74,23 @@ def create(source: Source, clock: Callable[[], float], hosts: Hosts | None = Non
             raise Refusal(404, "JobNotFound", message)
         return found
 
+    async def all_groups() -> Groups:
+        found = [groups.group(name) for name in groups.names()] if groups is not None else []
+        return Groups(items=tuple(one for one in found if isinstance(one, Group)))
+
+    async def one_group(name: str) -> Group:
+        there = groups.names() if groups is not None else []
+        if groups is None or name not in there:
+            known = ", ".join(there[:20]) or "none"
+            raise Refusal(404, "GroupNotFound", f"there is no WorkerGroup {name!r}; there are: {known}")
+        found = groups.group(name)
+        if isinstance(found, str):
+            raise Refusal(409, "GroupNotReadable", f"WorkerGroup {name!r}: {found}")
+        return found
+
     app.add_api_route(ROOT, pools, methods=["GET"])
+    app.add_api_route(GROUPS, all_groups, methods=["GET"])
+    app.add_api_route(f"{GROUPS}/{{name}}", one_group, methods=["GET"])
     app.add_api_route(f"{ROOT}/{{pool}}/queue", the_queue, methods=["GET"])
     app.add_api_route(f"{ROOT}/{{pool}}/queue/{{namespace}}/{{name}}", one_job, methods=["GET"])
     app.add_exception_handler(HTTPException, _refused)

@@ -44,8 +44,9 @@ class QueuePosition(_Answer):
     waited_seconds: float | None = Field(description="For how long it has waited; null: it does not.")
     overdue: bool = Field(description="It has waited for the pool's maxWaitSeconds: nobody passes it.")
     replicas: int
-    gpus: int = Field(description="GPUs of the whole gang.")
+    gpus: int = Field(description="GPUs of the whole gang, and its share of a worker group's.")
     key: Mapping[str, Known] = Field(description="What the pool's queue policy ranks it by.")
+    family: str = Field("", description="Of worker groups, if it asks for a residency; empty: it does not.")
 
 
 class Queue(_Answer):
@@ -128,4 +129,5 @@ def _place(planned: PlannedPool, keys: _Keys, job: JobView, why: Waiting | None,
         replicas=job.replicas,
         gpus=job.gpus,
         key=keys.of(job),
+        family=job.sharing.family if job.sharing is not None else "",
     )

@@ -18,6 +18,7 @@ from controller.kube.errors import TooLarge
 from controller.kube.transport import Limits
 
 ROOT = f"/apis/{names.API_VERSION}/gpupools"
+GROUPS = f"/apis/{names.API_VERSION}/workergroups"
 MOST_ITEMS = 5000  # jobs in one answer
 
 
@@ -50,6 +51,11 @@ def queue_path(pool: str, limit: int = MOST_ITEMS) -> str:
 def job_path(pool: str, job: str) -> str:
     """Return the path of one job's place. ``job``: namespace/name."""
     return "/".join((ROOT, quote(pool, safe=""), "queue", *(quote(part, safe="") for part in job.split("/"))))
+
+
+def group_path(name: str = "") -> str:
+    """Return the path of one worker group; "": of all."""
+    return f"{GROUPS}/{quote(name, safe='')}" if name else GROUPS
 
 
 async def ask(base: str, path: str, patience: float) -> dict[str, Any]:

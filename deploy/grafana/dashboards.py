@@ -162,6 +162,40 @@ RUNS = Dashboard(
                 ),
             ),
         ),
+        Row(
+            "Worker groups",
+            (
+                Panel("Groups", "short", (("max by (state) (evalstop_worker_groups)", "{{state}}"),)),
+                Panel(
+                    "Residents",
+                    "short",
+                    (
+                        ("max by (state) (evalstop_worker_group_residents)", "{{state}}"),
+                        ("max(evalstop_slowed_residents)", "slower than they allow"),
+                    ),
+                ),
+                Panel(
+                    "Turns",
+                    "short",
+                    (
+                        ("sum by (end) (increase(evalstop_worker_group_turns_total[1h]))", "{{end}}"),
+                        ("sum(increase(evalstop_worker_group_switches_total[1h]))", "with a switch"),
+                    ),
+                    note="In the last hour.",
+                ),
+                Panel(
+                    "GPU-hours of groups",
+                    "h",
+                    (
+                        (
+                            "sum by (account) (increase(evalstop_worker_group_gpu_seconds_total[1d])) / 3600",
+                            "{{account}}",
+                        ),
+                    ),
+                    note="In the last day. Charged: to residents. Vacant: while a group had none.",
+                ),
+            ),
+        ),
     ),
 )
 

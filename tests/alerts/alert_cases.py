@@ -219,6 +219,40 @@ CASES = (
         },
     ),
     Case(
+        "EvalStopGroupsNotReady",
+        {'evalstop_worker_group_unready_seconds{instance="a"}': "0+30x60"},
+        "25m",
+        "A worker group has not been able to grant turns for 25m 0s since its start",
+        {'evalstop_worker_group_unready_seconds{instance="a"}': "0+30x29 0x60"},
+    ),
+    Case(
+        "EvalStopGroupsUnheard",
+        {'evalstop_worker_group_unheard_seconds{instance="a"}': "5x10 0+30x60"},
+        "20m",
+        "A worker group has not reported for 14m 30s",
+        {'evalstop_worker_group_unheard_seconds{instance="a"}': "5x10 170x60"},
+    ),
+    Case(
+        "EvalStopTurnsLost",
+        {
+            'evalstop_worker_group_turns_total{end="Released"}': "0+3x60",
+            'evalstop_worker_group_turns_total{end="Lost"}': "0+1x60",
+        },
+        "25m",
+        "25% of the turns in worker groups are lost",
+        {
+            'evalstop_worker_group_turns_total{end="Released"}': "0+30x60",
+            'evalstop_worker_group_turns_total{end="Lost"}': "0+1x60",
+        },
+    ),
+    Case(
+        "EvalStopResidentsSlowed",
+        {'evalstop_slowed_residents{instance="a"}': "0x4 2x200"},
+        "90m",
+        "2 residents of worker groups are slower than they allow",
+        {'evalstop_slowed_residents{instance="a"}': "2x100 0x100"},
+    ),
+    Case(
         "EvalStopCheckpointsNotSecured",
         marked("Unsafe", "0x30 900+30x120"),
         "25m",

@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 
 from tests.support.dashboard_scene import FALLING, STOPPED, many
 from tests.support.dashboard_world import (
+    EVERYONE,
     KEY,
     Running,
     job_object,
@@ -23,10 +24,11 @@ from tests.support.dashboard_world import (
     running,
     with_record,
 )
+from tests.support.group_scene import OBJECTS, operator
 
 Tabs = Callable[..., Any]
 JOB_PAGE = "/jobs/" + "/".join(STOPPED)
-ALL_PAGES = ("/", "/jobs", JOB_PAGE, "/pools", "/pools/research", "/savings")
+ALL_PAGES = ("/", "/jobs", JOB_PAGE, "/pools", "/pools/research", "/groups", "/savings")
 
 
 def test_every_page_loads_without_an_error_and_without_a_request_off_loopback(
@@ -337,3 +339,22 @@ def test_empty_pages_say_what_is_next(tabs: Tabs) -> None:
             page = tabs().open(world.address(path))
             expect(page.locator("main")).to_contain_text(words)
             page.close()
+
+
+def test_a_group_shows_whose_turn_it_is_and_turns_as_lanes(tabs: Tabs) -> None:
+    with operator() as way, running(OBJECTS, EVERYONE, way) as board:
+        for width, scheme in ((1180, "light"), (360, "dark")):
+            page = tabs(width=width, height=740, scheme=scheme).open(board.address("/groups"))
+            row = page.locator("tbody tr", has_text="wg-3")
+            expect(row).to_contain_text("team-a/math-a (optim_step)")
+            expect(row).to_contain_text("1.13 x (1.10)")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            row.get_by_role("link", name="wg-3").click()
+            expect(page.locator("main h1")).to_have_text("wg-3")
+            chart = page.locator("figure.chartbox svg")
+            for word in ("team-a/math-b", "switches", "has the turn", "lost its turn"):
+                expect(chart).to_contain_text(word)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            found = page.evaluate(CONTRAST)
+            assert found["checked"] > 20
+            assert found["low"] == []

@@ -160,7 +160,10 @@ def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
     wait_for_rights(audit, {(group, resource, "get") for group, resource in read_anew})
     objects = render(helm, chart, LOCAL)
     wanted = {
-        "evalstop-operator": [("ClusterRole", "evalstop-operator"), ("Role", "evalstop-leader")],
+        "evalstop-operator": [
+            *(("ClusterRole", "evalstop-operator"), ("Role", "evalstop-leader")),
+            ("Role", "evalstop-operator-groups"),
+        ],
         "evalstop-extender": [("ClusterRole", "evalstop-extender"), ("Role", "evalstop-extender")],
         "evalstop-pools": [("ClusterRole", "evalstop-pools")],
         "evalstop-test": [("Role", "evalstop-test")],
@@ -237,6 +240,10 @@ NEVER_ASKED_FOR = {
     "evalstop-operator": {
         ("evalstop.dev", "rlhfjobs/finalizers", "update"),
         ("batch", "jobs/finalizers", "update"),
+        # No job of this story shares a worker group (tests/rollouts/test_rollouts_groups.py).
+        *(("evalstop.dev", "workergroups", verb) for verb in ("get", "create", "delete")),
+        ("evalstop.dev", "workergroups/status", "patch"),
+        ("evalstop.dev", "workergroups/finalizers", "update"),
     },
     "evalstop-pools": {("evalstop.dev", "gpupools", "create")},
 }
@@ -441,7 +448,6 @@ def test_an_upgrade_keeps_certificates_renews_them_in_time_and_takes_new_pools(
     cluster.install(again)
     third = base64.b64decode(secrets(cluster)["evalstop-extender-tls"]["ca.crt"])
     assert third.count(b"BEGIN CERTIFICATE") == 2
-    cluster.install(changed)
 
 
 def test_helms_record_of_the_release_can_sign_nothing(cluster: ChartCluster, notes: str) -> None:

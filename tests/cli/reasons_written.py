@@ -17,6 +17,7 @@ from controller.policy.job.types import Hindrance, ScrapeOutcome
 
 ROOT = Path(__file__).resolve().parents[2] / "controller"
 CODE = re.compile(r"(?:[A-Z]+[a-z0-9]+)+[A-Z]*")
+_ROOMS = {"c": "conditions"}  # modules by the names under which they are imported
 # Files whose pairs of a code and a message end in a condition of an RLHFJob.
 PAIRS = (
     "api/convert.py",
@@ -32,6 +33,8 @@ PAIRS = (
 )
 # A workload's end; and why an act was not done: conditions of nobody.
 NOT_CODES = {"Answered", "Complete", "Failed", "Leftover", "NameTaken", "NoPool", "QueueLabelKept", "Demoted"}
+# Conditions of a WorkerGroup: what to do about those, `GROUP_CURES` says.
+NOT_CODES |= {"GrantsTurns", "WaitingForNodes"}
 
 
 def written() -> dict[str, str]:
@@ -77,7 +80,7 @@ def _codes(node: ast.expr, constants: dict[str, str], module: str = "") -> list[
         return [code for given in node.args for code in _codes(given, constants, module)]
     name = ""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        name = f"{node.value.id}.{node.attr}"
+        name = f"{_ROOMS.get(node.value.id, node.value.id)}.{node.attr}"
     elif isinstance(node, ast.Name):
         name = f"{module}.{node.id}"
     return [constants[name]] if name in constants else []

@@ -27,19 +27,23 @@ def granted(objects: Iterable[Json], account: str) -> set[Right]:
     """What the roles that are bound to a service account grant it."""
     by_name = {(o["kind"], o["metadata"]["name"]): o for o in objects if o}
     bound = [
-        o["roleRef"]
+        (o["roleRef"], o["metadata"].get("namespace", ""), o["subjects"][0].get("namespace", ""))
         for (kind, _), o in by_name.items()
         if kind.endswith("RoleBinding") and account in [s["name"] for s in o["subjects"]]
     ]
     assert bound, f"no role is bound to {account}"
     return {
-        Right(verb, group, resource, name, own=ref["kind"] == "Role")
-        for ref in bound
+        Right(
+            verb, group, resource, name,
+            own=ref["kind"] == "Role" and place == home,
+            where=place if ref["kind"] == "Role" and place != home else "",
+        )
+        for ref, place, home in bound
         for rule in by_name[ref["kind"], ref["name"]]["rules"]
         for group, resource, name, verb in itertools.product(
             rule["apiGroups"], rule["resources"], rule.get("resourceNames") or [""], rule["verbs"]
         )
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ SHOWN = {
     "kubectl create token": "tests/browser/test_browser_cluster.py",
     "kubectl -n evalstop-system port-forward deployment/evalstop-operator 8444": BY_HAND
     + "tests/chart/test_chart_installed.py reads them so, by the pods' addresses",
+    "evalstop groups": "tests/cli/test_cli_groups.py::test_the_page",
     "evalstop rollouts run": "tests/cli/test_cli_rollouts.py::test_the_page",
     "evalstop queue research": WEB_QUEUE + "test_the_command_prints_the_queue",
     "evalstop queue research --job": WEB_QUEUE + "test_one_job_and_json",
@@ -185,7 +186,7 @@ WITHIN: dict[str, str] = {
     "kubectl get rj": LOOK,
     "kubectl get gp": LOOK,
     "kubectl get wgr": LOOK,
-    "kubectl -n evalstop-workers get wgr": LOOK,
+    "kubectl -n evalstop-workers get": LOOK,
     "kubectl get pods -A": LOOK,
     "kubectl get lease": LOOK,
     "kubectl get node": LOOK,

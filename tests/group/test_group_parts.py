@@ -333,13 +333,21 @@ def test_an_account_has_waits_turns_and_switches() -> None:
     tell(100, "ask", "a")
     turn("a", 100, 110, 130)
     a, b = account.records["a"], account.records["b"]
-    assert list(a.turns) == [(0, 30, -1), (50, 20, -1)]
-    assert list(b.turns) == [(0, 20, -1)]
+    assert list(a.turns) == [(0, 30, -1, 10), (50, 20, -1, 10)]
+    assert list(b.turns) == [(0, 20, -1, 45)]
     assert (a.longest_wait, b.longest_wait) == (10, 45)
     assert (a.released, b.released, account.expired) == (2, 1, 0)
+    assert list(account.recent) == [
+        ("a", 10, 20, 50, True), ("b", 50, 60, 80, True), ("a", 100, 110, 130, True),
+    ]  # fmt: skip
     # Held times are their holders'; 10 before the first turn and 20 after b's are shared.
     assert account.charges.charge("a", 130) == UNITS * 2 * (40 + 30 + 15)
     assert account.charges.charge("b", 130) == UNITS * 2 * (30 + 15)
+    # A turn that is taken away before its state is loaded was never granted.
+    tell(140, "ask", "b")
+    assert state.turn is not None
+    tell(145, "expire", state.turn.token)
+    assert account.recent[-1] == ("b", 140, 145, 145, False)
 
 
 def test_more_calls_than_a_ticket_may_make_are_refused(volume: Path) -> None:

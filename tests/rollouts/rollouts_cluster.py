@@ -37,7 +37,8 @@ class Operator:
 
     folder: Path
     kubeconfig: Path
-    port: int = 0
+    port: int = 0  # of its step API
+    queue: int = 0  # of its queue API
     process: subprocess.Popen[bytes] | None = None
     log: Path = field(init=False)
 
@@ -51,9 +52,10 @@ class Operator:
             ("ca.crt", authority.certificate),
         ):
             (self.folder / name).write_text(text)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        with socket.socket() as free, socket.socket() as other:
+            for one in (free, other):
+                one.bind(("127.0.0.1", 0))
+            self.port, self.queue = free.getsockname()[1], other.getsockname()[1]
 
     @property
     def decisions(self) -> Path:
@@ -65,7 +67,7 @@ class Operator:
             "PORT": "0",
             "METRICS_PORT": "0",
             "METRICS_ACCESS": "open",
-            "QUEUE_PORT": "0",
+            "QUEUE_PORT": str(self.queue),
             "LEADER_ELECT": "false",
             "DRAIN_SECONDS": "2",
             "DECISION_LOG": str(self.decisions),

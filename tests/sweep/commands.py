@@ -77,7 +77,7 @@ def commands(queue: str) -> list[list[str]]:
         ["list"], ["list", "-A"], ["list", "-A", "-o", "wide"], ["list", "-n", "nobody"],
         ["top", "--once", "-A"],
         ["pools"], ["pools", "-o", "wide"], ["pools", POOL], ["pools", "empty"],
-        ["queue", "research", "--url", queue], ["version"], ["--help"],
+        ["queue", "research", "--url", queue], ["groups", "--url", queue], ["version"], ["--help"],
         ["get", "deleted"], ["why", "deleted"], ["rules", "list"], ["rules", "show", "scan"],
     ]  # fmt: skip
     for name in RUNS:

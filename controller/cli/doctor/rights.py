@@ -28,6 +28,7 @@ from controller.kube.resources import (
     RLHFJOBS,
     Resource,
 )
+from controller.policy.group_types import GROUPS_NAMESPACE
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class Right:
         """Return whether it is over things in namespaces that are served."""
         # A namespace itself is read with a right in it.
         plural = self.resource.partition("/")[0]
-        return not self.own and (plural == "namespaces" or plural not in CLUSTER_WIDE)
+        return not self.own and not self.where and (plural == "namespaces" or plural not in CLUSTER_WIDE)
 
     @property
     def what(self) -> str:
@@ -89,9 +90,13 @@ class Right:
         return {key: value for key, value in asked.items() if value or key == "group"}
 
 
-def _rights(verbs: str, group: str, resources: str, name: str = "", own: bool = False) -> tuple[Right, ...]:
+def _rights(
+    verbs: str, group: str, resources: str, name: str = "", own: bool = False, where: str = ""
+) -> tuple[Right, ...]:
     return tuple(
-        Right(verb, group, resource, name, own) for resource in resources.split() for verb in verbs.split()
+        Right(verb, group, resource, name, own, where)
+        for resource in resources.split()
+        for verb in verbs.split()
     )
 
 
@@ -107,6 +112,9 @@ ALWAYS = (
     *_rights("get list watch", names.GROUP, "gpupools"),
     *_rights("patch", names.GROUP, "rlhfjobs/status gpupools/status"),
     *_rights("update", names.GROUP, "rlhfjobs/finalizers"),
+    *_rights("get list watch create delete", names.GROUP, "workergroups", where=GROUPS_NAMESPACE),
+    *_rights("patch", names.GROUP, "workergroups/status", where=GROUPS_NAMESPACE),
+    *_rights("update", names.GROUP, "workergroups/finalizers", where=GROUPS_NAMESPACE),
     *_rights("get list watch create delete", "batch", "jobs"),
     *_rights("update", "batch", "jobs/finalizers"),
     *_rights("get", "scheduling.k8s.io", "priorityclasses"),
@@ -134,13 +142,13 @@ DELEGATED = (
 BY_VALUE = {"workloads.job": (*WORKLOADS, *BEFORE_1_36), "delegates.kueue": DELEGATED}
 BESIDE = {
     EXTENDER: (
-        *_rights("list watch", names.GROUP, "rlhfjobs gpupools"),
+        *_rights("list watch", names.GROUP, "rlhfjobs gpupools workergroups"),
         *_rights("list watch", "", "nodes pods"),
         *_rights("patch", "storage.k8s.io", "csistoragecapacities", names.WAKE_OBJECT, own=True),
         *_REVIEWS,
     ),
     DASHBOARD: (
-        *_rights("list watch", names.GROUP, "rlhfjobs gpupools"),
+        *_rights("list watch", names.GROUP, "rlhfjobs gpupools workergroups"),
         *_rights("get", _LEASES, "leases", OPERATOR, own=True),
         *_REVIEWS,
     ),

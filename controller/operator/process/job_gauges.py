@@ -32,6 +32,7 @@ class JobGauges:
         self._outcome: dict[JobKey, tuple[Mode, Outcome]] = {}  # of those that were, or would be, stopped
         self._marked: dict[JobKey, dict[Mark, tuple[float, float]]] = {}  # of the few: (since, due), s
         self._actors: dict[JobKey, Counter[ActorState]] = {}  # of jobs that have rollout actors
+        self._slowed: set[JobKey] = set()  # residents of worker groups, slower than they allow
 
     def note(self, key: JobKey, record: JobRecord) -> None:
         """Count the job by the state that its record shows now."""
@@ -50,6 +51,10 @@ class JobGauges:
             self._actors[key] = Counter(actor.state for actor in record.actors)
         else:
             self._actors.pop(key, None)
+        if record.residency is not None and record.residency.group and record.residency.above:
+            self._slowed.add(key)
+        else:
+            self._slowed.discard(key)
         found: dict[Mark, tuple[float, float]] = {}
         for one in health(record, self._clock()):
             since, due = found.get(one.mark, (one.since, one.due))
@@ -67,6 +72,11 @@ class JobGauges:
         self._marked.pop(key, None)
         self._outcome.pop(key, None)
         self._actors.pop(key, None)
+        self._slowed.discard(key)
+
+    def slowed(self) -> Series:
+        """Return how many residents of worker groups are slower than they allow."""
+        return [((), float(len(self._slowed)))]
 
     def actors(self) -> Series:
         """Return rollout actors of all jobs, by state."""

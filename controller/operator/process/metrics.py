@@ -46,6 +46,11 @@ class Metrics(ProcessMetrics):
             "outcome",
         )
         self.gauge("evalstop_rollout_actors", "Rollout actors on record, by state", self.jobs.actors, "state")
+        self.gauge(
+            "evalstop_slowed_residents",
+            "RLHFJobs whose steps take longer in their worker group than they allow, as of their last evals",
+            self.jobs.slowed,
+        )
         self.actors_failed = Counter(
             "evalstop_rollout_actors_failed",
             "Rollout actors that ended, or were put aside, without having been asked to leave",

@@ -11,16 +11,33 @@ from typing import TYPE_CHECKING, Any
 from controller import bounded
 from controller.bounded import shown
 from controller.steps.groups import Server
+from controller.web.group_report import BYTES, read_report
 
 if TYPE_CHECKING:
     import aiohttp
 
 SECONDS = 5.0  # for an answer
-MOST = 4 << 20  # bytes of a report
+MOST = BYTES + 1  # bytes that are read: one more than a report may have
 
 
 class NoAnswer(Exception):
     """Member 0 does not answer, or refuses; the message says why."""
+
+
+def report_of(status: int, text: bytes) -> dict[str, Any]:
+    """Return the report that an answer holds. The group's image is its users': the text is read in bounds.
+
+    Raises:
+        NoAnswer: it holds none, or its status is another than 200.
+    """
+    try:
+        if status == 200:
+            return read_report(text)
+        found = bounded.load(text or b"{}", "the group's answer")
+    except ValueError as error:
+        raise NoAnswer(f"{status} {error}") from None
+    given = found if isinstance(found, dict) else {}
+    raise NoAnswer(f"{status} {shown(str(given.get('message') or given.get('reason')), 200)}")
 
 
 class GroupClient:
@@ -53,14 +70,9 @@ class GroupClient:
                 text = await answer.content.read(MOST)
                 while len(text) < MOST and (more := await answer.content.read(MOST - len(text))):
                     text += more
-                found = bounded.load(text or b"{}", "the group's answer", MOST)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise NoAnswer(f"{type(error).__name__}: {shown(str(error), 200)}") from None
-        if answer.status != 200 or not isinstance(found, dict):
-            given = found if isinstance(found, dict) else {}
-            why = given.get("message") or given.get("reason")
-            raise NoAnswer(f"{answer.status} {shown(str(why), 200)}")
-        return found
+        return report_of(answer.status, text)
 
     async def close(self) -> None:
         """Close connections."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SHOWS = {
     "actors": "ActorSeen with_recalls with_starts",
-    "cures": "BY_MESSAGE CURES Cure NEEDS_NOBODY cure_of key_of",
+    "cures": "BY_MESSAGE CURES Cure GROUP_CURES NEEDS_NOBODY cure_of key_of",
     "conditions": "conditions ACCEPTED ADMITTED ATTENTION COMPLETED FAILED MARKED MEMBERS_ENDED METRICS"
     " RELEASED TERMINATION Conditions"
     " summary",

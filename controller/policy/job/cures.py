@@ -449,6 +449,10 @@ CURES: dict[str, Cure] = {
     "AtQuotaLimit": Cure("its namespace has all that it may; see who has what", _POOL),
     "NodesClosed": Cure("nodes of the pool take no new pods; open one", "kubectl uncordon <node>"),
     "NoUsableNodes": Cure("see which nodes the pool has, and why none can be used", _POOL),
+    "NoGroupFits": Cure(
+        "it gets a residency by itself; see which groups there are and what the message says they lack",
+        "evalstop groups --pool {pool}",
+    ),
     "GPUsUsedByOthers": Cure("pods of no RLHFJob hold the pool's GPUs; see which", _POOL),
     "GangTimedOut": Cure("see why its pods found no node; it is tried again by itself", _DOCTOR),
     "QueueTakesWorkload": Cure("Kueue would take the workload: docs/use/checkpoints.md, Kueue"),
@@ -472,6 +476,27 @@ CURES |= dict.fromkeys(
     ),
     REFUSED,
 )
+
+# Of a WorkerGroup that is not Ready; {name} is the group's.
+_GROUP_PODS = "kubectl get pods -n evalstop-workers -l evalstop.dev/group={name} -o wide"
+GROUP_CURES: dict[str, Cure] = {
+    "WaitingForNodes": Cure("see which of its pods have no node yet, and why", _GROUP_PODS),
+    "Starting": Cure(
+        "see whether its pods' logs name what they wait for: an image, the step API, each other", _GROUP_PODS
+    ),
+    "Restarting": Cure("it starts anew by itself; see what became of the pod that was lost", _GROUP_PODS),
+    "GroupFoundNoNodes": Cure("see whether the pool has nodes with so many free GPUs for each member", _POOL),
+    "GroupNotReady": Cure("see why members of its family do not become ready", _GROUP_PODS),
+    "JobRefused": Cure(
+        "correct the family's template in spec.sharing of the GPUPool, as the message says",
+        "kubectl edit gpupool {pool}",
+    ),
+    "FamilyNotFound": Cure(
+        "give the family its replicas and gpusPerReplica back, or let its residents end",
+        "kubectl edit gpupool {pool}",
+    ),
+    "StepsNotServed": Cure("have the operator serve the step API (docs/use/rollouts.md)", "evalstop doctor"),
+}
 
 # The same for whoever reads the findings of `evalstop doctor JOB`: those name that command.
 _LOGS = "kubectl logs{ns} -l evalstop.dev/job={name}"
@@ -566,6 +591,7 @@ NEEDS_NOBODY = frozenset(
         "UserRequest",
         "WaitingForCheckpoint",
         "WaitingForGPUs",
+        "WaitingForGroup",
         "WaitingForQueue",
         "WaitingForRecall",
         "WaitsItsTurn",

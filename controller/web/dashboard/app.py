@@ -1,6 +1,7 @@
 """The dashboard's web application: pages without data for everybody, data for those who carry a token.
 
-    GET /, /jobs, /jobs/{ns}/{name}, /pools, /pools/{name}, /savings, /compare    the frame, the same for all
+    GET /, /jobs, /jobs/{ns}/{name}, /pools, /pools/{name}, /groups, /groups/{name}, /savings, /compare
+                  the frame, the same for all
     GET /view…    the same paths with the data in them
     GET /static/{file}, /healthz, /readyz
 
@@ -71,7 +72,10 @@ class Dashboard:
 
     def _routes(self) -> None:
         get, pages = self.app.add_api_route, self._pages
-        frames = ("/", "/compare", "/jobs", "/jobs/{namespace}/{name}", "/pools", "/pools/{pool}", "/savings")
+        frames = (
+            *("/", "/compare", "/jobs", "/jobs/{namespace}/{name}", "/pools", "/pools/{pool}", "/savings"),
+            *("/groups", "/groups/{group}"),
+        )
         for path in frames:
             get(path, self._frame, methods=["GET", "HEAD"])
         get("/static/{name}", self._static, methods=["GET", "HEAD"])
@@ -88,6 +92,7 @@ class Dashboard:
         view("/jobs", pages.jobs)
         view("/compare", pages.compare)
         view("/pools", pages.all_pools)
+        view("/groups", pages.all_groups)
         view("/savings", pages.saved)
 
         async def job(request: Request, namespace: str, name: str) -> Response:
@@ -102,6 +107,13 @@ class Dashboard:
 
             return await self._view(request, make)
 
+        async def group(request: Request, group: str) -> Response:
+            async def make(viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
+                return await pages.group(viewer, group, query, narrow)
+
+            return await self._view(request, make)
+
+        get("/view/groups/{group}", group, methods=["GET"])
         get("/view/jobs/{namespace}/{name}", job, methods=["GET"])
         get("/view/pools/{pool}", pool, methods=["GET"])
         self.app.add_exception_handler(HTTPException, self._refused)

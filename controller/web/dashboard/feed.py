@@ -1,4 +1,5 @@
 """RLHFJobs and GPUPools as they are now: followed by list and watch, read into the brain's values once each.
+WorkerGroups are followed, too, where they may be: without them all else is there.
 
 Objects are kept without what nobody is shown (pod templates, managed fields), so that a thousand jobs are a
 few megabytes.
@@ -22,8 +23,9 @@ from controller.kube.cache import key_of
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.listwatch import ListWatch
-from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
+from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS, Resource
 from controller.objects import parse_time
+from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job import Desired, JobRecord
 from controller.web.dashboard.operator_lease import OperatorLease
 
@@ -107,9 +109,11 @@ class Feed:
     broken: asyncio.Event = field(default_factory=asyncio.Event)
     _jobs: dict[str, Object] = field(default_factory=dict)
     _pools: dict[str, Object] = field(default_factory=dict)
+    _groups: dict[str, Object] = field(default_factory=dict)
     _read_jobs: dict[str, Job] = field(default_factory=dict)
     _read_pools: dict[str, Pool] = field(default_factory=dict)
     _watches: list[ListWatch] = field(default_factory=list)
+    _group_watch: ListWatch | None = None  # not among the others: nothing else waits for it
     _broken_since: float | None = None
     _lease: OperatorLease | None = None
 
@@ -122,7 +126,11 @@ class Feed:
             )
         if self.pools_allowed:
             self._watches.append(ListWatch(self.api, GPUPOOLS, self._take, self._replacer(None)))
-        tasks = [asyncio.create_task(watch.run(), name=f"watch {watch}") for watch in self._watches]
+        self._group_watch = ListWatch(
+            self.api, WORKERGROUPS, self._take, self._replacer(GROUPS_NAMESPACE), namespace=GROUPS_NAMESPACE
+        )
+        followed = (*self._watches, self._group_watch)
+        tasks = [asyncio.create_task(watch.run(), name=f"watch {watch}") for watch in followed]
         self._lease = OperatorLease(self.api, self.operator_namespace)
         lease = asyncio.create_task(self._lease.follow(), name="the operator's Lease")
         for task in tasks:
@@ -153,6 +161,20 @@ class Feed:
 
     def pool(self, name: str) -> Pool | None:
         return self._pool(name) if name in self._pools else None
+
+    def groups(self) -> list[Object]:
+        """Return all WorkerGroups, by name, as they are."""
+        return [self._groups[key] for key in sorted(self._groups)]
+
+    def object_of(self, resource: Resource, key: str) -> Object | None:
+        """Return an object as it is, without what nobody is shown; None: it is not there."""
+        return self._held(resource).get(key)
+
+    @property
+    def groups_known(self) -> bool:
+        """Return whether WorkerGroups were listed, and are followed."""
+        watch = self._group_watch
+        return watch is not None and watch.listed and watch.problem is None
 
     @property
     def problem(self) -> ApiError | None:
@@ -198,6 +220,11 @@ class Feed:
             _logger.error("the watch ended", task=task.get_name(), exc_info=task.exception())
             self.broken.set()
 
+    def _held(self, resource: Resource) -> dict[str, Object]:
+        if resource is WORKERGROUPS:
+            return self._groups
+        return self._jobs if resource is RLHFJOBS else self._pools
+
     # -- what comes in -----------------------------------------------------------------------------------
 
     def _take(self, resource: Resource, obj: Object, gone: bool) -> None:
@@ -206,7 +233,7 @@ class Feed:
     def _replacer(self, namespace: str | None) -> Any:
         def replace(resource: Resource, objects: Iterable[Object], version: str) -> None:
             listed = {key_of(obj): _trim(obj) for obj in objects}
-            held = self._jobs if resource is RLHFJOBS else self._pools
+            held = self._held(resource)
             for key in list(held):
                 if key not in listed and (namespace is None or key.startswith(f"{namespace}/")):
                     self._put(resource, key, None)
@@ -218,14 +245,14 @@ class Feed:
         return replace
 
     def _put(self, resource: Resource, key: str, obj: Object | None) -> None:
-        held: dict[str, Object] = self._jobs if resource is RLHFJOBS else self._pools
+        held = self._held(resource)
         if obj is None:
             held.pop(key, None)
         else:
             held[key] = obj
         if resource is RLHFJOBS:
             self._read_jobs.pop(key, None)
-        else:
+        elif resource is GPUPOOLS:
             self._read_pools.pop(key, None)
             # A pool's limits bear on what its jobs' specs mean.
             for other, job in list(self._read_jobs.items()):

@@ -1,4 +1,5 @@
-"""The lanes of a job's learner and actors, drawn by matplotlib. Kinds differ in hatch, as a legend says."""
+"""Lanes over time, drawn by matplotlib: a job's learner and actors, or the turns of a worker group. Kinds
+differ in hatch, as a legend says."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One lane: the learner, the actors of each step, or one actor."""
+    """One lane: the learner, the actors of each step, one actor, or one resident of a group."""
 
     name: str
     bars: tuple[Bar, ...]
@@ -33,6 +34,7 @@ class Lanes:
     """All lanes, the first above."""
 
     lanes: tuple[Lane, ...]
+    title: str = "Learner and rollout actors over time"
 
     def sentence(self) -> str:
         """Return the chart in words."""
@@ -50,6 +52,9 @@ KINDS = {
     "base": (svg.BEST, ""),
     "spare": (svg.PROXY, "//"),
     "leaves": (svg.STOP, "xx"),
+    "switches": (svg.MUTED, ".."),
+    "has the turn": (svg.SCORE, ""),
+    "lost its turn": (svg.STOP, "xx"),
 }
 
 
@@ -79,7 +84,7 @@ def lanes_svg(found: Lanes, prefix: str, narrow: bool) -> str:
         axis.set_yticks(range(len(found.lanes)), [lane.name for lane in found.lanes])
         axis.invert_yaxis()
         axis.xaxis_date()
-        locator = made.AutoDateLocator(maxticks=4 if narrow else 8)
+        locator = made.AutoDateLocator(minticks=1 if narrow else 5, maxticks=4 if narrow else 8)
         axis.xaxis.set_major_locator(locator)
         axis.xaxis.set_major_formatter(made.ConciseDateFormatter(locator))
         used = {bar.kind for lane in found.lanes for bar in lane.bars}
@@ -89,4 +94,4 @@ def lanes_svg(found: Lanes, prefix: str, narrow: bool) -> str:
             if kind in used
         ]
         figure.legend(handles=patches, loc="outside lower left", ncols=len(patches), frameon=False)
-        return svg.page_svg(figure, prefix, "Learner and rollout actors over time", found.sentence())
+        return svg.page_svg(figure, prefix, found.title, found.sentence())

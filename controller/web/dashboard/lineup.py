@@ -85,6 +85,7 @@ def _place(job: Job, position: int | None, late: bool, now: float) -> QueuePosit
         replicas=job.desired.replicas,
         gpus=job.gpus,
         key={},
+        family=job.desired.sharing.family if job.desired.sharing is not None else "",
     )
 
 

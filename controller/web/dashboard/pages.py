@@ -20,6 +20,7 @@ from controller.policy.job import (
     other_rules,
     other_rules_sentence,
     promise,
+    residency,
     shadow_record,
     was_right,
     ways_on,
@@ -31,6 +32,8 @@ from controller.policy.wording import ELSEWHERE, UID, about, counted
 from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
+from controller.web.dashboard.groups import ShownGroup, groups_of
+from controller.web.dashboard.groups import lanes as turns
 from controller.web.dashboard.jobs import Listing, ListQuery, Row, listing, row
 from controller.web.dashboard.lanes import lanes_svg
 from controller.web.dashboard.lineup import line_up
@@ -170,6 +173,8 @@ class Pages:
             "curve": curve,
             "views": views(curve),
             "chart": drawn,
+            "residency": record.residency if record.residency and record.residency.group else None,
+            "charged": residency.charged(record),
             "rollouts": actors,
             "lanes_chart": lanes,
             "saving": next(iter(savings([job]).stops), None),
@@ -251,12 +256,41 @@ class Pages:
             "waiting": waiting,
             "running": running,
             "backs": self._handovers([pool], viewer),
+            "groups": await self._groups_of(name, viewer),
             "loans": loans((j for j in self._feed.jobs() if j.pool == name), lambda who: _named(who, viewer)),
             "shadow": shadow_record(r.job.record for r in rows),
             "viewer": viewer,
         }
         announce = f"{name}: {counted(pool.status.free or 0, 'GPU')} free, {pool.status.queued or 0} waiting"
         return Page("pool.html", f"Pool {name}", announce, values)
+
+    async def all_groups(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
+        live = await self._queues.groups()
+        found = groups_of(self._feed, live, viewer)
+        values = {"groups": found, "problem": live.problem, "viewer": viewer}
+        held = sum(one.group.turn is not None for one in found)
+        announce = f"{counted(len(found), 'worker group')}, turns in {held}"
+        return Page("groups.html", "Worker groups", announce, values)
+
+    async def group(self, viewer: Viewer, name: str, query: Mapping[str, str], narrow: bool) -> Page:
+        live = await self._queues.groups()
+        shown = next((one for one in groups_of(self._feed, live, viewer) if one.name == name), None)
+        if shown is None:
+            raise NotThere(f"there is no worker group {name} that you may see; it may have been closed")
+        group, found, drawn = shown.group, turns(shown.group), ""
+        if found is not None:
+            drawn = await asyncio.to_thread(lanes_svg, found, "t", narrow)
+        values = {
+            "shown": shown,
+            "problem": live.problem,
+            "lanes": found,
+            "lanes_chart": drawn,
+            "viewer": viewer,
+        }
+        announce = f"{name} is {group.state}"
+        if group.turn is not None:
+            announce += f", {group.turn.job} has the turn"
+        return Page("group.html", f"Group {name}", announce, values)
 
     async def saved(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
         rows = self.rows(viewer)
@@ -306,6 +340,14 @@ class Pages:
             return found
         jobs = [job for job in self._feed.jobs() if job.pool == name]
         return Found(line_up(pool, jobs, time.time()), found.problem)
+
+    async def _groups_of(self, pool: str, viewer: Viewer) -> list[ShownGroup]:
+        """Return a pool's worker groups; none is asked for where it offers no sharing."""
+        found = self._feed.pool(pool)
+        if found is None or found.spec is None or found.spec.spec.sharing is None:
+            return []
+        live = await self._queues.groups()
+        return [one for one in groups_of(self._feed, live, viewer) if one.group.pool == pool]
 
     async def _place(self, job: Job) -> Any:
         found = await self._queue(job.pool)

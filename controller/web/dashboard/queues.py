@@ -1,19 +1,23 @@
-"""Positions in the queues, from the operator's queue API (`controller.web.queue_api`) if that answers."""
+"""Positions in the queues, and turns of worker groups, from the operator's queue API
+(`controller.web.queue_api`) if that answers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from controller import log
 from controller.web import queue_api
+from controller.web.groups import Group, Groups
 from controller.web.positions import Queue
 
 _logger = log.get("evalstop.dashboard.queues")
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 FRESH = 2.0  # s for which an answer is shown without asking again
 PATIENCE = 3.0  # s for an answer
@@ -50,12 +54,21 @@ class Found:
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class FoundGroups:
+    """Worker groups by name, as the operator last heard of them; or why they cannot be had from it."""
+
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    problem: str = ""
+
+
 class Queues:
-    """Asks for queues, each pool's at most every `FRESH` s."""
+    """Asks for queues and worker groups, each pool's queue, and all groups, at most every `FRESH` s."""
 
     def __init__(self, way: QueueAddress, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._way, self._now = way, monotonic
         self._known: dict[str, tuple[float, Found]] = {}
+        self._groups: tuple[float, FoundGroups] = (float("-inf"), FoundGroups())
 
     async def of(self, pool: str) -> Found:
         """Never raises for what the operator does. ``pool`` is one that there is."""
@@ -66,19 +79,34 @@ class Queues:
         self._known[pool] = (self._now(), found)
         return found
 
+    async def groups(self) -> FoundGroups:
+        """Return all worker groups with their turns. Never raises for what the operator does."""
+        at, found = self._groups
+        if self._now() - at >= FRESH:
+            answer = await self._answer(queue_api.group_path(), Groups)
+            if isinstance(answer, str):
+                found = FoundGroups(problem=answer)
+            else:
+                found = FoundGroups({one.name: one for one in answer.items})
+            self._groups = self._now(), found
+        return found
+
     async def _ask(self, pool: str) -> Found:
+        answer = await self._answer(queue_api.queue_path(pool), Queue)
+        return Found(problem=answer) if isinstance(answer, str) else Found(queue=answer)
+
+    async def _answer(self, path: str, model: type[_Model]) -> _Model | str:
+        """Return the operator's answer; a text: why there is none."""
         base = self._way.address.rstrip("/")
         if not base:
-            return Found(problem=self._way.why)
+            return self._way.why
         try:
-            return Found(
-                queue=Queue.model_validate(await queue_api.ask(base, queue_api.queue_path(pool), PATIENCE))
-            )
+            return model.model_validate(await queue_api.ask(base, path, PATIENCE))
         except queue_api.Refused as refused:
-            return Found(problem=str(refused))
+            return str(refused)
         except (ValidationError, queue_api.NotQueueApi):
-            return Found(problem=f"what answers at {base} is no queue API of this version")
+            return f"what answers at {base} is no queue API of this version"
         except queue_api.NoAnswer as error:
             self._way.broken()
             _logger.info("the queue API does not answer", address=base, error=str(error))
-            return Found(problem=f"the operator's queue API at {base} does not answer")
+            return f"the operator's queue API at {base} does not answer"

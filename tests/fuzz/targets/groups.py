@@ -1,4 +1,4 @@
-"""What jobs and members say to the coordinator of a worker group."""
+"""What jobs and members say to a worker group's coordinator, and what a group reports to the operator."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 
 from controller.group import wire
+from controller.operator.reconcile.group_client import NoAnswer, report_of
 from controller.policy.sharing import Token, messages
 from tests.fuzz.target import Target
 
@@ -35,7 +36,20 @@ def _messages() -> tuple[bytes, ...]:
     return json.dumps(wire.packed(_LOAD)).encode(), b'{"wait": 3.5, "step": null}'
 
 
+def _reported(data: bytes) -> None:
+    with suppress(NoAnswer):
+        report_of(503, data)
+    report_of(200, data)
+
+
+def _reports() -> tuple[bytes, ...]:
+    from tests.support.group_scene import report
+
+    return json.dumps(report()).encode(), json.dumps(report(turn=None, waiting=[], residents=[])).encode()
+
+
 TARGETS = (
+    Target("group-report", _reported, _reports, own=(NoAnswer,), most=1 << 16),
     Target("group-call", _call, _calls, own=(wire.Refused,), most=1 << 12),
     Target("group-message", _spoken, _messages, own=(wire.Refused,), most=wire.MOST_JSON + 100),
 )

@@ -1,0 +1,80 @@
+"""Worker groups for the queue API and for metrics, from the operator's cache and the newest reports."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from controller.kube.cache import Cache
+from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS
+from controller.operator.reconcile.seen_groups import SeenGroups
+from controller.operator.state.groups import Groups
+from controller.policy.group_types import ClosedGroup, GroupsPlan
+from controller.web.groups import Group
+from tests.support import group_scene as scene
+
+
+def nothing(*_: Any) -> None:
+    pass
+
+
+class World:
+    """The scene in a cache, with a plan of the pool that closes ``wg-3`` for an overdue job."""
+
+    def __init__(self) -> None:
+        self.cache = Cache()
+        for kind, obj in (
+            (GPUPOOLS, scene.POOL), (RLHFJOBS, scene.A), (RLHFJOBS, scene.B),
+            (WORKERGROUPS, scene.group(scene.A, scene.B)),
+        ):  # fmt: skip
+            self.cache.put(kind, obj)
+        self.reports = Groups(self.cache, nothing, nothing, nothing)
+        closed = GroupsPlan(closed=(ClosedGroup("wg-3", "team-c/old"),))
+        planned = SimpleNamespace(plan=SimpleNamespace(sharing=closed))
+        plans: Any = SimpleNamespace(planned=lambda pool: planned if pool == "research" else None)
+        self.seen = SeenGroups(SimpleNamespace(cache=self.cache), plans, self.reports)  # type: ignore[arg-type]
+
+    def group(self) -> Group:
+        found = self.seen.group("wg-3")
+        assert isinstance(found, Group)
+        return found
+
+
+def test_a_group_is_seen_with_its_newest_report() -> None:
+    world = World()
+    assert world.seen.names() == ["wg-3"]
+    assert (world.group().reported, world.group().problem) == (None, "it has not reported yet")
+    world.reports.failed("wg-3", "no answer within 5 s")
+    assert world.group().problem == "no answer within 5 s"
+    world.reports.take("wg-3", 2, scene.report(), scene.START)
+    assert world.group() == scene.live()
+    world.reports.failed("wg-3", "refused")
+    assert (world.group().reported, world.group().problem) == (scene.START, "refused")
+
+
+def test_a_report_of_an_earlier_start_says_nothing_of_this_one() -> None:
+    world = World()
+    world.reports.take("wg-3", 1, scene.report(admission=1), scene.START)
+    assert (world.group().reported, world.group().turn) == (None, None)
+
+
+def test_metrics_count_what_was_reported_of_the_present_start() -> None:
+    world = World()
+    (before,) = world.seen.figures()
+    assert (before.state, before.heard, before.charged, before.released) == ("Ready", None, 0.0, 0)
+    world.reports.take("wg-3", 2, scene.report(), scene.START)
+    (found,) = world.seen.figures()
+    assert (found.residents, found.gpus, found.start, found.heard) == (("Joined",) * 2, 8, 2, scene.START)
+    assert (found.released, found.lost, found.switches) == (80, 1, 78)
+    assert (found.charged, found.vacant) == (5760.0 + 5940.0, 360.0)
+
+
+def test_a_group_that_cannot_be_read_is_told_and_not_counted() -> None:
+    world = World()
+    broken = scene.group(scene.A, scene.B)
+    broken["metadata"]["resourceVersion"] = "2"
+    broken["status"]["number"] = "two"
+    world.cache.put(WORKERGROUPS, broken)
+    assert "number" in str(world.seen.group("wg-3"))
+    assert world.seen.figures() == []
+    assert world.seen.group("wg-9") == "it is gone"
