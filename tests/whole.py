@@ -1,8 +1,9 @@
 """`python -m tests.whole`: the whole suite (`make test`), as runs of pytest side by side.
 
-The suite is collected once, then each run takes from one queue what is to be done next (tests/work_queue.py),
-and starts a control plane of its own. With two runs a quarter of two cores is idle, as tests on a control
-plane wait half of their time. What the other runs print comes when the first is over. Arguments go to pytest.
+The suite is collected once. Then each run takes from one queue what is to be done next (tests/work_queue.py),
+and starts a control plane of its own. Tests on a control plane wait half of their time and more: one run that
+computes and three that mostly wait keep two cores busy, and so do four that wait when all is computed. What
+the other runs print comes when the first is over. Arguments go to pytest (``--runs=3``: so many).
 Exit status 0 if all passed, else that of the first run that did not; 1 if tests are left that nobody took.
 What each group of tests took stands in build/test-groups.txt, and the dearest at the end of what is printed.
 """
@@ -21,7 +22,7 @@ from tests import cpu_time, work_queue
 
 ROOT = Path(__file__).resolve().parents[1]
 GROUPS = ROOT / "build" / "test-groups.txt"
-RUNS = 3
+RUNS = 4
 DEAREST = 20  # groups that are printed
 # The control planes' programs collect their garbage an eighth as often: memory is there, cores are not. And
 # the hundreds of Python processes that tests start compile each of our modules once, not once each.

@@ -18,7 +18,7 @@ from controller import names
 from controller.api.codec import StatusError, decode_field
 from controller.api.fleet import precision_problem, stop_limits
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, RECALL_SECONDS, GPUPool
-from controller.api.record import field, record, size, status
+from controller.api.record import field, is_whole, record, size, status
 from controller.api.rlhfjob import RLHFJob, RLHFJobSpec, Role, Rollout, RolloutMode
 from controller.api.sharing_terms import residency_terms, sharing_problem
 from controller.api.status import PoolStatus
@@ -39,6 +39,7 @@ __all__ = [
     "desired",
     "field",
     "handovers",
+    "is_whole",
     "lending",
     "mode_cap",
     "parse_job",

@@ -49,26 +49,25 @@ def _fields(schema: Mapping[str, Any]) -> Known:
 
 
 def _refuse(status: Mapping[str, Any] | None, known: Known) -> None:
-    path = _stranger(status or {}, known, "status")
+    path = _stranger(status or {}, known)
     if path is not None:
         raise StatusError(
-            f"{path}: this version of EvalStop has no such field and would take it away with its next write; "
-            "install the version that wrote it"
+            f"status{path}: this version of EvalStop has no such field and would take it away with its next "
+            "write; install the version that wrote it"
         )
 
 
-def _stranger(value: Any, known: Known, path: str) -> str | None:
-    """Return the path of the first field in ``value`` that is not known; None: there is none."""
-    if not known:
-        return None
-    if isinstance(value, list):
-        found = (_stranger(one, known, f"{path}[{i}]") for i, one in enumerate(value))
-        return next((p for p in found if p is not None), None)
-    if not isinstance(value, Mapping):
-        return None
-    for name, inner in value.items():
-        if name not in known:
-            return f"{path}.{name}"
-        if (deeper := _stranger(inner, known[name], f"{path}.{name}")) is not None:
-            return deeper
+def _stranger(value: Any, known: Known) -> str | None:
+    """Return the path, from ``value`` on, of the first field in it that is not known; None: there is none."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            inside = known.get(name)
+            if inside is None:
+                return f".{name}"
+            if inside and (deeper := _stranger(inner, inside)) is not None:
+                return f".{name}{deeper}"
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            if (deeper := _stranger(one, known)) is not None:
+                return f"[{index}]{deeper}"
     return None

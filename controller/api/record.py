@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from controller.api.status import Printed
     from controller.policy.job import Desired, EvalCurve
 
-__all__ = ["StatusError", "field", "record", "size", "status"]
+__all__ = ["StatusError", "field", "is_whole", "record", "size", "status"]
 
 STATUS_MAX = 9150  # bytes of compact JSON; an RLHFJob of usual size stays under 10 kB with it
 MESSAGE_FLOOR = 32  # characters that are left of a message in any case
@@ -52,11 +52,22 @@ def status(record: JobRecord, desired: Desired, now: float) -> Json:
         printed=_printed(record, desired),
     )
     found = paths.gathered(codec.encode(whole))
+    if size(found) <= STATUS_MAX:
+        return found
     drawn = record.curve
     while drawn is not None and len(drawn.buckets) > CURVE_FLOOR and _least(found) > STATUS_MAX:
         drawn = _coarser(drawn)
         found["curve"] = codec.encode(drawn)
     return _shorten(found)
+
+
+def is_whole(status: Json, record: JobRecord) -> bool:
+    """Return whether nothing was shortened in the status of a record: it reads back as that very record."""
+    curve, decision = record.curve, record.decision
+    stored = [one.get("message", "") for one in _carriers(status)]
+    meant = [one.message for one in (*record.conditions, *([decision] if decision is not None else ()))]
+    buckets = (status.get("curve") or {}).get("buckets") or ()
+    return stored == meant and len(buckets) == (len(curve.buckets) if curve is not None else 0)
 
 
 def _coarser(curve: EvalCurve) -> EvalCurve:

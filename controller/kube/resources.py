@@ -49,6 +49,9 @@ class Resource:
     def __str__(self) -> str:
         return self.qualified
 
+    def __hash__(self) -> int:
+        return hash(self.plural)  # it is asked for at each look into the cache
+
 
 RLHFJOBS = Resource(names.GROUP, names.VERSION, "rlhfjobs", "RLHFJob")
 GPUPOOLS = Resource(names.GROUP, names.VERSION, "gpupools", "GPUPool", namespaced=False)

@@ -160,7 +160,10 @@ def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
     wait_for_rights(audit, {(group, resource, "get") for group, resource in read_anew})
     objects = render(helm, chart, LOCAL)
     wanted = {
-        "evalstop-operator": [("ClusterRole", "evalstop-operator"), ("Role", "evalstop-leader")],
+        "evalstop-operator": [
+            *(("ClusterRole", "evalstop-operator"), ("Role", "evalstop-leader")),
+            ("Role", "evalstop-operator-groups"),
+        ],
         "evalstop-extender": [("ClusterRole", "evalstop-extender"), ("Role", "evalstop-extender")],
         "evalstop-pools": [("ClusterRole", "evalstop-pools")],
         "evalstop-test": [("Role", "evalstop-test")],
@@ -237,6 +240,10 @@ NEVER_ASKED_FOR = {
     "evalstop-operator": {
         ("evalstop.dev", "rlhfjobs/finalizers", "update"),
         ("batch", "jobs/finalizers", "update"),
+        # No job of this story shares a worker group (tests/rollouts/test_rollouts_groups.py).
+        *(("evalstop.dev", "workergroups", verb) for verb in ("get", "create", "delete")),
+        ("evalstop.dev", "workergroups/status", "patch"),
+        ("evalstop.dev", "workergroups/finalizers", "update"),
     },
     "evalstop-pools": {("evalstop.dev", "gpupools", "create")},
 }

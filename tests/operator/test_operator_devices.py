@@ -158,7 +158,7 @@ class Cluster:
 
     def snapshot(self) -> tuple[Any, Any]:
         brain = PlanCache(self.world, Metrics(), lambda: 1.9e9)
-        taints: Any = SimpleNamespace(nodes_of=lambda name: {"n1", "n2"}, contested=dict)
+        taints: Any = SimpleNamespace(claims=lambda: dict.fromkeys(("n1", "n2"), ("gpus",)))
         foreign: Any = SimpleNamespace(pods=list)
         groups = Groups(self.cache, lambda name: None, lambda key: None, lambda name: None)
         around_it = taints, foreign, self.devices, groups

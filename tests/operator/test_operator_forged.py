@@ -10,7 +10,7 @@ from typing import Any
 from controller import names
 from controller.kube.resources import CONFIGMAPS, EVENTS, JOBS, PODS
 from controller.workloads import Scheduling, build_child
-from tests.support.fake_kubelet import FakeKubelet, _ended
+from tests.support.fake_kubelet import FakeKubelet
 from tests.support.operator_rig import Rig, eventually
 
 FORGED = "sha256:" + "f" * 64
@@ -37,7 +37,6 @@ def forged(job: dict[str, Any], name: str) -> dict[str, Any]:
 
 def answers(kubelet: FakeKubelet, rig: Rig, job: str) -> bool:
     """Let the pod of a forged Job say that all is well."""
-    pods = kubelet._core.list_namespaced_pod(rig.namespace, label_selector=f"job-name={job}").items
     said = {
         "ok": True,
         "step": 20,
@@ -46,9 +45,7 @@ def answers(kubelet: FakeKubelet, rig: Rig, job: str) -> bool:
         "sourceDigest": FORGED,
         "bytes": 10,
     }
-    for pod in pods:
-        kubelet._patch(pod, {"phase": "Succeeded", "containerStatuses": [_ended(pod, 0, json.dumps(said))]})
-    return bool(pods)
+    return kubelet.say(rig.namespace, job, json.dumps(said))
 
 
 def test_the_answer_of_a_forged_access_job_does_not_count(rig: Rig, kubelet: FakeKubelet) -> None:

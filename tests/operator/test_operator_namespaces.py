@@ -15,6 +15,7 @@ import yaml
 from controller.kube.cache import Cache
 from controller.kube.namespaced_watch import Spread
 from controller.kube.resources import JOBS, NODES, RLHFJOBS
+from controller.policy.group_types import GROUPS_NAMESPACE
 from deploy.local.helm.client import Helm
 from deploy.local.plane import Plane
 from tests.support.fake_kubelet import FakeKubelet
@@ -41,16 +42,19 @@ def few(plane: Plane, helm: Helm, chart: Path, installed: Path, spaces: list[str
     given = {"operator": {"watchNamespaces": spaces[:20]}, "networkPolicy": {"enabled": False}}
     text = helm(
         *("template", "few", str(chart), "-n", RELEASE_SPACE, "-f", "-"),
-        *("--show-only", "templates/operator-rbac.yaml"),
+        *("--show-only", "templates/operator-rbac.yaml", "--show-only", "templates/groups.yaml"),
         stdin=json.dumps(given),
     )
     rights = [o for o in yaml.safe_load_all(text) if o and o["kind"].endswith(("Role", "RoleBinding"))]
     rights = [o for o in rights if o["metadata"].get("namespace") != RELEASE_SPACE]
     for made in rights:
-        if made["kind"].startswith("Cluster"):  # the whole installation's is there, too
+        own = made["metadata"].get("namespace") == GROUPS_NAMESPACE
+        if own or made["kind"].startswith("Cluster"):  # the whole installation's is there, too
             made["metadata"]["name"] = "evalstop-few"
             made.get("roleRef", {})["name"] = "evalstop-few"
-    assert sum(made["kind"] == "Role" for made in rights) == 21, "of twenty, and for Events about pools"
+    assert sum(made["kind"] == "Role" for made in rights) == 22, (
+        "of twenty, of groups, and for Events about pools"
+    )
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rights))
     yield plane.kubeconfig_for(OPERATOR, ["system:serviceaccounts", "system:authenticated"])
     plane.kubectl("delete", "clusterrole,clusterrolebinding", "evalstop-few")
@@ -82,8 +86,8 @@ async def _served(rig: Rig, spaces: list[str]) -> None:
             assert "status" not in other
             assert (await rig.api.list(JOBS, spaces[20]))[0] == []
             spread = [watch for watch in engine.watches if isinstance(watch, Spread)]
-            assert {len(watch.parts) for watch in spread} == {20}
-            assert len(spread) == 3, "pods, Jobs, ConfigMaps"
+            assert sorted(len(watch.parts) for watch in spread) == [1, 21, 21, 21]
+            # Pods, Jobs and ConfigMaps there and among worker groups, and these themselves.
             assert len(engine.informers) == 21, "RLHFJobs in each, GPUPools once"
             assert [str(watch) for watch in (*engine.watches, *engine.informers) if watch.problem] == []
             assert engine.unmanaged_pods.looked

@@ -138,7 +138,7 @@ def test_a_node_of_two_pools_belongs_to_the_first_and_an_empty_selector_takes_no
     found = [node("a", labels={"x": "1", "y": "1"}), node("b", labels={"y": "1"}), node("c")]
     pools = [("everything", {}), ("older", {"x": "1"}), ("newer", {"y": "1"})]
     assert nodes.assign(pools, found) == {"a": "older", "b": "newer"}
-    assert nodes.contested(pools, found) == {"a": ("older", "newer")}
+    assert nodes.claims(pools, found) == {"a": ("older", "newer"), "b": ("newer",)}
 
 
 def test_foreign_gpus_are_those_of_live_pods_on_the_pools_nodes() -> None:

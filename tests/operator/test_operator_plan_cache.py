@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from controller.api import convert
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
 from controller.operator.process.metrics import Metrics
@@ -19,6 +21,9 @@ from controller.operator.reconcile.plan_cache import KEPT_WHOLE, PlanCache
 from controller.operator.reconcile.planned_job import FullPlan
 from controller.operator.state.cluster import ClusterState
 from controller.policy import decision_log
+from controller.policy.actor_types import Actor
+from controller.policy.job.record import AdmissionRecord, Condition, InFlight, JobRecord, Operation
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import Problem
 
 POOL = {
@@ -182,3 +187,65 @@ def test_a_pass_loads_its_job_once_and_again_only_if_its_check_has_changed_it(
     reconcile(plans, Parts(posted, refuse, lambda: None))
     assert (loads, len(log)) == ([KEYS[0]] * 3, 2)
     assert "QuotaExceeded" in posted, "planned with the verdict of its check"
+
+
+# -- a job whose own pass has written it
+
+
+PAGE = ScrapeView(ScrapeOutcome.OK, at=1.9e9, metrics_seen=("gold",))
+
+
+def put_written(plans: PlanCache, full: FullPlan, record: JobRecord, version: int = 1000) -> FullPlan:
+    """Put the job into the cache as the server gives it once this record is written."""
+    cluster, loaded = plans._cluster, full.loaded
+    status = convert.status(cluster.names.hidden(record, loaded.key), loaded.desired, 1.9e9)
+    written = {**loaded.obj, "metadata": {**loaded.obj["metadata"], "resourceVersion": str(version)}}
+    cluster.cache.put(RLHFJOBS, {**written, "status": status})
+    return replace(full, plan=replace(full.plan, record=record))
+
+
+def test_a_job_that_its_pass_has_written_is_planned_without_being_read_back(plans: PlanCache) -> None:
+    cluster = plans._cluster
+    cluster.scraped(KEYS[0], PAGE)
+    first = planned(plans, KEYS[0])
+    assert first.plan.record != first.loaded.record
+    full = put_written(plans, first, first.plan.record)
+    plans.written(full)
+    assert cluster.as_written(full.loaded, full.plan.record) == cluster.load(KEYS[0])
+    cluster.load = pytest.fail  # type: ignore[method-assign, assignment]
+    again = plans.newest_plan(KEYS[0])
+    assert again is not None
+    assert again.loaded.record == full.plan.record
+    assert again.planned_job.version == "1000"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"actors": (Actor(0, "n1", 1),)},
+        {"evaluator": "judge-2"},
+        {"admission": AdmissionRecord(1, ("n1",), 1.9e9, source="other/job")},
+        {"access": InFlight(Operation.CLAIM, 1)},
+        {"conditions": (Condition("Accepted", True, "Valid", "x" * 9500, 1.9e9, 1),)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_what_is_seen_of_it_otherwise_is_looked_at_anew(plans: PlanCache, changed: dict[str, Any]) -> None:
+    cluster, first = plans._cluster, planned(plans, KEYS[0])
+    full = put_written(plans, first, replace(first.plan.record, **changed))
+    assert cluster.as_written(full.loaded, full.plan.record) is None
+
+
+@pytest.mark.parametrize("what", ["its page", "its page again", "its status"])
+def test_what_changes_after_it_was_written_counts(plans: PlanCache, what: str) -> None:
+    cluster = plans._cluster
+    cluster.scraped(KEYS[0], PAGE)
+    full = put_written(plans, first := planned(plans, KEYS[0]), first.plan.record)
+    plans.written(full)
+    if what == "its status":
+        put_written(plans, full, replace(full.plan.record, attempt=7), 1001)
+    else:
+        cluster.scraped(KEYS[0], replace(PAGE, at=1.9e9 + 15, message="" if "again" in what else "news"))
+    again = plans.newest_plan(KEYS[0])
+    assert again is not None
+    assert again.loaded == cluster.load(KEYS[0])

@@ -64,7 +64,7 @@ def test_a_pool_whose_spec_becomes_unusable_keeps_its_nodes_closed(spec: dict[st
     assert isinstance(convert.parse_pool(cache.get(GPUPOOLS, "research") or {}), tuple), "it is unusable"
     asyncio.run(taints.ensure())
     assert taints_of(cache) == ours
-    assert taints.nodes_of("research") == {"n1"}
+    assert taints.owners() == {"n1": "research"}
     cache.drop(GPUPOOLS, {"metadata": {"name": "research", "resourceVersion": "3"}})
     asyncio.run(taints.ensure())
     assert not taints_of(cache)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Iterable
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import polygamma
 
 from controller.policy.codec import decode, encode
+from controller.policy.fleet import noise as fleet_noise
 from controller.policy.fleet.noise import LEAST, METRICS_KEPT, MOST, _trigamma, learn, pooled
 from controller.policy.job.types import Observed
 from controller.policy.stopping import RULES, make_rule, noise
@@ -46,6 +48,17 @@ def estimates(rng: random.Random, jobs: int, freedom: float, scatter: float | No
 @pytest.mark.parametrize("x", [0.1, 0.5, 1.0, 3.0, 9.9, 32.0, 500.0])
 def test_trigamma(x: float) -> None:
     assert _trigamma(x) == pytest.approx(float(polygamma(1, x)), rel=1e-9)
+
+
+def test_it_is_the_same_to_every_digit_as_by_the_exact_variance(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(5)
+    groups = [
+        estimates(rng, rng.randint(3, 40), 10.0 ** rng.uniform(0.0, 2.0), scatter)
+        for scatter in [None, 2, 30] * 80
+    ]
+    found = [pooled(group) for group in groups]
+    monkeypatch.setattr(fleet_noise, "_variance", statistics.variance)
+    assert found == [pooled(group) for group in groups]
 
 
 def test_few_jobs_teach_nothing() -> None:

@@ -114,6 +114,14 @@ class FakeKubelet:
                 ended = _ended(pod, 0 if phase == "Succeeded" else code, "")
                 self._patch(pod, {"phase": phase, "containerStatuses": [ended]})
 
+    def say(self, namespace: str, job: str, message: str) -> bool:
+        """Let the pods of a Job succeed with this message. Return whether there are any."""
+        path = f"/api/v1/namespaces/{namespace}/pods?labelSelector=job-name%3D{job}"
+        pods = self._api.get(path, PATIENCE)["items"]
+        for pod in pods:
+            self._patch(pod, {"phase": "Succeeded", "containerStatuses": [_ended(pod, 0, message)]})
+        return bool(pods)
+
     def release(self) -> None:
         """Let pods that were held while terminating go."""
         self.holding.clear()

@@ -23,6 +23,7 @@ from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
 from controller.metrics import Target
 from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
+from controller.operator.state.cluster import ClusterState, JobSnapshot
 from controller.policy import decision_log
 from controller.policy.job.record import JobRecord
 from controller.policy.job.types import Page, ScrapeOutcome, ScrapeView
@@ -64,6 +65,17 @@ def install(plane: Plane) -> Path:
         plane.kubectl("apply", "-f", str(root / "deploy" / "manifests" / name))
     plane.established("rlhfjobs.evalstop.dev", "gpupools.evalstop.dev")
     return plane.kubeconfig_for(OPERATOR, ["system:serviceaccounts", "system:authenticated"])
+
+
+def _looked_after(self: ClusterState, loaded: JobSnapshot, record: JobRecord) -> JobSnapshot | None:
+    """`ClusterState.as_written`, compared with what is loaded: in every test that has a rig."""
+    written = _as_written(self, loaded, record)
+    assert written is None or written == self.load(loaded.key)
+    return written
+
+
+_as_written = ClusterState.as_written
+ClusterState.as_written = _looked_after  # type: ignore[method-assign]
 
 
 class Crash(BaseException):

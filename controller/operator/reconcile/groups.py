@@ -18,7 +18,7 @@ from controller.api.workergroup import group_record, group_status
 from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, NotFound, Refused
-from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, WORKERGROUPS
+from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, RLHFJOBS, WORKERGROUPS
 from controller.kube.versioned import patch_as_read
 from controller.objects import Object, completion_index
 from controller.operator.reconcile.group_client import GroupClient, NoAnswer
@@ -31,7 +31,7 @@ from controller.operator.state.groups import Groups
 from controller.operator.state.ownership import controlled_by, generation
 from controller.policy.group_types import GROUPS_NAMESPACE, group_key
 from controller.policy.job import ResidencyRecord, residency
-from controller.policy.pool import GroupRecord, GroupResident, GroupSight, GroupStep, plan_group
+from controller.policy.pool import GroupRecord, GroupResident, GroupSight, GroupStep, closed, plan_group
 from controller.policy.stored import MESSAGE_MAX
 from controller.steps.groups import AdmittedGroup, GroupDirectory, GroupPod
 from controller.workloads.group_jobs import GroupPods, GroupSettings, build_group, group_job_name, group_pods
@@ -82,6 +82,10 @@ class GroupReconciler:
             self._directory.drop_group(name)
             return Result("gone")
         before = group_record(obj)
+        pool_name = str(obj["spec"]["pool"])
+        if not before.residents and self._cache.get(GPUPOOLS, pool_name) is None:
+            # Nobody plans for it any more.
+            before = closed(before, "PoolDeleted", f"its GPUPool {pool_name!r} was deleted")
         family = self._family(obj)
         starts, pods = self._starts(obj), self._groups.pods(obj)
         present = self._present(obj, before)

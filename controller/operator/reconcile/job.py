@@ -64,6 +64,8 @@ class JobReconciler:
                 return Result("gone")
             full = self._plans.plan(loaded)
             wrote = await self._write_status(full)
+            if wrote:
+                self._plans.written(full)
             self._rollouts.put(full.loaded, full.plan, full.planned_job.now)
             self._residents.put(full.loaded, full.plan.record)
             self._cluster.took_in(full.loaded)

@@ -46,6 +46,7 @@ class PlanCache:
         self._decisions = decisions
         self._kept: dict[JobKey, PlannedJob] = {}
         self._full: OrderedDict[JobKey, FullPlan] = OrderedDict()  # the newest plans
+        self._written: OrderedDict[JobKey, JobSnapshot] = OrderedDict()  # as their passes have written them
         self.unreadable: dict[JobKey, str] = {}  # jobs that are left alone, as far as looked at, and why
         self._failed: dict[JobKey, State] = {}  # in which planning raised
         self._planned: dict[str, PlannedPool] = {}
@@ -87,6 +88,15 @@ class PlanCache:
             self._full.popitem(last=False)
         return made
 
+    def written(self, full: FullPlan) -> None:
+        """Take in that a plan's record is the job's status now: who plans the job next need not load it."""
+        key, loaded = full.loaded.key, self._cluster.as_written(full.loaded, full.plan.record)
+        self._written.pop(key, None)
+        if loaded is not None:
+            self._written[key] = loaded
+            while len(self._written) > KEPT_WHOLE:
+                self._written.popitem(last=False)
+
     def cached_plan(self, key: JobKey) -> PlannedJob | None:
         """Return what pools read of a job's plan: the last one's if nothing has changed since, else a new
         one's; None also where planning it fails.
@@ -110,7 +120,9 @@ class PlanCache:
         if state is not None and self._failed.get(key) == state:
             return None
         try:
-            loaded = self.load(key)
+            loaded = self._written.pop(key, None)
+            if loaded is None or not self._cluster.is_newest(loaded):
+                loaded = self.load(key)
             made = self.plan(loaded) if loaded is not None else None
         except Exception:
             # Whatever is wrong with it is for its own pass to fail at: here others wait, too.

@@ -99,14 +99,15 @@ class PoolLoader:
         # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
         pods = {p["metadata"]["uid"]: p for p in self._unmanaged.pods() if key_of(p) not in known}
         pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS, besides=known))
-        mine = self._taints.nodes_of(name)
-        contested = {n: pools for n, pools in self._taints.contested().items() if name in pools}
+        claims = self._taints.claims()
+        mine = frozenset(node for node, pools in claims.items() if pools[0] == name)
+        contested = {n: pools for n, pools in claims.items() if len(pools) > 1 and name in pools}
         unmanaged = nodes.with_gpus_on(pods.values(), mine)
         if self._devices is not None:
             unmanaged += self._devices.held_on(mine, known)
         named = (namespace for quota in pool.spec.quotas for namespace in quota.namespaces)
         shut_out = sorted(namespace for namespace in named if not pool.allows(namespace))
-        return pool_status.Surroundings(contested, unmanaged, self._queue_ready(pool), shut_out)
+        return pool_status.Surroundings(contested, unmanaged, self._queue_ready(pool), shut_out, mine)
 
     def snapshot(self, loaded: LoadedPool, around: pool_status.Surroundings) -> PoolSnapshot:
         """Return the input of the pool's plan.
@@ -115,8 +116,7 @@ class PoolLoader:
             StatusError: the GPUPool's status does not read.
         """
         pool, status = loaded.pool, loaded.obj.get("status")
-        mine = self._taints.nodes_of(pool.metadata.name)
-        there = [node for node in self._cache.values(NODES) if node["metadata"]["name"] in mine]
+        there = [node for node in self._cache.values(NODES) if node["metadata"]["name"] in around.nodes]
         tolerated = []
         if any(kube_nodes.closed_by(node) for node in there):
             children = (loaded.jobs[key].child for key in loaded.views)

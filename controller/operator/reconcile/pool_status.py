@@ -10,7 +10,7 @@ there from the first time on).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +54,7 @@ class Surroundings:
     unmanaged: Sequence[Object]
     queue: PoolCondition | None = None
     shut_out: Sequence[str] = ()  # namespaces in its quotas that may not use it
+    nodes: Collection[str] = ()  # names of its nodes
 
 
 def planned(

@@ -58,6 +58,8 @@ from controller.workloads.group_jobs import family_problem
 
 Object = Mapping[str, Any]
 
+# Fields of a record by which `load` looks at other objects.
+_SEEN_BY = ("access", "actors", "admission", "decision", "evaluator")
 FORMER = 8  # earlier workloads of a job that are remembered: each is gone when its pods are
 T = TypeVar("T", bound=Hashable)
 State = tuple[int, int]  # of a job: its revision (grows with what else `load` reads), its resourceVersion
@@ -207,6 +209,7 @@ class ClusterState:
 
     def __init__(self, cache: Cache, monotonic: Callable[[], float]) -> None:
         self.cache = cache
+        self._jobs = cache.stores[RLHFJOBS]
         self._now = monotonic
         self._scrapes: dict[JobKey, tuple[float, Compressed[ScrapeView]]] = {}  # when (s), what besides
         self._deflater = Deflater()  # of scrapes
@@ -243,12 +246,18 @@ class ClusterState:
 
     def state(self, key: JobKey) -> State | None:
         """Return what changes whenever `load` would give something else; None: there is no such job."""
-        stored = self.cache.find(RLHFJOBS, key)
+        stored = self._jobs.get(key)
         return (self._revisions.get(key, 0), stored.version) if stored is not None else None
 
     def is_current(self, loaded: JobSnapshot) -> bool:
-        """Return whether `load` would give the same."""
+        """Return whether `load` would give the same, but for the time at which the page last said so."""
         return self.state(loaded.key) == loaded.state
+
+    def is_newest(self, loaded: JobSnapshot) -> bool:
+        """Return whether `load` would give the same."""
+        read_at, _ = self._scrapes.get(loaded.key, (None, None))
+        scrape = loaded.observed.scrape
+        return self.is_current(loaded) and read_at == (scrape.at if scrape is not None else None)
 
     def touch(self, key: JobKey) -> None:
         self._revisions[key] = self._revisions.get(key, 0) + 1
@@ -495,6 +504,22 @@ class ClusterState:
             read.scraping,
             page,
         )
+
+    def as_written(self, loaded: JobSnapshot, record: JobRecord) -> JobSnapshot | None:
+        """Return a job as `load` gives it now that ``record`` is its status, without reading that back.
+
+        None: something else of it has changed, or what is seen of it goes by what changed in the record.
+        """
+        key, stored = loaded.key, self._jobs.get(loaded.key)
+        if stored is None or self._revisions.get(key, 0) != loaded.revision + 1:
+            return None
+        if any(getattr(record, name) != getattr(loaded.record, name) for name in _SEEN_BY):
+            return None
+        if peers.wanted(loaded.desired) or not convert.is_whole(stored.open().get("status") or {}, record):
+            return None
+        if self.names.shown(self.names.hidden(record, key)) != record:
+            return None
+        return replace(loaded, stored=stored, record=record, revision=loaded.revision + 1)
 
     def steps_of(self, desired: Desired) -> StepAddress | None:
         """Return what a job's trainer is told of the step API; None: it has no actors."""

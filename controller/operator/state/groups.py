@@ -16,7 +16,7 @@ from controller.api.sharing import MAX_SLOWDOWN_PERCENT
 from controller.api.status import PROFILES_MAX
 from controller.api.workergroup import group_record
 from controller.kube.cache import Cache, key_of
-from controller.kube.resources import JOBS, PODS, RLHFJOBS, WORKERGROUPS, Resource
+from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS, WORKERGROUPS, Resource
 from controller.objects import controller_uid, is_terminal
 from controller.policy.group_types import KindProfile, MeasuredSlowness, group_key
 from controller.policy.job import GroupSeen, JobRecord, ResidencyRecord, residency
@@ -96,6 +96,9 @@ class Groups:
                 self._pool_changed(str(obj["spec"]["pool"]))
             for key in sorted(self._jobs.get(name, ())):
                 self._touch(key)
+        elif resource == GPUPOOLS and new is None and old is not None:
+            for found in self.of_pool(str(old["metadata"]["name"])):
+                self._changed(str(found["metadata"]["name"]))
         elif resource == RLHFJOBS:
             before, after = _residency(old), _residency(new)
             key = key_of(new or old or {})

@@ -64,11 +64,6 @@ def assign(selectors: Selectors, nodes: Iterable[Object]) -> dict[str, str]:
     return {node: pools[0] for node, pools in claims(selectors, nodes).items()}
 
 
-def contested(selectors: Selectors, nodes: Iterable[Object]) -> dict[str, tuple[str, ...]]:
-    """Node name -> the pools that select it, its owner first, where several do."""
-    return {node: pools for node, pools in claims(selectors, nodes).items() if len(pools) > 1}
-
-
 def wanted_taints(node: Object, pool: str | None) -> list[dict[str, Any]] | None:
     """Return the node's whole list of taints as it should be, or None if it is so already.
 

@@ -26,9 +26,9 @@ class Taints:
         """Node name -> pool name."""
         return nodes.assign(self._selectors(), self._cache.values(NODES))
 
-    def contested(self) -> Mapping[str, tuple[str, ...]]:
-        """Node name -> the pools that select it, its owner first, for nodes that several select."""
-        return nodes.contested(self._selectors(), self._cache.values(NODES))
+    def claims(self) -> Mapping[str, tuple[str, ...]]:
+        """Node name -> the pools that select it, its owner first; nodes that none selects are left out."""
+        return nodes.claims(self._selectors(), self._cache.values(NODES))
 
     def owner_of(self, node: str) -> str | None:
         """Return the pool of one node; None: it is in none, or not there."""
@@ -43,9 +43,6 @@ class Taints:
             key=lambda o: (o["metadata"].get("creationTimestamp", ""), o["metadata"]["name"]),
         )
         return [(pool["metadata"]["name"], nodes.selector_of(pool)) for pool in oldest]
-
-    def nodes_of(self, pool: str) -> frozenset[str]:
-        return frozenset(node for node, owner in self.owners().items() if owner == pool)
 
     async def ensure(self) -> None:
         """Make every node's taint right. A node that may not be patched is told of once and passed over;

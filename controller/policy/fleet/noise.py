@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import median, variance
+from statistics import median
 
 from controller.policy.fleet.tables import fair
 from controller.policy.types import FleetNoise, FleetScope, JobView, MetricNoise, ScoredBy
@@ -93,9 +93,18 @@ def pooled(found: Sequence[FleetNoise]) -> FleetNoise:
     middle = median(n.sigma**2 / (1.0 - 2.0 / (9.0 * n.freedom)) ** 3 for n in found)
     if len(found) < FEWEST:
         return FleetNoise(_rounded(math.sqrt(middle)), 0.0)
-    scatter = variance([math.log(n.sigma**2) for n in found])
+    scatter = _variance([math.log(n.sigma**2) for n in found])
     by_chance = sum(_trigamma(n.freedom / 2.0) for n in found) / len(found)
     return FleetNoise(_rounded(math.sqrt(middle)), _rounded(_freedom(scatter - by_chance)))
+
+
+def _variance(values: Sequence[float]) -> float:
+    """Return the sample variance of two or more numbers, in two passes.
+
+    The one of `statistics` reckons in fractions, which takes ten times as long for the same three digits.
+    """
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 def _steady(before: MetricNoise | None, now: MetricNoise | None) -> MetricNoise:

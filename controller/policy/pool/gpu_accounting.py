@@ -106,9 +106,10 @@ def gpu_accounts(snapshot: PoolSnapshot, groups: Iterable[JobView] = ()) -> GpuA
         for node, gpus in job.bound:
             if node in free:
                 free[node] -= gpus
-        for node, gpus in _actors(job):
-            if node in free:
-                free[node] -= gpus
+        if job.rollout is not None:
+            for node, gpus in _actors(job):
+                if node in free:
+                    free[node] -= gpus
     for node, gpus in free.items():
         if gpus < 0:
             free[node] = 0
@@ -123,6 +124,8 @@ def gpu_accounts(snapshot: PoolSnapshot, groups: Iterable[JobView] = ()) -> GpuA
         if leaves and job.bound and job.key not in held and not job.may_return:
             continue
         members = max(0, job.replicas - len(job.bound)) if leaves else job.unbound
+        if not members:
+            continue  # as nearly always: each of its pods is bound
         charges: Charges = []
         for node in _open(job, free)[:members]:
             gpus = size if free[node] >= size else free[node] if leaves else 0

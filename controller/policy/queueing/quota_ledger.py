@@ -96,7 +96,7 @@ def charged(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable
     """Return what each entry has; ``admitted``: of the queued ones, who is admitted just now."""
     starting = set(admitted)
     ledger = QuotaLedger(quotas)
-    for job in jobs:
+    for job in jobs if quotas else ():
         if job.state is not JobState.QUEUED or job.key in starting:
             ledger.charge(job.key, job.gpus, job.spare_gpus)
     return ledger
@@ -104,7 +104,7 @@ def charged(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable
 
 def usage(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable[JobKey] = ()) -> list[Usage]:
     """Return how each entry stands, in their order."""
-    jobs, starting = list(jobs), set(admitted)
+    jobs, starting = list(jobs) if quotas else [], set(admitted)
     ledger = charged(quotas, jobs, starting)
     waiting = [0] * len(ledger.quotas)
     for job in jobs:
