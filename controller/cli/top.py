@@ -83,6 +83,12 @@ class View:
         self.jobs: dict[str, Object] = {}
         self.pools: dict[str, Object] = {}
         self._versions: dict[Resource, str] = {}
+        self._silent: dict[Resource, str] = {}
+
+    @property
+    def silent(self) -> str:
+        """Return why nothing is heard of the cluster at present; "": it is."""
+        return next(filter(None, self._silent.values()), "")
 
     async def fill(self) -> None:
         from controller.cli.cluster import listed
@@ -116,7 +122,13 @@ class View:
         kept = self.jobs if ours else self.pools
         namespace, labels = (self._namespace, self._labels) if ours else (None, "")
         changes = follow(
-            self._api, resource, namespace, labels, self._versions[resource], list(kept.values())
+            self._api,
+            resource,
+            namespace,
+            labels,
+            self._versions[resource],
+            list(kept.values()),
+            silence=lambda why: self._silent.update({resource: why}),
         )
         async for kind, obj in changes:
             if kind == "DELETED":

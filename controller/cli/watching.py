@@ -73,10 +73,12 @@ async def follow(
     version: str,
     there: Iterable[Object],
     fields: str = "",
+    silence: Callable[[str], None] = lambda why: None,
 ) -> AsyncIterator[tuple[str, Object]]:
     """Yield (ADDED, MODIFIED or DELETED, the object) for each change after ``version``, until an error.
 
-    ``there``: the objects that existed at ``version``.
+    ``there``: the objects that existed at ``version``. ``silence``: told at once why nothing is heard any
+    more, and "" as soon as something is.
 
     A watch that ends or breaks is taken up again; where the server has forgotten what came in between, a new
     list tells it: what is gone comes as DELETED, what is new or has changed as ADDED or MODIFIED.
@@ -99,8 +101,11 @@ async def follow(
                 else:
                     held[key_of(obj)] = obj
                 yield event["type"], obj
-        except (Gone, Unavailable):
+        except (Gone, Unavailable) as error:
+            if isinstance(error, Unavailable):
+                silence(of_api(error, f"watch {resource.kind}s").message)
             found, version = await _again(api, resource, namespace, labels, fields)
+            silence("")
             now = {key_of(obj): obj for obj in found}
             for key in held.keys() - now.keys():
                 yield "DELETED", held[key]

@@ -27,7 +27,7 @@ VARIABLE = "EVALSTOP_TEST_KUBECONFIG"
 WITHOUT_CHART = ("tests/api", "tests/operator", "tests/lease")
 WITH_CHART = (
     "tests/chart/test_chart_installed.py",
-    "tests/chart/test_chart_failover.py",
+    "tests/chart/test_chart_two_operators.py",
     "tests/chart/test_chart_kubelets.py",
 )
 ROOT_IMAGE = "evalstop/test-root-trainer:0.1.0"

@@ -17,6 +17,7 @@ from rich.console import Console
 from tests.bench import (
     bench_checkpoints,
     bench_cli,
+    bench_dashboard,
     bench_extender,
     bench_fleet,
     bench_gangs,
@@ -32,6 +33,7 @@ from tests.bench import (
     bench_sharing,
     bench_sim_speed,
     bench_steps,
+    bench_top,
     bench_what_if,
 )
 from tests.bench.rows import Row, show, write
@@ -39,6 +41,7 @@ from tests.bench.rows import Row, show, write
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "checkpoints": bench_checkpoints.run,
     "cli": bench_cli.run,
+    "dashboard": bench_dashboard.run,
     "scrape": bench_scrape.run,
     "sim": bench_sim_speed.run,
     "handover": bench_handover.run,
@@ -54,6 +57,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "what-if": bench_what_if.run,
     "rollout": bench_rollout.run,
     "steps": bench_steps.run,
+    "top": bench_top.run,
     "sharing": bench_sharing.run,
     "groups": bench_groups.run,
 }

@@ -11,6 +11,8 @@ from pathlib import Path
 import chromium
 import pytest
 
+from tests.support import apt
+
 SAID = "E: Unable to locate package chromium"
 
 
@@ -88,7 +90,7 @@ def test_what_apt_said_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_each_release_has_a_folder_of_its_own(tmp_path: Path) -> None:
     said = tmp_path / "os-release"
     said.write_text('ID=debian\nVERSION_ID="12"\n')
-    assert chromium._release(said) == f"debian-12-{platform.machine()}"
+    assert apt.release(said) == f"debian-12-{platform.machine()}"
     said.write_text("ID=debian\n")
-    assert chromium._release(said).startswith("debian-rolling-")
-    assert chromium._release(tmp_path / "none").startswith("unknown-")
+    assert apt.release(said).startswith("debian-rolling-")
+    assert apt.release(tmp_path / "none").startswith("unknown-")

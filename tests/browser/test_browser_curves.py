@@ -150,7 +150,9 @@ def test_pages_keep_their_size_and_shift_little(tabs: Tabs) -> None:
     obj = job_object("team-00", "thousand", created=now - 9000)
     record = judged(obj, [(0.5 + 0.3 * math.sin(n / 90), n / 900) for n in range(1000)], now, pool)
     with running([*many(999, now), with_record(obj, record, pool)]) as crowd:
-        for path in ("/jobs", "/jobs/team-00/thousand", "/"):
+        six = ",".join(["team-00/thousand", *(f"team-{n:02}/run-{n:04}" for n in (0, 3, 6, 9, 2))])
+        run = "/jobs/team-00/thousand"
+        for path in ("/jobs", run, "/", "/pools", "/pools/research", "/savings", f"/compare?runs={six}"):
             tab = tabs()
             sizes: list[int] = []
 

@@ -1,4 +1,7 @@
-"""One cluster for the tests of the installed chart: it has an audit log of every request, and counts GPUs."""
+"""One cluster for the tests of the installed chart: it has an audit log of every request, and counts GPUs.
+
+The modules that use it build on each other in their order: the chart is installed once.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from tests.support import given_cluster
 from tests.support.audit_log import AuditLog
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
     return AuditLog(tmp_path_factory.mktemp("audit"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chart_plane(
     audit: AuditLog, tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Plane]:
@@ -46,7 +49,7 @@ def chart_plane(
         yield plane
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster(
     chart_plane: Plane, helm_program: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ChartCluster]:
@@ -61,7 +64,7 @@ def cluster(
         yield ChartCluster.of(chart_plane, helm_program)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def values(cluster: ChartCluster) -> dict[str, Any]:
     """Values of the chart for this cluster."""
     if given_cluster.given() is None:
@@ -69,7 +72,7 @@ def values(cluster: ChartCluster) -> dict[str, Any]:
     return for_kubelets(scheduler_image(cluster))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def notes(cluster: ChartCluster, values: dict[str, Any]) -> str:
     """The chart is installed: what Helm said. A given cluster may have definitions that no Helm made."""
     return cluster.install(values, *(["--take-ownership"] if given_cluster.given() is not None else []))

@@ -448,7 +448,6 @@ def test_an_upgrade_keeps_certificates_renews_them_in_time_and_takes_new_pools(
     cluster.install(again)
     third = base64.b64decode(secrets(cluster)["evalstop-extender-tls"]["ca.crt"])
     assert third.count(b"BEGIN CERTIFICATE") == 2
-    cluster.install(changed)
 
 
 def test_helms_record_of_the_release_can_sign_nothing(cluster: ChartCluster, notes: str) -> None:

@@ -23,7 +23,6 @@ from cli_shell import Shell
 
 from controller.cli import complete
 from controller.cli.main import complete_for_kubectl
-from tests.support import cli_world as w
 
 pytestmark = pytest.mark.cluster
 
@@ -132,19 +131,6 @@ class Screen:
         with contextlib.suppress(OSError):
             while os.read(self._reader, 65536):
                 pass
-
-
-def test_top_on_a_screen_follows_the_cluster_until_ctrl_c(shell: Shell) -> None:
-    screen = Screen(shell, "top", "--interval", "0.3")
-    try:
-        assert screen.shows("refused"), screen.drawn
-        assert screen.shows("Quit"), screen.drawn  # the line of keys, which ends the first picture
-        w.write(shell.plane, shell.namespace, "fresh", w.refused())
-        # From then on only what changes is drawn: the row that it moves to.
-        assert screen.shows("Refused"), screen.drawn
-    finally:
-        code = screen.interrupt()
-    assert code in (0, 130)  # a screen takes Ctrl-C as a key, and leaves as with q
 
 
 def test_the_dashboard_is_served_until_ctrl_c(shell: Shell) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from textual import events
 
 from controller.cli.failure import Exit, Failure
 from controller.cli.jobs import fields
@@ -28,6 +29,7 @@ class View:
         self.pools = {f"/{o['metadata']['name']}": o for o in pools or []}
         self.broken = asyncio.Event()
         self.back = asyncio.Event()
+        self.silent = ""
 
     async def fill(self) -> None:
         if not self.back.is_set():
@@ -44,9 +46,15 @@ class Cluster:
 
     def __init__(self, may: bool = True) -> None:
         self.allowed, self.changed, self.asked = may, [], 0
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.failure: ApiError | None = None
 
     async def may(self, verb: str, resource: Any, namespace: str = "", subresource: str = "") -> bool:
         self.asked += 1
+        await self.answers.wait()
+        if self.failure is not None:
+            raise self.failure
         return self.allowed
 
     async def merge_patch(self, resource: Any, name: str, body: Any, namespace: str, **_: Any) -> None:
@@ -227,6 +235,53 @@ def test_keys_without_the_right_are_grey_and_do_nothing(may: bool, readonly: boo
     use(look, may=may, readonly=readonly)
 
 
+@pytest.mark.parametrize("may", [True, False])
+def test_a_key_that_comes_before_the_answer_about_rights_waits_for_it(may: bool) -> None:
+    async def look(app: Top, pilot: Any, view: View, api: Cluster) -> None:
+        await until(pilot, lambda: api.asked)
+        api.answers.clear()
+        app._rights.clear()
+        await mark(app, pilot, "healthy")
+        await pilot.press("m")
+        assert not isinstance(app.screen, Modes)
+        api.answers.set()
+        if may:
+            await until(pilot, lambda: isinstance(app.screen, Modes))
+        else:
+            await until(pilot, lambda: any("You may not" in one.message for one in app._notifications))
+            assert app.check_action("mode", ()) is None
+
+    use(look, may=may)
+
+
+def test_where_rights_are_not_told_the_change_itself_is_asked_for() -> None:
+    async def look(app: Top, pilot: Any, view: View, api: Cluster) -> None:
+        await until(pilot, lambda: api.asked)
+        api.failure = ApiError(503, "ServiceUnavailable", "no answer")
+        app._rights.clear()
+        await mark(app, pilot, "healthy")
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, Modes))
+
+    use(look)
+
+
+def test_words_that_follow_the_slash_at_once_are_the_filters() -> None:
+    async def look(app: Top, pilot: Any, view: View, api: Cluster) -> None:
+        for key in ("slash", *"stopped"):
+            app.post_message(events.Key(key, "/" if key == "slash" else key))
+        await until(pilot, lambda: app._keys == ["team/over"])
+        await pilot.press("slash")  # in the filter it is a letter
+        await until(pilot, lambda: app.rows.text == "stopped/")
+        await pilot.press("escape", "enter")
+        await until(pilot, lambda: isinstance(app.screen, Reader))
+        await pilot.press("slash")  # in a window it does nothing
+        assert isinstance(app.screen, Reader)
+        assert not app._base().query_one("#filter").display
+
+    use(look)
+
+
 def test_logs_are_shown_without_what_moves_a_cursor() -> None:
     async def look(app: Top, pilot: Any, view: View, api: Cluster) -> None:
         await mark(app, pilot, "over")
@@ -263,6 +318,16 @@ def test_a_cluster_that_falls_silent_is_told_in_one_line_and_taken_up_again() ->
         assert app._keys, "what was known stays"
         view.back.set()
         await until(pilot, lambda: not app.stale)
+
+    use(look)
+
+
+def test_a_watch_that_breaks_is_told_at_once_not_when_all_tries_have_failed() -> None:
+    async def look(app: Top, pilot: Any, view: View, api: Cluster) -> None:
+        view.silent = "no answer from the API server"
+        await until(pilot, lambda: "stale as of" in app._heading(time.time()).plain)
+        view.silent = ""
+        await until(pilot, lambda: "stale" not in app._heading(time.time()).plain)
 
     use(look)
 

@@ -8,6 +8,8 @@ BLOCKS = {
     "reading-a-decision.md": "tests/cli/test_cli_docs.py::test_examples_are_what_the_commands_print",
     "troubleshooting.md": "tests/cli/test_cli_docs.py::test_examples_are_what_the_commands_print",
 }
+# ```sh blocks of these are pasted whole, as they stand, into a terminal.
+PASTED = {"first-ten-minutes.md": "tests/story/test_story_ten_minutes.py::test_the_blocks_as_they_stand"}
 # ```sh blocks of these are run line by line on a real API server.
 ON_A_CLUSTER = ("writing-a-job.md", "security.md", "troubleshooting.md")
 CLUSTER = "tests/docs/test_docs_cluster.py::test_the_pages_commands_on_a_real_api_server"
@@ -161,6 +163,8 @@ WITHIN: dict[str, str] = {
     + "it installs real training libraries; `pytest tests/torn` plays the scripts",
     "python -m tests.sweep": BY_HAND
     + "it takes minutes; tests/browser/test_browser_sweep.py looks at those pages in which most can go wrong",
+    "python -m tests.story.ten_minutes": BY_HAND
+    + "it runs the whole demo; the test of the page pastes all blocks but that one and the last",
     "python -m tests.browser.screenshots": BY_HAND + "it draws the pages that tests/browser looks at",
     "python -m controller.operator": "tests/operator/test_operator_process.py",
     "python -m controller.operator --help": "tests/docs/test_docs_study.py::test_help_is_printed",

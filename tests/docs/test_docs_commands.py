@@ -27,6 +27,7 @@ from docs_table import (
     MENTIONED,
     ON_A_CLUSTER,
     OTHERWISE,
+    PASTED,
     SHOWN,
     WITHIN,
 )
@@ -56,7 +57,7 @@ def named() -> list[tuple[Shown, str, str]]:
 def test_every_command_is_run_by_a_test(shown: Shown) -> None:
     if shown.language == "" and shown.page in BLOCKS and shown.command.startswith("evalstop "):
         return
-    if shown.language == "sh" and shown.page in ON_A_CLUSTER:
+    if shown.language == "sh" and (shown.page in ON_A_CLUSTER or shown.page in PASTED):
         return
     assert whose(shown.command, SHOWN), f"{shown}: name the test that runs it in SHOWN, or run it"
 
@@ -72,7 +73,7 @@ def test_the_tables_name_tests_that_are_there_and_commands_that_are_shown() -> N
     assert {*SHOWN} - {key for within, key in used if not within} == set(), "no page shows these any more"
     assert {*WITHIN} - {key for within, key in used if within} == set(), "no page says these any more"
     assert MENTIONED - {shown.command for shown in SAID} == set(), "no page names these any more"
-    for place in {*SHOWN.values(), *WITHIN.values(), *BLOCKS.values(), CLUSTER}:
+    for place in {*SHOWN.values(), *WITHIN.values(), *BLOCKS.values(), *PASTED.values(), CLUSTER}:
         if place.startswith(BY_HAND):
             assert len(place.removeprefix(BY_HAND).split()) > 3, f"{place!r}: why is it run by hand?"
             continue

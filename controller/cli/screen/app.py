@@ -14,6 +14,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
+from textual.worker import Worker
 
 from controller.cli import change, explanation, formatting, job_view, pools
 from controller.cli.failure import Failure
@@ -55,6 +56,10 @@ class Followed(Protocol):
     jobs: dict[str, Object]
     pools: dict[str, Object]
 
+    @property
+    def silent(self) -> str:
+        """Return why nothing is heard of the cluster at present; "": it is."""
+
     async def fill(self) -> None: ...
 
     async def follow(self) -> None: ...
@@ -81,6 +86,8 @@ class Top(App[None]):
     """
 
     CSS = """
+    Screen { overflow: hidden; }  /* or a second line at its head would scroll the first out of sight */
+    TabbedContent { height: 1fr; }
     #said { height: auto; max-height: 2; color: $text-muted; }
     #filter { display: none; height: 3; }
     DataTable { height: 1fr; }
@@ -89,7 +96,8 @@ class Top(App[None]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "why", "Why"),
-        Binding("slash", "filter", "Filter", key_display="/"),
+        # At once, not when the key has come back from the table: what is typed next is for the filter.
+        Binding("slash", "filter", "Filter", key_display="/", priority=True),
         Binding("o", "sort", "Sort"),
         Binding("O", "reverse", show=False),
         Binding("l", "logs", "Logs"),
@@ -125,11 +133,14 @@ class Top(App[None]):
         if any(at(job, "spec", "sharing") is not None for job in view.jobs.values()):
             chosen.append(GROUP)
         self.rows = Rows(chosen)
-        self.stale = ""  # why what is shown may be old; "": it is not
+        self.stale = ""  # since when and why what is shown may be old; "": it is not
+        self._heard = time.time()  # s, when the cluster was last heard
         self._tables_there = False  # its tables are there
         self._keys: list[str] = []  # of the rows that are shown
         self._versions: dict[str, str] = {}
-        self._rights: dict[str, tuple[float, bool]] = {}  # namespace -> (asked at (s), may change jobs there)
+        # namespace -> (asked at (s), may jobs be changed there; None: it is not known)
+        self._rights: dict[str, tuple[float, bool | None]] = {}
+        self._asking: dict[str, Worker[None]] = {}  # namespace -> the question after the caller's rights
 
     def compose(self) -> ComposeResult:
         yield Static(id="said")
@@ -237,8 +248,13 @@ class Top(App[None]):
             counts[state_of(job)] = counts.get(state_of(job), 0) + 1
         summary = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
         text = Text(f"evalstop  {formatting.moment(now)}  {summary}", no_wrap=True)
-        if self.stale:
-            text.append(f"\nstale {self.stale}", "yellow")
+        if not self.view.silent:
+            self._heard = now
+        stale = self.stale or (
+            f"as of {formatting.moment(self._heard)}: {self.view.silent}" if self.view.silent else ""
+        )
+        if stale:
+            text.append(f"\nstale {stale}", "yellow")
         return text
 
     def _foot(self) -> str:
@@ -270,20 +286,25 @@ class Top(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return whether a key does something now; None: it is shown grey."""
-        if action not in OF_A_JOB or not self._has_tables():
+        if not self._has_tables():
+            return True
+        if action == "filter":  # its key goes before all others: in a window or a text it is a letter
+            return len(self.screen_stack) == 1 and not isinstance(self.focused, Input)
+        if action not in OF_A_JOB:
             return True
         if self.job() is None:
             return None
-        return True if action not in CHANGES or self._may_change() else None
+        return True if action not in CHANGES or self._may_change() is not False else None
 
-    def _may_change(self) -> bool:
+    def _may_change(self) -> bool | None:
+        """Return whether the marked job may be changed; None: the answer is not there yet."""
         if self.readonly:
             return False
         namespace = self.selected.partition("/")[0]
-        asked, may = self._rights.get(namespace, (-RIGHTS_LAST, False))
+        asked, may = self._rights.get(namespace, (-RIGHTS_LAST, None))
         if time.monotonic() - asked > RIGHTS_LAST:
             self._rights[namespace] = (time.monotonic(), may)
-            self._ask_rights(namespace)
+            self._asking[namespace] = self._ask_rights(namespace)
         return may
 
     @work(group="rights")
@@ -293,10 +314,28 @@ class Top(App[None]):
 
         try:
             may = await self._api.may("patch", RLHFJOBS, namespace)
-        except ApiError:
-            may = False
-        self._rights[namespace] = (time.monotonic(), may)
+        except ApiError:  # what was known stays, and the next key asks again
+            asked, known = self._rights[namespace]
+            self._rights[namespace] = (asked - RIGHTS_LAST + AGAIN, known)
+        else:
+            self._rights[namespace] = (time.monotonic(), may)
         self.refresh_bindings()
+
+    async def _changeable(self) -> job_view.Reading | None:
+        """Return the marked job, once it is known that the caller may change it; None: it is not so.
+
+        Where the API server does not say, it is asked for the change itself, and tells then.
+        """
+        job = self.job()
+        if job is None or self.readonly:
+            return None
+        namespace = job.key.partition("/")[0]
+        if self._may_change() is None:
+            await self._asking[namespace].wait()
+        if self._rights[namespace][1] is False:
+            self.notify(f"You may not change RLHFJobs in namespace {namespace}.", severity="warning")
+            return None
+        return job
 
     def on_data_table_row_highlighted(self) -> None:
         self.refresh_bindings()
@@ -337,7 +376,7 @@ class Top(App[None]):
 
     @work(exclusive=True, group="change")
     async def action_mode(self) -> None:
-        job = self.job()
+        job = await self._changeable()
         to = await self.push_screen_wait(Modes(job.key, job.mode)) if job is not None else ""
         if job is not None and to and to != job.mode:
             await self._carry_out(job, wishes.mode(job, to))
@@ -351,7 +390,7 @@ class Top(App[None]):
         await self._ask(wishes.resume)
 
     async def _ask(self, of: Any) -> None:
-        job = self.job()
+        job = await self._changeable()
         if job is None:
             return
         wish = of(job)
