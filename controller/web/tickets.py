@@ -11,15 +11,14 @@ import base64
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from controller import bounded
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 MOST_CHARACTERS = 1024
 SECONDS = 3600.0  # that a ticket is good for; every begin and watch brings a new one
@@ -40,11 +39,19 @@ class Ticket:
 
 
 class Signer:
-    """A key pair of this process's; nobody else ever sees the private half."""
+    """A key pair of this process's, made when it is first needed: what makes it takes memory. Nobody else
+    ever sees the private half."""
 
-    def __init__(self) -> None:
-        self._key = Ed25519PrivateKey.generate()
-        self.public = _text(self._key.public_key().public_bytes_raw())
+    @cached_property
+    def _key(self) -> Ed25519PrivateKey:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.generate()
+
+    @cached_property
+    def public(self) -> str:
+        """The public half, as text."""
+        return _text(self._key.public_key().public_bytes_raw())
 
     def sign(self, ticket: DataclassInstance) -> str:
         """Return the ticket, of whatever kind, as a header carries it."""
@@ -104,6 +111,9 @@ def check(text: str, keys: Iterable[str], *, job: str, attempt: int, actor: int,
 
 
 def _signed(body: bytes, signature: bytes, key: str) -> bool:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     try:
         Ed25519PublicKey.from_public_bytes(_bytes(key)).verify(signature, body)
     except (InvalidSignature, ValueError):
