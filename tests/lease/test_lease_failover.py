@@ -23,7 +23,7 @@ from tests.support.operator_rig import Rig, eventually
 from tests.support.replicas import Operator, Trainers, Wire, Witness, api_address, through
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
-LEASE = int(os.environ.get("EVALSTOP_TEST_LEASE", "3"))
+LEASE = int(os.environ.get("EVALSTOP_TEST_LEASE", "6"))
 
 
 SETTINGS = {
