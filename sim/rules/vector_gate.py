@@ -64,6 +64,9 @@ class _Walk:
         self.last = np.full(runs, -1)
         self.held = np.full((runs, max(2, p.evals)), -1)  # oldest first
         self.drops = np.zeros(runs, dtype=np.int64)
+        self.dropped = np.zeros(
+            runs, dtype=bool
+        )  # by the newest eval: it counts once
         self.first = np.zeros(runs)
         self.recent = np.full((runs, noise.ROBUST_MOST), np.nan)
         self.order = np.full((runs, count), -1)
@@ -117,6 +120,7 @@ class _Walk:
         self.recent[r] = np.column_stack([self.recent[r, 1:], moved.astype(np.float64)])
 
     def take(self, t: int) -> None:
+        self.dropped[:] = False
         self._offer(~np.isnan(self.x[:, t]), np.full(len(self.rows), t))
 
     def _offer(self, which: Flags, now: Whole) -> None:
@@ -146,6 +150,7 @@ class _Walk:
         bears = both & self._bears_out(np.maximum(other, 0), first, now)
         self.count((alone & ~falls) | bears, first)
         self.drops[bears] = 1
+        self.dropped |= both
         self.count(both & ~bears, np.maximum(other, 0))
         waiting = which & ~fresh & (one >= 0)
         bears = waiting & self._bears_out(np.maximum(self.last, 0), first, now)
@@ -153,7 +158,9 @@ class _Walk:
         more = bears & (number < self.needed)
         settled: Flags = waiting & ~more
         self.count(settled & bears, first)
-        self.drops += settled & ~bears
+        drops = settled & ~bears
+        self.drops += drops & ~self.dropped
+        self.dropped |= drops
         self.held[which & ~falls & ~more] = -1
         self.held[falls, 1] = now[falls]
         self.held[more, number[more]] = now[more]

@@ -516,7 +516,7 @@ def test_a_bad_pool_is_refused_in_words(installed: Plane, path: str, value: Any,
 
 def test_the_stored_crd_is_well_formed(installed: Plane) -> None:
     """Conditions of the CRD itself: names accepted, established, and no complaint about its schema."""
-    for name in ("rlhfjobs", "gpupools"):
+    for name in ("rlhfjobs", "gpupools", "workergroups"):
         crd = installed.client().get(
             f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}.evalstop.dev"
         )
@@ -524,4 +524,4 @@ def test_the_stored_crd_is_well_formed(installed: Plane) -> None:
         assert found["Established"] == found["NamesAccepted"] == "True"
         assert "NonStructuralSchema" not in found
         # `kubectl apply` keeps it in an annotation, and those of an object have 256 KiB together.
-        assert len(json.dumps(crd["spec"])) < 256 * 1024 // 2
+        assert len(json.dumps(crd["spec"])) < 256 * 1024 * 5 // 8

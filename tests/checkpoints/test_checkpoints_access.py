@@ -200,15 +200,17 @@ def test_ended_in_the_middle_nothing_half_done_shows_and_a_retry_converges(
     for work, folder in ((request, pins), (retain, kept)):
         hits, done_as = 0, "0-100"  # a copy has the name of its pin
         for copied in (0, 5, 30, 47):
+            message.unlink(missing_ok=True)
             process = start({**work, "id": f"{work['operation']}-100-{next(serial)}"}, message)
             if _wait_for_staged(process, folder, copied):
                 process.send_signal(sent)
                 hits += 1
             process.communicate(timeout=60)
             if sent is signal.SIGTERM:
-                assert process.returncode == 0
                 answered = json.loads(message.read_text())
                 assert answered["ok"] or answered["reason"] == "Interrupted"
+                # Once it has answered the interpreter ends, and a signal that meets it then ends it as usual.
+                assert process.returncode in (0, -sent)
                 # What is linked is cleared away; a copy is gone on with.
                 assert folder is kept or not [n for n in os.listdir(folder) if n.startswith(".tmp-")]
             assert set(_published(folder).values()) <= {secured["digest"]}

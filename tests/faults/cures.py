@@ -408,8 +408,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "what bears a jump out counts, however far from it",
         "7",
         "controller/policy/stopping/gate.py",
-        "                memory, counts = self._count(memory, held[:1])\n",
-        "                memory, counts = self._count(memory, held)\n                held = held[:1]\n",
+        "                memory, counts = self._count(memory, held[0], noise.error(held[0]))\n",
+        "                for one in held:\n"
+        "                    memory, more = self._count(memory, one, noise.error(one))\n"
+        "                    counts += more\n"
+        "                held = held[:1]\n",
         "tests/policy/test_policy_gate.py::test_what_counts",
     ),
     Mutant(

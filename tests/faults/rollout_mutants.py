@@ -114,7 +114,7 @@ ROLLOUT_MUTANTS: tuple[Mutant, ...] = (
         "a trainer that starved has crashed",
         "4",
         "controller/policy/job/starvation.py",
-        "return desired.rollout is not None and trouble is not None and trouble.exit_code == EXIT_STARVED\n",
+        "return asked and trouble is not None and trouble.exit_code == EXIT_STARVED\n",
         "return False\n",
         STARVED_TEST,
     ),
