@@ -64,9 +64,7 @@ class _Walk:
         self.last = np.full(runs, -1)
         self.held = np.full((runs, max(2, p.evals)), -1)  # oldest first
         self.drops = np.zeros(runs, dtype=np.int64)
-        self.dropped = np.zeros(
-            runs, dtype=bool
-        )  # by the newest eval: it counts once
+        self.dropped = np.zeros(runs, dtype=bool)  # by the newest eval: it counts once
         self.first = np.zeros(runs)
         self.recent = np.full((runs, noise.ROBUST_MOST), np.nan)
         self.order = np.full((runs, count), -1)
