@@ -7,9 +7,8 @@ that the caller may read tell of their own residencies.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,35 +94,15 @@ def groups(
     connection: Connection = USUAL,
 ) -> None:
     """List worker groups: whose turn, which function, who waits, memory; with a NAME, its residents too."""
-    if url and not url.startswith(("http://", "https://")):
-        raise Failure(
-            Exit.USAGE,
-            f"--url: {url!r} is not allowed, expected http://… or https://…",
-            "give --url http://HOST:PORT",
-        )
+    operator = queue_positions.Operator(url, operator_namespace, operator_port, connection)
     wanted = Wanted(name.removeprefix("workergroup/"), namespace, pool)
     show = _printer(wanted, form, watch)
-    begun = False
-
-    @contextlib.contextmanager
-    def connect() -> Iterator[str]:
-        from controller.cli.forward import forwarded, leader
-
-        if url:
-            yield url.rstrip("/")
-            return
-        target = leader(operator_namespace, connection)
-        with forwarded(operator_namespace, target, operator_port, connection) as base:
-            yield base
-
-    try:
-        for answer in queue_positions.poll(connect, wanted, watch):
-            begun = True
-            show(answer)
-    except Failure as failure:
-        if url or begun or failure.code not in (Exit.FORBIDDEN, Exit.UNREACHABLE):
-            raise
-        _by_objects(failure, wanted, connection, watch, show)
+    operator.show(
+        wanted,
+        watch,
+        show,
+        lambda failure: _by_objects(failure, wanted, connection, watch, show),
+    )
 
 
 def _printer(wanted: Wanted, form: Document, watch: bool) -> Callable[[Object], None]:

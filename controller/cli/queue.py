@@ -7,8 +7,7 @@ permission the command falls back to the RLHFJobs' statuses, which have no queue
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -68,37 +67,17 @@ def queue(
     connection: Connection = USUAL,
 ) -> None:
     """Show who waits in a POOL, in which place, why, for how long, and what the policy ranks them by."""
-    if url and not url.startswith(("http://", "https://")):
-        raise Failure(
-            Exit.USAGE,
-            f"--url: {url!r} is not allowed, expected http://… or https://…",
-            "give --url http://HOST:PORT",
-        )
+    operator = queue_positions.Operator(url, operator_namespace, operator_port, connection)
     if job:
         job = _key(job, namespace, connection)
     wanted = queue_positions.Wanted(pool, job, namespace, limit)
     show = _printer(wanted, Document.JSON if as_json else form, watch)
-    begun = False
-
-    @contextlib.contextmanager
-    def connect() -> Iterator[str]:
-        from controller.cli.forward import forwarded, leader
-
-        if url:
-            yield url.rstrip("/")
-            return
-        target = leader(operator_namespace, connection)
-        with forwarded(operator_namespace, target, operator_port, connection) as base:
-            yield base
-
-    try:
-        for answer in queue_positions.poll(connect, wanted, watch):
-            begun = True
-            show(answer)
-    except Failure as failure:
-        if url or begun or failure.code not in (Exit.FORBIDDEN, Exit.UNREACHABLE):
-            raise
-        queue_positions.by_status(failure, wanted, connection, watch, show)
+    operator.show(
+        wanted,
+        watch,
+        show,
+        lambda failure: queue_positions.by_status(failure, wanted, connection, watch, show),
+    )
 
 
 def _key(job: str, namespace: str, connection: Connection) -> str:

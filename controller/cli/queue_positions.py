@@ -132,6 +132,59 @@ def poll(connect: Connect, wanted: Question, watch: bool) -> Iterator[Any]:
             tries += 1
 
 
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A way to the operator's queue API: ``url``, or, if that is "", a port-forward to the leader.
+
+    Raises:
+        Failure: ``url`` is of another scheme than http and https.
+    """
+
+    url: str
+    namespace: str
+    port: int
+    connection: Connection
+
+    def __post_init__(self) -> None:
+        if self.url and not self.url.startswith(("http://", "https://")):
+            raise Failure(
+                Exit.USAGE,
+                f"--url: {self.url!r} is not allowed, expected http://… or https://…",
+                "give --url http://HOST:PORT",
+            )
+
+    @contextlib.contextmanager
+    def connect(self) -> Iterator[str]:
+        """Yield the base address."""
+        from controller.cli.forward import forwarded, leader
+
+        if self.url:
+            yield self.url.rstrip("/")
+            return
+        target = leader(self.namespace, self.connection)
+        with forwarded(self.namespace, target, self.port, self.connection) as base:
+            yield base
+
+    def show(
+        self,
+        wanted: Question,
+        watch: bool,
+        show: Callable[[Any], None],
+        otherwise: Callable[[Failure], None],
+    ) -> None:
+        """Show the operator's answers; ``otherwise`` shows what can be read without it, where the caller may
+        not reach it or nobody answers, and no ``url`` was given."""
+        begun = False
+        try:
+            for answer in poll(self.connect, wanted, watch):
+                begun = True
+                show(answer)
+        except Failure as failure:
+            if self.url or begun or failure.code not in (Exit.FORBIDDEN, Exit.UNREACHABLE):
+                raise
+            otherwise(failure)
+
+
 def by_status(
     failure: Failure,
     wanted: Wanted,

@@ -134,18 +134,6 @@ class Jobs:
             "ports": [{"name": "metrics", "containerPort": 9400}],
             "resources": {"limits": {names.GPU_RESOURCE: "1"}},
         }
-        pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
-        template = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "spec": {
-                "completions": 1,
-                "parallelism": 1,
-                "completionMode": "Indexed",
-                "backoffLimit": 0,
-                "template": {"spec": pod},
-            },
-        }
         asked = {} if rollout is None else {"rollout": rollout}
         self.apply(
             {
@@ -155,7 +143,7 @@ class Jobs:
                 "spec": {
                     "pool": self.pool,
                     "gang": {"replicas": 1, "gpusPerReplica": 1},
-                    "workload": {"template": template},
+                    "workload": {"template": template(container)},
                     "metrics": [{"name": "gold_reward"}],
                     "mode": "Off",
                     "checkpoints": {
@@ -227,6 +215,22 @@ class Jobs:
         found = re.search(r"parameters sha256 (\w{64}) after (\d+) tokens", self.says(name))
         assert found, self.says(name)
         return found[1], int(found[2])
+
+
+def template(container: Json) -> Json:
+    """Return the Job of one pod that runs this container."""
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "spec": {
+            "completions": 1,
+            "parallelism": 1,
+            "completionMode": "Indexed",
+            "backoffLimit": 0,
+            "template": {"spec": pod},
+        },
+    }
 
 
 def _is_ready(status: Json) -> bool:

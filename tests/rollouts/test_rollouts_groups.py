@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rollouts_cluster import Jobs, Operator, gpus_of, running
+from rollouts_cluster import Jobs, Operator, gpus_of, running, template
 from rollouts_world import ROOT, environment
 from typer.testing import CliRunner
 
@@ -103,21 +103,13 @@ def make(jobs: Jobs, name: str, folder: Path, **sharing: Any) -> None:
         "ports": [{"name": "metrics", "containerPort": 9400}],
         "env": [{"name": "JOB", "valueFrom": {"fieldRef": {"fieldPath": label}}}],
     }
-    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
-    template = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "spec": {
-            "completions": 1,
-            "parallelism": 1,
-            "completionMode": "Indexed",
-            "backoffLimit": 0,
-            "template": {"spec": pod},
-        },
-    }
     asked = {"family": "softmax", "stateBytes": 2 * MB, "maxSlowdownPercent": 1000, **sharing}
     jobs.make(
-        name, [], gang={"replicas": 1, "gpusPerReplica": 0}, workload={"template": template}, sharing=asked
+        name,
+        [],
+        gang={"replicas": 1, "gpusPerReplica": 0},
+        workload={"template": template(container)},
+        sharing=asked,
     )
 
 

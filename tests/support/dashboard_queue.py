@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import threading
 from collections.abc import Iterator
 
 from controller.policy.pool.plan import plan_pool
@@ -12,8 +10,8 @@ from controller.policy.types import JobState, JobView, NodeView, PolicySpec, Poo
 from controller.web.app import create
 from controller.web.dashboard.queues import FixedAddress
 from controller.web.positions import PlannedPool
-from controller.web.server import WebServer
 from tests.support.dashboard_scene import FALLING, WAITING
+from tests.support.queue_server import served
 
 RUNNING = ("/".join(FALLING), "team-a/mistral-ppo-3", "team-b/qwen-grpo-math", "team-c/gemma-safety")
 QUEUED = ("/".join(WAITING), "team-c/llama-judge", "team-a/ablation-7")
@@ -49,24 +47,5 @@ class Pools:
 @contextlib.contextmanager
 def queue_api(now: float) -> Iterator[FixedAddress]:
     """The API on loopback, in a thread; gives the way to it."""
-    way, begun = FixedAddress(), threading.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-    over = asyncio.Event()
-
-    async def serve() -> None:
-        server = WebServer(create(Pools(now), lambda: now), "127.0.0.1", 0)
-        await server.start()
-        way.address = f"http://127.0.0.1:{server.port}"
-        loops.append(asyncio.get_running_loop())
-        begun.set()
-        await over.wait()
-        await server.stop()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="queue API")
-    thread.start()
-    assert begun.wait(45)
-    try:
+    with served(create(Pools(now), lambda: now)) as way:
         yield way
-    finally:
-        loops[0].call_soon_threadsafe(over.set)
-        thread.join(45)

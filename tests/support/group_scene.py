@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,8 +16,8 @@ from controller.web import groups as seen
 from controller.web.app import create
 from controller.web.dashboard.queues import FixedAddress
 from controller.web.group_report import checked
-from controller.web.server import WebServer
 from tests.support.dashboard_world import Object, healthy, job_object, judged, pool_object, with_record
+from tests.support.queue_server import served
 
 GIB = 1 << 30
 START = 1_800_000_000.0
@@ -153,24 +151,5 @@ class Source:
 @contextlib.contextmanager
 def operator() -> Iterator[FixedAddress]:
     """The operator's queue API with that group, in a thread; gives the way to it."""
-    way, begun, loops = FixedAddress(), threading.Event(), list[asyncio.AbstractEventLoop]()
-    over = asyncio.Event()
-
-    async def serve() -> None:
-        made = create(None, lambda: START, groups=Source())  # type: ignore[arg-type]  # it has no pools
-        server = WebServer(made, "127.0.0.1", 0)
-        await server.start()
-        way.address = f"http://127.0.0.1:{server.port}"
-        loops.append(asyncio.get_running_loop())
-        begun.set()
-        await over.wait()
-        await server.stop()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="queue API")
-    thread.start()
-    assert begun.wait(45)
-    try:
+    with served(create(None, lambda: START, groups=Source())) as way:  # type: ignore[arg-type]  # it has no pools
         yield way
-    finally:
-        loops[0].call_soon_threadsafe(over.set)
-        thread.join(45)

@@ -91,23 +91,9 @@ def manifest(
 ) -> dict[str, Any]:
     """Return the ConfigMap of an RLHFJob; it goes with its owner. The sidecars of its actors have the
     authority of the step API from it, too."""
-    metadata = obj["metadata"]
     ca = {} if steps is None else {names.STEPS_CA_KEY: steps.ca}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": run_configmap(metadata["name"]),
-            "namespace": metadata["namespace"],
-            "labels": {
-                names.LABEL_JOB: metadata["name"],
-                names.LABEL_COMPONENT: "run",
-                names.LABEL_MANAGED_BY: names.MANAGED_BY,
-            },
-            "ownerReferences": [owner_reference(metadata)],
-        },
-        "data": {names.RUN_KEY: render(run, steps, group), **ca},
-    }
+    data = {names.RUN_KEY: render(run, steps, group), **ca}
+    return _configmap(obj["metadata"], owner_reference(obj["metadata"]), data)
 
 
 def group_manifest(group: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
@@ -120,6 +106,13 @@ def group_manifest(group: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
         "uid": metadata["uid"],
         "controller": True,
     }
+    return _configmap(metadata, reference, {names.STEPS_CA_KEY: steps.ca})
+
+
+def _configmap(
+    metadata: Mapping[str, Any], reference: Mapping[str, Any], data: Mapping[str, str]
+) -> dict[str, Any]:
+    """``metadata``: of the owner."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -133,5 +126,5 @@ def group_manifest(group: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
             },
             "ownerReferences": [reference],
         },
-        "data": {names.STEPS_CA_KEY: steps.ca},
+        "data": data,
     }

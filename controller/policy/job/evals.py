@@ -658,11 +658,11 @@ def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...
     of the best of them is secured, and count for nothing otherwise: so does one that was the best for want of
     another.
     """
-    agreeing = use.agreeing(record.rule.state) if record.rule is not None and made_under(record, use) else ()
-    record = _agreed(record, use, kept)
     if record.rule is None or not made_under(record, use):
         return record
-    waits, best = use.waiting(record.rule.state), record.best
+    waits, agreeing = use.waiting(record.rule.state), use.agreeing(record.rule.state)
+    record = _agreed(record, use, kept)
+    best = record.best
     undecided = {(p.attempt, p.step) for p in record.evals if p.step in waits and p not in kept}
     if best is not None and best.step in agreeing:
         undecided.discard((best.attempt, best.step))

@@ -9,7 +9,7 @@ import random
 import shutil
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from tests.bench.faults.mischief import Mischief
 from tests.bench.faults.plan import Plan
 from tests.bench.faults.stage import Slot, Stage
 from tests.bench.faults.truth import Eval, Truth
-from tests.bench.faults.witness import Witness
+from tests.bench.faults.witness import Seen, Witness
 
 START = 240.0  # s within which a run's first life must begin: it may wait for GPUs
 SETTLE = 180.0  # s within which a run must be settled once nothing goes wrong any more
@@ -133,7 +133,8 @@ class Runner:
             truth = Truth.read(folder)
             evals = truth.lives[-1].evals if truth.lives else []
             if evals:
-                since = oracle.noted(truth, evals[-1], self._mischief.acute(), self._shown(name))
+                newest = list(self._witness.of(name, RLHFJOBS.kind))[-1:]  # it has the newest evals of all
+                since = oracle.noted(truth, evals[-1], self._mischief.acute(), _shown(newest))
                 if since is not None and since <= time.time():
                     new = file.with_suffix(".new")
                     new.write_text(f"{evals[-1].life} {evals[-1].step}")
@@ -223,16 +224,8 @@ class Runner:
         until = float("inf") if outcome.end else time.time()
         places = (slot.checkpoints / name / ".evalstop", slot.retained)
         troubles, acute = self._mischief.spans(name), self._mischief.acute()
-        shown = self._shown(name)
+        shown = _shown(self._witness.of(name, RLHFJOBS.kind))
         oracle.judge_safety(verdict, truth, places, troubles, acute, until, Rule(obj).ignored, shown)
-
-    def _shown(self, name: str) -> oracle.Shown:
-        """When each eval was first seen in the run's status."""
-        found: dict[tuple[str, int], float] = {}
-        for seen in self._witness.of(name, RLHFJOBS.kind):
-            for point in convert.record(seen.obj.get("status")).evals:
-                found.setdefault((str(point.attempt), point.step), seen.at)
-        return found
 
     def _hindrances(self, name: str) -> frozenset[str]:
         found = set()
@@ -295,6 +288,15 @@ class Runner:
         }.items():
             with contextlib.suppress(Exception):
                 (folder / what).write_text(self._stage.plane.kubectl(*arguments))
+
+
+def _shown(versions: Iterable[Seen]) -> oracle.Shown:
+    """When each eval was first seen in these versions of a run's status."""
+    found: dict[tuple[str, int], float] = {}
+    for seen in versions:
+        for point in convert.record(seen.obj.get("status")).evals:
+            found.setdefault((str(point.attempt), point.step), seen.at)
+    return found
 
 
 class Rule:
