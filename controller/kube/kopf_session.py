@@ -12,6 +12,7 @@ from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
 import aiohttp
+import kopf
 from aiohttp.client_middlewares import ClientHandlerType
 from aiohttp.hdrs import AUTHORIZATION
 
@@ -21,7 +22,6 @@ from controller.kube.client import PAGE, CallHook, decoded, read
 from controller.kube.connection import Connection, NoCredentials
 from controller.kube.errors import TooLarge
 from controller.kube.informer import Informer, Object
-from controller.kube.kopf_alone import kopf
 from controller.kube.resources import Resource
 
 _logger = log.get("evalstop.kube.kopf")

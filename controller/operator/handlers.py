@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import kopf
+
 from controller import names
 from controller.kube.backoffs import JitteredBackoffs
 from controller.kube.client import PAGE
-from controller.kube.kopf_alone import kopf
 from controller.kube.kopf_session import KopfSession
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from controller.policy.group_types import MeasuredSlowness, ResidencyTerms, SharedTraining
 from controller.policy.job.plan import plan_job
-from controller.policy.job.record import AdmissionRecord, JobRecord, ResidencyRecord, RunFile
+from controller.policy.job.record import AdmissionRecord, JobRecord, Preempting, ResidencyRecord, RunFile
 from controller.policy.job.residency import name_of, slowed_others
 from controller.policy.job.service import attained
 from controller.policy.job.types import (
@@ -89,6 +89,15 @@ def test_charges_count_as_service() -> None:
     record = replace(RECORD, charged=100.0, residency=replace(HOME, charged=11.0), attained=5.0)
     assert attained(DESIRED, record, NOW) == 5.0 + 111.0  # its pods have no GPUs
     assert attained(replace(DESIRED, gpus_per_replica=2), record, NOW) == 5.0 + 200.0 + 111.0
+
+
+def test_what_a_group_charged_counts_once_also_after_the_attempt_has_ended() -> None:
+    going = Preempting("Preempted", NOW - 20.0)
+    home = replace(HOME, charged=11.0)
+    record = replace(RECORD, charged=100.0, residency=home, attained=5.0, preempting=going)
+    plan = planned(record, GroupSeen("wg-3", gone=True, charged=11.0), RESTS, ())
+    assert plan.record.admission is None
+    assert attained(DESIRED, plan.record, NOW) == attained(DESIRED, record, NOW)
 
 
 def test_pool_sees_the_wish_and_the_residency() -> None:

@@ -14,7 +14,6 @@ from controller.gauges import ProcessMetrics
 
 STATES = ("Opening", "Ready", "NotReady", "Closing")
 RESIDENT_STATES = ("Joining", "Joined", "Leaving")
-ENDS, ACCOUNTS = ("Released", "Lost"), ("charged", "vacant")
 
 SAME_SCRAPE = 1.0  # s
 Series = Iterable[tuple[tuple[str, ...], float]]

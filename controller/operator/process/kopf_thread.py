@@ -15,8 +15,9 @@ import threading
 import time
 from typing import Any
 
+import kopf
+
 from controller import names
-from controller.kube.kopf_alone import kopf
 from controller.kube.kopf_session import KopfSession
 
 HEARTBEAT = 1.0  # s between signs of life from kopf's loop

@@ -152,11 +152,6 @@ class Groups:
         residents = _residents(self._groups.get(name))
         return len(residents) == 1 and residents[0].get("kind") not in self._profiles
 
-    def newest(self, name: str) -> Report | None:
-        """Return a group's newest report, as docs/understand/groups-wire.md has it; None: there is none."""
-        known = self._groups.get(name)
-        return known.report if known is not None else None
-
     def report(self, name: str, number: int) -> Report:
         """Return the newest report of a group's start; empty: there is none."""
         known = self._groups.get(name)

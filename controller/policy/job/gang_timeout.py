@@ -28,7 +28,7 @@ from controller.policy.job import incomplete, terminating_pods
 from controller.policy.job.context import PlanContext
 from controller.policy.job.preemption import settle_account
 from controller.policy.job.record import AdmissionRecord, GangBackoff, Preempting
-from controller.policy.job.service import attained
+from controller.policy.job.service import own
 from controller.policy.job.types import Desired, Observed, Plan, PodView, SuspendWorkload
 from controller.policy.types import JobState, Mode, Problem
 
@@ -186,7 +186,7 @@ def _back_in_line(context: PlanContext, admission: AdmissionRecord, backoff: Gan
     context.update(
         admission=None,
         preempting=None,
-        attained=attained(context.desired, record, context.now),
+        attained=own(context.desired, record, context.now),
         lost=record.lost + (lost or 0.0),
         queued_at=record.queued_at if admission.running_since is None else context.now,
         gang_backoff=backoff,

@@ -54,7 +54,7 @@ from controller.policy.job.estimates import stated
 from controller.policy.job.evals import RuleInUse, begin_life, ignored_steps, ingest, settle_agreeing
 from controller.policy.job.record import JobRecord, Operation, RunFile
 from controller.policy.job.resume import answer_early, resume
-from controller.policy.job.service import attained
+from controller.policy.job.service import own
 from controller.policy.job.stop import after_suspend, carry_out_stop, user_stop
 from controller.policy.job.types import (
     CreateWorkload,
@@ -543,7 +543,7 @@ def _secure_what_is_left(context: PlanContext) -> None:
 def _note_end(context: PlanContext, ending: Ending) -> None:
     """Record that the run is over, and why."""
     verdicts.count_past(context, context.record)
-    served = attained(context.desired, context.record, context.now)
+    served = own(context.desired, context.record, context.now)
     context.update(finished=ending.counts_as, attained=served, preempting=None)
     waited = context.record.access
     if waited is not None and waited.operation in (Operation.CLAIM, Operation.RESTORE):

@@ -16,7 +16,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job import incomplete, starvation
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord, Preempting, RunProgress
-from controller.policy.job.service import attained
+from controller.policy.job.service import attained, own
 from controller.policy.job.types import Plan, ScrapeOutcome, ScrapeView, SuspendWorkload, WriteRun
 from controller.policy.types import JobState, Mode, Preemption
 
@@ -151,7 +151,7 @@ def _work(context: PlanContext) -> _Work | None:
     checkpoint, resumed = _safe(scrape), scrape.resumed_step
     if scrape.step is None or checkpoint is None:
         return None
-    total = attained(context.desired, record, context.now)
+    total = own(context.desired, record, context.now)
     spent, made = total - record.lost, scrape.step
     if resumed is not None:
         spent, made = total - record.attained, scrape.step - resumed
@@ -159,13 +159,13 @@ def _work(context: PlanContext) -> _Work | None:
     saved = (resumed or 0) <= checkpoint <= scrape.step
     kept = checkpoint if saved else (resumed or 0)
     lost = spent * (scrape.step - kept) / made if made > 0 else 0.0
-    own = saved and (resumed is None or checkpoint > resumed)
-    return _Work(kept, min(lost, total - record.attained), own)
+    anew = saved and (resumed is None or checkpoint > resumed)
+    return _Work(kept, min(lost, total - record.attained), anew)
 
 
 def _back_in_line(context: PlanContext, going: Preempting) -> None:
     record = context.record
-    served = attained(context.desired, record, context.now)
+    served = own(context.desired, record, context.now)
     lost = going.lost or 0.0
     ran = record.admission is not None and record.admission.running_since is not None
     starved = going.reason in starvation.REASONS

@@ -9,21 +9,22 @@ from controller.policy.job.types import Desired
 
 
 def attained(desired: Desired, record: JobRecord, now: float) -> float:
-    """Return GPU-seconds of service up to ``now`` (s), the present attempt's included.
+    """Return GPU-seconds of service up to ``now`` (s): of its own GPUs, and what it was charged of worker
+    groups."""
+    return own(desired, record, now) + charged(record)
+
+
+def own(desired: Desired, record: JobRecord, now: float) -> float:
+    """Return GPU-seconds that its own GPUs have served it up to ``now`` (s), the present attempt's included:
+    what the record's ``attained`` is when that attempt ends.
 
     An attempt counts from the moment all its members were ready: its gang, and its base actors, which are its
-    own also while they are lent. Spare ones lower no rank. Of worker groups what it was charged counts.
+    own also while they are lent. Spare ones lower no rank.
     """
     admission = record.admission
-    shared = charged(record)
     if admission is None or admission.running_since is None:
-        return record.attained + shared
-    return record.attained + (now - admission.running_since) * desired.gpus + shared
-
-
-def worked(desired: Desired, record: JobRecord, now: float) -> float:
-    """Return GPU-seconds of service whose work was not lost to a preemption."""
-    return max(0.0, attained(desired, record, now) - record.lost)
+        return record.attained
+    return record.attained + (now - admission.running_since) * desired.gpus
 
 
 def remaining_seconds(desired: Desired, record: JobRecord, now: float) -> float | None:
@@ -41,7 +42,7 @@ def seconds(desired: Desired, record: JobRecord, now: float) -> float:
     """Return the running time (s) up to ``now`` whose work was not lost to a preemption; of a job without
     GPUs of its own that of its present attempt."""
     if desired.gpus:
-        return max(0.0, worked(desired, record, now) - charged(record)) / desired.gpus
+        return max(0.0, own(desired, record, now) - record.lost) / desired.gpus
     admission = record.admission
     if desired.sharing is None or admission is None or admission.running_since is None:
         return 0.0

@@ -15,7 +15,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, settle_agreeing
 from controller.policy.job.record import Decision, Operation
-from controller.policy.job.service import attained
+from controller.policy.job.service import own
 from controller.policy.job.types import (
     CreateWorkload,
     Plan,
@@ -205,7 +205,7 @@ def _announces_first(context: PlanContext, decision: Decision) -> bool:
 def _release(context: PlanContext, decision: Decision) -> None:
     context.update(
         decision=replace(decision, pods_gone_at=decision.pods_gone_at or context.now),
-        attained=attained(context.desired, context.record, context.now),
+        attained=own(context.desired, context.record, context.now),
         admission=None,
         restored=None,
     )

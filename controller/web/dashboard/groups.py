@@ -107,11 +107,6 @@ def _without_names(one: Group) -> Group:
     )
 
 
-def too_slow(who: Resident) -> bool:
-    """Return whether a resident is slowed by more than it allows."""
-    return who.slowdown is not None and who.max_slowdown is not None and who.slowdown > who.max_slowdown
-
-
 def lanes(one: Group) -> Lanes | None:
     """Return the newest turns as one lane for each resident; None: none is known."""
     if not one.recent and one.turn is None:
