@@ -14,7 +14,7 @@ from typing import Any
 from controller import log
 from controller.kube import wire
 from controller.kube.packed import Key, Packer, Plain, Stored, job_key, key_of, version_of
-from controller.kube.resources import GPUPOOLS, NODES, WATCHED, Resource
+from controller.kube.resources import GPUPOOLS, NODES, WATCHED, WORKERGROUPS, Resource
 from controller.kube.trim import Object, bare, failure, picked, trim
 
 __all__ = ["Cache", "Key", "Listener", "Store", "WentBack", "job_key", "key_of", "version_of"]
@@ -24,7 +24,7 @@ Listener = Callable[[Resource, Object | None, Object | None], None]  # (resource
 _logger = log.get("evalstop.kube.cache")
 
 # Few beside the jobs, and all of them looked at in each pool pass: kept as they are.
-_PLAIN = frozenset({NODES, GPUPOOLS})
+_PLAIN = frozenset({NODES, GPUPOOLS, WORKERGROUPS})
 
 _Change = tuple[Stored | None, Stored | None]  # (old, new)
 

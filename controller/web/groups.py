@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median_high
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -302,7 +303,7 @@ def _figures(
         "charged_gpu_seconds": before + float(gpu_seconds(seen.charge)),
     }
     if seen.loads:
-        out["switch_seconds"] = (_median(seen.loads) + (_median(seen.offloads or (0,)))) / SECOND
+        out["switch_seconds"] = (median_high(seen.loads) + median_high(seen.offloads or (0,))) / SECOND
     if seen.turns:
         away, held = (sum(turn[i] for turn in seen.turns) for i in (0, 1))
         count, step = len(seen.turns), seen.turns[-1][2]
@@ -355,7 +356,3 @@ def _by_jobs(name: str, members: list[tuple[Object, ResidencyRecord]]) -> Group:
         reported=None, problem=NEVER_ASKED, turn=None, waiting=(), loaded="", recent=(),
         calls=None, switches=None, lost=None, vacantGPUSeconds=None,
     )  # fmt: skip
-
-
-def _median(times: tuple[int, ...]) -> int:
-    return sorted(times)[len(times) // 2]

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.cli import explanation, groups, groups_page, job_view, queue_positions, top
-from controller.cli.failure import Exit, Failure
 from controller.cli.main import app
 from controller.cli.queue import _show
 from controller.cli.terminal import Terminal
@@ -111,14 +110,11 @@ def test_groups_are_chosen_by_pool_and_namespace(wanted: groups.Wanted, names: l
     assert groups.Wanted("wg-3", "team-b").of_all(answer())["items"] == [answer()]  # a name is a name
 
 
-def test_a_group_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(connect: Any, wanted: Any, watch: bool) -> Any:
-        raise Failure(Exit.NOT_FOUND, "there is no WorkerGroup 'wg-9'; there are: wg-3", wanted.hint)
-
-    monkeypatch.setattr(queue_positions, "poll", refuses)
-    result = CliRunner().invoke(app, ["groups", "wg-9", "--url", "http://127.0.0.1:1"])
+def test_a_group_that_is_not_there_is_named() -> None:
+    with scene.operator() as way:
+        result = CliRunner().invoke(app, ["groups", "wg-9", "--url", way.address])
     assert result.exit_code == 3
-    assert "there are: wg-3" in result.stderr
+    assert "there are: wg-3, wg-4 (GroupNotFound)" in result.stderr
     assert "next: evalstop groups lists all that there are" in result.stderr
     assert CliRunner().invoke(app, ["groups", "--url", "ftp://x"]).exit_code == 2
 
@@ -172,7 +168,9 @@ def test_top_shows_groups_where_there_are_any() -> None:
     view.jobs = {"team-a/math-a": scene.A, "team-a/next": WAITING}
     lines = view.picture(NOW, FREE, None)
     rows = {line.split()[0]: line for line in lines if line.startswith(("math-a", "next"))}
+    assert any("GROUP" in line for line in lines)
     assert rows["math-a"].endswith("wg-3 1.04x")
     assert rows["next"].endswith("-")
-    for obj in view.jobs.values():
-        assert "sharing" in obj["spec"]
+    alone = {key: {**obj, "spec": {**obj["spec"], "sharing": None}} for key, obj in view.jobs.items()}
+    view.jobs = alone
+    assert not any("GROUP" in line for line in view.picture(NOW, FREE, None))

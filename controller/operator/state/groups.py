@@ -243,8 +243,10 @@ class Groups:
             pace = known.paces.setdefault(resident, Pace())
             new = min(released - known.counted.get(resident, released), len(turns))
             known.counted[resident] = released
-            for turn in turns[len(turns) - new :] if new > 0 else ():
-                pace = pace.after(ReportedTurn(*turn), self._limit(name, resident))
+            if new > 0:
+                limit = self._limit(name, resident)
+                for turn in turns[-new:]:
+                    pace = pace.after(ReportedTurn(*turn), limit)
             known.paces[resident] = pace
 
     def _limit(self, name: str, resident: str) -> int:
