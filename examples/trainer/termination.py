@@ -14,8 +14,9 @@ EXIT_TERMINATED = 128 + signal.SIGTERM  # 143: never mistaken for a completed ru
 class Termination:
     """The word that SIGTERM or SIGINT has come, and a sleep that ends when it comes.
 
-    The handler writes to a pipe: `threading.Event.set` in a signal handler can deadlock with the very `wait`
-    it interrupts.
+    The signal writes to a pipe: `threading.Event.set` in a handler can deadlock with the very `wait` that it
+    interrupts. The interpreter writes at once (`signal.set_wakeup_fd`): Python's own handler would run after
+    the sleep if the signal came between the last instruction and the call that sleeps.
     """
 
     def __init__(self) -> None:
@@ -25,6 +26,7 @@ class Termination:
 
     def install(self) -> None:
         """Take over SIGTERM and SIGINT. Main thread only."""
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
 
@@ -37,4 +39,4 @@ class Termination:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
         with contextlib.suppress(BlockingIOError):  # a full pipe says all it has to say
-            os.write(self._write, b"\0")
+            os.write(self._write, b"\0")  # an event loop may have taken the interpreter's own for a while

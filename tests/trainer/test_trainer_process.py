@@ -208,6 +208,27 @@ def test_sigterm_does_not_wait_for_a_slow_step_to_be_over(start: Callable[..., T
     assert trainer.wait() == 143  # far sooner than the step is over
 
 
+def test_a_signal_right_before_the_sleep_ends_it() -> None:
+    """Python's handler runs only after the call that sleeps."""
+
+    class Late(Termination):
+        def _handle(self, number: int, frame: Any) -> None:
+            """It has not run yet."""
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    late = Late()
+    try:
+        late.install()
+        os.kill(os.getpid(), signal.SIGTERM)
+        began = time.monotonic()
+        assert not late.wait(20.0)
+        assert time.monotonic() - began < 10.0
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_checkpoint_on_term_saves_the_very_step(start: Callable[..., Trainer], tmp_path: Path) -> None:
     folder = tmp_path / "c"
     trainer = start(
