@@ -1,4 +1,4 @@
-"""What the two arms brought: times, GPU-seconds, the simulator's word, checkpoints; and turns as lanes."""
+"""Findings of the two arms: times, GPU-seconds, the simulator's word, checkpoints; and turns as lanes."""
 
 from __future__ import annotations
 
