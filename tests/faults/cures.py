@@ -559,7 +559,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "what waited when the rule began anew for a start that nobody had seen is let go",
         "10",
         HISTORY,
-        "        held += [p for p in evals[: rule.unjudged] if p.step in left and p not in held]\n",
+        "        held += undecided\n",
         "",
         "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
     ),
