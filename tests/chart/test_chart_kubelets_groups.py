@@ -217,7 +217,8 @@ def test_an_actor_generates_what_the_trainer_would(cluster: ChartCluster) -> Non
     folder = "--checkpoints=/checkpoints/rolled"
     cluster.apply([job("rolled", [*ROLLED, "--rollouts", "pods", folder], 1, rollout=rollout)])
     cluster.apply([job("alone", [*ROLLED, "--rollouts", "local", folder.replace("rolled", "alone")], 1)])
-    over = wait(cluster, SPACE, "rolled", "done", lambda s: holds(s, "Completed"))
+    wait(cluster, SPACE, "rolled", "done", lambda s: holds(s, "Completed"))
+    over = wait(cluster, SPACE, "rolled", "rid of its actors", lambda s: holds(s, "GPUsReleased"))
     assert over["rollout"]["plan"]["step"] >= 6, "one plan for each step"
     assert float(over["rollout"]["heldGPUSeconds"]) > 0
     wait(cluster, SPACE, "alone", "done", lambda s: holds(s, "Completed"))
@@ -227,4 +228,3 @@ def test_an_actor_generates_what_the_trainer_would(cluster: ChartCluster) -> Non
     ]
     assert len(ends[0]) == 1
     assert ends[0] == ends[1]
-    wait(cluster, SPACE, "rolled", "rid of its actors", lambda s: holds(s, "GPUsReleased"))
