@@ -113,7 +113,7 @@ def settings(rows: list[tuple[str, str, str]], prefix: str, own: set[str]) -> Js
 
 
 def of_openapi(schema: Mapping[str, Any]) -> Json:
-    """Return a structural schema of a CRD in the words of JSON Schema draft 7, closed but where it is open."""
+    """Return a structural schema of a CRD in the words of JSON Schema draft 7: closed, unless it is open."""
     found: Json = {key: schema[key] for key in _KEPT if key in schema}
     if schema.get("x-kubernetes-int-or-string"):
         return {**found, "type": ["integer", "string"]}
