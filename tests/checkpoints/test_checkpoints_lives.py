@@ -197,7 +197,7 @@ def test_what_the_next_process_saved_is_not_what_one_started_from_whose_claim_ca
     for life in (second, third):
         ask(tmp_path, "claim", attempt=life.attempt, branch=(life, FIRST))
     told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 20, branch=(second, FIRST))
-    assert "process 1-c3c3c3c3 saved it anew after" in told.message
+    assert "written anew after the save record" in told.message
     assert ask(tmp_path, "secure", 20, branch=(third, FIRST)).attempt == third.attempt
 
 
