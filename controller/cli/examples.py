@@ -33,6 +33,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ),
     ),
     "pin": (("Keep the checkpoint of a step", "evalstop pin run 300"),),
+    "groups": (("Whose turn it is on shared worker groups, and who waits", "evalstop groups --help"),),
     "rollouts": (("What a job's rollout actors do", "evalstop rollouts --help"),),
     "report": (("What was stopped in a pool, as one file to pass on", "evalstop report --help"),),
     "simulate": (("What another rule would have done", "evalstop simulate run --rule glr"),),
