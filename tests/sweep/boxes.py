@@ -28,7 +28,7 @@ MISSED = f"""() => [...document.querySelectorAll("{_REACHED}")]
 WALKED = """async () => {
   const found = [];
   const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-  for (const { element: e, what, ring } of window.sweepFocus) {
+  for (const { element: e, what, ring } of [...window.sweepFocus]) {  // a copy: each focus() below adds one
     if (!ring) found.push(`no ring around ${what}`);
     if (!e.isConnected) continue;
     e.focus({ focusVisible: true });
