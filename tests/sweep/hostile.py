@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from controller.api import convert
 from controller.api.values import timestamp
-from controller.policy.job.record import Condition, JobRecord, PodTrouble
+from controller.policy.job.attention import with_attention
+from controller.policy.job.record import AdmissionRecord, Condition, JobRecord, PodTrouble
+from controller.policy.job.types import Plan
 from controller.policy.types import Attempt, EvalPoint, Mode
 from controller.web.dashboard.access import Viewer
 from tests.support.dashboard_world import (
@@ -111,11 +114,17 @@ def _stopped(pool: Object, now: float, name: str, by: str) -> Object:
     return with_record(obj, record, pool)
 
 
+def _marked(obj: Object, record: JobRecord, pool: Object, now: float) -> Object:
+    """Return the object as the operator would write it, with what its health says."""
+    plan = with_attention(Plan(record), convert.desired(obj, convert.parse_pool(pool)), now)
+    return with_record(obj, plan.record, pool)
+
+
 def _shadow(pool: Object, now: float) -> Object:
     obj = job_object(NAMESPACE, long_name(9), created=now - 70000, pool=POOL, mode="Shadow")
     curve = until_stop(obj, over_optimising(21), pool)
     record = stopped(judged(obj, curve, now - 1500, pool), now - 1500, mode=Mode.SHADOW)
-    return with_record(obj, record, pool)
+    return _marked(obj, record, pool, now)
 
 
 def _troubles(pool: Object, now: float) -> list[Object]:
@@ -127,9 +136,10 @@ def _troubles(pool: Object, now: float) -> list[Object]:
         "MetricsAvailable", False, "Unreachable", "http://10.0.0.7:9400: " + "x" * 150, now - 9000, 1
     )
     runs = Condition("Running", True, "Running", "attempt 1: all members are ready", now - 9000, 1)
+    has = AdmissionRecord(1, ("node-1",), now - 9100, None, now - 9000)
     records = {
-        "crashing": JobRecord(attempt=1, conditions=base, pod_trouble=crash),
-        "unwatched": JobRecord(attempt=1, conditions=(*base, runs, unread)),
+        "crashing": JobRecord(attempt=1, conditions=base, pod_trouble=crash, admission=has),
+        "unwatched": JobRecord(attempt=1, conditions=(*base, runs, unread), admission=has),
         "refused": JobRecord(
             conditions=(
                 Condition(
@@ -141,7 +151,7 @@ def _troubles(pool: Object, now: float) -> list[Object]:
     found = []
     for name, record in records.items():
         obj = job_object(NAMESPACE, name, created=now - 5000, pool=POOL)
-        found.append(with_record(obj, record, pool))
+        found.append(_marked(obj, record, pool, now))
     falls = job_object(NAMESPACE, long_name(10), created=now - 7000, pool=POOL)
     record = judged(falls, until_stop(falls, over_optimising(7, 40), pool)[:-1], now - 20, pool)
     found.append(with_record(falls, declining(record, now, "2 declines in a row, limit 3"), pool))
