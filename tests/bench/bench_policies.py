@@ -7,7 +7,8 @@ server's garbage collection, which the requests themselves then cause. Both plan
 is a tmpfs: policies write nothing, and etcd's disk is shared with whatever else runs. A 99th percentile is
 that of the few slowest, which on a shared machine are slow by chance: so one is taken of each of many rounds,
 and the median of their differences is told, with its 95 % interval. Beside other work run it at a real-time
-priority: `chrt --rr 1 python -m …`.
+priority: `chrt --rr 1 python -m …`. A round lasts about
+55 s, of which 50 are pauses ($EVALSTOP_BENCH_ROUNDS rounds, 12).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from deploy.local.plane import Plane
 from deploy.local.versions import APISERVER
 from tests.bench.rows import Row
 
-ROUNDS = 12
+ROUNDS = int(os.environ.get("EVALSTOP_BENCH_ROUNDS", "12"))
 SUSPENDS = 100  # of a round, on each plane
 PAUSE_S = 0.25  # also keeps a real-time scheduler from pausing the planes for their greed
 ALLOWED = 5.0  # ms that the 99th percentile may be later
@@ -48,17 +49,20 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
         where = memory if memory.is_dir() else Path("/var/tmp")
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evalstop-bench-", dir=where)))
         sides = [_side(stack, folder / name, policies=name == "with") for name in ("with", "without")]
+        say(f"two planes are up; warming up, then {ROUNDS} rounds of {SUSPENDS} suspends on each")
         for _ in range(50):  # connections, caches, compiled expressions
             for side in sides:
                 side.suspend()
         rounds: list[tuple[list[float], list[float]]] = []
         began = [side.cpu() for side in sides]
-        for _ in range(ROUNDS):
+        for number in range(1, ROUNDS + 1):
             taken: tuple[list[float], list[float]] = ([], [])
             for i in range(SUSPENDS):
-                for number in (0, 1) if i % 2 else (1, 0):
-                    taken[number].append(sides[number].suspend())
+                for side in (0, 1) if i % 2 else (1, 0):
+                    taken[side].append(sides[side].suspend())
             rounds.append(taken)
+            with_, without = (_at(one, 0.99) for one in taken)
+            say(f"round {number} of {ROUNDS}: p99 {with_:.2f} ms with the policies, {without:.2f} ms without")
         patches = 2 * ROUNDS * SUSPENDS
         used = [(side.cpu() - at) * 1000 / patches for side, at in zip(sides, began, strict=True)]
     later = [_at(with_, 0.99) - _at(without, 0.99) for with_, without in rounds]

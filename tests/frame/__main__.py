@@ -28,7 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     play.add_argument("--histories", type=int, default=100, help="how many; 0: none")
     play.add_argument("--seed", type=int, default=1, help="of the first")
     play.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cores")
-    play.add_argument("--words", type=Path, default=words.TABLE, help="the rename table")
+    play.add_argument(
+        "--words", type=Path, help="the rename table; default: by the commit of the tree before"
+    )
     play.add_argument(
         "--logs", type=Path, nargs="*", help="replay these decision logs too; none given: logs/"
     )
@@ -50,10 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if given.command == "inventory":
             return _inventory(given.out)
-        table = words.load(given.words)
         if given.command == "compare":
-            return _compare(given, table["inventory"])
-        return _decisions(given, table["decisions"])
+            return _compare(given, words.load(given.words)["inventory"])
+        path = given.words or words.of_commit(decisions.commit_of(given.before))
+        return _decisions(given, words.load(path)["decisions"])
     except (decisions.Failed, ValueError, OSError) as error:
         print(f"python -m tests.frame {given.command}: {error}", file=sys.stderr)
         return 2

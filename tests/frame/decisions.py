@@ -2,6 +2,10 @@
 
 Each slot has one process of either tree. They take turns, because both play in the same folder: its path
 stands in what is decided, so it has to be the same.
+
+A change of decisions that was meant is named by a patch that undoes it (``meant`` of the rename table). Where
+the two trees differ, the tree after is played again with such changes undone: then it must be equal byte for
+byte.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -88,17 +92,87 @@ class Player:
 
 @dataclass
 class Result:
-    """What came of it. ``counts``: records by hook, of the tree before. ``differ``: where, and both sides."""
+    """What came of it.
+
+    Attributes:
+        done: how many histories or lines.
+        counts: records by hook, of the tree before.
+        meant: how many were equal once a change that was meant was undone, by the names of these.
+        differ: where, and both sides.
+    """
 
     done: int = 0
     counts: Counter[str] = field(default_factory=Counter)
+    meant: Counter[str] = field(default_factory=Counter)
     differ: list[tuple[str, str]] = field(default_factory=list)
 
 
-class Pair:
-    """Both trees in one slot."""
+def undone(after: Path, meant: Mapping[str, str], folder: Path) -> dict[str, Path]:
+    """Write trees like ``after`` in which changes that were meant are undone.
 
-    def __init__(self, before: Path, after: Path, words: Mapping[str, Any], root: Path) -> None:
+    Args:
+        after: root of the tree after.
+        meant: by patch that undoes a change of ``controller/``, why it was made.
+        folder: an empty one for the trees.
+
+    Returns:
+        By name, the root of a tree: one for each change alone, and one without any of them.
+
+    Raises:
+        Failed: a patch does not fit the tree.
+    """
+    patches = [Path(name) for name in meant]
+    chosen = {patch.stem: [patch] for patch in patches}
+    if len(patches) > 1:
+        chosen["several"] = patches
+    for name, some in chosen.items():
+        tree = folder / name
+        tree.mkdir(parents=True)
+        for entry in after.iterdir():
+            if entry.name not in ("controller", ".git"):
+                (tree / entry.name).symlink_to(entry)
+        shutil.copytree(
+            after / "controller", tree / "controller", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        for patch in some:
+            applied = subprocess.run(
+                ["git", "apply", "--include=controller/*", str(patch.resolve())],
+                cwd=tree,
+                env={**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent.resolve())},
+                capture_output=True,
+                text=True,
+            )
+            if applied.returncode:
+                raise Failed(f"{patch.name} does not undo its change of {after}: {applied.stderr.strip()}")
+    return {name: folder / name for name in chosen}
+
+
+def commit_of(tree: Path) -> str:
+    """Return the commit that is checked out there.
+
+    Raises:
+        Failed: it is no checkout.
+    """
+    asked = subprocess.run(["git", "-C", str(tree), "rev-parse", "HEAD"], capture_output=True, text=True)
+    if asked.returncode:
+        raise Failed(f"{tree}: {asked.stderr.strip()}; without its commit, name the rename table by --words")
+    return asked.stdout.strip()
+
+
+class Pair:
+    """Both trees in one slot, and those like the second in which changes are undone (`undone`)."""
+
+    def __init__(
+        self,
+        before: Path,
+        after: Path,
+        words: Mapping[str, Any],
+        root: Path,
+        without: Mapping[str, Path] | None = None,
+    ) -> None:
+        self._terms: tuple[Mapping[str, Any], Path] = (words, root)
+        self._without = dict(without or {})
+        self._playing: dict[str, Player] = {}  # of those, once one was asked for
         self.before = Player(before, "before", words, root)
         try:
             self.after = Player(after, "after", words, root)
@@ -110,22 +184,36 @@ class Pair:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.before.close()
-        self.after.close()
+        for player in (self.before, self.after, *self._playing.values()):
+            player.close()
 
-    def histories(self, seeds: list[int]) -> Iterator[tuple[int, dict[str, int], str]]:
-        """(seed, records by hook, how they differ or "") of each."""
+    def histories(self, seeds: list[int]) -> Iterator[tuple[int, dict[str, int], str, str]]:
+        """Return (seed, records by hook, change that was meant or "", how they differ or "") of each."""
         sides = [[player.ask(play=seed) for seed in seeds] for player in (self.before, self.after)]
         for seed, a, b in zip(seeds, *sides, strict=True):
-            same = (a["digest"], a["counts"]) == (b["digest"], b["counts"])
-            yield seed, a["counts"], "" if same else self.explained(seed)
+            if _same(a, b):
+                yield seed, a["counts"], "", ""
+                continue
+            name = next((n for n in self._without if _same(a, self._undone(n).ask(play=seed))), "")
+            yield seed, a["counts"], name, "" if name else self.explained(seed)
+
+    def _undone(self, name: str) -> Player:
+        if name not in self._playing:
+            words, root = self._terms
+            self._playing[name] = Player(self._without[name], "after", words, root)
+        return self._playing[name]
 
     def explained(self, seed: int) -> str:
-        """The first record of a history that the two trees wrote otherwise, both sides."""
-        sides = [player.ask(play=seed, digests=True)["digests"] for player in (self.before, self.after)]
+        """Return the first record of a history that the two trees wrote otherwise, both sides.
+
+        Of the tree after as it is without any of the changes that were meant.
+        """
+        last: Sequence[str] = list(self._without)[-1:]
+        players = (self.before, self._undone(last[0]) if last else self.after)
+        sides = [player.ask(play=seed, digests=True)["digests"] for player in players]
         pairs = enumerate(zip(*sides, strict=False))
         number = next((n for n, (x, y) in pairs if x != y), min(map(len, sides)))
-        texts = [player.ask(play=seed, show=number)["shown"] for player in (self.before, self.after)]
+        texts = [player.ask(play=seed, show=number)["shown"] for player in players]
         return f"record {number} of {len(sides[0])} and {len(sides[1])}\n{unified(*texts)}"
 
     def logged(self, lines: Iterator[str]) -> Iterator[tuple[int, str, str]]:
@@ -141,6 +229,10 @@ class Pair:
                 a["kind"],
                 "" if a["text"] == b["text"] and b["same"] else unified(a["text"], b["text"]),
             )
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return (one["digest"], one["counts"]) == (other["digest"], other["counts"])
 
 
 def unified(before: str, after: str) -> str:
@@ -171,19 +263,25 @@ def histories(
     result, lock, failed = Result(), threading.Lock(), list[Exception]()
     shm = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="evalstop-frame-", dir=shm if shm.is_dir() else None))
+    try:
+        without = undone(after, words.get("meant", {}), folder / "undone")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
     def work(slot: int) -> None:
         try:
-            with Pair(before, after, words, folder / str(slot)) as pair:
+            with Pair(before, after, words, folder / str(slot), without) as pair:
                 while not failed:
                     try:
                         some = chunks.get_nowait()
                     except queue.Empty:
                         return
-                    for seed, counts, difference in pair.histories(some):
+                    for seed, counts, meant, difference in pair.histories(some):
                         with lock:
                             result.done += 1
                             result.counts.update(counts)
+                            result.meant.update([meant] if meant else [])
                             if difference:
                                 result.differ.append((f"seed {seed}", difference))
         except Exception as error:
@@ -258,5 +356,9 @@ def report(what: str, result: Result, folder: Path) -> int:
                 f"… and {len(result.differ) - SHOWN} more:",
                 ", ".join(name for name, _ in sorted(result.differ)[SHOWN:][:20]),
             )
+    for name, number in sorted(result.meant.items()):
+        print(f"{number} equal once this change is undone: {name}")
+    if result.meant:
+        print(f"{result.done - result.meant.total() - len(result.differ)} equal as they are")
     print(f"{result.done} {what} ({counted}): {len(result.differ) or 'none'} differ")
     return 1 if result.differ else 0

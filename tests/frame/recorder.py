@@ -62,7 +62,8 @@ class Words:
         self.strings: dict[str, str] = words.get("strings", {}) if before else {}
         text = words.get("text", []) if before else []
         self.text = [(re.compile(row["before"]), row["after"]) for row in text]
-        self.left_out = set(words.get("gone" if before else "added", {}))
+        self.left_out = set(words.get("gone", {}) if before else ())
+        self.added = set(() if before else words.get("added", {}))  # left out while it has its default
         self.bare: set[str] = set() if before else set(words.get("tuples", []))
         self.inlined: set[str] = set() if before else set(words.get("inlined", []))
 
@@ -92,6 +93,7 @@ class Text:
         self._known: dict[int, tuple[Any, str]] = {}  # by id, with the value, so that no id comes again
         self._mutable = 0  # how many values were met that may change
         self._shapes: dict[type, tuple[tuple[str, str], ...]] = {}
+        self._defaults: dict[type, dict[str, Any]] = {}  # of fields that only the tree after has
 
     def forget(self) -> None:
         self._known.clear()
@@ -135,7 +137,7 @@ class Text:
             raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no canonical text: {value!r}")
         if kind.__name__ in self.words.bare:
             return "[" + ",".join(self.of(inner) for _, inner in members(value)) + "]"
-        shape = self._shapes.get(kind) or self._shape(value)
+        shape = self._present(value)
         if all(key for _, key in shape):
             fields = ",".join([key + self.of(getattr(value, name)) for name, key in shape])
         else:
@@ -143,13 +145,21 @@ class Text:
         return '{"type":"' + self.words.type(kind.__name__) + '"' + ("," + fields if fields else "") + "}"
 
     def _fields(self, value: Any) -> Iterator[tuple[str, str]]:
-        kind = type(value)
-        for name, key in self._shapes.get(kind) or self._shape(value):
+        for name, key in self._present(value):
             inner = getattr(value, name)
             if key:
                 yield key, self.of(inner)
             elif inner is not None:  # its fields stood in this one
                 yield from self._fields(inner)
+
+    def _present(self, value: Any) -> tuple[tuple[str, str], ...]:
+        """Return name and key of each field that is written of this value."""
+        kind = type(value)
+        shape = self._shapes.get(kind) or self._shape(value)
+        new = self._defaults[kind]
+        if not new:
+            return shape
+        return tuple((n, key) for n, key in shape if n not in new or getattr(value, n) != new[n])
 
     def _shape(self, value: Any) -> tuple[tuple[str, str], ...]:
         kind, words = type(value), self.words
@@ -160,6 +170,9 @@ class Text:
         )
         shape = tuple(sorted(zip(names, keys, strict=True), key=itemgetter(1)))
         self._shapes[kind] = shape
+        self._defaults[kind] = {
+            n: default for n, default in defaults(value) if f"{kind.__name__}.{n}" in words.added
+        }
         return shape
 
 
@@ -167,6 +180,13 @@ def members(value: Any) -> Iterator[tuple[str, Any]]:
     """Fields of a dataclass or NamedTuple in their order."""
     names = value._fields if hasattr(value, "_fields") else [f.name for f in dataclasses.fields(value)]
     return ((name, getattr(value, name)) for name in names)
+
+
+def defaults(value: Any) -> Iterator[tuple[str, Any]]:
+    """Return the defaults of a dataclass's or NamedTuple's fields, by name; not those that are made anew."""
+    if hasattr(value, "_fields"):
+        return iter(value._field_defaults.items())
+    return ((f.name, f.default) for f in dataclasses.fields(value) if f.default is not dataclasses.MISSING)
 
 
 class Recorder:

@@ -196,6 +196,88 @@ def test_a_plan_that_comes_out_otherwise_is_shown_with_both_sides(tmp_path: Path
     assert '+  "wake": 8.0' in text
 
 
+UNDO_PLAN = """\
+--- a/controller/policy/job/plan.py
++++ b/controller/policy/job/plan.py
+@@ -4,2 +4,2 @@
+ def plan_job(spec, record, now):
+-    return Plan(Record(RetainedCheckpoint(record.retained.step + spec), params={"k": 2}), wake=now + 6.0)
++    return Plan(Record(RetainedCheckpoint(record.retained.step + spec), params={"k": 2}), wake=now + 5.0)
+"""
+UNDO_POOL = """\
+--- a/controller/policy/pool/plan.py
++++ b/controller/policy/pool/plan.py
+@@ -1,3 +1,3 @@
+ 
+ def plan_pool(snapshot, now):
+-    return tuple(sorted(snapshot, reverse=True))
++    return tuple(sorted(snapshot))
+"""
+
+
+def _meant(folder: Path, **patches: str) -> str:
+    """Return the rename table with changes that were meant, written as patches into ``folder``."""
+    rows = []
+    for name, text in patches.items():
+        (folder / f"{name}.patch").write_text(text)
+        rows.append(f'"{name}.patch" = "why"\n')
+    return WORDS + "[decisions.meant]\n" + "".join(rows)
+
+
+def test_a_change_that_was_meant_is_named_and_hides_no_other(tmp_path: Path) -> None:
+    before = _tree(tmp_path / "before", moved=False)
+    later = {"now + 5.0": "now + 6.0"}
+    after = _tree(tmp_path / "after", moved=True, **later)
+    table = _words(tmp_path, _meant(tmp_path, wakes=UNDO_PLAN))
+    result = decisions.histories(before, after, table, range(7, 10), 1, out=io.StringIO())
+    assert (dict(result.meant), result.differ) == ({"wakes": 3}, [])
+
+    both = _tree(tmp_path / "both", moved=True, **later, **{"(snapshot))": "(snapshot, reverse=True))"})
+    found = _differ(before, both, table)
+    assert [where for where, _ in found] == ["seed 7", "seed 8", "seed 9"]
+    assert '"of": "pool"' in found[0][1], "the job's plan differs before it, and has its name"
+
+    table = _words(tmp_path, _meant(tmp_path, wakes=UNDO_PLAN, order=UNDO_POOL))
+    result = decisions.histories(before, both, table, range(7, 10), 1, out=io.StringIO())
+    assert (dict(result.meant), result.differ) == ({"several": 3}, [])
+
+
+def test_a_patch_that_undoes_nothing_is_an_error(tmp_path: Path) -> None:
+    before, after = _tree(tmp_path / "before", moved=False), _tree(tmp_path / "after", moved=True)
+    table = _words(tmp_path, _meant(tmp_path, wakes=UNDO_PLAN))
+    with pytest.raises(Failed, match=r"wakes\.patch does not undo its change"):
+        _differ(before, after, table)
+    (tmp_path / "wakes.patch").unlink()
+    with pytest.raises(ValueError, match=r"decisions\.meant: .*wakes\.patch: expected a file"):
+        words.load(tmp_path / "words.toml")
+
+
+@pytest.mark.parametrize(("value", "differ"), [("None", 0), ("3", 3)])
+def test_a_new_field_is_left_out_while_it_has_its_default(tmp_path: Path, value: str, differ: int) -> None:
+    before = _tree(tmp_path / "before", moved=False)
+    after = _tree(
+        tmp_path / "after",
+        moved=True,
+        **{
+            "wake: float": "wake: float\n    residency: object = None",
+            "now + 5.0": f"now + 5.0, residency={value}",
+        },
+    )
+    table = _words(tmp_path, WORDS + '[decisions.added]\n"Plan.residency" = "why"\n')
+    assert len(_differ(before, after, table)) == differ
+
+
+def test_each_table_is_found_by_its_commit(tmp_path: Path) -> None:
+    assert words.of_commit("f6ce8f5c" + 32 * "0") == words.TABLE
+    for path in words.SINCE.glob("*.toml"):
+        assert words.of_commit(path.stem + 32 * "0") == path
+        assert words.load(path)["decisions"]["meant"]
+    with pytest.raises(ValueError, match="at 1234567890: tables are there for f6ce8f5, 8b004488"):
+        words.of_commit("1234567890" + 30 * "0")
+    with pytest.raises(Failed, match="name the rename table by --words"):
+        decisions.commit_of(tmp_path)
+
+
 def test_a_decision_that_is_made_nowhere_is_an_error(tmp_path: Path) -> None:
     before, after = _tree(tmp_path / "before", moved=False), _tree(tmp_path / "after", moved=True)
     shutil.rmtree(after / "controller" / "policy" / "job")
@@ -224,7 +306,7 @@ def test_this_tree_plays_as_itself_and_not_as_a_mutant(tmp_path: Path) -> None:
     for name in ("tests", "examples", "deploy"):
         (mutant / name).symlink_to(ROOT / name)
     with Pair(ROOT, mutant, {}, tmp_path / "root") as pair:
-        ((_, counts, difference),) = pair.histories([5])
+        ((_, counts, _, difference),) = pair.histories([5])
         module, _, name = pair.after.at["job"].partition(":")
         assert difference == ""
         assert min(counts[of] for of in ("job", "pool", "written", "event", "admitting", "starting")) > 0
@@ -235,7 +317,7 @@ def test_this_tree_plays_as_itself_and_not_as_a_mutant(tmp_path: Path) -> None:
         )
         pair.after.close()
         pair.after = decisions.Player(mutant, "after", {}, tmp_path / "root")
-        ((_, _, difference),) = pair.histories([5])
+        ((_, _, _, difference),) = pair.histories([5])
     assert difference.splitlines()[1] == '"of": "job",'
     assert '+  "requeue_after": 1.25' in difference
 

@@ -9,13 +9,33 @@ from pathlib import Path
 from typing import Any
 
 TABLE = Path(__file__).parent / "words.toml"
+SINCE = (
+    Path(__file__).parent / "since"
+)  # a table of its own for each later commit, by whose name it is called
+FIRST = "f6ce8f5"  # the commit that TABLE is about
 DECISIONS: dict[str, type] = {
     "types": str,
     "fields": str,
     "strings": str,
     "gone": str,
     "added": str,
+    "meant": str,
 }
+
+
+def of_commit(commit: str) -> Path:
+    """Return the table for decisions of a commit before.
+
+    Raises:
+        ValueError: there is none; the message says for which there is.
+    """
+    tables = {FIRST: TABLE} | {path.stem: path for path in sorted(SINCE.glob("*.toml"))}
+    for name, path in tables.items():
+        if commit.startswith(name):
+            return path
+    raise ValueError(
+        f"the tree before is at {commit[:10]}: tables are there for {', '.join(tables)}; name one by --words"
+    )
 
 
 def load(path: Path = TABLE) -> dict[str, Any]:
@@ -40,6 +60,10 @@ def _decisions(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: _strings(path, f"decisions.{name}", given.get(name, {})) for name in DECISIONS
     }
+    found["meant"] = {str(path.parent / patch): why for patch, why in found["meant"].items()}
+    for patch in found["meant"]:
+        if not Path(patch).is_file():
+            raise ValueError(f"{path}: decisions.meant: {patch}: expected a file that undoes the change")
     found["text"] = given.get("text", [])
     for row in found["text"]:
         if set(row) != {"before", "after"}:
