@@ -136,7 +136,7 @@
   const row = document.querySelector('table.jobs tbody tr');
   if (row && innerWidth <= 720 && matchMedia('screen').matches) {
     const table = document.querySelector('table.jobs'), rows = table.tBodies[0].rows.length;
-    const each = table.getBoundingClientRect().height / rows;
+    const each = table.tBodies[0].getBoundingClientRect().height / rows;
     if (each > 210) tell('a list as long as a book', table, `${Math.round(each)} px a row`);
   }
   const brand = document.querySelector('header .brand'), title = document.querySelector('main h1, #signin:not([hidden]) h1');

@@ -10,17 +10,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.api import convert
 from controller.api.values import timestamp
-from controller.policy.job.attention import with_attention
 from controller.policy.job.record import AdmissionRecord, Condition, JobRecord, PodTrouble
-from controller.policy.job.types import Plan
 from controller.policy.types import Attempt, EvalPoint, Mode
 from controller.web.dashboard.access import Viewer
 from tests.support.dashboard_world import (
     Object,
     conditions,
     declining,
+    followed_up,
     healthy,
     job_object,
     judged,
@@ -114,17 +112,11 @@ def _stopped(pool: Object, now: float, name: str, by: str) -> Object:
     return with_record(obj, record, pool)
 
 
-def _marked(obj: Object, record: JobRecord, pool: Object, now: float) -> Object:
-    """Return the object as the operator would write it, with what its health says."""
-    plan = with_attention(Plan(record), convert.desired(obj, convert.parse_pool(pool)), now)
-    return with_record(obj, plan.record, pool)
-
-
 def _shadow(pool: Object, now: float) -> Object:
     obj = job_object(NAMESPACE, long_name(9), created=now - 70000, pool=POOL, mode="Shadow")
     curve = until_stop(obj, over_optimising(21), pool)
     record = stopped(judged(obj, curve, now - 1500, pool), now - 1500, mode=Mode.SHADOW)
-    return _marked(obj, record, pool, now)
+    return followed_up(obj, record, pool, now)
 
 
 def _troubles(pool: Object, now: float) -> list[Object]:
@@ -151,7 +143,7 @@ def _troubles(pool: Object, now: float) -> list[Object]:
     found = []
     for name, record in records.items():
         obj = job_object(NAMESPACE, name, created=now - 5000, pool=POOL)
-        found.append(_marked(obj, record, pool, now))
+        found.append(followed_up(obj, record, pool, now))
     falls = job_object(NAMESPACE, long_name(10), created=now - 7000, pool=POOL)
     record = judged(falls, until_stop(falls, over_optimising(7, 40), pool)[:-1], now - 20, pool)
     found.append(with_record(falls, declining(record, now, "2 declines in a row, limit 3"), pool))

@@ -159,8 +159,11 @@ def walked(page: Any, path: str, width: int) -> list[Fault]:
     count = page.evaluate(boxes.HOW_MANY)
     page.evaluate("document.activeElement?.blur(); scrollTo(0, 0)")
     page.evaluate(boxes.FOCUS)
-    for _ in range(count + 2):
-        page.keyboard.press("Tab")
+    for _ in range(3):  # again where a box that scrolls is a stop of its own: it was not counted
+        for _ in range(count + 2):
+            page.keyboard.press("Tab")
+        if not page.evaluate(boxes.MISSED):
+            break
     found = [Fault(path, width, "Tab", f"never comes to {one}") for one in page.evaluate(boxes.MISSED)]
     found += [Fault(path, width, "Tab", what) for what in page.evaluate(boxes.WALKED)]
     return found
