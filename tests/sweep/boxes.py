@@ -20,7 +20,8 @@ HOW_MANY = f"""() => [...document.querySelectorAll("{_REACHED}")]
 # What Tab must come to, and has not.
 MISSED = f"""() => [...document.querySelectorAll("{_REACHED}")]
   .filter((e) => !e.disabled && !e.closest('dialog:not([open])'))
-  .filter((e) => e.checkVisibility({{ visibilityProperty: true }}) && !window.sweepFocus.some((one) => one.element === e))
+  .filter((e) => e.checkVisibility({{ visibilityProperty: true }}))
+  .filter((e) => !window.sweepFocus.some((one) => one.element === e))
   .filter((e) => e.tagName === 'SUMMARY' || !e.closest('details:not([open])'))
   .map((e) => e.outerHTML.slice(0, 80))"""
 
