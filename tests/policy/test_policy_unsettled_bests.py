@@ -301,6 +301,23 @@ def test_bests_of_before_all_that_lies_there_are_not_looked_for_one_by_one() -> 
     assert {ask.step for ask in run.world.asked.values()} == {10, 50}
 
 
+def test_what_was_evaluated_since_may_have_been_saved_since() -> None:
+    """A process that began anew is below all that lies there; its next eval came while one was looked for."""
+    run = Run(0.02, rotates=False)
+    run.world.slow = frozenset({Operation.SECURE})
+    run.job.checkpoints = {200}
+    run.show(10, 0.50, 0.60)
+    run.job.checkpoints = {200}
+    run.lose()
+    run.go(4)
+    run.world.slow = frozenset({Operation.SECURE})
+    run.go(8)
+    run.show(30, 0.62)
+    run.lose()
+    run.go(40)
+    assert run.kept()[0] == 30
+
+
 def test_evals_that_waited_when_the_rule_began_anew_are_no_best_beside_any_that_counts() -> None:
     """The first is far too high, and no later eval is compared with it: it stayed the best for ever."""
     rule = use()
