@@ -150,7 +150,7 @@ def build_group(
     tolerations = [t for t in pod.get("tolerations") or [] if t != pool_toleration(pool)]
     pod["tolerations"] = [*tolerations, pool_toleration(pool)]
     set_scheduling(pod, scheduling)
-    _tell(pod, settings)
+    _set_environment(pod, settings)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -220,7 +220,7 @@ def group_pods(job: Object, pods: Iterable[Object], known: tuple[str, ...] = ())
     return GroupPods(tuple(sorted(bound)), tuple(uids), lost)
 
 
-def _tell(pod: dict[str, Any], settings: GroupSettings) -> None:
+def _set_environment(pod: dict[str, Any], settings: GroupSettings) -> None:
     """Give the workers' container its volumes and its environment."""
     container = pod["containers"][0] = dict(pod["containers"][0])
     variables = {

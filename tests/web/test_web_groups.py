@@ -12,15 +12,15 @@ import pytest
 from controller.policy.job.record import Condition
 from controller.web import queue_api
 from controller.web.group_report import BYTES, checked, read_report
-from controller.web.groups import Around, Group, Told, group, groups_of_jobs
+from controller.web.groups import Around, Group, LatestReport, group, groups_of_jobs
 from tests.support import group_scene as scene
 
 JOBS = {"team-a/math-a": scene.A, "team-a/math-b": scene.B}
 AT = scene.START
 
 
-def seen(told: Told | None = None, **change: Any) -> Group:
-    given = told or Told(checked(scene.report()), AT, "")
+def seen(told: LatestReport | None = None, **change: Any) -> Group:
+    given = told or LatestReport(checked(scene.report()), AT, "")
     obj = scene.group(scene.A, scene.B, **change)
     return group(obj, Around(JOBS.get, scene.POOL, given))
 
@@ -53,12 +53,12 @@ def test_charges_of_earlier_starts_count() -> None:
     (first, second) = scene.group(scene.A, scene.B)["status"]["residents"]
     obj = scene.group(scene.A, scene.B)
     obj["status"]["residents"] = [{**first, "chargedGPUSeconds": 40.0}, second]
-    found = group(obj, Around(JOBS.get, scene.POOL, Told(checked(scene.report()), AT, "")))
+    found = group(obj, Around(JOBS.get, scene.POOL, LatestReport(checked(scene.report()), AT, "")))
     assert found.residents[0].charged_gpu_seconds == 5800.0
 
 
 def test_without_a_report_all_but_turns_is_known() -> None:
-    found = seen(Told(problem="it does not answer"))
+    found = seen(LatestReport(problem="it does not answer"))
     assert (found.turn, found.waiting, found.recent, found.reported) == (None, (), (), None)
     assert found.problem == "it does not answer"
     assert [(one.job, one.slowdown, one.turns) for one in found.residents] == [

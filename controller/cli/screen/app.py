@@ -134,7 +134,7 @@ class Top(App[None]):
             chosen.append(GROUP)
         self.rows = Rows(chosen)
         self.stale = ""  # since when and why what is shown may be old; "": it is not
-        self._heard = time.time()  # s, when the cluster was last heard
+        self._last_contact = time.time()  # s, when the cluster was last heard
         self._tables_there = False  # its tables are there
         self._keys: list[str] = []  # of the rows that are shown
         self._versions: dict[str, str] = {}
@@ -249,9 +249,9 @@ class Top(App[None]):
         summary = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
         text = Text(f"evalstop  {formatting.moment(now)}  {summary}", no_wrap=True)
         if not self.view.silent:
-            self._heard = now
+            self._last_contact = now
         stale = self.stale or (
-            f"as of {formatting.moment(self._heard)}: {self.view.silent}" if self.view.silent else ""
+            f"as of {formatting.moment(self._last_contact)}: {self.view.silent}" if self.view.silent else ""
         )
         if stale:
             text.append(f"\nstale {stale}", "yellow")

@@ -27,7 +27,7 @@ class GroupFigures(NamedTuple):
         residents: the state of each, of `RESIDENT_STATES`.
         start: number of its newest start.
         opened: s, when that start was admitted.
-        heard: s, when its newest report was got; None: there is none.
+        reported: s, when its newest report was got; None: there is none.
         released, lost: turns of that start, by how they ended.
         switches: of that start.
         charged, vacant: GPU-seconds of that start, of residents and without any.
@@ -39,7 +39,7 @@ class GroupFigures(NamedTuple):
     gpus: int
     start: int
     opened: float
-    heard: float | None
+    reported: float | None
     released: int = 0
     lost: int = 0
     switches: int = 0
@@ -125,7 +125,7 @@ class GroupGauges:
     def _unheard(self) -> Series:
         now = self._clock()
         ready = (one for one in self._read() if one.state == "Ready")
-        ages = (now - (one.heard if one.heard is not None else one.opened) for one in ready)
+        ages = (now - (one.reported if one.reported is not None else one.opened) for one in ready)
         return [((), max(0.0, max(ages, default=0.0)))]
 
     def _turns(self) -> Series:

@@ -144,12 +144,12 @@ def key_of(reason: str, message: str) -> str:
     return reason
 
 
-_GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete", "BestCheckpointLost"})
+_MISSING = frozenset({"CheckpointMissing", "CheckpointIncomplete", "BestCheckpointLost"})
 _UNANSWERED = frozenset({"Unreachable", "Timeout"})
 # (reasons, what the message holds, key): the first one counts.
 BY_MESSAGE = (
-    (_GONE, "what lies there is", "OtherLayout"),
-    (_GONE, NO_CHECKPOINT, "OtherFolder"),
+    (_MISSING, "what lies there is", "OtherLayout"),
+    (_MISSING, NO_CHECKPOINT, "OtherFolder"),
     (frozenset({"StoreUnreachable"}), "the template names", "OtherFolder"),
     (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
     (frozenset({"ClaimMissing", "LocationNotMounted"}), "the trainer mounts", "ClaimMisnamed"),
