@@ -24,7 +24,7 @@ from controller.web.group_report import GroupReport, ReportedResident
 Object = Mapping[str, Any]
 SECOND = 1e6  # microseconds
 OPENING, READY, NOT_READY, CLOSING = STATES = ("Opening", "Ready", "NotReady", "Closing")
-JOINING, JOINED, LEAVING = ("Joining", "Joined", "Leaving")
+JOINING, JOINED, LEAVING = RESIDENT_STATES = ("Joining", "Joined", "Leaving")
 NEVER_ASKED = "no report of it is here"
 
 

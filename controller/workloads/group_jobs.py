@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from controller import names
 from controller.api.workergroup import ANNOTATION_NODES
-from controller.objects import Object, controller_of, is_terminal
+from controller.objects import Object, controller_of, controller_reference, is_terminal
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.types import Problem
 from controller.workloads.kinds import get
@@ -159,16 +159,7 @@ def build_group(
             "namespace": GROUPS_NAMESPACE,
             "labels": labels,
             "annotations": {**annotations, ANNOTATION_NODES: ",".join(nodes)},
-            "ownerReferences": [
-                {
-                    "apiVersion": owner["apiVersion"],
-                    "kind": owner["kind"],
-                    "name": name,
-                    "uid": owner["metadata"]["uid"],
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [controller_reference(owner)],
         },
         "spec": {
             "completionMode": "Indexed",

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from controller.gauges import ProcessMetrics
-
-STATES = ("Opening", "Ready", "NotReady", "Closing")
-RESIDENT_STATES = ("Joining", "Joined", "Leaving")
+from controller.web.groups import NOT_READY, OPENING, READY, RESIDENT_STATES, STATES
 
 SAME_SCRAPE = 1.0  # s
 Series = Iterable[tuple[tuple[str, ...], float]]
@@ -119,12 +117,12 @@ class GroupGauges:
 
     def _unready(self) -> Series:
         now = self._clock()
-        waits = (now - one.opened for one in self._read() if one.state in ("Opening", "NotReady"))
+        waits = (now - one.opened for one in self._read() if one.state in (OPENING, NOT_READY))
         return [((), max(0.0, max(waits, default=0.0)))]
 
     def _unheard(self) -> Series:
         now = self._clock()
-        ready = (one for one in self._read() if one.state == "Ready")
+        ready = (one for one in self._read() if one.state == READY)
         ages = (now - (one.reported if one.reported is not None else one.opened) for one in ready)
         return [((), max(0.0, max(ages, default=0.0)))]
 

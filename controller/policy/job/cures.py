@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job.rotation import remedy
 from controller.policy.wording import NO_CHECKPOINT, meant
 
@@ -478,7 +479,7 @@ CURES |= dict.fromkeys(
 )
 
 # Of a WorkerGroup that is not Ready; {name} is the group's.
-_GROUP_PODS = "kubectl get pods -n evalstop-workers -l evalstop.dev/group={name} -o wide"
+_GROUP_PODS = f"kubectl get pods -n {GROUPS_NAMESPACE} -l evalstop.dev/group={{name}} -o wide"
 GROUP_CURES: dict[str, Cure] = {
     "WaitingForNodes": Cure("see which of its pods have no node yet, and why", _GROUP_PODS),
     "Starting": Cure(
