@@ -19,8 +19,8 @@ $(STAMP): requirements.lock pyproject.toml clients/python/pyproject.toml
 
 setup: $(STAMP)  ## the virtual environment with the pinned packages
 
-demo: $(STAMP)  ## the main job, on a real control plane of its own (KEEP=1 leaves it up, FRESH=1 ends one that was left up, QUEUE=kueue: under Kueue; STORY=elastic: rollout actors)
-	$(BIN)/python -m deploy.local.demo$(if $(STORY),.$(STORY)) $(if $(KEEP),--keep) $(if $(FRESH),--fresh) $(if $(QUEUE),--queue $(QUEUE))
+demo: $(STAMP)  ## the main job, on a real control plane of its own (KEEP=1 leaves it up, FRESH=1 ends one that was left up, QUEUE=kueue: under Kueue; STORY=elastic: rollout actors, STORY=shared: worker groups, of JOBS=3 jobs)
+	$(BIN)/python -m deploy.local.demo$(if $(STORY),.$(STORY)) $(if $(KEEP),--keep) $(if $(FRESH),--fresh) $(if $(QUEUE),--queue $(QUEUE)) $(if $(filter shared,$(STORY)),$(if $(JOBS),--jobs $(JOBS)))
 
 test: $(STAMP)  ## all tests, those on a real control plane among them
 	$(BIN)/python -m tests.whole

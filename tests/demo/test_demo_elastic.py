@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.gpupool import GPUPool
 from controller.api.rlhfjob import RLHFJob
-from deploy.local.demo.elastic.__main__ import looking_around, main
+from deploy.local.demo.elastic.__main__ import main, tour_of
 from deploy.local.demo.elastic.cast import ARMS, job, pool, trainer
 from deploy.local.demo.elastic.observer import Observer
 from deploy.local.demo.elastic.story import Arm, Result, rows
@@ -132,6 +132,6 @@ def test_one_that_was_left_up_is_somebodys(
 
 
 def test_who_looks_around_finds_the_run_that_is_left(tmp_path: Path) -> None:
-    told = looking_around(Plane(tmp_path), "run")
+    told = tour_of(Plane(tmp_path), "run")
     assert "evalstop rollouts run -n demo -w" in told
     assert f"-m deploy.local down --work {tmp_path}" in told

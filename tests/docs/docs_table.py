@@ -32,6 +32,8 @@ SHOWN = {
     "evalstop checkpoints": "tests/cli/test_cli_checkpoints.py::"
     "test_weights_that_only_their_owner_reads_cannot_be_pinned_by_another",
     "make demo STORY=elastic": MINUTES,
+    "make demo STORY=shared": MINUTES,
+    "make demo STORY=shared JOBS=3": MINUTES,
     "make demo": "tests/demo/test_demo_story.py::test_the_story_happens",
     "make test": BY_HAND + "it is what runs this",
     "make generate": "tests/chart/test_chart_schema.py::test_generated_files_are_up_to_date",
@@ -130,6 +132,7 @@ WITHIN: dict[str, str] = {
     "make demo": SHOWN["make demo"],
     "make demo STORY=elastic": MINUTES,
     "python -m deploy.local.demo.elastic": MINUTES,
+    "make demo STORY=shared": MINUTES,
     "make test": SHOWN["make test"],
     "python -m deploy.images.build --twice": DOCKER,
     "python -m deploy.images.sizes": DOCKER,

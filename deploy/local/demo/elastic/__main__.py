@@ -10,7 +10,6 @@ import dataclasses
 import json
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,11 +18,11 @@ from types import FrameType
 from rich.console import Console
 
 from deploy.local import console as progress
-from deploy.local.agent.images import REPOSITORY
-from deploy.local.demo.elastic.cast import NAMESPACE, POOL
-from deploy.local.demo.elastic.stage import stage
+from deploy.local.demo.elastic.cast import GPUS, NODES, POOL, pool
 from deploy.local.demo.elastic.story import KEPT, Result, Story, rows
+from deploy.local.demo.jobs_stage import NAMESPACE, stage
 from deploy.local.demo.left_up import not_over_another
+from deploy.local.demo.told import looking_around, told
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
 
@@ -65,17 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("interrupted; every process of the demo was ended")
         return 130
-    done = subprocess.run(
-        [sys.executable, "-m", "controller.cli", "replay", str(decisions)],
-        cwd=REPOSITORY, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    words = (done.stdout + done.stderr).strip().splitlines()[-1:]
-    if done.returncode != 0:
-        result.problems.append(f"decision log: {' '.join(words)}")
-    for row in rows(result):
-        goal = "" if row.met is None else f"  goal {row.goal}: {'met' if row.met else 'not met'}"
-        console.print(f"{row.what}: {row.found}{goal}", soft_wrap=True, markup=False)
-    console.print(f"evalstop replay: {' '.join(words)}", soft_wrap=True, markup=False)
+    told(rows(result), result.problems, decisions, console)
     summary = _write(result, given.out)
     for problem in result.problems:
         console.print(f"not as it should be: {problem}", style="bold red", soft_wrap=True, markup=False)
@@ -90,7 +79,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _play(given: argparse.Namespace) -> tuple[Result, Path, str]:
-    with progress.Console() as announce, stage(given.out / "plane", announce) as built:
+    with progress.Console() as announce, stage(given.out / "plane", announce, pool(), NODES, GPUS) as built:
         story = Story(built, announce, given.runs, given.steps, given.train_seconds)
         for act in given.act or ACTS:
             getattr(story, act)()
@@ -99,7 +88,7 @@ def _play(given: argparse.Namespace) -> tuple[Result, Path, str]:
         if given.keep:
             decisions = Path(shutil.copy(built.decisions, given.out))  # that one goes on
             story.leave_a_run()
-            tour = looking_around(built.plane, KEPT)
+            tour = tour_of(built.plane, KEPT)
             built.plane.detach()
     return story.result, decisions, tour
 
@@ -111,19 +100,16 @@ def _write(result: Result, out: Path) -> Path:
     return summary
 
 
-def looking_around(plane: Plane, job: str) -> str:
+def tour_of(plane: Plane, job: str) -> str:
     """Return lines to paste for a cluster that is left up, on which ``job`` runs."""
-    binary, ours = plane.work / "bin" / "kubectl", Path(sys.executable).parent / "evalstop"
-    return "\n".join(
+    return looking_around(
+        plane,
         [
-            "The cluster is left up. Look around, as you would at home:",
-            f"  export KUBECONFIG={plane.kubeconfig}; alias kubectl={binary} evalstop={ours}",
-            f"  evalstop rollouts {job} -n {NAMESPACE} -w",
-            f"  evalstop why {job} -n {NAMESPACE}",
-            f"  evalstop pools {POOL} -o wide",
-            f"  kubectl -n {NAMESPACE} get pods -o wide -l evalstop.dev/component=actor",
-            f"End it: {sys.executable} -m deploy.local down --work {plane.work}",
-        ]
+            f"evalstop rollouts {job} -n {NAMESPACE} -w",
+            f"evalstop why {job} -n {NAMESPACE}",
+            f"evalstop pools {POOL} -o wide",
+            f"kubectl -n {NAMESPACE} get pods -o wide -l evalstop.dev/component=actor",
+        ],
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from controller import names
+from deploy.local.demo.jobs_stage import NAMESPACE
 
-NAMESPACE, POOL = "demo", "rollouts"
+POOL = "rollouts"
+NODES, GPUS = 4, 2  # nodes, and GPUs of each
 RECALL_SECONDS = 10
 SLOTS, ITERATION = 4, 0.05  # of an engine: responses at a time, s of an iteration
 Json = dict[str, Any]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
 from controller import names
-from controller.kube.errors import ApiError
-from deploy.local.demo.elastic.cast import ARMS, RECALL_SECONDS, job, trainer
+from deploy.local.demo.elastic.cast import ARMS, GPUS, RECALL_SECONDS, job, trainer
 from deploy.local.demo.elastic.observer import Observer
-from deploy.local.demo.elastic.stage import GPUS, Stage
-from deploy.local.errors import PlaneError
+from deploy.local.demo.jobs_stage import Stage
+from deploy.local.demo.told import Row
 from deploy.local.report import Report
 
 Json = dict[str, Any]
@@ -71,7 +70,7 @@ class Story:
             blocker = name == "elastic"
             if blocker:  # of eight GPUs two train and two are somebody else's: four are left for actors
                 self._stage.apply(job("other", ["sleep", "3600"], None, gpus=GPUS))
-                self._until(lambda: self._is("other", "Running"), "another job's pod runs")
+                self._stage.until(lambda: self._stage.has("other", "Running"), "another job's pod runs")
             self._play(self.result.shared.setdefault(name, Arm(name)), name, ("first", "second"))
             if blocker:
                 self._stage.delete("other")
@@ -87,10 +86,10 @@ class Story:
         observer = Observer(self._stage.pods)
         observer.start()
         self._stage.apply(job("borrower", trainer(self._steps + 4, self._seconds), elastic))
-        self._until(lambda: self._actors("borrower") == 7, "spare actors hold all free GPUs", 180.0)
+        self._stage.until(lambda: self._actors("borrower") == 7, "spare actors hold all free GPUs", 180.0)
         self._stage.apply(job("gang", ["sleep", "3600"], None, gpus=GPUS))
         began = time.monotonic()
-        self._until(lambda: self._bound("gang"), "the gang is bound", 120.0)
+        self._stage.until(lambda: self._bound("gang"), "the gang is bound", 120.0)
         self.result.gang_seconds = time.monotonic() - began
         if self._stage.status("borrower").get("preemptions"):
             self.result.problems.append("the borrower was preempted, where a recall would do")
@@ -103,7 +102,7 @@ class Story:
     def leave_a_run(self) -> None:
         """Leave an elastic run behind that goes on."""
         self._stage.apply(job(KEPT, trainer(KEPT_STEPS, self._seconds), ARMS["elastic"]))
-        self._until(lambda: self._is(KEPT, "Running"), "the run that is left behind runs")
+        self._stage.until(lambda: self._stage.has(KEPT, "Running"), "the run that is left behind runs")
 
     def _play(self, arm: Arm, name: str, jobs: Sequence[str]) -> None:
         observer = Observer(self._stage.pods, GPUS)
@@ -112,7 +111,7 @@ class Story:
             self._stage.apply(job(one, trainer(self._steps, self._seconds), ARMS[name]))
         patience = 120.0 + 4.0 * self._steps * (self._seconds + 10.0)
         for one in jobs:
-            self._until(lambda one=one: self._is(one, "Completed"), f"{one} has ended", patience)  # type: ignore[misc]
+            self._stage.until(lambda one=one: self._stage.has(one, "Completed"), f"{one} has ended", patience)  # type: ignore[misc]
             rows = (self._stage.status(one).get("rollout") or {}).get("recent") or []
             counted = [row for row in rows if row["step"] >= FIRST]
             if not counted:
@@ -132,12 +131,6 @@ class Story:
         for node, gpus in observer.most.items():
             if gpus > GPUS:
                 self.result.problems.append(f"{node}: pods requested {gpus} GPUs at a time, it has {GPUS}")
-
-    def _is(self, name: str, condition: str) -> bool:
-        found = {c["type"]: c["status"] for c in self._stage.status(name).get("conditions") or ()}
-        if found.get("Failed") == "True":
-            raise PlaneError(f"{name} failed: {self._stage.log.read_text()[-2000:]}")
-        return found.get(condition) == "True"
 
     def _actors(self, name: str) -> int:
         return sum(
@@ -163,32 +156,7 @@ class Story:
                 for pod in self._stage.pods()
             )
 
-        self._until(none, "no actor is left", 60.0)
-
-    def _until(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-        end = time.monotonic() + seconds
-        while True:
-            try:
-                if condition():
-                    return
-            except (ApiError, KeyError):  # not there yet
-                pass
-            if (problem := self._stage.problem()) is not None:
-                raise PlaneError(problem)
-            if time.monotonic() > end:
-                log_end = self._stage.log.read_text()[-2000:]
-                raise PlaneError(f"not within {seconds:.0f} s: {what}\n{log_end}")
-            time.sleep(0.2)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the report. ``met``: None where there is no goal."""
-
-    what: str
-    found: str
-    goal: str = ""
-    met: bool | None = None
+        self._stage.until(none, "no actor is left", 60.0)
 
 
 def rows(result: Result) -> list[Row]:
