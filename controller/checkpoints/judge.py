@@ -183,7 +183,7 @@ class Survey:
             return _Alone(Verdict(wrote.problem))
         if not evidence.sure and (unrecorded := self._unrecorded(candidate)):
             return _Alone(Verdict(unrecorded))
-        unproven = candidate.alone or evidence.unproven
+        unproven = candidate.unproven or evidence.unproven
         return _Alone(Verdict(None, MANIFEST, wrote.attempt), seen, unproven, evidence.sure)
 
     def _by_record(self, candidate: Candidate, content: Folder, times: Times | None) -> Verdict | None:
