@@ -90,6 +90,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "        record = _first_of_life(record, use, point)\n",
     ),
     Mutant(
+        "what a late claim noted lay there before its process, though a later one saved it",
+        "1",
+        "controller/checkpoints/judge.py",
+        "            if lay and not self._seen_later(others[-1], candidate.step):\n",
+        "            if lay:\n",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_what_the_next_process_saved_is_not_what_one_started_from_whose_claim_came_late",
+    ),
+    Mutant(
         "of several that started from one step only the newest is on the way",
         "1",
         LIVES,

@@ -10,7 +10,7 @@ from controller.operator.state.cluster import ClusterState
 from controller.operator.state.groups import Groups
 from controller.policy.group_types import group_key
 from controller.web.group_report import checked
-from controller.web.groups import Around, Group, Told, group
+from controller.web.groups import Around, Group, LatestReport, group
 
 
 class SeenGroups:
@@ -37,7 +37,7 @@ class SeenGroups:
             around = Around(
                 job=lambda key: self._cluster.cache.get(RLHFJOBS, key),
                 pool=self._cluster.cache.get(GPUPOOLS, pool),
-                told=self._told(name, group_record(obj).number),
+                latest=self._latest(name, group_record(obj).number),
                 overdue=self._overdue(pool, name),
             )
             return group(obj, around)
@@ -56,13 +56,13 @@ class SeenGroups:
             for one in map(self.group, self.names()) if isinstance(one, Group)
         ]  # fmt: skip
 
-    def _told(self, name: str, number: int) -> Told:
+    def _latest(self, name: str, number: int) -> LatestReport:
         """Return the newest report of a group's start."""
-        report, at = self._reports.report(name, number), self._reports.heard(name)
+        report, at = self._reports.report(name, number), self._reports.reported(name)
         why = self._reports.problem(name)
         if not report or at is None:
-            return Told(problem=why or "it has not reported yet")
-        return Told(checked(report), at, why)
+            return LatestReport(problem=why or "it has not reported yet")
+        return LatestReport(checked(report), at, why)
 
     def _overdue(self, pool: str, name: str) -> str:
         planned = self._plans.planned(pool)

@@ -24,7 +24,7 @@ LOOK_AGAIN = 300.0  # s after which the checkpoint of the best eval is looked fo
 CHANGED = "DigestMismatch"  # what was pinned is there no more, and its score is of nothing that lies there
 # What will not come right by trying again: the checkpoint itself is not what it was.
 DAMAGED = frozenset({CHANGED, "CheckpointMissing", "CheckpointIncomplete"})
-GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
+MISSING = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
 
 
 def late(context: PlanContext) -> Best | None:
@@ -65,7 +65,7 @@ def given_up(
         context.update(access=None, lost_tried=context.now)  # looked for again, and still not there
         context.wake_in(0.0)
         return True
-    if problem.reason in GONE and tries >= enough and _overtaken(context, waited):
+    if problem.reason in MISSING and tries >= enough and _overtaken(context, waited):
         context.update(access=None)
         lose(context, _of(waited), problem, lowest)
         return True
@@ -138,7 +138,7 @@ def _of(waited: InFlight) -> Best | None:
     return None if waited.score is None else Best(waited.step, waited.score, waited.attempt)
 
 
-def lose(context: PlanContext, gone: Best | None, problem: Problem, lowest: int | None = None) -> None:
+def lose(context: PlanContext, lost_best: Best | None, problem: Problem, lowest: int | None = None) -> None:
     """Record that the checkpoint of this eval is lost; the best eval that still has one takes its place.
 
     Where nothing lies there any more before the step ``lowest``, none of an earlier eval does: to look for
@@ -146,15 +146,15 @@ def lose(context: PlanContext, gone: Best | None, problem: Problem, lowest: int 
     None: an eval that counts for nothing any more.
     """
     record = context.record
-    if gone is None:
+    if lost_best is None:
         return
     # Of those that can no longer be asked for nothing needs to be known.
     known = {(p.attempt, p.step) for p in record.evals}
     lost = (b for b in record.lost_bests if b == record.best or (b.attempt, b.step) in known)
-    context.update(lost_bests=(*(b for b in lost if b != gone), gone), lost_tried=context.now)
+    context.update(lost_bests=(*(b for b in lost if b != lost_best), lost_best), lost_tried=context.now)
     if problem.reason == CHANGED:
-        changed = (b for b in record.changed_bests if b in context.record.lost_bests and b != gone)
-        context.update(changed_bests=(*changed, gone))
+        changed = (b for b in record.changed_bests if b in context.record.lost_bests and b != lost_best)
+        context.update(changed_bests=(*changed, lost_best))
     now = keepable(context.record, context.desired.direction, context.use)
     while now is not None and lowest is not None and now.step < lowest and not _is_kept(context, now):
         context.update(lost_bests=(*context.record.lost_bests, now))
@@ -167,7 +167,9 @@ def lose(context: PlanContext, gone: Best | None, problem: Problem, lowest: int 
         else "no other eval has one"
     )
     how = "was changed after it had been pinned" if problem.reason == CHANGED else "is lost"
-    message = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; "
+    message = (
+        f"the checkpoint of the best eval, step {lost_best.step} ({lost_best.score:g}), {how}: {instead}; "
+    )
     misplaced = key_of(problem.reason, problem.message) != problem.reason  # its message says what helps
     if problem.reason != CHANGED and not misplaced:
         message += f"what helps: {rotation.remedy(context.layout)}; "
