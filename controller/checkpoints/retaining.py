@@ -128,7 +128,7 @@ def restore(location: Store, retention: Store | None, layout: Layout, request: R
     )
     source = request.source
     if source is None:
-        copied, method = _relink(_find(location, layout, request), target, layout, request.step)
+        copied, method = _relink(*_find(location, layout, request), target, layout, request.step)
         source = Source(location.path(copied.folder), copied.digest, request.step)
     else:
         assert retention is not None  # Request.parse saw to it
@@ -303,22 +303,25 @@ def _first_seen(retention: Store, checkpoint: str, digest: str) -> None:
         raise Damaged(f"it has digest {digest}, and had {noted} when it was first seen")
 
 
-def _find(store: Store, layout: Layout, request: Request) -> Folder:
-    """Return a complete checkpoint of exactly the step asked for, in the location."""
+def _find(store: Store, layout: Layout, request: Request) -> tuple[Folder, Mapping[str, str]]:
+    """Return a complete checkpoint of exactly the step asked for, in the location.
+
+    With the signatures of its files as it was judged: rotation may have begun in between. A pin has none.
+    """
     problems: list[str] = []
     for folder in pins_by_step(store, request).get(request.step, []):
         content = Folder(store, (("", folder),))
         try:
             if not unchanged(store, folder):
                 intact(store, layout, folder, request.step)
-            return content
+            return content, {}
         except (Damaged, Vanished) as damage:
             problems.append(f"pin: {damage}")
     survey = Survey(store, layout, request.owner, request.branch)
     for candidate in survey.of_step(request.step):
         problem = survey.verdict(candidate).problem
         if problem is None:
-            return candidate.content(store)
+            return candidate.content(store), survey.looked_at(candidate)
         problems.append(problem)
     raise _not_found(survey, request.step, problems)
 
@@ -336,11 +339,12 @@ def _not_found(survey: Survey, step: int, problems: list[str]) -> AccessError:
 
 
 def _relink(
-    content: Folder, target: CopyTarget, layout: Layout, step: int
+    content: Folder, judged: Mapping[str, str], target: CopyTarget, layout: Layout, step: int
 ) -> tuple[PublishedCheckpoint, str]:
     """Link the checkpoint under a second name that rotation does not know, and return it.
 
-    No data is copied on a volume.
+    No data is copied on a volume. ``judged``: the signatures of its files when it was found whole; empty: of
+    a pin, which nobody takes files from.
     """
     store = target.store
     key = store.fingerprint(content.where(name) for name in content.files())
@@ -352,7 +356,7 @@ def _relink(
         staged = Folder(store, (("", inside),))
         manifest = _hashes(store, staged)
         problem = layout.mismatch(staged, manifest)
-        if staged.files() != content.files():
+        if staged.files() != content.files() or (judged and content.files().keys() != judged.keys()):
             problem = "files came, went or were written while it was being linked"
         if problem:
             raise AccessError(Reason.INCOMPLETE, f"checkpoint of step {step}: {problem}")

@@ -459,8 +459,9 @@ def test_a_copy_that_came_out_short_is_not_a_pin(tmp_path: Path, monkeypatch: py
     assert "not what was there before" in told.message
 
 
+@pytest.mark.parametrize("operation", ["secure", "restore"])
 def test_what_rotation_takes_between_the_verdict_and_the_links_is_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its record it was whole when it was looked at."""
     files = hugging_face(40)
@@ -477,7 +478,7 @@ def test_what_rotation_takes_between_the_verdict_and_the_links_is_missed(
     refusal(
         Reason.INCOMPLETE,
         tmp_path,
-        "secure",
+        operation,
         40,
         layout="HuggingFace",
         branch=(BranchLife("1-aa01b2c3", -1),),

@@ -99,6 +99,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_what_the_next_process_saved_is_not_what_one_started_from_whose_claim_came_late",
     ),
     Mutant(
+        "what was judged is not what is linked for a resume",
+        "3",
+        "controller/checkpoints/retaining.py",
+        " or (judged and content.files().keys() != judged.keys()):",
+        ":",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_what_rotation_takes_between_the_verdict_and_the_links_is_missed",
+    ),
+    Mutant(
         "of several that started from one step only the newest is on the way",
         "1",
         LIVES,

@@ -18,7 +18,7 @@ from typing import Any
 
 import controller.checkpoints.access
 import controller.checkpoints.volume  # noqa: F401
-from controller.checkpoints import staging, workers
+from controller.checkpoints import arrivals, staging, workers
 from controller.checkpoints.rooted import Folder
 
 # What a program asks of the system, by the name of the function. Closing is always allowed.
@@ -170,7 +170,10 @@ def watched(disk: Disk) -> Iterator[None]:
                 if getattr(module, attribute, None) is real:
                     setattr(module, attribute, other)
                     changed.append((module, attribute, real))
-    defaults = dict(staging.enter.__kwdefaults__)
+    defaults, soon = dict(staging.enter.__kwdefaults__), arrivals.SOON_NS
+    # Hours of this world take milliseconds of the disk's clock: a rotation is not told from what ends a save by
+    # how long ago that was. No trainer here renames a file.
+    arrivals.SOON_NS = -1
     staging.enter.__kwdefaults__.update(monotonic=moments.monotonic, sleep=moments.sleep)
     try:
         yield
@@ -178,3 +181,4 @@ def watched(disk: Disk) -> Iterator[None]:
         for module, attribute, real in changed:
             setattr(module, attribute, real)
         staging.enter.__kwdefaults__.update(defaults)
+        arrivals.SOON_NS = soon
