@@ -470,6 +470,24 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_bests_of_before_all_that_lies_there_are_not_looked_for_one_by_one",
     ),
     Mutant(
+        "what agrees with a lost best is left out beside what stands in for it",
+        "7",
+        HISTORY,
+        "    if not lost and any((p.attempt, p.step) == of_best",
+        "    if any((p.attempt, p.step) == of_best",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_beside_what_stands_in_for_a_lost_best_is_the_other_that_agrees_with_it",
+    ),
+    Mutant(
+        "a resume from the best takes a copy that is worse than the pin",
+        "14",
+        "controller/policy/job/resume.py",
+        " and not _is_copied(record) else ()\n",
+        " and _not_copied(context) else ()\n",
+        "tests/policy/test_policy_endings.py"
+        "::test_a_resume_from_the_best_takes_the_pin_that_no_stop_has_copied",
+    ),
+    Mutant(
         "an eval of no samples counts",
         "7",
         HISTORY,

@@ -148,6 +148,28 @@ def test_its_user_has_it_go_on_by_a_resume() -> None:
     assert told(world, c.RUNNING).status
 
 
+def test_a_resume_from_the_best_takes_the_pin_that_no_stop_has_copied() -> None:
+    """Its workload went while the copy was made; an earlier stop had retained a worse one."""
+    world = running()
+    job = world.jobs["ns/a"]
+    world.scores("ns/a", 0.5)
+    world.settle()
+    job.wish(run_state=RunState.STOPPED)
+    world.settle()
+    retained = job.record.retained[-1].best_step
+    job.wish(run_state=RunState.RUN)
+    world.settle()
+    world.scores("ns/a", 0.7)
+    world.settle()
+    pinned = job.record.secured
+    assert pinned.best_step > retained
+    lose(world)
+    world.settle()
+    job.wish(resume=ResumeRequest("again", ResumeFrom.BEST), generation=2)
+    world.settle()
+    assert job.record.run.resume_path == f"/restored/{pinned.step}"
+
+
 def test_pods_that_all_succeeded_tell_the_end_of_a_workload_that_is_gone() -> None:
     world = running()
     pods = tuple(

@@ -291,6 +291,22 @@ def test_an_eval_that_waits_above_what_stands_in_for_a_lost_best_is_pinned_besid
     assert run.kept()[1] == 60
 
 
+def test_beside_what_stands_in_for_a_lost_best_is_the_other_that_agrees_with_it() -> None:
+    """The first of two that wait and agree was the best when the run stopped, and its checkpoint is gone."""
+    run = Run(0.02).show(10, 0.5, 0.53, 0.56)
+    run.world.slow = frozenset({Operation.SECURE})
+    run.show(40, 0.82, 0.8)
+    run.job.wish(run_state=RunState.STOPPED)
+    run.go(1)
+    assert run.job.record.best is not None
+    assert run.job.record.best.step == 40
+    run.job.checkpoints = {50}
+    run.lose()
+    run.go(60)
+    assert run.job.record.lost_bests[0].step == 40
+    assert run.kept()[1] == 50
+
+
 def test_bests_of_before_all_that_lies_there_are_not_looked_for_one_by_one() -> None:
     """Each would take its tries, and rotation what still lies there meanwhile."""
     run = Run(0.02)

@@ -623,11 +623,12 @@ def stand(
         return None, None
     of_best = best.attempt, best.step  # another life has another step 40
     unsure = {use.doubtful(rule.state), *use.agreeing(rule.state)}
-    if any((p.attempt, p.step) == of_best for p in evals if p.step in unsure):
+    lost = record is not None and best in record.lost_bests
+    if not lost and any((p.attempt, p.step) == of_best for p in evals if p.step in unsure):
         return best, _other_than(best, use, rule, evals, record)
     lone = any((p.attempt, p.step) == of_best for p in held)
     bar = best
-    if record is not None and best in record.lost_bests:
+    if record is not None and lost:
         held = [p for p in held if Best(p.step, p.score, p.attempt) not in record.lost_bests]
         known = replace(record, best=best, evals=evals, rule=rule)
         bar = keepable(known, use.direction, use) or best
