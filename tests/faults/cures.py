@@ -136,8 +136,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "a pin that failed and the claim that it lacks wait for each other",
         "1",
         "controller/policy/job/location_claim.py",
-        "            again = waited.operation is Operation.SECURE and waited.tries and not tries\n",
+        "            again = again and (not tries or may_tell(context))\n",
         "            again = False\n",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+    ),
+    Mutant(
+        "a claim that gave way once waits for the pin that lacks its answer",
+        "1",
+        "controller/policy/job/location_claim.py",
+        "again and (not tries or may_tell(context))\n",
+        "again and not tries\n",
         "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
     ),
     Mutant(

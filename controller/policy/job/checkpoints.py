@@ -61,7 +61,9 @@ def secure_best(context: PlanContext) -> None:
     out of rotation's reach."""
     _settle_beside(context)
     waited = context.record.access
-    if (waited is not None and waited.operation not in _GIVES_WAY) or location_claim.goes_first(context):
+    if waited is not None and waited.operation not in _GIVES_WAY:
+        return
+    if location_claim.goes_first(context, retries=location_claim.may_tell(context)):
         return
     if location_claim.comes_first(context):
         return

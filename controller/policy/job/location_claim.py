@@ -82,6 +82,13 @@ def goes_first(context: PlanContext, *, retries: bool = False) -> bool:
     return left > 0
 
 
+def may_tell(context: PlanContext) -> bool:
+    """Return whether the best's pin failed for what a claim may tell: whose the checkpoint is that lies
+    there."""
+    condition = context.conditions.get(c.SECURED)
+    return condition is not None and not condition.status and condition.reason == "CheckpointIncomplete"
+
+
 def taken(context: PlanContext) -> bool:
     """Return whether another RLHFJob has the folder, as far as that matters to a run that is not over."""
     record, decision = context.record, context.record.decision
@@ -208,8 +215,10 @@ def _claim(context: PlanContext, attempt: Attempt) -> None:
         tries = _failures(context, attempt)
         if waited is not None and waited.operation not in (*_WAITS, Operation.CLAIM):
             # What it keeps safe comes first. A pin that failed may lack just this answer: whose checkpoint
-            # the process started from. So a first claim goes before the next try.
-            again = waited.operation is Operation.SECURE and waited.tries and not tries
+            # the process started from. So a claim goes before the next try: the first one, and a later one
+            # that is due where the pin may lack it still.
+            again = waited.operation is Operation.SECURE and waited.tries
+            again = again and (not tries or may_tell(context))
             if not again or access_requests.running(context, waited):
                 return
         if tries and known is not None:
