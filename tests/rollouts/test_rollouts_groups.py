@@ -115,6 +115,7 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(jobs: Jobs, tmp_path: 
     jobs.plane.kubectl("-n", WORKERS, "delete", "pods", "--all", "--wait=false")
     jobs.operator.start()
     jobs.until(lambda: groups(jobs)[0]["status"]["number"] == 2, "the group starts under the next number")
+    jobs.until(lambda: jobs.status(ONE)["residency"]["joined"] and jobs.status(ONE)["attempt"] == 2, "again")
     jobs.make("next", ["sleep", "600"])
     for name in (ONE, TWO):
         completed(jobs, name)
@@ -127,4 +128,3 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(jobs: Jobs, tmp_path: 
         assert "residency" not in status or not status["residency"].get("group")
         assert float(status["chargedGPUSeconds"]) > 0
         assert digest(tmp_path, name) == digest(tmp_path / "alone", name)
-    assert jobs.status(ONE)["attempt"] == 2

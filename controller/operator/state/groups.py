@@ -26,11 +26,13 @@ from controller.policy.group_types import (
 )
 from controller.policy.job import GroupSeen, JobRecord, ResidencyRecord, residency
 from controller.policy.pool import GroupRecord
-from controller.policy.sharing import Pace, ReportedTurn, Slowness, gpu_seconds, measured
+from controller.policy.pool.residencies import profile_of
+from controller.policy.sharing import Pace, ReportedTurn, Slowness, gpu_seconds, measured, outdated
 from controller.policy.types import JobKey
 from controller.web.group_report import GroupReport, ReportedResident
 
 Object = Mapping[str, Any]
+LOOK_AGAIN = 600.0  # s between measurements of a kind that is known
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class Groups:
         self._groups: dict[str, _Group] = {}
         self._jobs: dict[str, set[JobKey]] = {}  # by group: jobs that name a residency in it
         self._profiles: dict[str, KindProfile] = {}  # by kind: those known
+        self._looked: dict[str, float] = {}  # by kind: when it was last measured (s)
         cache.subscribe(self._on_change)
 
     # -- who is a resident -----------------------------------------------------------------------------------
@@ -122,8 +125,8 @@ class Groups:
     # -- reports --------------------------------------------------------------------------------------------
 
     def take(self, name: str, number: int, report: GroupReport, at: float) -> bool:
-        """Take in a group's report of a start, got ``at`` (s). Returns whether enough is known of another
-        kind of jobs now."""
+        """Take in a group's report of a start, got ``at`` (s). Returns whether a kind of jobs has another
+        profile now."""
         known = self._groups.get(name)
         before = self.report(name, number)
         if known is None or known.number != number:
@@ -135,7 +138,7 @@ class Groups:
         if _facts(before) != _facts(report):
             for key in sorted(self._jobs.get(name, ())):
                 self._touch(key)
-        return self._learn(known)
+        return self._learn(known, at)
 
     def failed(self, name: str, why: str) -> None:
         """Note why the newest question to a group brought no report."""
@@ -215,20 +218,28 @@ class Groups:
         for name in group_names:
             for one in _residents(self._groups.get(name)):
                 if (profile := self._profiles.get(one.kind)) is not None:
-                    found.setdefault(profile.kind, profile)
+                    found[profile.kind] = profile
         return tuple(found.values())[-PROFILES_MAX:]
 
-    def _learn(self, known: _Group) -> bool:
-        """Take up the profile of a resident that is alone, once it is enough; return whether it is new."""
-        residents = _residents(known)
-        if len(residents) != 1:
-            return False
-        one = residents[0]
-        kind = one.kind
-        if not kind or kind in self._profiles:
+    def _learn(self, known: _Group, now: float) -> bool:
+        """Take up the profile of a resident that is alone, once it is enough, and of a known kind that has
+        changed; return whether there is a new one."""
+        residents, news = _residents(known), False
+        for one in residents:
+            if one.kind in self._profiles or len(residents) == 1:
+                news |= self._take_up(one, now)
+        return news
+
+    def _take_up(self, one: ReportedResident, now: float) -> bool:
+        kind, before = one.kind, self._profiles.get(one.kind)
+        if not kind or (before is not None and now < self._looked.get(kind, 0.0) + LOOK_AGAIN):
             return False
         profile = measured(kind, [ReportedTurn(*turn) for turn in one.turns], one.loads, one.offloads)
         if profile is None:
+            return False
+        self._looked[kind] = now
+        stored = profile_of(before) if before is not None else None
+        if stored is not None and not outdated(stored, profile):
             return False
         pairs = tuple((turn.away, turn.held) for turn in profile.turns)
         self._profiles[kind] = KindProfile(
