@@ -1,6 +1,7 @@
 """`python -m tests.bench group-faults --runs N`: random faults from outside on groups of real processes.
 
-`--scene NAME` plays a scene on a control plane instead, with trainers: closing, preemption, volume, or all.
+`--scene NAME` plays a scene on a control plane instead, with trainers: closing, deleted,
+preemption, volume, or all.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument(
         "--scene",
-        choices=("closing", "preemption", "volume", "all"),
+        choices=("closing", "deleted", "preemption", "volume", "all"),
         help="play this scene on a control plane instead",
     )
     given = parser.parse_args(arguments)

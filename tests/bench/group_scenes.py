@@ -1,6 +1,5 @@
 """Faults of worker groups on a real control plane, with trainers as the processes that they are: what takes
-minutes, and so is no part of `make test` (there: a pod deleted by hand, the operator killed, the API server
-away). Every scene ends with the same final checkpoint as the run without a group.
+minutes, and so is no part of `make test` (there: the operator killed while the API server is silent). Every scene ends with the same final checkpoint as the run without a group.
 
 A job is overdue after a minute at the earliest, so runs of these scenes are long, and mostly wait.
 """
@@ -25,7 +24,7 @@ from tests.support.operator_rig import install
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "rollouts"))  # as for its tests
 
 from rollouts_cluster import Jobs, Operator, running
-from rollouts_groups import POOL, alone, completed, digest, groups, make, shared_pool, workers
+from rollouts_groups import POOL, WORKERS, alone, completed, digest, groups, make, shared_pool, workers
 
 LONG, OTHER, LATE = "one-400", "two-400", "late-40"  # their numbers are steps; a step takes .3 s, by turns .4
 OVERDUE = {"maxWaitSeconds": 60}
@@ -91,7 +90,7 @@ def closing(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
 def preemption(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
     """A policy that preempts takes a whole group for an overdue job; both residents go on afterwards."""
     local = [alone(folder / "alone", name) for name in (LONG, OTHER)]
-    preempts = {"queuePolicy": {"srtf": {}}, "preemption": {"graceSeconds": 0}}
+    preempts = {"queuePolicy": {"las": {}}, "preemption": {"graceSeconds": 0}}
     with _shared(jobs, **OVERDUE, **preempts):
         for name in (LONG, OTHER):
             make(jobs, name, folder)
@@ -130,8 +129,21 @@ def volume(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
     _equal(folder, local, (LONG,))
 
 
+def deleted(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
+    """The group's pod is deleted by hand: it starts under the next number, and the run goes on."""
+    local = [alone(folder / "alone", LATE)]
+    with _shared(jobs):
+        make(jobs, LATE, folder)
+        jobs.until((folder / LATE / "step-20").exists, "it trains")
+        jobs.plane.kubectl("-n", WORKERS, "delete", "pods", "--all", "--wait=false")
+        jobs.until(lambda: jobs.status(LATE)["attempt"] == 2, "its trainer starts again", FIRST)
+        completed(jobs, LATE, FIRST)
+    _equal(folder, local, (LATE,))
+
+
 SCENES: dict[str, Callable[[Jobs, Nodes, Path], None]] = {
     "closing": closing,
+    "deleted": deleted,
     "preemption": preemption,
     "volume": volume,
 }
