@@ -115,6 +115,9 @@ def test_a_repeated_number_gets_the_same_answer_and_a_released_turn_is_over(
         == 2
     )
     assert raw(loopback, resident, f"/v1/turns/{held}/calls/9", call("count"))[0] == 422
+    status, found = raw(loopback, resident, f"/v1/turns/{held}/calls/3", call("step"))
+    assert (status, json.loads(found)["reason"]) == (404, "NoSuchFunction")
+    assert "there are count, differ, echo" in json.loads(found)["message"]
     assert raw(loopback, resident, f"/v1/turns/{held}/release", b"{}") == (200, b'{"version":1}')
     for path, body in ((f"/v1/turns/{held}/release", b"{}"), (f"/v1/turns/{held}/calls/3", call("count"))):
         status, found = raw(loopback, resident, path, body)
