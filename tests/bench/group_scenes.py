@@ -1,5 +1,6 @@
 """Faults of worker groups on a real control plane, with trainers as the processes that they are: what takes
-minutes, and so is no part of `make test` (there: the operator killed while the API server is silent). Every scene ends with the same final checkpoint as the run without a group.
+minutes, and so is no part of `make test` (there: the operator killed while the API server is silent).
+Every scene ends with the same final checkpoint as the run without a group.
 
 A job is overdue after a minute at the earliest, so runs of these scenes are long, and mostly wait.
 """
