@@ -1,5 +1,6 @@
 """Faults of worker groups on a real control plane, with trainers as the processes that they are: what takes
-minutes, and so is no part of `make test` (there: the operator killed while the API server is silent). Every scene ends with the same final checkpoint as the run without a group.
+minutes, and so is no part of `make test` (there: the operator killed while the API server is silent).
+Every scene ends with the same final checkpoint as the run without a group.
 
 A job is overdue after a minute at the earliest, so runs of these scenes are long, and mostly wait.
 """
@@ -130,12 +131,15 @@ def volume(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
 
 
 def deleted(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
-    """The group's pod is deleted by hand: it starts under the next number, and the run goes on."""
+    """The group's pod is deleted by hand while there is no operator: the group starts under the next number,
+    and the run goes on."""
     local = [alone(folder / "alone", LATE)]
     with _shared(jobs):
         make(jobs, LATE, folder)
         jobs.until((folder / LATE / "step-20").exists, "it trains")
+        jobs.operator.kill()
         jobs.plane.kubectl("-n", WORKERS, "delete", "pods", "--all", "--wait=false")
+        jobs.operator.start()
         jobs.until(lambda: jobs.status(LATE)["attempt"] == 2, "its trainer starts again", FIRST)
         completed(jobs, LATE, FIRST)
     _equal(folder, local, (LATE,))
