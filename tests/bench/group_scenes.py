@@ -131,12 +131,15 @@ def volume(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
 
 
 def deleted(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
-    """The group's pod is deleted by hand: it starts under the next number, and the run goes on."""
+    """The group's pod is deleted by hand while there is no operator: the group starts under the next number,
+    and the run goes on."""
     local = [alone(folder / "alone", LATE)]
     with _shared(jobs):
         make(jobs, LATE, folder)
         jobs.until((folder / LATE / "step-20").exists, "it trains")
+        jobs.operator.kill()
         jobs.plane.kubectl("-n", WORKERS, "delete", "pods", "--all", "--wait=false")
+        jobs.operator.start()
         jobs.until(lambda: jobs.status(LATE)["attempt"] == 2, "its trainer starts again", FIRST)
         completed(jobs, LATE, FIRST)
     _equal(folder, local, (LATE,))

@@ -179,6 +179,16 @@ def test_what_cannot_be_used_is_named(
     assert message in json.loads(found[1])["message"]
 
 
+def test_a_resident_that_never_came_is_gone_once_it_is_told_to_leave(loopback: GroupPlane) -> None:
+    """Else the operator would wait for its end for ever: its job left while the group was starting."""
+    status, report = loopback.ask("POST", "/v1/residents/never-1/leave", {})
+    assert status == 200
+    assert "never-1" in report["gone"]
+    late = {"name": "never-1", "job": "never", "kind": "", "stateBytes": 1}
+    assert loopback.ask("POST", "/v1/residents", late)[0] == 410
+    assert loopback.ask("POST", "/v1/residents/Never/leave", {})[0] == 422
+
+
 def test_who_has_no_right_is_refused(loopback: GroupPlane, resident: str) -> None:
     head = loopback.pods[0]
 
