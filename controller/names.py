@@ -118,3 +118,4 @@ ACCESS_IMAGE = "evalstop/access"
 DASHBOARD_IMAGE = "evalstop/dashboard"
 ACTOR_IMAGE = "evalstop/actor"  # the sidecar of rollout actors
 TRAINER_IMAGE = "evalstop/example-trainer"
+WORKERS_IMAGE = "evalstop/example-workers"  # a worker group of the example family

@@ -34,6 +34,7 @@ class AccessError(Exception):
 
     Args:
         available: steps of complete checkpoints seen, ascending.
+        lowest: the lowest step of which any file lies there; None: nobody looked, or nothing lies there.
         holder: uid and namespace/name of the RLHFJob that has the location, with LOCATION_TAKEN.
         file_owner: user, group and the file or folder that they own, with OTHER_OWNER.
         changed: paths of pins that were found changed, whatever else went wrong.
@@ -46,6 +47,7 @@ class AccessError(Exception):
         available: Sequence[int] = (),
         holder: tuple[str, str] | None = None,
         file_owner: tuple[int, int, str] | None = None,
+        lowest: int | None = None,
     ) -> None:
         super().__init__(message)
         self.reason = reason
@@ -53,6 +55,7 @@ class AccessError(Exception):
         self.available = tuple(available)
         self.holder = holder
         self.file_owner = file_owner
+        self.lowest = lowest
         self.changed: tuple[str, ...] = ()
 
 

@@ -100,6 +100,10 @@ class Survey:
         seen = self._alone(candidate).seen
         return seen.signatures if seen is not None else {}
 
+    def lowest(self) -> int | None:
+        """Return the lowest step of which any checkpoint lies there, whole or not; None: none does."""
+        return min((candidate.step for candidate in self.candidates), default=None)
+
     def complete_steps(self, newest: int) -> list[int]:
         """Return steps of whole checkpoints among the newest so many that can be read, ascending."""
         found = set()

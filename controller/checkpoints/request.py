@@ -221,6 +221,8 @@ def failure(error: AccessError) -> str:
     document: dict[str, Any] = {"ok": False, "reason": str(error.reason)}
     if error.available:
         document["available"] = list(error.available[-AVAILABLE_LIMIT:])
+    if error.lowest is not None:
+        document["lowest"] = error.lowest
     if error.changed:
         document["changed"] = list(error.changed[:CHANGED_LIMIT])
     if error.holder is not None:

@@ -92,7 +92,14 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         reason = answer.get("reason")
         known = reason if reason in set(Reason) else Reason.FAILED
         text = _cut(str(answer.get("message") or reason))
-        return replace(view, reason=str(known), message=text, holder=_holder(answer.get("holder")))
+        lowest = answer.get("lowest")
+        return replace(
+            view,
+            reason=str(known),
+            message=text,
+            holder=_holder(answer.get("holder")),
+            lowest=lowest if _whole(lowest) else None,
+        )
     view = replace(view, message=_cut(str(answer.get("note") or "")))
     step = answer.get("step")
     if operation is Operation.CLAIM:

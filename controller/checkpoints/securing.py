@@ -440,7 +440,9 @@ def _nothing(survey: Survey, request: Request, lowest: int, problems: list[str])
             f"no complete checkpoint of {window} {where}; {'; '.join(problems[:5])}",
             available,
         )
-    return AccessError(Reason.MISSING, f"no checkpoint of {window} {where}", available)
+    return AccessError(
+        Reason.MISSING, f"no checkpoint of {window} {where}", available, lowest=survey.lowest()
+    )
 
 
 def _other_layout(survey: Survey) -> str:

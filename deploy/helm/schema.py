@@ -113,13 +113,13 @@ def settings(rows: list[tuple[str, str, str]], prefix: str, own: set[str]) -> Js
 
 
 def of_openapi(schema: Mapping[str, Any]) -> Json:
-    """Return a structural schema of a CRD in the words of JSON Schema draft 7, closed."""
+    """Return a structural schema of a CRD in the words of JSON Schema draft 7: closed, unless it is open."""
     found: Json = {key: schema[key] for key in _KEPT if key in schema}
     if schema.get("x-kubernetes-int-or-string"):
         return {**found, "type": ["integer", "string"]}
     if "properties" in schema:
         found["properties"] = {name: of_openapi(part) for name, part in schema["properties"].items()}
-        found["additionalProperties"] = False
+        found["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
     elif isinstance(schema.get("additionalProperties"), Mapping):
         found["additionalProperties"] = of_openapi(schema["additionalProperties"])
     if "items" in schema:

@@ -28,7 +28,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from controller.names import ACCESS_IMAGE, ACTOR_IMAGE, DASHBOARD_IMAGE, OPERATOR_IMAGE, TRAINER_IMAGE
+from controller.names import (
+    ACCESS_IMAGE,
+    ACTOR_IMAGE,
+    DASHBOARD_IMAGE,
+    OPERATOR_IMAGE,
+    TRAINER_IMAGE,
+    WORKERS_IMAGE,
+)
 from deploy.images import assemble, base, layers, provenance, sbom
 from deploy.images.docker import Docker
 from deploy.images.install import FACTS
@@ -45,6 +52,7 @@ IMAGES = {
     "dashboard": DASHBOARD_IMAGE,
     "actor": ACTOR_IMAGE,
     "trainer": TRAINER_IMAGE,
+    "workers": WORKERS_IMAGE,
 }
 TRIAL_BASE = "python:3.13-slim"
 _TOP = "out"  # of the archive that comes out of the build

@@ -95,6 +95,17 @@ ROLES: Mapping[str, Role] = {
         ),
         shell=True,
     ),
+    # The other half of that example: members of a worker group, which train by turns what trainers ask for.
+    "workers": Role(
+        command=("python", "-m", "controller.group"),
+        programs=("controller.group.__main__", "evalstop_client.worker", "examples.softmax_family"),
+        requires=("numpy", "prometheus-client"),
+        code=(
+            *("controller", "examples/__init__.py", "examples/softmax_family.py", "examples/trainer"),
+            f"{CLIENT}evalstop_client",
+        ),
+        above="actor",
+    ),
 }
 
 

@@ -29,6 +29,7 @@ WITH_CHART = (
     "tests/chart/test_chart_installed.py",
     "tests/chart/test_chart_two_operators.py",
     "tests/chart/test_chart_kubelets.py",
+    "tests/chart/test_chart_kubelets_groups.py",
 )
 ROOT_IMAGE = "evalstop/test-root-trainer:0.1.0"
 _ROOT_FOLDER = REPOSITORY / "tests" / "chart" / "root_image"

@@ -4,11 +4,12 @@ All jobs run, none of them changes: what scraping and deciding costs when there 
 comes up by itself, the others are copies of it (`scale_clones`), and the operator is started over them all.
 They are in Shadow mode, for a simulated pod cannot keep a checkpoint. Baseline of CPU: the goal of a quarter
 of a core; of memory: 150 MB; a write is always one too many. At last each gets the whole curve of a long run
-into its status (`full_curve`): what that takes besides.
+into its status (`full_curve`): what that takes besides. $EVALSTOP_BENCH_JOBS: other numbers of jobs.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from tests.bench.scale_clones import Original
 from tests.bench.scale_stage import NAMESPACE, OPERATOR, Json, Scale, Usage, rlhfjob, scale
 
 NODES, GPUS = 1_000, 8
-SIZES = (1_000, 5_000)
+SIZES = tuple(int(size) for size in os.environ.get("EVALSTOP_BENCH_JOBS", "1000,5000").split(","))
 INTERVAL = 15  # s between scrapes
 WINDOW = 60.0  # s measured: four scrapes of every job
 _FIRST = "job-00000"

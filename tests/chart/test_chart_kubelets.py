@@ -8,10 +8,11 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kubelets import RESTRICTED_CONTAINER, RESTRICTED_POD, STORY_S, claim, holds, looked, peer, phase, wait
 from rendering import NAMESPACE
 
 from controller import names
@@ -26,10 +27,6 @@ from tests.support import given_cluster
 Json = dict[str, Any]
 SPACES = {"kubelets": "privileged", "kubelets-restricted": "restricted"}  # namespace -> Pod Security level
 SPACE, RESTRICTED = SPACES
-ACCESS = AccessSettings().image
-STORY_S = 420.0  # a run of forty seconds, on a busy machine
-RESTRICTED_POD = {"runAsUser": 4321, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-RESTRICTED_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 pytestmark = [
     pytest.mark.kubelets,
     pytest.mark.skipif(given_cluster.given() is None, reason="needs kubelets: make test-kind"),
@@ -49,16 +46,6 @@ def spaces(cluster: ChartCluster, notes: str) -> Iterator[None]:
     for space in SPACES:
         cluster.kubectl("delete", "rlhfjobs", "--all", "-n", space, "--wait", timeout_s=180)
         cluster.kubectl("delete", "namespace", space, "--wait=false")
-
-
-def claim(space: str, name: str) -> Json:
-    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": space},
-        "spec": spec,
-    }
 
 
 # -- runs ----------------------------------------------------------------------------------------------------
@@ -116,71 +103,6 @@ def run(space: str, name: str, pods: int = 1, gpus: int = 1, **spec: Any) -> Jso
             **spec,
         },
     }
-
-
-def status(cluster: ChartCluster, space: str, name: str) -> Json:
-    return cluster.get("rlhfjob", name, "-n", space).get("status") or {}
-
-
-def holds(found: Json, kind: str) -> bool:
-    return any(c["type"] == kind and c["status"] == "True" for c in found.get("conditions") or ())
-
-
-def wait(cluster: ChartCluster, space: str, name: str, what: str, ready: Callable[[Json], Any]) -> Json:
-    """The status of an RLHFJob once that holds; else the test fails with it."""
-    found: Json = {}
-
-    def done() -> bool:
-        nonlocal found
-        found = status(cluster, space, name)
-        return bool(ready(found))
-
-    try:
-        until(f"{name} to be {what}", done, STORY_S)
-    except PlaneError as error:
-        events = cluster.kubectl("get", "events", "-n", space)
-        pytest.fail(f"{error}: {json.dumps(found, indent=1)}\n{events}")
-    return found
-
-
-# -- a look from inside a pod --------------------------------------------------------------------------------
-
-
-def looked(cluster: ChartCluster, space: str, script: str, *claims: str, user: int = 65532) -> str:
-    """What a Python script prints in a pod of the access image, with each claim mounted by its name."""
-    pod = peer("look", space, ["-c", script], *claims, user=user)
-    cluster.kubectl("delete", "pod", "look", "-n", space, "--ignore-not-found", "--wait")
-    cluster.apply([pod])
-    until("the look", lambda: phase(cluster, space, "look") in ("Succeeded", "Failed"), 120)
-    said = cluster.kubectl("logs", "look", "-n", space)
-    assert phase(cluster, space, "look") == "Succeeded", said
-    return said
-
-
-def peer(name: str, space: str, python: list[str], *claims: str, user: int = 65532) -> Json:
-    """A pod of nobody's with these arguments for Python."""
-    container = {
-        "name": "look",
-        "image": ACCESS,
-        "imagePullPolicy": "Never",
-        "command": ["python", *python],
-        "volumeMounts": [{"name": claim, "mountPath": f"/{claim}"} for claim in claims],
-        "securityContext": RESTRICTED_CONTAINER,
-    }
-    spec = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "securityContext": {**RESTRICTED_POD, "runAsUser": user, "runAsNonRoot": user != 0},
-        "containers": [container],
-        "volumes": [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims],
-        "tolerations": [{"operator": "Exists"}],
-    }
-    metadata = {"name": name, "namespace": space, "labels": {"peer": name}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def phase(cluster: ChartCluster, space: str, pod: str) -> str:
-    return str(cluster.get("pod", pod, "-n", space)["status"].get("phase"))
 
 
 # -- row 7 of part 8: what a Job only reads it cannot write --------------------------------------------------

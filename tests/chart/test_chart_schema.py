@@ -142,9 +142,19 @@ def test_everything_that_may_be_set_is_taken(helm: Helm, chart: Path) -> None:
             ]
         },
     }
+    workers = {"name": "workers", "image": "dense-7b:1", "resources": {"limits": {"nvidia.com/gpu": 8}}}
+    family = {
+        "name": "dense-7b",
+        "replicas": 2,
+        "gpusPerReplica": 8,
+        "deviceBytes": 640,
+        "hostBytes": 900,
+        "template": {"spec": {"containers": [workers]}},  # of a pod: open to all that pods may have
+    }
+    shared = POOL["spec"] | {"sharing": {"families": [family]}}  # type: ignore[operator]
     given = {
         "image": {"operator": {"digest": "sha256:" + "0" * 64}, "pullSecrets": ["pull"]},
-        "pools": [POOL | {"labels": {"team": "a"}}],
+        "pools": [POOL | {"labels": {"team": "a"}, "spec": shared}],
         "operator": {
             "settings": {"workers": 16, "decisionLogBytes": 1099511627776, "apiTimeout": 2.5},
             "affinity": affinity,

@@ -219,7 +219,7 @@ def test_the_code_of_a_role_is_compiled_for_good_and_names_its_version(
     for file in ("controller/a.py", "sim/b.py", "examples/trainer/c.py"):
         (tmp_path / file).parent.mkdir(parents=True)
         (tmp_path / file).write_text("X = {'a', 'b', 'c'}\n")
-    for file in ("__init__.py", "played.py"):
+    for file in ("__init__.py", "played.py", "softmax_family.py"):
         (tmp_path / "examples" / file).touch()
     for folder in ("examples/engine", "examples/rollouts"):
         (tmp_path / folder).mkdir()

@@ -95,6 +95,7 @@ def test_the_operators_image_has_no_numbers_pictures_or_stores() -> None:
     heavy = {"matplotlib", "scipy", "numpy", "pillow", "obstore", "minio", "fsspec"}
     assert not packages("operator") & heavy
     assert not packages("actor") & (heavy | {"kubernetes", "kopf"})
+    assert not packages("workers") & {"kubernetes", "kopf", "matplotlib", "scipy", "obstore"}
     assert not packages("access") & {"kubernetes", "aiohttp", "kopf", "matplotlib", "numpy"}
     assert {"matplotlib", "kubernetes"} <= packages("dashboard")
 
@@ -117,7 +118,7 @@ def test_each_role_has_the_image_of_the_shipped_manifests(repository: Path) -> N
         sorted(
             [
                 *(names.OPERATOR_IMAGE, names.ACCESS_IMAGE, names.DASHBOARD_IMAGE),
-                *(names.ACTOR_IMAGE, names.TRAINER_IMAGE),
+                *(names.ACTOR_IMAGE, names.TRAINER_IMAGE, names.WORKERS_IMAGE),
             ]
         )
     )

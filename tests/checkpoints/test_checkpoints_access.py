@@ -67,7 +67,7 @@ def test_yes_and_no_are_both_results(tmp_path: Path) -> None:
     no = run({**request, "step": 90}, tmp_path / "message")
     assert no["ok"] is False
     assert no["reason"] == "CheckpointMissing"
-    assert no["available"] == [100]
+    assert (no["available"], no["lowest"]) == ([100], 100)
 
 
 def test_it_starts_light() -> None:

@@ -425,6 +425,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_evals_that_agree_above_a_doubtful_best_are_the_ones_beside_it",
     ),
     Mutant(
+        "evals that waited when the rule began anew are compared with those that count",
+        "7",
+        HISTORY,
+        "            best = use.best_of(use.counting(rule.base, evals, rule.unjudged))\n",
+        "            pass\n",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_evals_that_waited_when_the_rule_began_anew_are_no_best_beside_any_that_counts",
+    ),
+    Mutant(
+        "what waits is compared with a best whose checkpoint is lost",
+        "7",
+        HISTORY,
+        "        bar = keepable(known, use.direction, use) or best\n",
+        "        pass\n",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_an_eval_that_waits_above_what_stands_in_for_a_lost_best_is_pinned_beside_it",
+    ),
+    Mutant(
+        "bests of before all that lies there are looked for one by one",
+        "1",
+        "controller/policy/job/lost_bests.py",
+        "    while now is not None and lowest is not None and",
+        "    while False and",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_bests_of_before_all_that_lies_there_are_not_looked_for_one_by_one",
+    ),
+    Mutant(
         "an eval of no samples counts",
         "7",
         HISTORY,
@@ -532,7 +559,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "what waited when the rule began anew for a start that nobody had seen is let go",
         "10",
         HISTORY,
-        "        held += [p for p in evals[: rule.unjudged] if p.step in left and p not in held]\n",
+        "        held += undecided\n",
         "",
         "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
     ),

@@ -81,6 +81,7 @@ bins = st.lists(st.tuples(st.floats(1.0, 3000.0), st.integers(1, 60)), min_size=
 
 @settings(max_examples=60, deadline=None)
 @example(((2.0, 10), (1.0, 1), (1.0, 1)), 2, 0.5, 5, 16)  # what an actor took it gives away once more
+@example(((1.0, 3),), 1, 0.5, 4, 1)  # the first of more actors than responses gets none
 @given(bins, st.integers(1, 6), st.floats(0.0, 0.6), st.integers(1, 10), st.sampled_from([1, 3, 16, 64]))
 def test_no_dispatch_beats_the_longest_response_or_the_work(
     found: tuple[tuple[float, int], ...], copies: int, spread: float, actors: int, slots: int

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy.job.evals import RuleInUse, ingest, rewind
+from controller.policy.job.evals import RuleInUse, ingest, judged_from_now_on, rewind
 from controller.policy.job.record import JobRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import (
     AccessView,
@@ -215,6 +215,13 @@ class Run:
         self.job.wish(run_state=RunState.STOPPED)
         return self.go(40)
 
+    def lose(self) -> None:
+        """The access Job under way finds nothing, and those after it are fast."""
+        self.world.slow = frozenset()
+        waited = self.job.record.access
+        assert waited is not None
+        self.job.observed = replace(self.job.observed, access=(missing(waited.request_id),))
+
     def kept(self) -> tuple[int | None, int | None]:
         """Steps of the evals that the best's pin stands for, and the one beside it."""
         pins = (self.job.record.secured, self.job.record.beside)
@@ -260,16 +267,52 @@ def test_evals_above_the_best_go_before_what_stands_in_for_it() -> None:
     run = Run(0.02)
     run.world.slow = frozenset({Operation.SECURE})
     run.show(10, 0.56, 0.53, 0.52, 0.51, 0.8, 0.82)
-    run.world.slow = frozenset()
-    waited = run.job.record.access
-    assert waited is not None
     run.world.asked.clear()
-    run.job.observed = replace(run.job.observed, access=(missing(waited.request_id),))
+    run.lose()
     run.go(40)
     assert run.job.record.lost_bests[0].step == 10
     assert run.job.record.beside is not None
     assert run.job.record.beside.best_step == 60
     assert {ask.step for ask in list(run.world.asked.values())[:3]} == {10, 60}
+
+
+def test_an_eval_that_waits_above_what_stands_in_for_a_lost_best_is_pinned_beside_it() -> None:
+    """It lies below the lost one, and was looked at by that one's score: its checkpoint went unpinned."""
+    run = Run(0.02)
+    run.world.slow = frozenset({Operation.SECURE})
+    run.show(10, 0.80, 0.79, 0.55, 0.54, 0.53)
+    run.lose()
+    run.show(60, 0.70)
+    run.go(60)
+    assert run.job.record.best is not None
+    assert (run.job.record.best.step, run.job.record.lost_bests[0].step) == (10, 10)
+    assert run.kept()[1] == 60
+
+
+def test_bests_of_before_all_that_lies_there_are_not_looked_for_one_by_one() -> None:
+    """Each would take its tries, and rotation what still lies there meanwhile."""
+    run = Run(0.02)
+    run.world.slow = frozenset({Operation.SECURE})
+    run.show(10, 0.56, 0.55, 0.54, 0.53, 0.52, 0.51)
+    run.world.asked.clear()
+    run.lose()
+    run.go(20)
+    assert [run.kept()[0], *(b.step for b in run.job.record.lost_bests)] == [50, 10, 20, 30, 40]
+    assert {ask.step for ask in run.world.asked.values()} == {10, 50}
+
+
+def test_evals_that_waited_when_the_rule_began_anew_are_no_best_beside_any_that_counts() -> None:
+    """The first is far too high, and no later eval is compared with it: it stayed the best for ever."""
+    rule = use()
+    record = judged_from_now_on(read([5.5, 0.52], rule, [0.02, 0.02])[-1], rule)
+    assert steps(record) == (10, 20)
+    points = tuple(EvalPoint(30 + 10 * i, s, stderr=0.02) for i, s in enumerate([0.53, 0.54, 0.55]))
+    found = []
+    for number in range(len(points)):
+        seen = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=points[: number + 1], at=9.0)
+        record = ingest(record, rule, seen)
+        found.append(steps(record))
+    assert found == [(30, 10), (40, 10), (50, 10)], "its checkpoint stays beside: who knows"
 
 
 def missing(request: str) -> AccessView:

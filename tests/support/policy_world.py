@@ -293,7 +293,7 @@ class PolicyWorld:
             there = job.checkpoints | job.pins
             fits = [s for s in there if ask.step - ask.max_step_lag <= s <= ask.step]
             if not fits:
-                return no("CheckpointMissing")
+                return replace(no("CheckpointMissing"), lowest=min(job.checkpoints, default=None))
             released = {int(path.rpartition("/")[2]) for path in ask.release}
             job.pins = (job.pins - released) | {max(fits)}
             return answer(max(fits), "/pins")

@@ -432,7 +432,7 @@ def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> Non
     problem = Problem(reason, answered.message + _other_folder(context, answered.message))
     message = remedies.retry(problem, tries, delay, context.layout)
     if waited.operation is Operation.SECURE:
-        if lost_bests.given_up(context, waited, tries, problem):
+        if lost_bests.given_up(context, waited, tries, problem, answered.lowest):
             return
         context.conditions.set(c.SECURED, False, reason, message, warning=True)
         if reason == access_requests.TAKEN and location_claim.note_taken(context, answered.message):

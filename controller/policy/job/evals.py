@@ -602,16 +602,21 @@ def stand(
     """Return a record's ``best`` and ``awaiting``, from the best of the evals that count.
 
     An eval that waits is no best unless there is no other. The best of those that wait is to be pinned beside
-    it if it is higher, or if the best itself waits: which of the two is dropped shows at the next eval.
+    it if it is higher, or if the best itself waits: which of the two is dropped shows at the next eval. Where
+    the best's checkpoint is lost (``record``), it has to be higher than what stands in for it.
     Beside a best that may yet be refuted goes the best of all others, pins of before (``record``) too. So do
-    those that waited when the rule began anew, for the run may be on their branch still.
+    those that waited when the rule began anew, for the run may be on their branch still. No later eval bears
+    them out, so they are no best beside any that counts.
     """
     steps = use.waiting(rule.state)
     held = [p for p in evals if p.step in steps]
     if rule.unjudged:
         before, _ = use.fold(use.rule.initial(), evals[: rule.unjudged])
         left = use.waiting(before)
-        held += [p for p in evals[: rule.unjudged] if p.step in left and p not in held]
+        undecided = [p for p in evals[: rule.unjudged] if p.step in left and p not in held]
+        held += undecided
+        if best is not None and any((p.attempt, p.step) == (best.attempt, best.step) for p in undecided):
+            best = use.best_of(use.counting(rule.base, evals, rule.unjudged))
     if best is None:
         best = use.best_of(held[:1])
     if best is None:
@@ -620,11 +625,24 @@ def stand(
     unsure = {use.doubtful(rule.state), *use.agreeing(rule.state)}
     if any((p.attempt, p.step) == of_best for p in evals if p.step in unsure):
         return best, _other_than(best, use, rule, evals, record)
-    awaiting = use.best_of(p for p in held if (p.attempt, p.step) != of_best)
     lone = any((p.attempt, p.step) == of_best for p in held)
-    if awaiting is None or not (lone or use.better(awaiting.score, best.score)):
+    bar = best
+    if record is not None and best in record.lost_bests:
+        held = [p for p in held if Best(p.step, p.score, p.attempt) not in record.lost_bests]
+        known = replace(record, best=best, evals=evals, rule=rule)
+        bar = keepable(known, use.direction, use) or best
+    awaiting = use.best_of(p for p in held if (p.attempt, p.step) not in (of_best, (bar.attempt, bar.step)))
+    if awaiting is None or not (lone or use.better(awaiting.score, bar.score)):
         awaiting = None
     return best, awaiting
+
+
+def stand_anew(record: JobRecord, use: RuleInUse) -> JobRecord:
+    """Return the record with what waits beside the best chosen anew: a checkpoint was lost since."""
+    if record.rule is None or not made_under(record, use):
+        return record
+    best, awaiting = stand(use, record.rule, record.evals, record.best, record)
+    return replace(record, best=best, awaiting=awaiting)
 
 
 def _other_than(

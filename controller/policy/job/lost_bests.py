@@ -9,7 +9,7 @@ from controller.policy.job import access_requests, lives, remedies, rotation
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.cures import key_of
-from controller.policy.job.evals import keepable
+from controller.policy.job.evals import keepable, stand_anew
 from controller.policy.job.record import Best, InFlight, Operation
 from controller.policy.types import Problem
 
@@ -50,9 +50,14 @@ def late(context: PlanContext) -> Best | None:
     return best
 
 
-def given_up(context: PlanContext, waited: InFlight, tries: int, problem: Problem) -> bool:
+def given_up(
+    context: PlanContext, waited: InFlight, tries: int, problem: Problem, lowest: int | None
+) -> bool:
     """Return whether the checkpoint of a best eval is given up for now: so many tries failed, the last one
-    so."""
+    so.
+
+    ``lowest``: the lowest step of which any checkpoint was there then; None: not known.
+    """
     enough = FINISH_TRIES if problem.reason == "CheckpointMissing" else LOST_TRIES
     if _ended_at(context) is not None:
         enough = ENDED_TRIES
@@ -62,7 +67,7 @@ def given_up(context: PlanContext, waited: InFlight, tries: int, problem: Proble
         return True
     if problem.reason in GONE and tries >= enough and _overtaken(context, waited):
         context.update(access=None)
-        lose(context, _of(waited), problem)
+        lose(context, _of(waited), problem, lowest)
         return True
     return False
 
@@ -122,14 +127,22 @@ def drop_pin(context: PlanContext, waited: InFlight, problem: Problem) -> None:
     context.wake_in(delay)
 
 
+def _is_kept(context: PlanContext, one: Best) -> bool:
+    """Return whether a pin or a copy stands for this eval."""
+    record = context.record
+    return any(k is not None and k.stands_for(one) for k in (record.secured, record.beside, *record.retained))
+
+
 def _of(waited: InFlight) -> Best | None:
     """Return the eval that a request is for; None: it counts for nothing any more."""
     return None if waited.score is None else Best(waited.step, waited.score, waited.attempt)
 
 
-def lose(context: PlanContext, gone: Best | None, problem: Problem) -> None:
+def lose(context: PlanContext, gone: Best | None, problem: Problem, lowest: int | None = None) -> None:
     """Record that the checkpoint of this eval is lost; the best eval that still has one takes its place.
 
+    Where nothing lies there any more before the step ``lowest``, none of an earlier eval does: to look for
+    each of those, a minute or so at a time, would let rotation take what still lies there.
     None: an eval that counts for nothing any more.
     """
     record = context.record
@@ -143,6 +156,11 @@ def lose(context: PlanContext, gone: Best | None, problem: Problem) -> None:
         changed = (b for b in record.changed_bests if b in context.record.lost_bests and b != gone)
         context.update(changed_bests=(*changed, gone))
     now = keepable(context.record, context.desired.direction, context.use)
+    while now is not None and lowest is not None and now.step < lowest and not _is_kept(context, now):
+        context.update(lost_bests=(*context.record.lost_bests, now))
+        now = keepable(context.record, context.desired.direction, context.use)
+    if context.use is not None:
+        context.record = stand_anew(context.record, context.use)
     instead = (
         f"the best eval that may still have one is at step {now.step} ({now.score:g})"
         if now is not None

@@ -311,6 +311,9 @@ class AccessView:
     file_owner: FileOwner | None = None  # None: it was not asked for, or no checkpoint lies there
     deferred: bool = False  # of a claim: nothing lies there, and nothing was written: as whom is not known
     other_branch: bool = False  # of a claim: its process started from a checkpoint of none on its branch
+    lowest: int | None = (
+        None  # of a pin that found no checkpoint: the lowest step of which any file lies there
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ def actor_ends(
             times.append([])
             continue
         done = ends(group, slots)
-        last = max(done[-1], sample.longest) if k == 0 else done[-1]
+        # The longest responses are the first group's, which is not actor 0's where actors outnumber them.
+        last = done[-1] if any(times) else max(done[-1], sample.longest)
         seconds = group_seconds(law, group, last, sample, count)
         # Iterations of an actor take about equally long.
         rate = seconds / last

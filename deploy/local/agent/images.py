@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.names import ACCESS_IMAGE, ACTOR_IMAGE, DASHBOARD_IMAGE, OPERATOR_IMAGE, TRAINER_IMAGE
+from controller.names import (
+    ACCESS_IMAGE,
+    ACTOR_IMAGE,
+    DASHBOARD_IMAGE,
+    OPERATOR_IMAGE,
+    TRAINER_IMAGE,
+    WORKERS_IMAGE,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # What the environments of the table run from: this code, its virtual environment, the interpreter behind it.
@@ -56,6 +63,7 @@ TABLE: Mapping[str, Environment] = {
     DASHBOARD_IMAGE: python_environment(cmd=("python", "-m", "controller.web.dashboard")),
     ACTOR_IMAGE: python_environment(cmd=("python", "-m", "controller.actor")),
     TRAINER_IMAGE: python_environment(cmd=("python", "-m", "examples.trainer")),
+    WORKERS_IMAGE: python_environment(cmd=("python", "-m", "controller.group")),
 }
 
 

@@ -63,22 +63,25 @@ class Safety(Knowledge):
             return
         life = job.life
         assert life is not None
-        evals = [
+        known = [
             e
             for e in life.branch
             if e.shown is not None
             and e.fault in ("", "outlier")
-            and not e.doubtful
             and not e.left
             and e.evaluator == life.evaluator
             and e.life in job.lives
             and e.life.number > 0  # started by hand before any admission: its page is refused, and told
         ]
+        evals = [e for e in known if not e.doubtful]
         patience, agree = 0.0, borne_out(life.branch)
-        unknown = self._left_unseen(job)
+        # Those that came with the news of another evaluator may count: their checkpoints are looked for.
+        unknown = [*self._left_unseen(job), *(e for e in known if e.doubtful)]
         for e in sorted([*evals, *unknown], key=lambda e: -self.worth(job, e)):
             saved = self._checkpoint(job, e)
             if saved is not None and saved.step < e.step and self._measured_again(job, e, evals):
+                continue
+            if self._waited_when_measured_again(e, evals):
                 continue
             if e in unknown and saved is not None and saved.lies:
                 continue  # it may well be pinned, and is not owed
@@ -129,6 +132,13 @@ class Safety(Knowledge):
         later = [o for o in evals if o.step == e.step and o.life is not e.life and o.life.resumed == e.step]
         before = [o for o in evals if o.step < e.step]
         return bool(later) and any(self.worth(job, o) >= self.worth(job, e) for o in before)
+
+    def _waited_when_measured_again(self, e: Eval, evals: list[Eval]) -> bool:
+        """Whether a gate knew no other eval when a process evaluated the very step that it started from once
+        more: nothing had borne the former one out, and of the two only the last counts."""
+        gated = self.world.config["gate"] or self.world.config["rule"] == "default"
+        again = any(o.step == e.step and o.life is not e.life and o.life.resumed == e.step for o in evals)
+        return bool(gated and again and e.young and not any(o.step < e.step for o in evals))
 
     def _checkpoint(self, job: Job, e: Eval) -> Saved | None:
         """The checkpoint that stands for an eval: of its step, or at most the lag earlier on its branch."""
