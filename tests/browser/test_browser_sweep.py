@@ -42,9 +42,20 @@ def wild() -> Iterator[Scene]:
 
 
 def seen(
-    tabs: Tabs, scene: Scene, path: str, width: int, css: str = "", looks: Any = ("light",)
+    tabs: Tabs,
+    scene: Scene,
+    path: str,
+    width: int,
+    css: str = "",
+    looks: Any = ("light",),
+    walk: bool = False,
 ) -> list[str]:
-    """Return the faults of a page at a width; ``css``: added to the style sheet that is served."""
+    """Return the faults of a page at a width.
+
+    Args:
+        css: added to the style sheet that is served.
+        walk: by Tab, in place of a look.
+    """
     tab = tabs(width=width)
     if css:
         whole = render.static("dashboard.css")[0].decode()
@@ -52,7 +63,7 @@ def seen(
             "**/dashboard.css*", lambda r: r.fulfill(body=f"{whole}\n{css}", content_type="text/css")
         )
     pages.opened(tab.page, scene, path)
-    found = pages.looked_at(tab.page, path, width, looks)
+    found = pages.walked(tab.page, path, width) if walk else pages.looked_at(tab.page, path, width, looks)
     tab.page.close()
     tab.errors[:] = [error for error in tab.errors if "404" not in error]
     return [str(one) for one in found]
@@ -143,16 +154,33 @@ class Fault(NamedTuple):
     finds: str
     css: str = ""
     change: Callable[[pytest.MonkeyPatch], None] | None = None
+    walk: bool = False
 
 
 NO_JOB = 'No job fits the filter: <a href="/jobs">all jobs</a>'
 WIDE_NAMES = """
 .scroll { overflow: hidden }
 table.jobs tbody th a { white-space: nowrap }
-.cut, table.jobs td[data-label="Pool"] { max-width: none }
+.cut { max-width: none }
+"""
+ONE_LINE_EACH = """
+table.jobs { display: table !important }
+table.jobs thead { display: table-header-group !important }
+table.jobs tbody { display: table-row-group !important }
+table.jobs tr { display: table-row !important }
+table.jobs :is(th, td) { display: table-cell !important; white-space: nowrap !important }
+"""
+CUT_BY_ITS_CELL = """
+table.jobs td[data-label="Pool"] { max-width: 6.5rem; overflow: hidden; text-overflow: ellipsis }
+table.jobs td a.cut { overflow: visible; display: inline; max-width: none }
 """
 FAULTS = {
     "a long name hides columns": Fault("/jobs", 1440, "cut without ellipsis", WIDE_NAMES),
+    "three columns are cut at 900 px": Fault("/jobs", 900, "columns cut", ONE_LINE_EACH),
+    "a link's ring is cut by its cell": Fault("/jobs", 900, "its ring is cut", CUT_BY_ITS_CELL, walk=True),
+    "the header covers what has the focus": Fault(
+        "/jobs", 390, "out of sight", "header { padding-bottom: 26rem }", walk=True
+    ),
     "labels overprint": Fault(f"{JOB}/{long_name(5)}", 390, "texts overlap", change=one_place),
     "fifty jobs are a long way on a phone": Fault(
         "/jobs", 390, "as long as a book", "table.cards td { padding-block: .6rem !important }"
@@ -181,7 +209,7 @@ def test_a_fault_that_is_put_back_is_found(
     fault = FAULTS[name]
     if fault.change is not None:
         fault.change(monkeypatch)
-    found = seen(tabs, wild, fault.path, fault.width, fault.css)
+    found = seen(tabs, wild, fault.path, fault.width, fault.css, walk=fault.walk)
     assert any(fault.finds in one for one in found), found
 
 

@@ -11,6 +11,7 @@ from tests.support.dashboard_world import (
     Object,
     conditions,
     declining,
+    followed_up,
     healthy,
     job_object,
     judged,
@@ -56,7 +57,7 @@ def scene(now: float) -> list[Object]:
     shadow = job_object("team-c", "phi-shadow", created=now - 8000, mode="Shadow")
     curve = until_stop(shadow, over_optimising(21), pool)
     record = stopped(judged(shadow, curve, now - 1500, pool), now - 1500, mode=Mode.SHADOW)
-    out.append(with_record(shadow, record, pool))
+    out.append(followed_up(shadow, record, pool, now))
 
     for number, (namespace, name) in enumerate(
         (WAITING, ("team-c", "llama-judge"), ("team-a", "ablation-7"))

@@ -21,8 +21,10 @@ from controller.api import convert, values
 from controller.kube.errors import NotFound
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
 from controller.policy.job import conditions as c
+from controller.policy.job.attention import with_attention
 from controller.policy.job.curve import with_eval
 from controller.policy.job.evals import RuleInUse
+from controller.policy.job.outcome import followed
 from controller.policy.job.record import (
     AdmissionRecord,
     Best,
@@ -32,6 +34,7 @@ from controller.policy.job.record import (
     ProtectedCheckpoint,
     RunProgress,
 )
+from controller.policy.job.types import Plan
 from controller.policy.types import Attempt, EvalPoint, Mode, Proposal, Verb
 from controller.web.dashboard.access import KeyGate, Viewer
 from controller.web.dashboard.app import Dashboard
@@ -142,6 +145,13 @@ def with_record(obj: Object, record: JobRecord, pool: Object) -> Object:
     out["status"] = convert.status(record, desired, 0.0)
     out["metadata"]["resourceVersion"] = str(int(obj["metadata"]["resourceVersion"]) + 1)
     return out
+
+
+def followed_up(obj: Object, record: JobRecord, pool: Object, now: float) -> Object:
+    """The object as the operator would leave it at ``now`` (s): with its health and its stop's outcome."""
+    desired = convert.desired(obj, convert.parse_pool(pool))
+    plan = with_attention(followed(Plan(record), desired), desired, now)
+    return with_record(obj, plan.record, pool)
 
 
 def judged(obj: Object, curve: Curve, now: float, pool: Object) -> JobRecord:

@@ -47,16 +47,15 @@ def _told(faults: Iterable[object]) -> list[object]:
 
 def _pages(only: str | None) -> Iterable[object]:
     chromium, looked = obtain(), Counter[str]()
-    with pages.scenes(time.time()) as scenes, sync_playwright() as playwright:
+    with pages.scenes(time.time(), only) as scenes, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=chromium.path,
             args=["--no-sandbox", "--disable-dev-shm-usage"],
             env={**os.environ, **chromium.environ},
         )
         for scene in scenes:
-            if only in (None, scene.name):
-                for width in pages.WIDTHS:
-                    yield from _scene(browser, scene, width, looked)
+            for width in pages.WIDTHS:
+                yield from _scene(browser, scene, width, looked)
         browser.close()
     print(f"pages: {looked['pages']}, in {looked['looks']} looks, {looked['walked']} walked by Tab")
 

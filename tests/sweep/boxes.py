@@ -20,31 +20,15 @@ HOW_MANY = f"""() => [...document.querySelectorAll("{_REACHED}")]
 # What Tab must come to, and has not.
 MISSED = f"""() => [...document.querySelectorAll("{_REACHED}")]
   .filter((e) => !e.disabled && !e.closest('dialog:not([open])'))
-  .filter((e) => e.checkVisibility({{ visibilityProperty: true }}) && !e.hasAttribute('data-sweep'))
+  .filter((e) => e.checkVisibility({{ visibilityProperty: true }}))
+  .filter((e) => !window.sweepFocus.some((one) => one.element === e))
   .filter((e) => e.tagName === 'SUMMARY' || !e.closest('details:not([open])'))
   .map((e) => e.outerHTML.slice(0, 80))"""
 
-# Where Tab came to: what had no ring, and what is not seen while it has the focus, in its box or in front.
-WALKED = """async () => {
-  const found = [];
-  const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-  for (const { element: e, what, ring } of [...window.sweepFocus]) {  // a copy: each focus() below adds one
-    if (!ring) found.push(`no ring around ${what}`);
-    if (!e.isConnected) continue;
-    e.focus({ focusVisible: true });
-    const b = e.getBoundingClientRect();
-    const x = Math.min(innerWidth - 1, Math.max(0, b.left + b.width / 2));
-    const y = Math.min(innerHeight - 1, Math.max(0, b.top + Math.min(b.height / 2, 12)));
-    let front = document.elementFromPoint(x, y);
-    if (!e.contains(front)) { await frame(); front = document.elementFromPoint(x, y); }
-    const clipped = e.closest('thead') && getComputedStyle(e.closest('thead')).clipPath !== 'none';
-    const inFront = e.contains(front) || (front?.contains(e) && !front.contains(document.body));
-    if (!b.width || clipped || !inFront) {
-      found.push(`out of sight: ${what}`);
-    }
-  }
-  return [...new Set(found)];
-}"""
+# Where Tab came to: what had no ring, or one that a box around it cuts, what is not seen while it has the
+# focus (each line of a link is a box of its own; of what is higher than the screen a part), and what the
+# header covers.
+WALKED = (_HERE / "walked.js").read_text()
 
 # All that is read: lines, tooltips, names for assistive software, the words of drawings.
 TEXTS = """() => {

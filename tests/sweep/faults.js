@@ -124,11 +124,19 @@
     if (lines * parseFloat(s.lineHeight) > cell.getBoundingClientRect().height + 3) tell('label longer than its row', cell, cell.dataset.label);
   }
 
+  // A table shows all of its columns: what can be scrolled to is still not seen.
+  for (const box of document.querySelectorAll('.scroll')) {
+    if (!box.checkVisibility() || unseen(box) || box.scrollWidth <= box.clientWidth + 1) continue;
+    const edge = box.getBoundingClientRect().right;
+    const cut = [...box.querySelectorAll('thead th')].filter((e) => e.getBoundingClientRect().right > edge + 1).map((e) => e.textContent.trim());
+    tell('columns cut', box, `${cut.join(', ')}: ${box.scrollWidth} of ${box.clientWidth} px`);
+  }
+
   // What is not told by boxes alone.
   const row = document.querySelector('table.jobs tbody tr');
   if (row && innerWidth <= 720 && matchMedia('screen').matches) {
     const table = document.querySelector('table.jobs'), rows = table.tBodies[0].rows.length;
-    const each = table.getBoundingClientRect().height / rows;
+    const each = table.tBodies[0].getBoundingClientRect().height / rows;
     if (each > 210) tell('a list as long as a book', table, `${Math.round(each)} px a row`);
   }
   const brand = document.querySelector('header .brand'), title = document.querySelector('main h1, #signin:not([hidden]) h1');

@@ -8,6 +8,5 @@
       ring: s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 && s.outlineColor !== s.backgroundColor,
       element: e,
     });
-    e.setAttribute('data-sweep', '');
   });
 }

@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 from controller.api.values import timestamp
-from controller.policy.job.record import Condition, JobRecord, PodTrouble
+from controller.policy.job.record import AdmissionRecord, Condition, JobRecord, PodTrouble
 from controller.policy.types import Attempt, EvalPoint, Mode
 from controller.web.dashboard.access import Viewer
 from tests.support.dashboard_world import (
     Object,
     conditions,
     declining,
+    followed_up,
     healthy,
     job_object,
     judged,
@@ -115,7 +116,7 @@ def _shadow(pool: Object, now: float) -> Object:
     obj = job_object(NAMESPACE, long_name(9), created=now - 70000, pool=POOL, mode="Shadow")
     curve = until_stop(obj, over_optimising(21), pool)
     record = stopped(judged(obj, curve, now - 1500, pool), now - 1500, mode=Mode.SHADOW)
-    return with_record(obj, record, pool)
+    return followed_up(obj, record, pool, now)
 
 
 def _troubles(pool: Object, now: float) -> list[Object]:
@@ -127,9 +128,10 @@ def _troubles(pool: Object, now: float) -> list[Object]:
         "MetricsAvailable", False, "Unreachable", "http://10.0.0.7:9400: " + "x" * 150, now - 9000, 1
     )
     runs = Condition("Running", True, "Running", "attempt 1: all members are ready", now - 9000, 1)
+    has = AdmissionRecord(1, ("node-1",), now - 9100, None, now - 9000)
     records = {
-        "crashing": JobRecord(attempt=1, conditions=base, pod_trouble=crash),
-        "unwatched": JobRecord(attempt=1, conditions=(*base, runs, unread)),
+        "crashing": JobRecord(attempt=1, conditions=base, pod_trouble=crash, admission=has),
+        "unwatched": JobRecord(attempt=1, conditions=(*base, runs, unread), admission=has),
         "refused": JobRecord(
             conditions=(
                 Condition(
@@ -141,7 +143,7 @@ def _troubles(pool: Object, now: float) -> list[Object]:
     found = []
     for name, record in records.items():
         obj = job_object(NAMESPACE, name, created=now - 5000, pool=POOL)
-        found.append(with_record(obj, record, pool))
+        found.append(followed_up(obj, record, pool, now))
     falls = job_object(NAMESPACE, long_name(10), created=now - 7000, pool=POOL)
     record = judged(falls, until_stop(falls, over_optimising(7, 40), pool)[:-1], now - 20, pool)
     found.append(with_record(falls, declining(record, now, "2 declines in a row, limit 3"), pool))

@@ -186,6 +186,17 @@ def test_quotas_are_shown_and_others_namespaces_only_counted() -> None:
         assert "team-z" not in text
 
 
+def test_a_pool_warns_of_conditions_that_do_not_hold_and_of_no_other() -> None:
+    """Each healthy pool had a yellow banner: Ready: ready."""
+    objects = scene(time.time())
+    with running(objects) as board:
+        assert "banner" not in ask(board, "/view/pools/research").text
+    ready = next(one for one in objects if one["metadata"]["name"] == "research")["status"]["conditions"][0]
+    ready |= {"status": "False", "message": "spec.queuePolicy: no"}
+    with running(objects) as board:
+        assert "Ready: spec.queuePolicy: no</p>" in ask(board, "/view/pools/research").text
+
+
 def test_jobs_of_other_namespaces_are_as_if_they_were_not_there(restricted: Running) -> None:
     there = ask(restricted, f"/view/jobs/{'/'.join(WAITING)}")
     absent = ask(restricted, "/view/jobs/team-b/never-was")

@@ -107,16 +107,18 @@ def link(key: str, viewer: Viewer | None = None) -> Markup:
     """Return the name of the job ``namespace/name``: a link, if the viewer may see that namespace."""
     namespace, slash, name = key.partition("/")
     if not slash or (viewer is not None and not viewer.sees(namespace)):
-        return Markup("<span>{}</span>").format(key)
-    return Markup('<a href="/jobs/{}/{}">{}</a>').format(quote(namespace, safe=""), quote(name, safe=""), key)
+        return Markup('<span class="run-name">{}</span>').format(key)
+    return Markup('<a class="run-name" href="/jobs/{}/{}">{}</a>').format(
+        quote(namespace, safe=""), quote(name, safe=""), key
+    )
 
 
 def short_link(key: str) -> Markup:
     """Return the link to a job of a list: a long namespace is cut with an ellipsis, the name is whole."""
     namespace, _, name = key.partition("/")
-    return Markup('<a href="/jobs/{}/{}" title="{}"><span class="cut">{}</span>/<wbr>{}</a>').format(
-        quote(namespace, safe=""), quote(name, safe=""), key, namespace, name
-    )
+    return Markup(
+        '<a class="run-name" href="/jobs/{}/{}" title="{}"><span class="cut">{}</span>/<wbr>{}</a>'
+    ).format(quote(namespace, safe=""), quote(name, safe=""), key, namespace, name)
 
 
 def address(path: str, **query: Any) -> str:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from controller.policy.job import NEW_BASELINE, RESUMED, STOPPED, Course, CurveMark, CurvePoint
 from controller.web.dashboard.axes import Axis, robust_limits
 from controller.web.dashboard.svg_elements import (
+    BOLD_LETTER,
     FOOT,
     LEFT,
     LETTER,
@@ -226,7 +227,8 @@ def _best(curve: RunChart, across: Axis, axis: Axis, prefix: str) -> Iterable[st
     text = f"best {curve.best[1]:.4g}"
     half = LETTER * len(text) / 2
     x = min(max(x, across.start + half), across.end - half)
-    y = y - 11 if y - 20 > axis.end else y + 20
+    beside = x - half > LEFT + BOLD_LETTER * len(curve.metric)  # then the panel's title is not in its way
+    y = y - 11 if y - 20 > axis.end or beside else y + 20
     label = words(x, y, text, "--ink", anchor="middle", weight=600)
     yield f'<g stroke="var(--surface)" stroke-width="3" paint-order="stroke">{label}</g>'
 

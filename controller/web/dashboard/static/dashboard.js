@@ -248,7 +248,7 @@ function sent(form, only) {
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (form === signin) return;
+  if (signin.contains(form)) return;
   event.preventDefault();
   go(sent(form), { focus: false });
 });
