@@ -455,7 +455,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "bests of before all that lies there are looked for one by one",
         "1",
         "controller/policy/job/lost_bests.py",
-        "    while now is not None and lowest is not None and",
+        "    while now is not None and (now.attempt, now.step) in others and",
         "    while False and",
         "tests/policy/test_policy_unsettled_bests.py"
         "::test_bests_of_before_all_that_lies_there_are_not_looked_for_one_by_one",
