@@ -46,6 +46,24 @@ def controller_of(obj: Object) -> Object | None:
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
+def controller_reference(owner: Object, *, blocks: bool = True) -> dict[str, Any]:
+    """Return the owner reference of what an object controls.
+
+    Args:
+        owner: the object, by its apiVersion, kind, name and uid.
+        blocks: a deletion of the owner in the foreground waits for what it controls.
+    """
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": blocks,
+    }
+
+
 def controller_uid(obj: Object) -> str | None:
     """Return the uid of the controlling owner; None: nobody controls it."""
     uid = (controller_of(obj) or {}).get("uid")

@@ -120,8 +120,8 @@ def _printed(record: JobRecord, desired: Desired) -> Printed:
     from controller.policy.job import state_reason
 
     wanted = desired.gpus
-    gone = record.decision is not None and record.decision.pods_gone_at is not None
-    held = wanted if record.admission is not None and not gone and record.finished is None else 0
+    released = record.decision is not None and record.decision.pods_gone_at is not None
+    held = wanted if record.admission is not None and not released and record.finished is None else 0
     newest = record.evals[-1] if record.evals else None
     verdict = record.rule.verdict if record.rule is not None else None
     compared = (verdict.statistic, verdict.threshold) if verdict is not None else (math.nan, math.nan)

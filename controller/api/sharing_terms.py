@@ -57,12 +57,12 @@ def sharing_kind(obj: Mapping[str, Any], family: str) -> str:
     """Return the kind of a job by which its turns were measured: jobs of one namespace and family, with the
     same labels and the same template, are alike."""
     metadata, spec = obj.get("metadata") or {}, obj.get("spec") or {}
-    told = {
+    terms_by_name = {
         "labels": metadata.get("labels") or {},
         "workload": spec.get("workload"),
         "rollout": spec.get("rollout"),
     }
-    text = json.dumps(told, sort_keys=True, default=str)
+    text = json.dumps(terms_by_name, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return f"{metadata.get('namespace', '')}/{family}/{digest}"
 

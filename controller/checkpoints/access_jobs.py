@@ -23,6 +23,7 @@ from controller.checkpoints.progress import ADDRESS_ENV
 from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request, Source
 from controller.checkpoints.results import read_result
 from controller.checkpoints.run_as import USER_REFUSED, RunAs, run_as
+from controller.objects import controller_reference
 from controller.policy.job import AccessView, Operation, StartAccess
 from controller.policy.types import Problem
 
@@ -156,16 +157,7 @@ def access_job(
         },
     }
     if anchor is not None:
-        job["metadata"]["ownerReferences"] = [
-            {
-                "apiVersion": anchor["apiVersion"],
-                "kind": anchor["kind"],
-                "name": anchor["metadata"]["name"],
-                "uid": anchor["metadata"]["uid"],
-                "controller": True,
-                "blockOwnerDeletion": False,
-            }
-        ]
+        job["metadata"]["ownerReferences"] = [controller_reference(anchor, blocks=False)]
     return job
 
 

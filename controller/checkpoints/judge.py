@@ -183,7 +183,7 @@ class Survey:
             return _Alone(Verdict(wrote.problem))
         if not evidence.sure and (unrecorded := self._unrecorded(candidate)):
             return _Alone(Verdict(unrecorded))
-        unproven = candidate.alone or evidence.unproven
+        unproven = candidate.unproven or evidence.unproven
         return _Alone(Verdict(None, MANIFEST, wrote.attempt), seen, unproven, evidence.sure)
 
     def _by_record(self, candidate: Candidate, content: Folder, times: Times | None) -> Verdict | None:
@@ -207,15 +207,26 @@ class Survey:
                 found = Verdict(differences[attempt] or over, SAVE_RECORD, attempt)
                 if not found.problem:
                     return found
-        others = [one for one, difference in differences.items() if difference is None and one not in own]
+        foreign = [r for r in records if differences[r.attempt] is None and r.attempt not in own]
+        others = [record.attempt for record in sorted(foreign, key=lambda record: record.written or 0)]
         if others and any(one.base == candidate.step for one in self.branch):
             now = signatures_of(self.store, candidate)
-            if not base_writer(candidate, now, self._inventories(), self.branch).problem:
+            lay = not base_writer(candidate, now, self._inventories(), self.branch).problem
+            if lay and not self._seen_later(others[-1], candidate.step):
                 return Verdict(None, SAVE_RECORD, NOBODY)
         if found is not None or not others:
             return found
         counts = f"that of process {life.attempt} counts" if life is not None else "it lay there before"
         return Verdict(f"process {others[-1]} wrote it, as its save record says, but {counts}")
+
+    def _seen_later(self, attempt: str, step: int) -> bool:
+        """Return whether a process was first seen after those that went on from this step: what it saved lay
+        there before none of them, though the claim of one, given up and still at work, noted it so."""
+        order = [inventory.attempt for inventory in self._inventories()]
+        if attempt not in order:
+            return False
+        before = order[: order.index(attempt)]
+        return all(life.attempt in before for life in self.branch if life.base == step)
 
     def _recorded(self, candidate: Candidate) -> list[SaveRecord]:
         """Return the save records that name a candidate."""

@@ -154,13 +154,13 @@ def _by_objects(
     async def work(api: CallerApi) -> None:
         import asyncio
 
-        told = False
+        reported = False
         while True:
             found = await _read(api, wanted)
-            if not told:
+            if not reported:
                 why = f"turns are the operator's to tell, and it was not reached: {failure}"
                 typer.echo(f"note: {why}", err=True)
-                told = True
+                reported = True
             show({"items": found})
             if not watch:
                 return

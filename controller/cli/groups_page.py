@@ -167,10 +167,11 @@ _PHASES = {
 
 def remedy(one: Object) -> Cure | None:
     """Return what to do about a group that is not Ready; None: nothing, or nothing is known."""
+    from controller.policy.group_types import GROUPS_NAMESPACE
     from controller.policy.job import GROUP_CURES
 
     found = GROUP_CURES.get(one["reason"])
-    return None if found is None else found.filled(one["name"], "evalstop-workers", one["pool"], "")
+    return None if found is None else found.filled(one["name"], GROUPS_NAMESPACE, one["pool"], "")
 
 
 def _facts(one: Object, now: float) -> Iterator[tuple[str, str]]:

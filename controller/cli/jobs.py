@@ -112,6 +112,19 @@ def fields(wide: bool, everywhere: bool) -> list[Field]:
     return [NAMESPACE, *chosen] if everywhere else chosen
 
 
+def live_fields(found: Iterable[Object], everywhere: bool) -> list[Field]:
+    """Return the columns of a table that is kept up to date: those for actors and groups where a job has any.
+
+    Args:
+        found: the jobs that are there at first.
+        everywhere: they are of all namespaces.
+    """
+    specs = [job.get("spec") or {} for job in found]
+    asked = (("rollout", ACTORS), ("sharing", GROUP))
+    extra = [field for name, field in asked if any(spec.get(name) is not None for spec in specs)]
+    return [*fields(wide=False, everywhere=everywhere), *extra]
+
+
 def table(
     found: Iterable[Object], chosen: Sequence[Field], now: float, screen: Terminal, header: bool = True
 ) -> list[str]:

@@ -147,7 +147,7 @@ def short(found: Sequence[Figure]) -> list[str]:
     """As Markdown: one line for each figure."""
     lines = ["| what | rule | told | figure | |", "|---|---|---|---|---|"]
     for r in found:
-        lines.append(f"| {r.what} | `{r.rule}` | {r.told} | {r.measure} | {r.value:.3f} |")
+        lines.append(f"| {r.what} | `{r.rule}` | {r.evidence} | {r.measure} | {r.value:.3f} |")
     return lines
 
 

@@ -15,7 +15,7 @@ import typer
 from controller.cli import flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
-from controller.cli.jobs import ACTORS, GROUP, at, fields, table
+from controller.cli.jobs import live_fields, table
 from controller.cli.screen.rows import ORDER, key_of, rank, state_of
 from controller.cli.terminal import Terminal, terminal
 from controller.policy.wording import counted
@@ -142,11 +142,7 @@ class View:
         lines = [*heading(self.jobs.values(), self.pools.values(), now, screen, most), ""]
         found = sorted(self.jobs.values(), key=rank)
         room = len(found) if height is None else max(1, height - len(lines) - 2)
-        chosen = fields(wide=False, everywhere=self._namespace is None)
-        if any(at(job, "spec", "rollout") is not None for job in found):
-            chosen.append(ACTORS)
-        if any(at(job, "spec", "sharing") is not None for job in found):
-            chosen.append(GROUP)
+        chosen = live_fields(found, everywhere=self._namespace is None)
         rows = table(found[:room], chosen, now, screen)
         if len(found) > room:
             rows.append(screen.paint(f"and {len(found) - room} more", "dim"))

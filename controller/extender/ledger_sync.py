@@ -26,7 +26,7 @@ class LedgerSync:
     Args:
         rack_label: label of a node that names its rack.
         changed: called after each change that may let somebody pass who was refused.
-        gone: called with the uid of a pod that no longer looks for a node.
+        removed: called with the uid of a pod that no longer looks for a node.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class LedgerSync:
         ledger: GpuLedger,
         rack_label: str,
         changed: Callable[[], None],
-        gone: Callable[[str], None],
+        removed: Callable[[str], None],
     ) -> None:
         self._cache, self._ledger, self._rack_label = cache, ledger, rack_label
-        self._changed, self._gone = changed, gone
+        self._changed, self._removed = changed, removed
         self._takers = {
             NODES: self._node,
             PODS: self._pod,
@@ -70,7 +70,7 @@ class LedgerSync:
         elif self._ledger.pod(uid) != found:
             self._ledger.put_bound(uid, found)
         if new is None or found is not None:
-            self._gone(uid)
+            self._removed(uid)
         self._changed()
 
     def _pool(self, old: Object | None, new: Object | None) -> None:

@@ -142,9 +142,9 @@ class Extender:
         _logger.info("ended", code=code)
         return code
 
-    def take(self, resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:
+    def take(self, resource: Resource, obj: Mapping[str, Any], deleted: bool) -> None:
         """Put an object from a watch event into the cache, or drop it when it is gone."""
-        if gone:
+        if deleted:
             self.cache.drop(resource, obj)
         else:
             self.cache.put(resource, obj)

@@ -26,7 +26,7 @@ from controller.group.memory import HostMemory
 from controller.group.metrics import GroupMetrics
 from controller.group.registration import Admitted, Registration
 from controller.group.settings import PREFIX, Settings, describe
-from controller.group.supervisor import Said, Supervisor
+from controller.group.supervisor import MemberMessage, Supervisor
 from controller.group.workers import Command
 from controller.policy.sharing import coordinator as co
 from controller.policy.sharing import member as me
@@ -91,7 +91,7 @@ class Pod:
             device,
             settings.device_bytes,
             self.memory,
-            self._say,
+            self._report,
         )
         self.supervisor.failed = self._failed  # type: ignore[method-assign]
         self.metrics.supervisor = self.supervisor
@@ -129,7 +129,7 @@ class Pod:
         group.servers[ticket.pod] = (self._address, self._fingerprint)
         for uid in ticket.pods[1:]:
             group.links[uid] = Link(
-                uid, kept.start, settings.body_bytes + _FRAME, group.hello, group.heard_from
+                uid, kept.start, settings.body_bytes + _FRAME, group.hello, group.receive_frame
             )
         self.door.coordination = self.metrics.coordination = group
         for part in group.parts():
@@ -144,12 +144,12 @@ class Pod:
             return device
         return LocalDevice(Path(settings.device), settings.device_bytes)
 
-    def _say(self, said: Said) -> None:
+    def _report(self, sent: MemberMessage) -> None:
         group = self.door.coordination
         if group is not None:
-            asyncio.get_running_loop().call_soon(group.heard, self._settings.pod, said)
+            asyncio.get_running_loop().call_soon(group.receive, self._settings.pod, sent)
         else:
-            self._exchange.say(said)
+            self._exchange.send(sent)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self.parts.append(asyncio.create_task(work, name=name))

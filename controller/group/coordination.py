@@ -17,9 +17,9 @@ from pydantic_core import to_json
 
 from controller import bounded, log
 from controller.group.account import Account, Clock
-from controller.group.disk import GONE_KEPT, Disk, Kept, Residency, text
+from controller.group.disk import ENDED_KEPT, Disk, Kept, Residency, text
 from controller.group.links import Link
-from controller.group.supervisor import Said, Supervisor
+from controller.group.supervisor import MemberMessage, Supervisor
 from controller.group.turn_log import TurnLog
 from controller.group.wire import NAME, Refused, packed, token_text, unpacked
 from controller.policy.sharing import (
@@ -78,7 +78,7 @@ class _Turn:
     before: str | None  # whose state was loaded
     begun: float
     granted: float = 0.0
-    heard: float = 0.0  # from the holder
+    last_contact: float = 0.0  # with the holder
     why: str = ""
     full: bool = False
     body: bytes | memoryview = b""  # of the newest call
@@ -97,8 +97,8 @@ class Coordination:
         state: as `restarted` returns it.
         kept: what the disk has.
         disk: where it is written.
-        supervisor: member 0's own; `heard` takes what it says.
-        links: to the other members, by UID; made with `hello` and `heard` of this object.
+        supervisor: member 0's own; `receive` takes what it says.
+        links: to the other members, by UID; made with `hello` and `receive` of this object.
         clock: of reports and charges.
         turn_log: of the coordinator's events; None: none is written.
     """
@@ -168,7 +168,7 @@ class Coordination:
             Refused: 403, 404, 409 or 422, 507.
         """
         self._resident(resident)
-        self._holder_heard(token)
+        self._note_contact(token)
         turn, mine = self.state.turn, self._turn
         new = (
             turn is not None
@@ -206,7 +206,7 @@ class Coordination:
         """
         self._resident(resident)
         future = self._expect(resident, token, None)
-        self._holder_heard(token)
+        self._note_contact(token)
         self._request(future, "release", resident, token, again)
         found = await self._result(resident, future, None)
         assert isinstance(found, Released)
@@ -285,7 +285,7 @@ class Coordination:
         if self.state.version(name) is not None:
             self.advance("leave", name)
         elif name not in (*kept.gone, *kept.leaving):
-            kept.gone = [*kept.gone, name][-GONE_KEPT:]
+            kept.gone = [*kept.gone, name][-ENDED_KEPT:]
         await self._recorded()
 
     async def _recorded(self) -> None:
@@ -317,10 +317,10 @@ class Coordination:
             self._because(
                 turn.token, f"the supervisor of member {self.state.members.index(uid)} was restarted"
             )
-            self.advance("heard", uid, Died(turn.token))
+            self.advance("receive", uid, Died(turn.token))
         self.advance("remind")
 
-    def heard_from(self, uid: str, message: Mapping[str, Any], body: memoryview | None) -> None:
+    def receive_frame(self, uid: str, message: Mapping[str, Any], body: memoryview | None) -> None:
         """Take what a member says over its connection.
 
         Raises:
@@ -328,13 +328,16 @@ class Coordination:
         """
         more = message.get("more")
         found: Any = unpacked(message)
-        self.heard(
-            uid, Said(found, None if body is None else bytes(body), more if isinstance(more, dict) else {})
+        self.receive(
+            uid,
+            MemberMessage(
+                found, None if body is None else bytes(body), more if isinstance(more, dict) else {}
+            ),
         )
 
-    def heard(self, uid: str, said: Said) -> None:
+    def receive(self, uid: str, sent: MemberMessage) -> None:
         """Take what a member says."""
-        message, turn, more = said.message, self._turn, said.more
+        message, turn, more = sent.message, self._turn, sent.more
         if "asleep" in more:
             self._meet_anew.add(str(more["asleep"]))
             return
@@ -346,7 +349,7 @@ class Coordination:
                     return
                 turn.statuses[uid] = message.answer
                 if uid == self.state.members[0]:
-                    turn.answer = said.body or b""
+                    turn.answer = sent.body or b""
                 if len(set(turn.statuses.values())) > 1:
                     self.lose(turn.token, f"members answered differently: {turn.statuses}")
                     return
@@ -359,7 +362,7 @@ class Coordination:
                 self.regions.setdefault(uid, {})[present.resident] = dict(more.get("regions", {}))
             elif isinstance(message, Died):
                 self._because(message.token, str(more.get("why", "a worker died")), bool(more.get("full")))
-        self.advance("heard", uid, message)
+        self.advance("receive", uid, message)
 
     def _forget_unknown(self, uid: str, residents: Collection[str]) -> None:
         """Have a member forget states of residents that there are not."""
@@ -382,8 +385,8 @@ class Coordination:
         for output in outputs:
             if isinstance(output, co.Send):
                 self._send(output.uid, output.message)
-            elif isinstance(output, co.Tell):
-                self._tell(output)
+            elif isinstance(output, co.Reply):
+                self._answer_job(output)
             elif isinstance(output, co.Record):
                 self._keep(output)
             else:
@@ -430,8 +433,8 @@ class Coordination:
         body = turn.body if isinstance(message, Run) and turn is not None else None
         more = turn.place if isinstance(message, Load) and turn is not None else {}
         if self.supervisor is not None and uid == self.supervisor.state.uid:
-            told = self.supervisor.told
-            asyncio.get_running_loop().call_soon(told, self.state.members[0], message, body, more)
+            receive = self.supervisor.receive
+            asyncio.get_running_loop().call_soon(receive, self.state.members[0], message, body, more)
         elif uid in self.links:
             self.links[uid].send({**packed(message), "more": more}, body)
 
@@ -449,7 +452,7 @@ class Coordination:
         kept = self.kept
         if resident in kept.leaving:
             kept.leaving.remove(resident)
-        kept.gone = [*kept.gone, resident][-GONE_KEPT:]
+        kept.gone = [*kept.gone, resident][-ENDED_KEPT:]
         kept.lost = [one for one in kept.lost if one in kept.gone]
         for found in self.regions.values():
             found.pop(resident, None)
@@ -490,7 +493,7 @@ class Coordination:
             else:
                 self._waits.pop(resident, None)
 
-    def _tell(self, output: co.Tell) -> None:
+    def _answer_job(self, output: co.Reply) -> None:
         """Give what a job is told to its requests that wait for that."""
         message, turn = output.message, self._turn
         result: Any = message
@@ -500,9 +503,9 @@ class Coordination:
                 turn.granted = self._monotonic()
                 if turn.load:
                     self.account.switched(output.resident, turn.before, turn.load, turn.offload)
-            turn.heard = self._monotonic()
+            turn.last_contact = self._monotonic()
         elif isinstance(message, Answer) and turn is not None:
-            turn.heard = self._monotonic()
+            turn.last_contact = self._monotonic()
             result = (message.answer, turn.answer)
         elif isinstance(message, TurnOver):
             error = self._turn_over(message)
@@ -535,9 +538,9 @@ class Coordination:
             409, "TurnOver", "the turn of this token is over", version=message.version, why="it is over"
         )
 
-    def _holder_heard(self, token: Token) -> None:
+    def _note_contact(self, token: Token) -> None:
         if self._turn is not None and self._turn.token == token:
-            self._turn.heard = self._monotonic()
+            self._turn.last_contact = self._monotonic()
 
     # -- beside ----------------------------------------------------------------------------------------------
 
@@ -602,7 +605,7 @@ class Coordination:
             if state is None or turn is None or state.token != turn.token:
                 continue
             idle, most = self.rules.idle_seconds, self.rules.turn_seconds
-            if state.phase is co.Phase.HELD and now - turn.heard > idle:
+            if state.phase is co.Phase.HELD and now - turn.last_contact > idle:
                 self.lose(turn.token, f"its holder was silent for {idle:g} s")
             elif now - (turn.granted or turn.begun) > most:
                 doing = f"function {state.function}" if state.phase is co.Phase.CALLING else state.phase.value

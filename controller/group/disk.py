@@ -14,7 +14,7 @@ from typing import Any
 
 from controller import bounded
 
-GONE_KEPT = 256  # residencies that ended
+ENDED_KEPT = 256  # residencies that ended
 _MOST = 1 << 20  # bytes
 
 

@@ -14,7 +14,7 @@ from controller import log
 from controller.bounded import shown, whole
 from controller.group.links import SILENCE, Outbox, frame_of
 from controller.group.registration import Admitted
-from controller.group.supervisor import Said, Supervisor
+from controller.group.supervisor import MemberMessage, Supervisor
 from controller.group.wire import ENVELOPE, Frames, Refused, envelope, framed, packed, unpacked
 from controller.policy.sharing import ToMember
 
@@ -37,9 +37,9 @@ class Exchange:
         self.supervisor: Supervisor | None = None
         self.connected = False
 
-    def say(self, said: Said) -> None:
+    def send(self, sent: MemberMessage) -> None:
         """Have something told to member 0."""
-        self._outbox.put({**packed(said.message), "more": dict(said.more)}, said.body)
+        self._outbox.put({**packed(sent.message), "more": dict(sent.more)}, sent.body)
 
     async def run(self, admitted: Callable[[], Admitted | None]) -> None:
         """Keep the connection until cancelled."""
@@ -68,7 +68,7 @@ class Exchange:
         headers = {"Authorization": f"Bearer {here.text}", "Content-Type": ENVELOPE}
         pinned = aiohttp.Fingerprint(bytes.fromhex(here.ticket.fingerprint))
         greeted = asyncio.Event()
-        async with session.post(url, data=self._says(greeted), headers=headers, ssl=pinned) as answer:
+        async with session.post(url, data=self._outgoing(greeted), headers=headers, ssl=pinned) as answer:
             if answer.status != 200:
                 raise OSError(f"{answer.status} {shown(await answer.content.read(2000), 300)}")
             frames = Frames(self._most)
@@ -80,7 +80,7 @@ class Exchange:
                 for frame in frames.feed(part):
                     self._take(frame, greeted, here)
 
-    async def _says(self, greeted: asyncio.Event) -> AsyncIterator[bytes]:
+    async def _outgoing(self, greeted: asyncio.Event) -> AsyncIterator[bytes]:
         yield b"".join(framed(envelope({"n": 0, "have": self._outbox.had, "message": self._hello()})))
         await greeted.wait()
         async for parts in self._outbox.frames():
@@ -111,13 +111,13 @@ class Exchange:
         self._outbox.confirmed(have)
         if message is None or not self._outbox.takes(number):
             return
-        told: ToMember = unpacked(message)  # type: ignore[assignment]
+        received: ToMember = unpacked(message)  # type: ignore[assignment]
         more = message.get("more")
         assert self.supervisor is not None
         # The peer is the one whose certificate the ticket names: member 0 of this admission.
-        self.supervisor.told(
+        self.supervisor.receive(
             here.ticket.pods[0],
-            told,
+            received,
             None if body is None else bytes(body),
             more if isinstance(more, dict) else {},
         )

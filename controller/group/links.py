@@ -98,7 +98,7 @@ class Link:
         start: of this coordinator, which the member is told first.
         most: bytes of a frame.
         hello: called with (uid, message, whether its supervisor is another process than before).
-        heard: called with (uid, message, body).
+        receive: called with (uid, message, body).
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class Link:
         start: int,
         most: int,
         hello: Callable[[str, Mapping[str, Any], bool], None],
-        heard: Callable[[str, Mapping[str, Any], memoryview | None], None],
+        receive: Callable[[str, Mapping[str, Any], memoryview | None], None],
     ) -> None:
         self.uid, self.connected = uid, False
         self.outbox = Outbox()
-        self._start, self._most, self._hello, self._heard = start, most, hello, heard
+        self._start, self._most, self._hello, self._receive = start, most, hello, receive
         self._life = ""
         self._connection = 0
 
@@ -181,7 +181,7 @@ class Link:
             return
         self.outbox.confirmed(have)
         if message is not None and self.outbox.takes(number):
-            self._heard(self.uid, message, body)
+            self._receive(self.uid, message, body)
 
 
 def _joined(parts: Parts) -> bytes:

@@ -37,7 +37,7 @@ _logger = log.get("evalstop.group")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MemberMessage:
     """One thing that a member says: a message, a call's answer, and what comes with it: seconds, regions."""
 
     message: FromMember
@@ -55,7 +55,7 @@ class Supervisor:
         device: of this member.
         device_bytes: that workers may take.
         memory: host memory.
-        say: takes what is for the coordinator.
+        report: takes what is for the coordinator.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class Supervisor:
         device: Device,
         device_bytes: int,
         memory: HostMemory,
-        say: Callable[[Said], None],
+        report: Callable[[MemberMessage], None],
     ) -> None:
         self.state, self.index = member, index
         self.memory, self.device = memory, device
-        self._command, self._device_bytes, self._say = command, device_bytes, say
+        self._command, self._device_bytes, self._report = command, device_bytes, report
         self.workers: dict[str, WorkerProcess] = {}
         self._dying: set[WorkerProcess] = set()
         self._leaver: str | None = None  # whose worker off-loads
         self._freeing = False
-        self._told: dict[str, Any] = {}  # what came with the newest Load
+        self._from_load: dict[str, Any] = {}  # what came with the newest Load
         self._body: bytes | memoryview = b""  # of the newest Run
         self._answer: bytes | None = None  # of the newest call
         self._more: dict[str, Any] = {}  # for the next reply
@@ -99,7 +99,7 @@ class Supervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.device.close()
 
-    def told(
+    def receive(
         self,
         sender: str,
         message: ToMember,
@@ -108,9 +108,9 @@ class Supervisor:
     ) -> None:
         """Take a message of member 0's, with a call's body, and what comes with a Load."""
         before = self.state
-        step = me.told(before, sender, message)
+        step = me.receive(before, sender, message)
         if isinstance(message, Load) and step[0].newest != before.newest:
-            self._told, self._offloaded = dict(more or {}), 0
+            self._from_load, self._offloaded = dict(more or {}), 0
             self.memory.set_newest(step[0].newest)
         if isinstance(message, Run) and body is not None and step[0].running != before.running:
             self._body = body
@@ -140,14 +140,14 @@ class Supervisor:
         elif isinstance(effect, me.Drop):
             self._drop(effect.resident, effect.version)
         elif isinstance(effect.message, Gone):
-            self._spawn(self._gone(effect.message))
+            self._spawn(self._end_residency(effect.message))
         else:
             self._reply(effect.message)
 
     def _reply(self, message: FromMember) -> None:
         body = self._answer if isinstance(message, Ran) else None
         more, self._more = self._more, {}
-        self._say(Said(message, body, more))
+        self._report(MemberMessage(message, body, more))
 
     async def _free(self) -> None:
         """Have the last worker give its memory back, and wait until the device says that it has."""
@@ -174,7 +174,7 @@ class Supervisor:
         return sum(resident != self.state.worker for resident in self.workers)
 
     async def _begin(self, effect: me.Begin) -> None:
-        begun, resident, more = time.monotonic(), effect.resident, self._told
+        begun, resident, more = time.monotonic(), effect.resident, self._from_load
         worker = self.workers.get(resident)
         place = {**self._place(resident), **{name: more[name] for name in _MEETING if name in more}}
         generation = int(more.get("generation", 0))
@@ -248,7 +248,7 @@ class Supervisor:
         self._step(me.saved(self.state, effect.token, version))
         self._more = {}
 
-    async def _gone(self, message: Gone) -> None:
+    async def _end_residency(self, message: Gone) -> None:
         """Say that nothing of a resident is left, once that is so."""
         resident = message.resident
         worker = self.workers.get(resident)
@@ -258,7 +258,7 @@ class Supervisor:
         self._drop(resident)
         self.device.unlink(resident)
         self._met.pop(resident, None)
-        self._say(Said(message))
+        self._report(MemberMessage(message))
 
     # -- workers ---------------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class Supervisor:
                 self._lost(worker.resident, worker, "the worker ended")
             else:  # asleep
                 del self.workers[worker.resident]
-                self._say(Said(Died(_NOBODY), None, {"asleep": worker.resident}))
+                self._report(MemberMessage(Died(_NOBODY), None, {"asleep": worker.resident}))
         self._dying.discard(worker)
 
     def _drop(self, resident: str, version: int | None = None) -> None:

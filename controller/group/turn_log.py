@@ -29,7 +29,7 @@ _SNAPSHOT = (
 )  # fmt: skip
 _EVENTS: dict[str, Any] = {
     one.__name__: one
-    for one in (co.join, co.leave, co.ask, co.call, co.release, co.recorded, co.expire, co.remind, co.heard)
+    for one in (co.join, co.leave, co.ask, co.call, co.release, co.recorded, co.expire, co.remind, co.receive)
 }
 
 

@@ -44,7 +44,7 @@ class Store:
         self.resource = resource
         self.listed = False
         self._objects: dict[Key, Stored] = {}
-        self._gone: dict[Key, int] = {}  # deleted at this version; forgotten once a LIST is newer
+        self._deleted: dict[Key, int] = {}  # deleted at this version; forgotten once a LIST is newer
         # A LIST at this version has been seen: whatever it lacked was not there. By namespace; "": of all.
         self._floors: dict[str, int] = {}
         self._unlisted: set[str] = {""}  # namespaces whose first LIST is due
@@ -62,7 +62,9 @@ class Store:
         """Return whether an object's state at this version is no news: it, or what came after it, was taken
         in."""
         old = self._objects.get(key)
-        return version <= (old.version if old is not None else max(self._gone.get(key, 0), self._floor(key)))
+        return version <= (
+            old.version if old is not None else max(self._deleted.get(key, 0), self._floor(key))
+        )
 
     def _floor(self, key: Key) -> int:
         floors = self._floors
@@ -80,7 +82,7 @@ class Store:
         if self.knows(key, new.version):
             return False, old
         self._objects[key] = new
-        self._gone.pop(key, None)
+        self._deleted.pop(key, None)
         return True, old
 
     def drop(self, key: Key, version: int) -> tuple[bool, Stored | None]:
@@ -88,7 +90,7 @@ class Store:
         old = self._objects.get(key)
         if old is not None and old.version > version:
             return False, old  # already created anew
-        self._gone[key] = max(version, self._gone.get(key, 0))
+        self._deleted[key] = max(version, self._deleted.get(key, 0))
         return self._objects.pop(key, None) is not None, old
 
     def replace(self, objects: Iterable[Stored], version: int, namespace: str = "") -> list[_Change]:
@@ -119,7 +121,7 @@ class Store:
         ]:
             changes.append((self._objects.pop(key), None))
         self._floors[namespace] = version
-        self._gone = {key: at for key, at in self._gone.items() if at > self._floor(key)}
+        self._deleted = {key: at for key, at in self._deleted.items() if at > self._floor(key)}
         self._unlisted.discard(namespace)
         self.listed = not self._unlisted
         return changes

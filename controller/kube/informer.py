@@ -107,7 +107,7 @@ class Informer:
         news = [item for item in items if not self._taker.knows(self.resource, item)]
         self._news += len(news)
         for item in news:
-            self._wait(item, gone=False)
+            self._wait(item, deleted=False)
         metadata = page["metadata"]
         if not metadata.get("continue"):
             self._version = metadata["resourceVersion"]
@@ -171,16 +171,16 @@ class Informer:
             raise ValueError("an event of no object")
         if kind == "ERROR":
             raise ValueError(f"{obj.get('code')} {obj.get('reason')}: {obj.get('message')}")
-        gone = kind == "DELETED"
-        if kind == "BOOKMARK" or (not gone and self._taker.knows(self.resource, obj)):
+        deleted = kind == "DELETED"
+        if kind == "BOOKMARK" or (not deleted and self._taker.knows(self.resource, obj)):
             # What is no news, the operator's own writes most of all, only moves the version on.
             version = {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}}
             return _line({"type": "BOOKMARK", "object": version})
-        self._wait(obj, gone)
+        self._wait(obj, deleted)
         return _line({"type": kind, "object": self._identity(obj)})
 
-    def _wait(self, obj: Object, gone: bool) -> None:
-        self._waiting.setdefault(key_of(obj), []).append((obj, gone))
+    def _wait(self, obj: Object, deleted: bool) -> None:
+        self._waiting.setdefault(key_of(obj), []).append((obj, deleted))
         self._handed_on.clear()
 
     def _identity(self, obj: Mapping[str, Any]) -> Object:

@@ -116,9 +116,9 @@ class ListWatch:
             except Exception:  # one object is no reason to have none
                 _logger.exception("an object is passed over", resource=str(self._resource))
 
-    def _pass_on(self, obj: Mapping[str, Any], gone: bool) -> None:
+    def _pass_on(self, obj: Mapping[str, Any], deleted: bool) -> None:
         try:
-            self._take(self._resource, obj, gone)
+            self._take(self._resource, obj, deleted)
         except Exception:
             _logger.exception("an event is passed over", resource=str(self._resource))
 

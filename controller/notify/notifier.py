@@ -42,10 +42,10 @@ class Notifier:
         self.sent = 0
         self.watch: ListWatch | None = None
 
-    def take(self, resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:
+    def take(self, resource: Resource, obj: Mapping[str, Any], deleted: bool) -> None:
         """One event of the watch."""
         key = key_of(obj)
-        if gone:
+        if deleted:
             self._notify(obj)  # its last status may tell something new
             self._jobs.pop(key, None)
             self._sent.pop(str(obj["metadata"].get("uid")), None)

@@ -222,7 +222,7 @@ class Engine:
         self.cluster.claimed = self.devices.gpus_of
         self.cluster.changed = self.jobs.add
         self.cluster.pool_changed = self.triggers.pool_changed
-        self.cache.subscribe(self._job_gone)
+        self.cache.subscribe(self._job_deleted)
         self._set_up_passes(clock, monotonic)
         self._set_up_health()
 
@@ -519,8 +519,8 @@ class Engine:
         there = (self.cache.find(resource, key) for key in keys)
         self._listed(resource, [obj for obj in there if obj is not None], version, namespace, news)
 
-    def _event(self, resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:
-        if gone:
+    def _event(self, resource: Resource, obj: Mapping[str, Any], deleted: bool) -> None:
+        if deleted:
             self.cache.drop(resource, obj)
         else:
             self.cache.put(resource, obj)
@@ -543,7 +543,7 @@ class Engine:
             )
             await self._look_at_unmanaged_pods_once()
 
-    def _job_gone(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+    def _job_deleted(self, resource: Resource, old: Object | None, new: Object | None) -> None:
         if resource == RLHFJOBS and new is None and old is not None:
             self.metrics.jobs.forget(key_of(old))
 

@@ -147,7 +147,7 @@ async def _ground(
             with contextlib.suppress(ApiError):
                 found = await api.get(resource, place.name)
                 await api.delete(resource, place.name, namespace, found["metadata"]["uid"])
-        await _gone(api, place.name)
+        await _wait_deleted(api, place.name)
 
 
 async def _nodes(api: Api, place: ClusterTarget) -> list[Object]:
@@ -203,7 +203,7 @@ async def _pool_ready(api: Api, place: ClusterTarget, gpus: int) -> None:
     )
 
 
-async def _gone(api: Api, name: str) -> None:
+async def _wait_deleted(api: Api, name: str) -> None:
     """Until the pool is gone: another one may want its nodes. The namespace goes in its own time."""
     for _ in range(int(_READY_S / _LOOK_S)):
         try:
@@ -221,12 +221,12 @@ async def _watching(
 ) -> AsyncIterator[None]:
     by_name = dict(zip(trial.names, facts, strict=True))
 
-    def take(resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:
+    def take(resource: Resource, obj: Mapping[str, Any], deleted: bool) -> None:
         metadata = obj["metadata"]
         if metadata.get("namespace") != place.name:
             return
         if resource is RLHFJOBS:
-            if (one := by_name.get(metadata["name"])) is not None and not gone:
+            if (one := by_name.get(metadata["name"])) is not None and not deleted:
                 one.take(obj.get("status"))
         elif (one := by_name.get((metadata.get("labels") or {}).get(names.LABEL_JOB, ""))) is not None:
             one.take_pod(obj, time.time())

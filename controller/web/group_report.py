@@ -15,7 +15,7 @@ from controller import bounded
 from controller.policy.sharing import MOST_RESIDENTS
 
 BYTES = 1 << 20  # of a report: eight residents' 160 turns are 60 kB, 1,000 members 150 kB
-MEMBERS, GONE, TURNS, SWITCHES, RECENT = 1024, 256, 160, 20, 60
+MEMBERS, ENDED, TURNS, SWITCHES, RECENT = 1024, 256, 160, 20, 60
 
 Whole = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
 # 1,000 GPUs charge 18 digits in two weeks.
@@ -24,7 +24,7 @@ Step = Annotated[int, Field(strict=True, ge=-1, lt=1 << 62)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=128)]
 Word = Annotated[str, Field(strict=True, max_length=253)]
 Yes = Annotated[bool, Field(strict=True)]
-Names = Annotated[tuple[Name, ...], Field(max_length=GONE)]
+Names = Annotated[tuple[Name, ...], Field(max_length=ENDED)]
 
 
 class _Part(BaseModel):

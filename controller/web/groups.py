@@ -25,12 +25,12 @@ from controller.web.group_report import GroupReport, ReportedResident
 Object = Mapping[str, Any]
 SECOND = 1e6  # microseconds
 OPENING, READY, NOT_READY, CLOSING = STATES = ("Opening", "Ready", "NotReady", "Closing")
-JOINING, JOINED, LEAVING = ("Joining", "Joined", "Leaving")
+JOINING, JOINED, LEAVING = RESIDENT_STATES = ("Joining", "Joined", "Leaving")
 NEVER_ASKED = "no report of it is here"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LatestReport:
     """A group's newest report.
 
     Attributes:
@@ -44,7 +44,7 @@ class Told:
     problem: str = NEVER_ASKED
 
 
-NOTHING_TOLD = Told()
+NO_REPORT = LatestReport()
 
 
 class _Answer(BaseModel):
@@ -164,13 +164,13 @@ class Around:
     Attributes:
         job: the RLHFJob of a key; None: it is not there, or may not be read.
         pool: its GPUPool; None: likewise.
-        told: the newest report.
+        latest: the newest report.
         overdue: the job for which its pool has closed it; "": none.
     """
 
     job: Callable[[str], Object | None]
     pool: Object | None = None
-    told: Told = NOTHING_TOLD
+    latest: LatestReport = NO_REPORT
     overdue: str = ""
 
 
@@ -181,8 +181,8 @@ def group(obj: Object, around: Around, record: GroupRecord | None = None) -> Gro
         ValueError: its status cannot be read.
     """
     spec, record = obj.get("spec") or {}, record or group_record(obj)
-    told, name = around.told, str(obj["metadata"]["name"])
-    report, whose = told.report, {one.name: one.job for one in record.residents}
+    latest, name = around.latest, str(obj["metadata"]["name"])
+    report, whose = latest.report, {one.name: one.job for one in record.residents}
     family = _family(around.pool, str(spec.get("family")))
     state, reason, message = _state(record)
     turn = report.turn if report is not None else None
@@ -211,8 +211,8 @@ def group(obj: Object, around: Around, record: GroupRecord | None = None) -> Gro
         host_bytes=family.get("hostBytes"),
         residents=tuple(_resident(one, name, around, report) for one in record.residents),
         members=tuple(_members(record, int(spec.get("replicas") or 0), report)),
-        reported=told.at if report is not None else None,
-        problem=told.problem,
+        reported=latest.at if report is not None else None,
+        problem=latest.problem,
         turn=None if turn is None else Turn(
             job=job_of(turn.resident), phase=turn.phase, function=turn.function, sequence=turn.sequence,
             seconds=ago(turn.began),
@@ -222,8 +222,8 @@ def group(obj: Object, around: Around, record: GroupRecord | None = None) -> Gro
         loaded=job_of(report.loaded) if report is not None and report.loaded else "",
         recent=tuple(
             PastTurn(
-                job=job_of(who), began=told.at - ago(began), granted=told.at - ago(granted),
-                ended=told.at - ago(ended), counted=counted,
+                job=job_of(who), began=latest.at - ago(began), granted=latest.at - ago(granted),
+                ended=latest.at - ago(ended), counted=counted,
             )
             for who, began, granted, ended, counted in report.recent
         ) if report is not None else (),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from controller import bounded, names
-from controller.objects import Object, controller_of, is_terminal, parse_time
+from controller.objects import Object, controller_of, controller_reference, is_terminal, parse_time
 from controller.policy.actor_types import Actor
 from controller.policy.job import ActorSeen
 from controller.policy.types import Problem
@@ -142,25 +142,15 @@ def build_actor(
     pod["tolerations"] = [*tolerations, pool_toleration(pool)]
     set_scheduling(pod, scheduling)
     _put_sidecar(pod, sidecar)
-    owner = child["metadata"]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             "name": actor_job_name(name, attempt, entry.number),
-            "namespace": owner["namespace"],
+            "namespace": child["metadata"]["namespace"],
             "labels": labels,
             "annotations": annotations,
-            "ownerReferences": [
-                {
-                    "apiVersion": child["apiVersion"],
-                    "kind": child["kind"],
-                    "name": owner["name"],
-                    "uid": owner["uid"],
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [controller_reference(child)],
         },
         "spec": {
             "completions": 1,

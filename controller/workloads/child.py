@@ -8,6 +8,7 @@ from typing import Any
 
 from controller import names
 from controller.bounded import quoted
+from controller.objects import controller_reference
 from controller.policy.types import Problem
 from controller.workloads.kinds import Kind, Object, dotted, find, get, kind_of, supported
 from controller.workloads.pods import gpus
@@ -296,15 +297,8 @@ def _mark(child: dict[str, Any], owner: Object) -> None:
 
 
 def owner_reference(owner: Object) -> dict[str, Any]:
-    """Return an RLHFJob as the controller of what it owns."""
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "RLHFJob",
-        "name": owner["name"],
-        "uid": owner["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    """Return an RLHFJob, by its metadata, as the controller of what it owns."""
+    return controller_reference({"apiVersion": names.API_VERSION, "kind": "RLHFJob", "metadata": owner})
 
 
 def _labels(name: str) -> dict[str, str]:

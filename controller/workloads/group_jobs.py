@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from controller import names
 from controller.api.workergroup import ANNOTATION_NODES
-from controller.objects import Object, controller_of, is_terminal
+from controller.objects import Object, controller_of, controller_reference, is_terminal
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.types import Problem
 from controller.workloads.kinds import get
@@ -150,7 +150,7 @@ def build_group(
     tolerations = [t for t in pod.get("tolerations") or [] if t != pool_toleration(pool)]
     pod["tolerations"] = [*tolerations, pool_toleration(pool)]
     set_scheduling(pod, scheduling)
-    _tell(pod, settings)
+    _set_environment(pod, settings)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -159,16 +159,7 @@ def build_group(
             "namespace": GROUPS_NAMESPACE,
             "labels": labels,
             "annotations": {**annotations, ANNOTATION_NODES: ",".join(nodes)},
-            "ownerReferences": [
-                {
-                    "apiVersion": owner["apiVersion"],
-                    "kind": owner["kind"],
-                    "name": name,
-                    "uid": owner["metadata"]["uid"],
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [controller_reference(owner)],
         },
         "spec": {
             "completionMode": "Indexed",
@@ -220,7 +211,7 @@ def group_pods(job: Object, pods: Iterable[Object], known: tuple[str, ...] = ())
     return GroupPods(tuple(sorted(bound)), tuple(uids), lost)
 
 
-def _tell(pod: dict[str, Any], settings: GroupSettings) -> None:
+def _set_environment(pod: dict[str, Any], settings: GroupSettings) -> None:
     """Give the workers' container its volumes and its environment."""
     container = pod["containers"][0] = dict(pod["containers"][0])
     variables = {

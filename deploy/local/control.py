@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.local.processes import Process, end, wait_gone
+from deploy.local.processes import Process, end, wait_ended
 from deploy.local.supervisor import LOCK, SOCKET, STATE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -168,7 +168,7 @@ class Control:
         if state.supervisor.alive:
             with contextlib.suppress(ControlError):
                 self.ask("down")
-            wait_gone(state.supervisor, _DOWN_TIMEOUT_S)
+            wait_ended(state.supervisor, _DOWN_TIMEOUT_S)
             end(state.supervisor, grace_s=0.0, group=False)
             state = self.state() or state
         left = [kept for kept in state.processes.values() if kept.running]

@@ -75,14 +75,14 @@ def end(process: Process, grace_s: float, group: bool = True) -> bool:
     The group is killed in any case afterwards: a component that left must not leave helpers behind.
     """
     send(process, signal.SIGTERM)
-    polite = wait_gone(process, grace_s)
+    polite = wait_ended(process, grace_s)
     if not polite:
         send(process, signal.SIGKILL, group=group)
-        wait_gone(process, 5.0)
+        wait_ended(process, 5.0)
     return polite
 
 
-def wait_gone(process: Process, timeout_s: float) -> bool:
+def wait_ended(process: Process, timeout_s: float) -> bool:
     """Wait until the process is gone; False if it still runs after `timeout_s` seconds."""
     deadline = time.monotonic() + timeout_s
     pause = 0.005

@@ -44,7 +44,7 @@ def run_bare(
         evals: none, or foreseen.
         views: what the policy is shown of each job, by row.
     """
-    submitted, admitted, leaving, gone = policy.submitted, policy.admitted, policy.leaving, policy.gone
+    submitted, admitted, leaving, removed = policy.submitted, policy.admitted, policy.leaving, policy.removed
     decide, give = policy.decide, room.give
     ledger = JobColumns(workload)
     started, ended, service, counted = ledger.started, ledger.ended, ledger.service, ledger.counted
@@ -91,7 +91,7 @@ def run_bare(
                 else:
                     events += 1
                     news = True
-                    gone(job, now)
+                    removed(job, now)
                     give(job)
                     ended[row] = now
                     service[row] = job.attained + (now - counted[row]) * job.gpus
@@ -159,7 +159,7 @@ def run_bare(
                     training.next[row] = evals.stops[row].eval + 1
                 _pause(job, now, ledger, training)
                 live[row] = 0
-                gone(job, now)
+                removed(job, now)
                 give(job)
                 ended[row] = now
                 stopped.add(row)

@@ -193,13 +193,13 @@ class _Engine:
         """
         assert self._demotions is not None
         self._settle(now)
-        gone: set[int] = set()
+        preempted: set[int] = set()
         policy = self._planner.policy
         while go := self._demotions.give_way([*policy.queue(), *policy.barred()], self._room, now):
-            freed = [self._suspend(j, now, _PREEMPTING, DEMOTED) for j in go if j.sequence not in gone]
+            freed = [self._suspend(j, now, _PREEMPTING, DEMOTED) for j in go if j.sequence not in preempted]
             if not any(freed):
                 return
-            gone.update(job.sequence for job in go)
+            preempted.update(job.sequence for job in go)
             self._settle(now)
 
     def _set_alarm(self, now: float, wake_at: float | None) -> None:
@@ -304,7 +304,7 @@ class _Engine:
         """Give the GPUs of a job that has ended, was stopped or was preempted back to the planner."""
         now, row = self._kernel.now, job.sequence
         if self._ledger.ended[row] >= 0:
-            self._planner.gone(job, now)
+            self._planner.removed(job, now)
             return
         job.state = JobState.QUEUED
         job.since = now

@@ -199,7 +199,7 @@ def play(step: RecordedStep, law: Law, *, frames: float = FRAME, way: float = 0.
     def leave(place: object) -> bool:
         assert isinstance(place, int)
         actor = generation.actors[place]
-        if generation.report is None and not actor.gone:
+        if generation.report is None and not actor.released:
             generation.recall(actor)
         return True
 

@@ -13,7 +13,14 @@ from sim.rollout.workload import GSM8K, Profile
 
 @dataclass(frozen=True, slots=True)
 class RolloutSetting:
-    """One job's setting: the paper's where it says; slots and spread of lengths are fitted."""
+    """One job's setting: the paper's where it says; slots and spread of lengths are fitted.
+
+    Attributes:
+        prompts, copies: of a step, and the responses to each prompt.
+        growth: factor of the lengths from the first step to the last.
+        slots: responses that an actor generates at a time.
+        most, static: actors at most, and actors of a run whose number never changes.
+    """
 
     model: laws.Model = laws.QWEN_3B
     gpu: laws.Gpu = laws.L40S
@@ -24,9 +31,9 @@ class RolloutSetting:
     copies: int = 4
     per_epoch: int = 2  # steps of an epoch
     epochs: int = 3
-    growth: float = 1.0  # of lengths over the run
+    growth: float = 1.0
     slots: int = 80
-    most: int = 8  # actors
+    most: int = 8
     static: int = 3
     start: float = 0.0  # s from binding to ready
     recall: float = 0.0  # s from the decision to release an actor until its GPUs are free

@@ -262,8 +262,8 @@ def given_back(run: twin.Run, stop: int) -> float:
 def _stops(named: Mapping[str, RuleSpec], runs: Sequence[twin.Run]) -> dict[str, dict[str, list[int]]]:
     """By what is told, and by rule."""
     return {
-        told: {n: evaluate.first_stops(spec, shown).tolist() for n, spec in named.items()}
-        for told, shown in twin_series.told(runs)
+        evidence: {n: evaluate.first_stops(spec, shown).tolist() for n, spec in named.items()}
+        for evidence, shown in twin_series.by_evidence(runs)
     }
 
 
@@ -271,8 +271,8 @@ def _values(
     runs: Sequence[twin.Run], stops: Mapping[str, Mapping[str, Sequence[int]]], name: str
 ) -> dict[str, Vector]:
     """Of a rule, the values of the runs of each kind, each the mean over what the rule is told."""
-    told = np.mean([_worth(runs, by_rule[name], WEIGHT) for by_rule in stops.values()], axis=0)
-    return _by_kind(runs, told)
+    values = np.mean([_worth(runs, by_rule[name], WEIGHT) for by_rule in stops.values()], axis=0)
+    return _by_kind(runs, values)
 
 
 def _worth(runs: Sequence[twin.Run], stops: Sequence[int], weight: float) -> Vector:
@@ -301,13 +301,13 @@ def _rows(
     stops, dipped = _stops(named, runs), _stops(named, dipping)
     found = []
     for name in named:
-        for told, by_rule in stops.items():
-            bad = float(np.mean([stop >= 0 for stop in dipped[told][name]]))
-            found.append(_row(name, told, runs, by_rule[name], bad))
+        for evidence, by_rule in stops.items():
+            bad = float(np.mean([stop >= 0 for stop in dipped[evidence][name]]))
+            found.append(_row(name, evidence, runs, by_rule[name], bad))
     return found
 
 
-def _row(name: str, told: str, runs: Sequence[twin.Run], stops: Sequence[int], dips: float) -> Judged:
+def _row(name: str, evidence: str, runs: Sequence[twin.Run], stops: Sequence[int], dips: float) -> Judged:
     def share(kind: str, holds: Sequence[bool]) -> float:
         return float(np.mean([h for run, h in zip(runs, holds, strict=True) if run.kind == kind]))
 
@@ -324,7 +324,7 @@ def _row(name: str, told: str, runs: Sequence[twin.Run], stops: Sequence[int], d
     right = twin.SHARES[twin.DECLINING] * share(twin.DECLINING, caught)
     return Judged(
         name,
-        told,
+        evidence,
         value,
         _stratified(_by_kind(runs, _worth(runs, stops, WEIGHT)))[1],
         share(twin.DECLINING, caught),

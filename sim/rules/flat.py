@@ -158,9 +158,9 @@ def _answered(
             highest = np.maximum.accumulate(found[row])[:-1]
             new = np.concatenate([[True], found[row, 1:-1] > highest[:-1]])
             at = np.maximum.accumulate(np.where(new, np.arange(len(highest)), 0))
-            for told, earlier in ((best, at), (last, np.arange(len(highest)))):
-                told.against[row, 1:] = earlier + 1.0
-                told.variance[row, 1:] = variances(results, earlier)
+            for compared, earlier in ((best, at), (last, np.arange(len(highest)))):
+                compared.against[row, 1:] = earlier + 1.0
+                compared.variance[row, 1:] = variances(results, earlier)
     return (found, best, last) if pairs else (found, None, None)
 
 
@@ -202,8 +202,8 @@ def progress(total: Total, evals: int) -> Matrix | None:
         Total.TOO_LARGE: (WRONG,),
         Total.CHANGING: (1.0 / WRONG, 1.0, WRONG),
     }[total]
-    told = np.resize(np.array(times), evals) * evals
-    shown: Matrix = np.minimum(1.0, np.arange(1.0, evals + 1.0) / told)
+    expected = np.resize(np.array(times), evals) * evals
+    shown: Matrix = np.minimum(1.0, np.arange(1.0, evals + 1.0) / expected)
     return shown
 
 
@@ -231,8 +231,8 @@ def _stopped(
     for evals in lengths:
         part = _beginning(shown, evals)
         share = progress(total, evals)
-        told = None if share is None else np.broadcast_to(share, part.scores.shape)
-        yield evals, int((vector.first_stops(spec, part._replace(progress=told)) >= 0).sum())
+        done = None if share is None else np.broadcast_to(share, part.scores.shape)
+        yield evals, int((vector.first_stops(spec, part._replace(progress=done)) >= 0).sum())
 
 
 def _beginning(shown: vector.Evals, evals: int) -> vector.Evals:

@@ -85,14 +85,14 @@ class LiarRow:
 
 
 def shared_falls(
-    pools: int, seed: int, tell: Progress, cases: Sequence[tuple[str, int, int]] | None = None
+    pools: int, seed: int, report: Progress, cases: Sequence[tuple[str, int, int]] | None = None
 ) -> Iterator[FallRow]:
     """``cases``: rule, runs, and over how many namespaces they are spread. Default: those in the docs."""
     for rule, runs, spaces in FALLS if cases is None else cases:
         for drop in DROPS:
             for scope in ("", *FleetScope):
                 asked = f"scope {scope}" if scope else "no questions"
-                tell(f"{rule}, {runs} runs of {spaces} namespaces, {drop} deviations, {asked}")
+                report(f"{rule}, {runs} runs of {spaces} namespaces, {drop} deviations, {asked}")
                 limits = StopLimits(scope=FleetScope(scope)) if scope else None
                 found = [fallen(rule, drop, f"{seed} {n}", limits, runs, spaces) for n in range(pools)]
                 healthy, declining = (sum(share) / pools for share in zip(*found, strict=True))
@@ -111,13 +111,13 @@ def fallen(
     return healthy, len(stopped & declining) / max(1, len(declining))
 
 
-def beside_liars(honest: int, seed: int, tell: Progress, rules: Sequence[str]) -> Iterator[LiarRow]:
+def beside_liars(honest: int, seed: int, report: Progress, rules: Sequence[str]) -> Iterator[LiarRow]:
     """Yield what becomes of so many honest runs, in full pools; the same ones in every row of a rule."""
     pools = -(-honest // HONEST)
     for rule in rules:
         for scope in FleetScope:
             for liars, spaces in LIARS:
-                tell(f"{rule}, {liars} liars of {spaces} namespaces, scope {scope}")
+                report(f"{rule}, {liars} liars of {spaces} namespaces, scope {scope}")
                 limits, runs = StopLimits(scope=scope), pools * HONEST
                 hits = sum(misled(rule, f"{seed} {n}", limits, liars, spaces) for n in range(pools))
                 yield LiarRow(rule, str(scope), liars, spaces, runs, hits / runs, exact_interval(hits, runs))

@@ -43,7 +43,7 @@ class Figure(NamedTuple):
 
     what: str
     rule: str
-    told: str
+    evidence: str
     measure: str
     value: float
 
@@ -58,9 +58,9 @@ def rows(named: Mapping[str, RuleSpec], runs: int, seed: int) -> Iterator[Figure
     for name, spec in named.items():
         for length, dipped in dips.items():
             what = f"dip of {length} eval{'s' if length > 1 else ''}"
-            for told, shown in twin_series.told(dipped):
+            for evidence, shown in twin_series.by_evidence(dipped):
                 stops = evaluate.first_stops(spec, shown)
-                yield Figure(what, name, told, "stopped", float((stops >= 0).mean()))
+                yield Figure(what, name, evidence, "stopped", float((stops >= 0).mean()))
     drawn = families.draw("linear", evals=STRAIGHT, noise=0.05, runs=runs, seed=seed, reported=True)
     straight = [one for one in drawn.series if one.label == "declining"]
     for name, spec in named.items():
@@ -104,12 +104,12 @@ def _shallow(name: str, spec: RuleSpec, runs: int, seed: int) -> Iterator[Figure
     last = EVALS - 1
     for what, fall in (("shape (f)", FALL), ("shape (f), half the fall", FALL / 2.0)):
         drawn = over_optimised(fall, runs, seed)
-        for told, shown in (("pairs", drawn), ("prompts", drawn._replace(prompt_pairs=None))):
+        for evidence, shown in (("pairs", drawn), ("prompts", drawn._replace(prompt_pairs=None))):
             stops = vector.first_stops(spec, shown)
             after = stops > PEAK
             saved = np.where(after, (last - stops) / (last - PEAK), 0.0)
-            yield Figure(what, name, told, "caught", float(after.mean()))
-            yield Figure(what, name, told, "saved", float(saved.mean()))
+            yield Figure(what, name, evidence, "caught", float(after.mean()))
+            yield Figure(what, name, evidence, "saved", float(saved.mean()))
     flat = vector.first_stops(spec, over_optimised(0.0, 4 * runs, seed))
     yield Figure("shape (f), flat", name, "pairs", "stopped", float((flat >= 0).mean()))
 

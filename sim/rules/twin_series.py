@@ -90,14 +90,14 @@ def rows(named: dict[str, RuleSpec], runs: Sequence[twin.Run], seed: int = 0) ->
     ``seed``: of what the pool knows."""
     falling = [run for run in runs if run.kind == twin.DECLINING]
     yield _row("(who knows the curve)", "all", falling, [twin.ceiling(run) for run in falling])
-    for known, judged in (*told(runs), (POOL, with_pool(runs, seed))):
+    for known, judged in (*by_evidence(runs), (POOL, with_pool(runs, seed))):
         for name, spec in named.items():
             yield _row(name, known, runs, evaluate.first_stops(spec, judged).tolist())
             if any(modifier.name == Gate.name for modifier in spec.modifiers):
                 yield _row(name, f"{known}, asked", runs, asked_stops(spec, runs, judged))
 
 
-def told(runs: Iterable[twin.Run]) -> Iterator[tuple[str, list[evaluate.Judged]]]:
+def by_evidence(runs: Iterable[twin.Run]) -> Iterator[tuple[str, list[evaluate.Judged]]]:
     """Yield the runs as a rule sees them that is told pairs and prompts, prompts only, scores only."""
     known = series(runs)
     unpaired = [replace(one, prompt_pairs=(), last_pairs=()) for one in known]

@@ -165,15 +165,17 @@ def _scan(evals: Evals, p: Any) -> Matrix:
 def _spent(evals: Evals, p: Any) -> Matrix:
     """Return minus the log of the smallest alpha that would have stopped here; infinite at a tie."""
     shape, steps = evals.scores.shape, evals.numbered()
-    told = np.full(shape, p.usual_noise > 0.0)
+    noise_known = np.full(shape, p.usual_noise > 0.0)
     if evals.usual is not None:
-        told |= np.column_stack([evals.usual[0] > 0.0] * shape[1])
+        noise_known |= np.column_stack([evals.usual[0] > 0.0] * shape[1])
     estimates = [
         noise_levels(evals, p.usual_noise, p.usual_noise_weight, before_fall=left_out)
         for left_out in (True, False)
     ]
     known = np.any([~np.isnan(one.sigma) for one in estimates], axis=0)
-    guessed = ~told & np.any([np.isfinite(one.freedom) & ~np.isnan(one.sigma) for one in estimates], axis=0)
+    guessed = ~noise_known & np.any(
+        [np.isfinite(one.freedom) & ~np.isnan(one.sigma) for one in estimates], axis=0
+    )
     excess = vector_spending.excess(evals.scores, guessed)
     wide_falls = falls(evals.scores, p.window, p.share, excess=excess, shared=evals.prompts)
     levels: list[Matrix] = []
@@ -205,7 +207,7 @@ def _spent(evals: Evals, p: Any) -> Matrix:
     two = guessed & ~np.isnan(one.sigma + other.sigma)
     two &= (one.sigma != other.sigma) | (one.freedom != other.freedom)
     level: Matrix = np.fmax(*levels) - math.log(2.0) * two
-    return np.where(unknown & (vector_spending.ties(evals.scores) > p.min_drop) & ~told, np.inf, level)
+    return np.where(unknown & (vector_spending.ties(evals.scores) > p.min_drop) & ~noise_known, np.inf, level)
 
 
 def _around_best(evals: Evals, alone: vector_spending.Singles, paired: Flags, p: Any) -> Matrix:
@@ -220,8 +222,8 @@ def _around_best(evals: Evals, alone: vector_spending.Singles, paired: Flags, p:
     ratio = np.where(paired, ratio, 1.0)
     lengths = (p.share, scan.SHORTER * p.share)
     fall = np.fmax(*(since(evals.scores, at, ratio, p.window, length) for length in lengths))
-    told = paired & np.isfinite(fall) & (fall > p.min_drop)
-    return unwiden(np.where(told, fall / (alone.sigma / math.sqrt(2.0)), np.nan), alone.freedom)
+    usable = paired & np.isfinite(fall) & (fall > p.min_drop)
+    return unwiden(np.where(usable, fall / (alone.sigma / math.sqrt(2.0)), np.nan), alone.freedom)
 
 
 def _glr(evals: Evals, p: Any) -> Matrix:

@@ -192,8 +192,8 @@ def longest(steps: Matrix, progress: Matrix | None) -> Matrix:
         with np.errstate(divide="ignore", invalid="ignore"):
             left = (step / progress[:, t] - step) * (regular - 1.0) / (last - first)
             evals = np.clip(t + 1 + np.floor(left + 1e-6), spending.FEWEST, spending.MOST)
-        told = (progress[:, t] > 0.0) & (progress[:, t] <= 1.0) & (last > first)
-        most = np.where(told, np.maximum(most, evals), most)
+        credible = (progress[:, t] > 0.0) & (progress[:, t] <= 1.0) & (last > first)
+        most = np.where(credible, np.maximum(most, evals), most)
         found[:, t] = most
     return found
 

@@ -40,15 +40,20 @@ class Singles(NamedTuple):
 
 
 def against_best(
-    scores: Matrix, steps: Matrix, sigma: Matrix, freedom: Matrix, told: Flags, pairs: PromptPairs | None
+    scores: Matrix,
+    steps: Matrix,
+    sigma: Matrix,
+    freedom: Matrix,
+    noise_known: Flags,
+    pairs: PromptPairs | None,
 ) -> Singles:
     """Return what single evals are judged by: of the prompts that both scored, else the noise of any eval.
 
-    Where nothing but the scores says how noisy that is (not ``told``, finite ``freedom``), the second highest
-    stands for the best.
+    Where nothing but the scores says how noisy that is (not ``noise_known``, finite ``freedom``), the second
+    highest stands for the best.
     """
     best, second, at = _highest_before(scores)
-    fall, root = np.where(np.isinf(freedom) | told, best, second), np.sqrt(2.0)
+    fall, root = np.where(np.isinf(freedom) | noise_known, best, second), np.sqrt(2.0)
     if pairs is None:
         return Singles(fall / root, sigma, freedom, np.zeros(scores.shape, dtype=bool))
     error = errors(pairs)
@@ -180,7 +185,7 @@ def levels(
     look: Looks,
     shared: Flags,
     paired: Flags | None,
-    told: Flags,
+    noise_known: Flags,
     window: int,
     share: float,
 ) -> Matrix:
@@ -189,7 +194,7 @@ def levels(
     Of z of singles, of windows and of those around the best by what pairs tell (NaN, -inf: none).
 
     ``shared``: windows have their part of the look; ``paired``: singles are judged by the prompts of both;
-    ``told``: the noise is not guessed from the scores.
+    ``noise_known``: the noise is not guessed from the scores.
     """
     if paired is not None:
         shared = shared | paired
@@ -207,7 +212,7 @@ def levels(
             spent = np.log(look.share[:, t] * part) - log_ndtr(-single[:, t]) - np.log(t)
             left, more = np.log(look.share[:, t] * (1.0 - part)), look.more[:, t]
             if pairs:
-                fewer = np.where(told[:, t], spending.stretches(t + 1), 1.0)
+                fewer = np.where(noise_known[:, t], spending.stretches(t + 1), 1.0)
                 spent = np.fmax(spent, left - _log_rate(wide[:, t], more, t + 1, pairs, fewer))
             if pairs and around is not None:
                 fewer = np.full(len(left), spending.stretches(t + 1))

@@ -8,7 +8,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import sync_playwright
@@ -16,6 +15,7 @@ from playwright.sync_api import sync_playwright
 from tests.bench.rows import Row, median_row
 from tests.browser.chromium import obtain
 from tests.support.dashboard_world import KEY
+from tests.support.process_cpu import cpu_seconds
 from tests.sweep.hostile import NAMESPACE, POOL
 
 TIMES, VIEWS = 11, 20
@@ -71,12 +71,12 @@ def _server(pid: int, base: str, tell: Callable[[str], None]) -> Iterator[Row]:
         tell(f"server: {name}")
         address = f"{base}{path}" if path == "/empty" else f"{base}/view{path}?width=1180"
         for count in (2, VIEWS):  # the first draw what is then kept
-            before = cpu_of(pid)
+            before = cpu_seconds(pid)
             for _ in range(count):
                 asked = urllib.request.Request(address, headers={"Authorization": f"Bearer {KEY}"})
                 with urllib.request.urlopen(asked, timeout=60.0) as answer:
                     size = len(answer.read())
-            spent = (cpu_of(pid) - before) / count
+            spent = (cpu_seconds(pid) - before) / count
         yield Row(f"dashboard: server, CPU a view of {name}", 1000 * spent, "ms")
         yield Row(f"dashboard: size of {name}", size / 1000, "kB")
 
@@ -142,9 +142,3 @@ def _tab(browser: Any, script: str = "") -> Any:
     if script:
         context.add_init_script(script)
     return context.new_page()
-
-
-def cpu_of(pid: int) -> float:
-    """Return the seconds of CPU that a process has used."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

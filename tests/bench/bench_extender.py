@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import ssl
 import statistics
 import subprocess
@@ -36,6 +35,7 @@ from deploy.local.plane import Plane
 from deploy.local.scheduler import Certificates, Scheduler
 from tests.bench.extender_server import HOST, MEMBERS, job, node, planned
 from tests.bench.rows import Row
+from tests.support.process_cpu import cpu_seconds
 
 REQUESTS, BLOCK = 2_000, 100
 SIZES = (100, 1_000, 5_000)
@@ -66,17 +66,12 @@ class Served:
 
     def cpu(self) -> float:
         """CPU seconds that the servers' process has used."""
-        return _cpu(self.pid)
+        return cpu_seconds(self.pid)
 
     def connect(self, name: str) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.certificates.ca))
         context.load_cert_chain(self.certificates.client.certificate, self.certificates.client.key)
         return http.client.HTTPSConnection(HOST, self.ports[name], timeout=30, context=context)
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -230,7 +225,7 @@ def _place(plane: Plane, served: Served, name: str, turn: int) -> Placed:
         (process,) = [p for p in plane.status().processes if p.name == scheduler_name]
         assert process.pid is not None
         pid = process.pid
-        found = _measure(scheduler, lambda: served.cpu() + _cpu(pid))
+        found = _measure(scheduler, lambda: served.cpu() + cpu_seconds(pid))
         if gangs:
             _check_places(plane, namespace)
         return found

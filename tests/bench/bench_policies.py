@@ -32,6 +32,7 @@ from deploy.local.components import Options
 from deploy.local.plane import Plane
 from deploy.local.versions import APISERVER
 from tests.bench.rows import Row
+from tests.support.process_cpu import cpu_seconds
 
 ROUNDS = int(os.environ.get("EVALSTOP_BENCH_ROUNDS", "12"))
 SUSPENDS = 100  # of a round, on each plane
@@ -108,8 +109,7 @@ class _Side:
 
     def cpu(self) -> float:
         """Seconds of CPU that the API server has used."""
-        fields = Path(f"/proc/{self._server}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self._server)
 
     def _patch(self, suspend: bool) -> None:
         body = json.dumps({"metadata": {"uid": self._uid}, "spec": {"suspend": suspend}})

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import random
 import ssl
 import subprocess
@@ -30,6 +29,7 @@ from controller.steps.directory import ActorPod
 from evalstop_client import rollouts as client
 from tests.bench.rows import Row
 from tests.rollouts.rollouts_world import JOB, StepServer, environment, until
+from tests.support.process_cpu import cpu_seconds
 
 JOBS, STEP_SECONDS, SECONDS = 100, 20.0, 60.0
 ALLOWED_MS, ALLOWED_CORE = 50.0, 0.5
@@ -57,10 +57,10 @@ def _begins(folder: Path, say: Callable[[str], None]) -> Iterator[Row]:
     try:
         assert api.stdout is not None
         said = json.loads(api.stdout.readline())
-        before = _cpu(api.pid)
+        before = cpu_seconds(api.pid)
         began = time.monotonic()
         times, planned = asyncio.run(_load(said["url"], said["ca"]))
-        share = (_cpu(api.pid) - before) / (time.monotonic() - began)
+        share = (cpu_seconds(api.pid) - before) / (time.monotonic() - began)
     finally:
         api.terminate()
         api.wait()
@@ -251,20 +251,14 @@ def _read(actor: client.Actor, pid: int) -> tuple[float, int]:
     ]
     asking.request("POST", "/v1/generate", json.dumps({"version": 1, "requests": requests}).encode(), headers)
     assert asking.getresponse().status == 200
-    tokens, began, before = 0, time.monotonic(), _cpu(pid)
+    tokens, began, before = 0, time.monotonic(), cpu_seconds(pid)
     while time.monotonic() - began < SIDECAR_SECONDS:
         tokens += sum(map(len, json.loads(stream.readline())["tokens"].values()))
-    share = (_cpu(pid) - before) / (time.monotonic() - began)
+    share = (cpu_seconds(pid) - before) / (time.monotonic() - began)
     asking.close()
     with contextlib.suppress(OSError):
         reading.close()
     return share, tokens
-
-
-def _cpu(pid: int) -> float:
-    """Return s of CPU that a process has used, its children apart."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 
-from tests.bench.bench_dashboard import cpu_of
 from tests.bench.rows import Row, median_row
+from tests.support.process_cpu import cpu_seconds
 
 JOBS, CHANGES = 5000, 333  # changes a second: each job's eval every 15 s
 SECONDS, TIMES = 20.0, 21
@@ -74,9 +74,9 @@ def run(tell: Callable[[str], None]) -> Iterator[Row]:
         try:
             screen.shows("Quit")
             screen.drain(3.0)
-            before, begun = cpu_of(screen.process.pid), time.monotonic()
+            before, begun = cpu_seconds(screen.process.pid), time.monotonic()
             screen.drain(SECONDS)
-            cores = (cpu_of(screen.process.pid) - before) / (time.monotonic() - begun)
+            cores = (cpu_seconds(screen.process.pid) - before) / (time.monotonic() - begun)
             taken = []
             for _ in range(TIMES):
                 pressed = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from deploy.local.plane import Plane
 from deploy.local.scheduler import start_pair
 from deploy.local.versions import CONTROLLERS, SCHEDULER
 from tests.bench.scale_stub import METRIC
+from tests.support.process_cpu import cpu_seconds
 
 POOL, NAMESPACE, LABEL = "scale", "scale", "evalstop.dev/gpu-pool"
 OPERATOR = "operator"
@@ -91,11 +91,9 @@ class Scale:
             raise PlaneError(
                 f"{name} does not run; {self.plane.log(name)} ends:\n{self.plane.folder.tail(name)}"
             )
-        fields = Path(f"/proc/{part.pid}/stat").read_text().rpartition(")")[2].split()
         told = dict(line.split(":", 1) for line in Path(f"/proc/{part.pid}/status").read_text().splitlines())
         memory, peak = (1024 * int(told[name].split()[0]) for name in ("VmRSS", "VmHWM"))
-        ticks = int(fields[11]) + int(fields[12])
-        return Usage(ticks / os.sysconf("SC_CLK_TCK"), memory, peak)
+        return Usage(cpu_seconds(part.pid), memory, peak)
 
     def writes(self) -> dict[str, float]:
         """Write requests that the API server has answered, by resource; leases left out."""

@@ -17,7 +17,7 @@ from controller.cli.terminal import Terminal
 from controller.policy.job import GROUP_CURES
 from controller.policy.job.record import Condition
 from controller.web.group_report import checked
-from controller.web.groups import Around, Told, group, groups_of_jobs
+from controller.web.groups import Around, LatestReport, group, groups_of_jobs
 from tests.support import group_scene as scene
 
 FREE = Terminal()
@@ -27,8 +27,8 @@ WAITING = scene.waiting("team-a", "next", MESSAGE)
 JOBS = {"team-a/math-a": scene.A, "team-a/math-b": scene.B}
 
 
-def answer(told: Told | None = None, **change: Any) -> dict[str, Any]:
-    given = told or Told(checked(scene.report()), scene.START, "")
+def answer(told: LatestReport | None = None, **change: Any) -> dict[str, Any]:
+    given = told or LatestReport(checked(scene.report()), scene.START, "")
     found = group(scene.group(scene.A, scene.B, **change), Around(JOBS.get, scene.POOL, given))
     return found.model_dump(mode="json", by_alias=True)
 
@@ -45,11 +45,11 @@ def test_the_page(repository: Path) -> None:
     [
         (None, {"turn": None, "waiting": []}, "wg-3: Ready, nobody has the turn; nobody waits"),
         (None, {"waiting": []}, "(optim_step); nobody waits"),
-        (Told(problem="x"), {}, "wg-3: Ready; whose turn it is is not known here"),
+        (LatestReport(problem="x"), {}, "wg-3: Ready; whose turn it is is not known here"),
     ],
 )
-def test_headlines(told: Told | None, change: dict[str, Any], said: str) -> None:
-    given = told or Told(checked(scene.report(**change)), scene.START, "")
+def test_headlines(told: LatestReport | None, change: dict[str, Any], said: str) -> None:
+    given = told or LatestReport(checked(scene.report(**change)), scene.START, "")
     assert groups_page.headline(answer(given), NOW).endswith(said)
 
 
@@ -70,7 +70,7 @@ def test_why_a_group_is_not_ready_or_closes_is_told() -> None:
     assert groups_page.headline(found, NOW).startswith("wg-3: Closing (SlowStart: it found no nodes), ")
     closed = {**answer(), "overdue": "team-b/old"}
     assert any("team-b/old is overdue" in line for line in groups_page.page(closed, NOW, FREE))
-    old = answer(Told(checked(scene.report()), scene.START, "no answer within 5 s"))
+    old = answer(LatestReport(checked(scene.report()), scene.START, "no answer within 5 s"))
     assert any(re.fullmatch(r"  trouble +no answer within 5 s", line) for line in
                groups_page.page(old, NOW, FREE))  # fmt: skip
 
@@ -89,9 +89,9 @@ def test_only_what_is_more_than_time_is_printed_again(capsys: pytest.CaptureFixt
     show({"items": [answer()]})
     assert "team-a/math-a" in capsys.readouterr().out
     later = scene.report(now=3001 * 1_000_000)
-    show({"items": [answer(Told(checked(later), scene.START + 1.0, ""))]})
+    show({"items": [answer(LatestReport(checked(later), scene.START + 1.0, ""))]})
     assert capsys.readouterr().out == ""
-    show({"items": [answer(Told(checked(scene.report(turn=None)), scene.START, ""))]})
+    show({"items": [answer(LatestReport(checked(scene.report(turn=None)), scene.START, ""))]})
     assert "nobody" in capsys.readouterr().out
 
 

@@ -133,11 +133,11 @@ class ExtenderThread:
         self._loop.call_soon_threadsafe(lambda: (function(), done.set()))
         assert done.wait(10)
 
-    def _take(self, resource: Resource, obj: Object, gone: bool) -> None:
+    def _take(self, resource: Resource, obj: Object, deleted: bool) -> None:
         if self._late is None:
-            self.extender.take(resource, obj, gone)
+            self.extender.take(resource, obj, deleted)
         else:
-            self._late.append((resource, obj, gone))
+            self._late.append((resource, obj, deleted))
 
     def _catch_up(self) -> None:
         late, self._late = self._late or [], None

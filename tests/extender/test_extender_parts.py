@@ -241,8 +241,8 @@ def follow(api: ScriptedApi) -> list[tuple[str, ...]]:
     """What the taker was told until the script was over."""
     told: list[tuple[str, ...]] = []
 
-    def take(resource: Any, obj: Any, gone: bool) -> None:
-        told.append(("gone" if gone else "put", obj["metadata"]["name"]))
+    def take(resource: Any, obj: Any, deleted: bool) -> None:
+        told.append(("gone" if deleted else "put", obj["metadata"]["name"]))
 
     def replace(resource: Any, objects: Any, version: str) -> None:
         told.append(("all", *(o["metadata"]["name"] for o in objects)))

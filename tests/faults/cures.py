@@ -90,6 +90,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "        record = _first_of_life(record, use, point)\n",
     ),
     Mutant(
+        "what a late claim noted lay there before its process, though a later one saved it",
+        "1",
+        "controller/checkpoints/judge.py",
+        "            if lay and not self._seen_later(others[-1], candidate.step):\n",
+        "            if lay:\n",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_what_the_next_process_saved_is_not_what_one_started_from_whose_claim_came_late",
+    ),
+    Mutant(
         "of several that started from one step only the newest is on the way",
         "1",
         LIVES,
@@ -446,7 +455,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "bests of before all that lies there are looked for one by one",
         "1",
         "controller/policy/job/lost_bests.py",
-        "    while now is not None and lowest is not None and",
+        "    while now is not None and (now.attempt, now.step) in others and",
         "    while False and",
         "tests/policy/test_policy_unsettled_bests.py"
         "::test_bests_of_before_all_that_lies_there_are_not_looked_for_one_by_one",

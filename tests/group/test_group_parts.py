@@ -270,10 +270,10 @@ def test_the_turn_log_is_replayed_and_a_changed_line_is_seen(
     tell("ask", "b")
     assert state.turn is not None
     for uid in ("p0", "p1"):
-        tell("heard", uid, ms.Loaded(state.turn.token))
+        tell("receive", uid, ms.Loaded(state.turn.token))
     tell("call", "b", state.turn.token, 1, "f")
     tell("expire", state.turn.token)
-    tell("heard", "p1", ms.Gone("gone"))
+    tell("receive", "p1", ms.Gone("gone"))
     log.close()
     assert replay(path.read_text().splitlines()) == (7, 1)
     assert main([str(path)]) == 0
@@ -319,9 +319,9 @@ def test_an_account_has_waits_turns_and_switches() -> None:
     def turn(resident: str, begun: int, granted: int, over: int) -> None:
         assert state.turn is not None
         token = state.turn.token
-        tell(granted, "heard", "p", ms.Loaded(token))
+        tell(granted, "receive", "p", ms.Loaded(token))
         tell(over, "release", resident, token)
-        tell(over, "heard", "p", ms.Written(token, state.turn.version + 1))
+        tell(over, "receive", "p", ms.Written(token, state.turn.version + 1))
         tell(over, "recorded", resident, state.turn.version + 1, token)
 
     for name in ("a", "b"):

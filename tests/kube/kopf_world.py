@@ -86,9 +86,9 @@ class Server:
     def remove(self, resource: Resource, key: str, silently: bool = False) -> None:
         self.version += 1
         obj = self.objects[resource].pop(key)
-        gone = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
+        deleted = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
         if not silently:
-            self._tell(resource, "DELETED", gone)
+            self._tell(resource, "DELETED", deleted)
 
     def _tell(self, resource: Resource, kind: str, obj: Object) -> None:
         self._log.append((resource, kind, json.loads(json.dumps(obj))))
@@ -207,9 +207,9 @@ class World:
             raise NoCredentials("the token file is empty")
         return f"Bearer {self.token}"
 
-    def _event(self, resource: Resource, obj: Any, gone: bool) -> None:
-        self.events.append((obj["metadata"]["name"], gone))
-        if gone:
+    def _event(self, resource: Resource, obj: Any, deleted: bool) -> None:
+        self.events.append((obj["metadata"]["name"], deleted))
+        if deleted:
             self.cache.drop(resource, obj)
         else:
             self.cache.put(resource, obj)

@@ -29,8 +29,8 @@ def test_states_and_ages() -> None:
     assert groups.scraped()["evalstop_worker_group_unready_seconds"] == 0.0
     groups.found = [
         figures("wg-1"),
-        figures("wg-2", residents=("Joined", "Leaving"), heard=60.0),
-        figures("wg-3", state="Opening", residents=("Joining",), opened=50.0, heard=None),
+        figures("wg-2", residents=("Joined", "Leaving"), reported=60.0),
+        figures("wg-3", state="Opening", residents=("Joining",), opened=50.0, reported=None),
     ]
     found = groups.scraped()
     assert found['evalstop_worker_groups{state="Ready"}'] == 2

@@ -62,10 +62,10 @@ def test_a_report_of_an_earlier_start_says_nothing_of_this_one() -> None:
 def test_metrics_count_what_was_reported_of_the_present_start() -> None:
     world = World()
     (before,) = world.seen.figures()
-    assert (before.state, before.heard, before.charged, before.released) == ("Ready", None, 0.0, 0)
+    assert (before.state, before.reported, before.charged, before.released) == ("Ready", None, 0.0, 0)
     world.reports.take("wg-3", 2, checked(scene.report()), scene.START)
     (found,) = world.seen.figures()
-    assert (found.residents, found.gpus, found.start, found.heard) == (("Joined",) * 2, 8, 2, scene.START)
+    assert (found.residents, found.gpus, found.start, found.reported) == (("Joined",) * 2, 8, 2, scene.START)
     assert (found.released, found.lost, found.switches) == (80, 1, 78)
     assert (found.charged, found.vacant) == (5760.0 + 5940.0, 360.0)
 

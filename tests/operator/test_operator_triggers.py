@@ -59,7 +59,7 @@ def woken(*looks: Any) -> list[tuple[str, float]]:
     for look in looks:
         pools.woken.clear()
         if look is None:
-            triggers.job_gone(VIEW.key)
+            triggers.job_deleted(VIEW.key)
         else:
             triggers.job_planned(look)
     return sorted(pools.woken)

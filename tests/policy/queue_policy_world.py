@@ -125,7 +125,7 @@ class QueuePolicyWorld:
                 self.leave(job)
 
     def leave(self, job: JobView) -> None:
-        self.policy.gone(job, self.now)
+        self.policy.removed(job, self.now)
         self.room.give(job)
         del self.jobs[job.key]
 

@@ -187,7 +187,7 @@ def _deliver(world: World, to: str, message: object) -> World:
         assert isinstance(message, tuple)
         kind, *rest = message
         if kind == "member":
-            return _head(world, co.heard(world.head, *rest))
+            return _head(world, co.receive(world.head, *rest))
         if kind == "ask":
             return _head(world, co.ask(world.head, *rest))
         if kind == "call":
@@ -208,7 +208,7 @@ def _head(world: World, step: co.Step) -> World:
                 world = _told(world, 0, output.message)
             else:
                 world = _send(world, "member", output.message)
-        elif isinstance(output, co.Tell):
+        elif isinstance(output, co.Reply):
             world = _send(world, output.resident, output.message)
         elif isinstance(output, co.Record):
             world = world._replace(pending=output)
@@ -216,7 +216,7 @@ def _head(world: World, step: co.Step) -> World:
 
 
 def _told(world: World, i: int, message: object) -> World:
-    state, effects = me.told(world.members[i], PODS[0], message)  # type: ignore[arg-type]
+    state, effects = me.receive(world.members[i], PODS[0], message)  # type: ignore[arg-type]
     return _member(world, i, state, effects)
 
 
@@ -259,7 +259,7 @@ def _member(world: World, i: int, state: me.Member, effects: tuple[me.Effect, ..
 def _reply(world: World, i: int, message: ms.FromMember) -> World:
     uid = world.members[i].uid
     if i == 0:
-        return _head(world, co.heard(world.head, uid, message))
+        return _head(world, co.receive(world.head, uid, message))
     return _send(world, "head", ("member", uid, message))
 
 

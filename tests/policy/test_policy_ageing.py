@@ -166,7 +166,7 @@ class Pool:
     def _end(self, key: str) -> None:
         job = self.jobs.pop(key)
         del self.ends[key]
-        self.policy.gone(job, self.now)
+        self.policy.removed(job, self.now)
         self.room.give(job)
 
     def _back(self, key: str) -> None:

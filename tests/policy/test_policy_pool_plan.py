@@ -160,7 +160,7 @@ def test_incremental_equals_rebuilt(history, backfill: bool, free: int) -> None:
         view = replace(view, state=states.get(kind, view.state))
         incremental.apply(QueueEvent(kind, view))
         jobs[key] = view
-        if kind is EventKind.GONE:
+        if kind is EventKind.REMOVED:
             del jobs[key]
     rebuilt = EvalStop(make_policy(spec))
     rebuilt.rebuild(jobs.values())

@@ -36,8 +36,8 @@ def both(message: object) -> tuple[co.Send, ...]:
 def held(resident: str = "a", version: int = 4) -> co.Coordinator:
     state, _ = co.ask(HEAD, resident)
     for uid in PODS:
-        state, outputs = co.heard(state, uid, Loaded(T1))
-    assert outputs == (co.Tell(resident, Granted(T1, version)),)
+        state, outputs = co.receive(state, uid, Loaded(T1))
+    assert outputs == (co.Reply(resident, Granted(T1, version)),)
     return state
 
 
@@ -45,8 +45,8 @@ def answered(state: co.Coordinator) -> co.Coordinator:
     state, outputs = co.call(state, "a", T1, 1, "optim_step")
     assert outputs == both(Run(T1, 1, "optim_step"))
     for uid, answer in zip(PODS, ("norm 1.5", "other"), strict=True):
-        state, outputs = co.heard(state, uid, Ran(T1, 1, answer))
-    assert outputs == (co.Tell("a", Answer(T1, 1, "norm 1.5")),), "the answer is member 0's"
+        state, outputs = co.receive(state, uid, Ran(T1, 1, answer))
+    assert outputs == (co.Reply("a", Answer(T1, 1, "norm 1.5")),), "the answer is member 0's"
     return state
 
 
@@ -57,23 +57,23 @@ def test_a_whole_turn() -> None:
     state, _ = co.ask(state, "b")
     state, outputs = co.release(state, "a", T1, again=True)
     assert outputs == both(Write(T1, 5))
-    state, outputs = co.heard(state, "p1", Written(T1, 5))
+    state, outputs = co.receive(state, "p1", Written(T1, 5))
     assert outputs == ()
-    state, outputs = co.heard(state, "p0", Written(T1, 5))
+    state, outputs = co.receive(state, "p0", Written(T1, 5))
     assert outputs == (co.Record("a", 5, T1),)
     assert state.version("a") == 4, "nothing counts before the record"
     state, outputs = co.recorded(state, "a", 5, T1)
     assert outputs == (
-        co.Tell("a", Released(T1, 5)), *both(Load(T2, "b", 0, (("a", 5), ("b", 0)))),
+        co.Reply("a", Released(T1, 5)), *both(Load(T2, "b", 0, (("a", 5), ("b", 0)))),
     )  # fmt: skip
     assert (state.version("a"), state.waiting) == (5, ("a",))
 
 
 def test_repeated_requests_get_the_same_answer() -> None:
     state = held()
-    assert co.ask(state, "a") == (state, (co.Tell("a", Granted(T1, 4)),))
+    assert co.ask(state, "a") == (state, (co.Reply("a", Granted(T1, 4)),))
     state = answered(state)
-    assert co.call(state, "a", T1, 1, "optim_step")[1] == (co.Tell("a", Answer(T1, 1, "norm 1.5")),)
+    assert co.call(state, "a", T1, 1, "optim_step")[1] == (co.Reply("a", Answer(T1, 1, "norm 1.5")),)
     running, _ = co.call(state, "a", T1, 2, "forward")
     assert co.call(running, "a", T1, 2, "forward") == (running, ())
     writing, _ = co.release(state, "a", T1)
@@ -85,46 +85,46 @@ def test_repeated_requests_get_the_same_answer() -> None:
 
 def test_what_is_refused() -> None:
     state = held()
-    assert co.ask(state, "z")[1] == (co.Tell("z", Refused(403, "z is no resident")),)
-    assert co.release(state, "z", T1)[1] == (co.Tell("z", Refused(403, "z is no resident")),)
+    assert co.ask(state, "z")[1] == (co.Reply("z", Refused(403, "z is no resident")),)
+    assert co.release(state, "z", T1)[1] == (co.Reply("z", Refused(403, "z is no resident")),)
     (output,) = co.call(state, "a", T1, 3, "forward")[1]
-    assert output == co.Tell("a", Refused(422, "call 3 in phase Held, expected 1 in Held"))
+    assert output == co.Reply("a", Refused(422, "call 3 in phase Held, expected 1 in Held"))
     calling, _ = co.call(state, "a", T1, 1, "forward")
-    assert co.release(calling, "a", T1)[1] == (co.Tell("a", Refused(422, "release in phase Calling")),)
+    assert co.release(calling, "a", T1)[1] == (co.Reply("a", Refused(422, "release in phase Calling")),)
     for wrong in (T2, T1._replace(random="y"), T1._replace(start=2), T1._replace(admission=6)):
-        assert co.call(state, "a", wrong, 1, "forward")[1] == (co.Tell("a", TurnOver(wrong, 4)),)
-        assert co.release(state, "a", wrong)[1] == (co.Tell("a", TurnOver(wrong, 4)),)
-        assert co.heard(state, "p0", Loaded(wrong)) == (state, ())
-    assert co.call(state, "b", T1, 1, "forward")[1] == (co.Tell("b", TurnOver(T1, 0)),), "another's token"
-    assert co.heard(state, "p1-made-again", Died(T1)) == (state, ())
+        assert co.call(state, "a", wrong, 1, "forward")[1] == (co.Reply("a", TurnOver(wrong, 4)),)
+        assert co.release(state, "a", wrong)[1] == (co.Reply("a", TurnOver(wrong, 4)),)
+        assert co.receive(state, "p0", Loaded(wrong)) == (state, ())
+    assert co.call(state, "b", T1, 1, "forward")[1] == (co.Reply("b", TurnOver(T1, 0)),), "another's token"
+    assert co.receive(state, "p1-made-again", Died(T1)) == (state, ())
 
 
 def test_a_silent_holder_loses_the_turn_but_not_while_it_is_recorded() -> None:
     state, _ = co.ask(answered(held()), "b")
     ended, outputs = co.expire(state, T1)
     assert outputs == (
-        *both(Kill(T1)), co.Tell("a", TurnOver(T1, 4)), *both(Load(T2, "b", 0, (("a", 4), ("b", 0)))),
+        *both(Kill(T1)), co.Reply("a", TurnOver(T1, 4)), *both(Load(T2, "b", 0, (("a", 4), ("b", 0)))),
     )  # fmt: skip
     assert ended.version("a") == 4
-    assert co.heard(state, "p1", Died(T1)) == (ended, outputs)
+    assert co.receive(state, "p1", Died(T1)) == (ended, outputs)
     recording, _ = co.release(state, "a", T1)
     for uid in PODS:
-        recording, _ = co.heard(recording, uid, Written(T1, 5))
+        recording, _ = co.receive(recording, uid, Written(T1, 5))
     assert co.expire(recording, T1) == (recording, ())
     assert co.expire(state, T2) == (state, ())
 
 
 def test_a_lost_state_ends_the_residency_and_forgetting_is_told_until_it_is_done() -> None:
     state, _ = co.ask(HEAD, "a")
-    state, outputs = co.heard(state, "p1", Missing(T1))
+    state, outputs = co.receive(state, "p1", Missing(T1))
     assert outputs[0] == co.Record("a", None, None)
-    assert co.Tell("a", Refused(403, "a: its state is lost")) in outputs
+    assert co.Reply("a", Refused(403, "a: its state is lost")) in outputs
     assert set(both(Forget(7, 3, "a"))) <= set(outputs)
     assert state.version("a") is None
-    state, outputs = co.heard(state, "p0", Gone("a"))
+    state, outputs = co.receive(state, "p0", Gone("a"))
     assert outputs == ()
     assert co.remind(state)[1] == (co.Send("p1", Forget(7, 3, "a")),)
-    state, outputs = co.heard(state, "p1", Gone("a"))
+    state, outputs = co.receive(state, "p1", Gone("a"))
     assert outputs == (co.ResidencyOver("a"),)
     assert co.leave(state, "a") == (state, ())
 
@@ -144,7 +144,7 @@ M = me.Member("p1", 7, PODS)
 
 
 def loaded(resident: str = "a", version: int = 0, token: Token = T1) -> me.Member:
-    state, effects = me.told(M, "p0", Load(token, resident, version))
+    state, effects = me.receive(M, "p0", Load(token, resident, version))
     assert effects == (me.Begin(resident, version, token),)
     state, effects = me.began(state, token)
     assert effects == (me.Reply(Loaded(token)),)
@@ -152,38 +152,38 @@ def loaded(resident: str = "a", version: int = 0, token: Token = T1) -> me.Membe
 
 
 def test_a_member_runs_each_number_once() -> None:
-    state, effects = me.told(loaded(), "p0", Run(T1, 1, "forward"))
+    state, effects = me.receive(loaded(), "p0", Run(T1, 1, "forward"))
     assert effects == (me.Execute(T1, 1, "forward"),)
-    assert me.told(state, "p0", Run(T1, 1, "forward")) == (state, ())
+    assert me.receive(state, "p0", Run(T1, 1, "forward")) == (state, ())
     state, effects = me.ran(state, T1, 1, "ok")
     assert effects == (me.Reply(Ran(T1, 1, "ok")),)
-    assert me.told(state, "p0", Run(T1, 1, "forward")) == (state, effects)
-    assert me.told(state, "p0", Run(T1, 3, "forward")) == (state, ())
+    assert me.receive(state, "p0", Run(T1, 1, "forward")) == (state, effects)
+    assert me.receive(state, "p0", Run(T1, 3, "forward")) == (state, ())
 
 
 def test_a_member_writes_beside_and_drops_when_the_next_is_loaded() -> None:
-    state, effects = me.told(loaded(), "p0", Write(T1, 1))
+    state, effects = me.receive(loaded(), "p0", Write(T1, 1))
     assert effects == (me.Save("a", 1, T1),)
     state, effects = me.saved(state, T1, 1)
     assert effects == (me.Reply(Written(T1, 1)),)
-    assert me.told(state, "p0", Write(T1, 1)) == (state, effects)
-    again, effects = me.told(state, "p0", Load(T2, "a", 1))
+    assert me.receive(state, "p0", Write(T1, 1)) == (state, effects)
+    again, effects = me.receive(state, "p0", Load(T2, "a", 1))
     assert effects == (me.Reply(Loaded(T2)),), "it stays loaded"
     state, _ = me.saved(again._replace(ready=True), T2, 2)
     assert state.states == (("a", 1), ("a", 2)), "1 is there until 2 is recorded"
-    _, effects = me.told(state, "p0", Load(T2._replace(sequence=3), "a", 2))
+    _, effects = me.receive(state, "p0", Load(T2._replace(sequence=3), "a", 2))
     assert me.Drop("a", 1) in effects
 
 
 def test_another_is_loaded_only_when_the_device_says_that_it_is_free() -> None:
     state, _ = me.saved(loaded(), T1, 1)
-    state, effects = me.told(state, "p0", Load(T2, "b", 0))
+    state, effects = me.receive(state, "p0", Load(T2, "b", 0))
     assert effects == (me.OffLoad("a"),)
     assert me.began(state, T1) == (state, ())
     state, effects = me.device_free(state)
     assert effects == (me.Begin("b", 0, T2),)
-    dirty, _ = me.told(loaded(), "p0", Run(T1, 1, "forward"))
-    _, effects = me.told(dirty, "p0", Load(T2, "b", 0))
+    dirty, _ = me.receive(loaded(), "p0", Run(T1, 1, "forward"))
+    _, effects = me.receive(dirty, "p0", Load(T2, "b", 0))
     assert effects == (me.End("a"),), "what is no version is not kept"
 
 
@@ -197,20 +197,20 @@ def test_whom_a_member_obeys() -> None:
         ("p0", Forget(6, 3, "a")),
         ("p0", Kill(T2)),
     ):
-        assert me.told(state, sender, message) == (state, ())
-    newer, effects = me.told(state, "p0", Load(Token(7, 4, "y", 1), "b", 0))
+        assert me.receive(state, sender, message) == (state, ())
+    newer, effects = me.receive(state, "p0", Load(Token(7, 4, "y", 1), "b", 0))
     assert effects == (me.End("a"),)
-    assert me.told(newer, "p0", Load(T2, "a", 0)) == (newer, ()), "only the newest start"
+    assert me.receive(newer, "p0", Load(T2, "a", 0)) == (newer, ()), "only the newest start"
 
 
 def test_a_member_that_was_restarted_begins_no_turn_twice() -> None:
     state = me.member_restarted(loaded())
     assert state.leaving
-    assert me.told(state, "p0", Load(T1, "a", 0)) == (state, ())
-    state, effects = me.told(state, "p0", Load(T2, "a", 0))
+    assert me.receive(state, "p0", Load(T1, "a", 0)) == (state, ())
+    state, effects = me.receive(state, "p0", Load(T2, "a", 0))
     assert effects == ()
     assert me.device_free(state)[1] == (me.Begin("a", 0, T2),)
-    lost, effects = me.told(state, "p0", Load(T2._replace(sequence=9), "a", 8))
+    lost, effects = me.receive(state, "p0", Load(T2._replace(sequence=9), "a", 8))
     assert effects == (me.Reply(Missing(T2._replace(sequence=9))),)
     assert lost.token is None
 
@@ -219,15 +219,15 @@ def test_a_dead_worker_and_a_resident_that_leaves() -> None:
     state, effects = me.worker_died(loaded())
     assert effects == (me.Reply(Died(T1)),)
     assert me.worker_died(state)[1] == ()
-    state, effects = me.told(me.saved(loaded(), T1, 1)[0], "p0", Forget(7, 3, "a"))
+    state, effects = me.receive(me.saved(loaded(), T1, 1)[0], "p0", Forget(7, 3, "a"))
     assert effects == (me.Drop("a", 1), me.End("a"), me.Reply(Gone("a")))
     assert (state.token, state.states) == (None, ())
-    state, effects = me.told(loaded(), "p0", Kill(T1))
+    state, effects = me.receive(loaded(), "p0", Kill(T1))
     assert effects == (me.End("a"),)
 
 
 def test_a_newer_turn_leaves_one_state_of_every_other_resident() -> None:
     state = M._replace(states=(("a", 4), ("a", 5), ("b", 1), ("b", 2), ("c", 7)))
-    state, effects = me.told(state, "p0", Load(T2, "b", 1, (("a", 5), ("b", 1))))
+    state, effects = me.receive(state, "p0", Load(T2, "b", 1, (("a", 5), ("b", 1))))
     assert {one for one in effects if isinstance(one, me.Drop)} == {me.Drop("a", 4), me.Drop("b", 2)}
     assert state.states == (("a", 5), ("b", 1), ("c", 7)), "of c nothing was said"

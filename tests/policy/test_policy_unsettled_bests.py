@@ -220,7 +220,9 @@ class Run:
         self.world.slow = frozenset()
         waited = self.job.record.access
         assert waited is not None
-        self.job.observed = replace(self.job.observed, access=(missing(waited.request_id),))
+        lowest = min(self.job.checkpoints, default=None)
+        answer = replace(missing(waited.request_id), lowest=lowest)
+        self.job.observed = replace(self.job.observed, access=(answer,))
 
     def kept(self) -> tuple[int | None, int | None]:
         """Steps of the evals that the best's pin stands for, and the one beside it."""
@@ -299,6 +301,26 @@ def test_bests_of_before_all_that_lies_there_are_not_looked_for_one_by_one() -> 
     run.go(20)
     assert [run.kept()[0], *(b.step for b in run.job.record.lost_bests)] == [50, 10, 20, 30, 40]
     assert {ask.step for ask in run.world.asked.values()} == {10, 50}
+
+
+def test_what_was_evaluated_since_may_have_been_saved_since() -> None:
+    """A process that began anew saves below all that lies there: 30, after it was listed what does."""
+    run = Run(0.02, rotates=False)
+    run.world.slow = frozenset({Operation.SECURE})
+    run.show(10, 0.50, 0.60)
+    run.job.checkpoints = {200}
+    run.lose()
+    run.go(4)
+    run.world.slow = frozenset({Operation.SECURE})
+    run.go(8)  # the fourth try is under way
+    run.show(30, 0.58)
+    run.job.checkpoints = {200}
+    run.lose()
+    run.go(1)
+    assert [b.step for b in run.job.record.lost_bests] == [20]
+    run.job.checkpoints.add(30)
+    run.go(20)
+    assert run.kept()[0] == 30
 
 
 def test_evals_that_waited_when_the_rule_began_anew_are_no_best_beside_any_that_counts() -> None:

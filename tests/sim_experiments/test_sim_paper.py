@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sim.experiments.estimate import Estimate
-from sim.experiments.executor import Processes
+from sim.experiments.executor import Serial
 from sim.experiments.findings import Findings
 from sim.experiments.paper import NOISE_LIMIT, PRECISION_OVER_SHARES, PRECISION_UNDER_NOISE
 from sim.experiments.registry import EXPERIMENTS, run_experiment
@@ -21,7 +21,7 @@ FEWER = replace(SETTING, seeds=8)
 
 @pytest.fixture(scope="module")
 def headline() -> Findings:
-    return run_experiment("headline", SETTING, Processes())
+    return run_experiment("headline", SETTING, Serial())
 
 
 def estimate(findings: Findings, key: str) -> Estimate:
@@ -74,7 +74,7 @@ def test_a_page_cannot_ask_for_what_an_experiment_does_not_have(headline: Findin
 
 
 def test_competitors_are_as_poor_as_the_paper_says() -> None:
-    rows = {row["rule"]: row for row in run_experiment("competitors", FEWER, Processes()).rows}
+    rows = {row["rule"]: row for row in run_experiment("competitors", FEWER, Serial()).rows}
     fixed, plateau = rows["StopAt-0.65"], rows["LossPlateau"]
     assert of(fixed, "precision").value == pytest.approx(0.571, abs=0.05)
     assert of(fixed, "fpr").value == pytest.approx(0.645, abs=0.06)
@@ -87,7 +87,7 @@ def test_competitors_are_as_poor_as_the_paper_says() -> None:
 
 
 def test_precision_holds_under_noise_and_recall_does_not() -> None:
-    rows = run_experiment("noise", FEWER, Processes()).rows
+    rows = run_experiment("noise", FEWER, Serial()).rows
     for row in rows:
         noise = row["noise"]
         assert isinstance(noise, float)
@@ -98,13 +98,13 @@ def test_precision_holds_under_noise_and_recall_does_not() -> None:
 
 
 def test_precision_holds_over_hacking_shares() -> None:
-    rows = run_experiment("base-rate", FEWER, Processes()).rows
+    rows = run_experiment("base-rate", FEWER, Serial()).rows
     assert [row["hacking_share"] for row in rows] == [0.2, 0.4, 0.6, 0.8]
     assert all(of(row, "precision").value >= PRECISION_OVER_SHARES for row in rows)
 
 
 def test_every_base_policy_gains() -> None:
-    rows = run_experiment("bases", FEWER, Processes()).rows
+    rows = run_experiment("bases", FEWER, Serial()).rows
     everyone = {"fifo", "fifo:backfill=true", "srtf", "srtfEst", "las", "slaq", "fairShare"}
     assert {row["base"] for row in rows} == everyone
     for row in rows:
@@ -115,7 +115,7 @@ def test_every_base_policy_gains() -> None:
 @pytest.mark.parametrize("name", ["k", "eval-interval", "load", "families", "grid"])
 def test_sweeps_have_a_row_for_each_value_and_start_from_the_headlines_seeds(name: str) -> None:
     tiny = replace(SETTING.but(jobs=30), seeds=2)
-    findings = run_experiment(name, tiny, Processes(1))
+    findings = run_experiment(name, tiny, Serial())
     plan = EXPERIMENTS[name].plan(tiny)
     assert len(findings.rows) * 2 == sum(len(t.arms) if name == "grid" else 1 for t in plan)
     assert {trial.seed for trial in plan} == {0, 1}
@@ -125,7 +125,7 @@ def test_sweeps_have_a_row_for_each_value_and_start_from_the_headlines_seeds(nam
 
 
 def test_more_declines_find_less_and_accuse_less() -> None:
-    rows = run_experiment("k", replace(SETTING, seeds=6), Processes()).rows
+    rows = run_experiment("k", replace(SETTING, seeds=6), Serial()).rows
     recalls = [of(row, "recall").value for row in rows]
     alarms = [of(row, "fpr").value for row in rows]
     assert recalls == sorted(recalls, reverse=True)
@@ -133,7 +133,7 @@ def test_more_declines_find_less_and_accuse_less() -> None:
 
 
 def test_rules_that_ask_for_the_noise_find_runs_sooner_where_evals_say_it() -> None:
-    rows = run_experiment("standard-errors", replace(SETTING, seeds=4), Processes()).rows
+    rows = run_experiment("standard-errors", replace(SETTING, seeds=4), Serial()).rows
     by = {(row["rule"], row["noise"]): row for row in rows}
     assert {rule for rule, _ in by} == {"drawdown", "scan", "glr", "cusum"}
     for rule in ("scan", "glr"):

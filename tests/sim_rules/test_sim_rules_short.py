@@ -50,13 +50,13 @@ def test_every_row_is_there_for_every_rule_as_text_and_as_json(tmp_path: Path) -
 
 
 def test_pairs_find_a_shallow_fall_and_the_gate_forgives_one_dip() -> None:
-    rows = {(r.what, r.told, r.measure): r.value for r in short_runs.rows(named(BUDGET), 150, 1)}
+    rows = {(r.what, r.evidence, r.measure): r.value for r in short_runs.rows(named(BUDGET), 150, 1)}
     assert rows["shape (f)", "pairs", "caught"] >= 0.95
     assert rows["shape (f)", "pairs", "saved"] >= 0.65
     assert rows["shape (f), half the fall", "pairs", "saved"] >= 0.45
     assert rows["delay, correlation 0.65", "pairs", "of that without"] < 0.9
     gated = short_runs.rows(named(f"{BUDGET}+gate"), 150, 1)
-    dips = {(r.what, r.told): r.value for r in gated if r.what.startswith("dip")}
+    dips = {(r.what, r.evidence): r.value for r in gated if r.what.startswith("dip")}
     assert dips["dip of 1 eval", "prompts"] <= 0.04
     assert dips["dip of 1 eval", "pairs"] <= 0.04
     assert dips["dip of 2 evals", "prompts"] >= 0.5

@@ -270,7 +270,7 @@ def test_flat_runs_with_pairs_keep_to_the_budget(how: Prompts) -> None:
 
 def test_who_is_asked_at_once_stops_a_collapse_in_the_same_eval(runs: list[twin.Run]) -> None:
     spec = specs.rule("scan:alpha=0.04+gate")
-    prompts = dict(twin_series.told(runs))["prompts"]
+    prompts = dict(twin_series.by_evidence(runs))["prompts"]
     regular = evaluate.first_stops(spec, prompts).tolist()
     asked = twin_series.asked_stops(spec, runs, prompts)
     zero = [
@@ -287,6 +287,6 @@ def test_who_is_asked_at_once_stops_a_collapse_in_the_same_eval(runs: list[twin.
 
 def test_nobody_is_asked_where_the_gate_holds_nothing_back(runs: list[twin.Run]) -> None:
     spec = specs.rule("scan:alpha=0.04+gate:sigmas_reported=1000,sigmas_below=1000,sigmas_estimated=1000")
-    for _, judged in twin_series.told(runs[:100]):
+    for _, judged in twin_series.by_evidence(runs[:100]):
         asked = twin_series.asked_stops(spec, runs[:100], judged)
         assert asked == evaluate.first_stops(spec, judged).tolist()

@@ -134,7 +134,7 @@ OBJECTS = [POOL, A, B, group(A, B)]
 
 def live() -> seen.Group:
     """The group as the operator would serve it. An overdue job of another namespace has closed it."""
-    told = seen.Told(checked(report()), START, "")
+    told = seen.LatestReport(checked(report()), START, "")
     return seen.group(group(A, B), seen.Around(JOBS.get, POOL, told, "team-c/old"))
 
 

@@ -259,6 +259,6 @@ def test_a_record_knows_when_its_checkpoint_is_gone(tmp_path: Path) -> None:
     assert record.whole(tmp_path)
     shutil.rmtree(tmp_path / "a")
     assert not record.whole(tmp_path)
-    assert not record.gone(tmp_path)
+    assert not record.rotated_away(tmp_path)
     shutil.rmtree(tmp_path / "b")
-    assert record.gone(tmp_path)
+    assert record.rotated_away(tmp_path)

@@ -12,17 +12,18 @@ import pytest
 from controller.policy.job.record import Condition
 from controller.web import queue_api
 from controller.web.group_report import BYTES, checked, read_report
-from controller.web.groups import Around, Group, Told, group, groups_of_jobs
+from controller.web.groups import Around, Group, LatestReport, group, groups_of_jobs
 from tests.support import group_scene as scene
 
-JOBS = {"team-a/math-a": scene.A, "team-a/math-b": scene.B}
+JOBS = scene.JOBS
 AT = scene.START
 
 
-def seen(told: Told | None = None, **change: Any) -> Group:
-    given = told or Told(checked(scene.report()), AT, "")
-    obj = scene.group(scene.A, scene.B, **change)
-    return group(obj, Around(JOBS.get, scene.POOL, given))
+REPORTED = LatestReport(checked(scene.report()), AT, "")
+
+
+def seen(latest: LatestReport = REPORTED, obj: Any = None, **change: Any) -> Group:
+    return group(obj or scene.group(scene.A, scene.B, **change), Around(JOBS.get, scene.POOL, latest))
 
 
 def test_a_report_tells_whose_turn_it_is_and_who_waits() -> None:
@@ -50,15 +51,13 @@ def test_past_turns_have_times_of_the_clock_on_the_wall() -> None:
 
 
 def test_charges_of_earlier_starts_count() -> None:
-    (first, second) = scene.group(scene.A, scene.B)["status"]["residents"]
     obj = scene.group(scene.A, scene.B)
-    obj["status"]["residents"] = [{**first, "chargedGPUSeconds": 40.0}, second]
-    found = group(obj, Around(JOBS.get, scene.POOL, Told(checked(scene.report()), AT, "")))
-    assert found.residents[0].charged_gpu_seconds == 5800.0
+    obj["status"]["residents"][0]["chargedGPUSeconds"] = 40.0
+    assert seen(obj=obj).residents[0].charged_gpu_seconds == 5800.0
 
 
 def test_without_a_report_all_but_turns_is_known() -> None:
-    found = seen(Told(problem="it does not answer"))
+    found = seen(LatestReport(problem="it does not answer"))
     assert (found.turn, found.waiting, found.recent, found.reported) == (None, (), (), None)
     assert found.problem == "it does not answer"
     assert [(one.job, one.slowdown, one.turns) for one in found.residents] == [

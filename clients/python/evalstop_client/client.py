@@ -170,7 +170,7 @@ class Saved(NamedTuple):
         except OSError:
             return False
 
-    def gone(self, location: Path) -> bool:
+    def rotated_away(self, location: Path) -> bool:
         """Return whether rotation took the checkpoint away: none of its folders is there."""
         if not self.spread:
             return not (location / self.name).exists()
@@ -1023,13 +1023,13 @@ def _make_shared(saves: Path) -> None:
 def _clear_records(place: Path, newest: Saved, others: Sequence[Saved]) -> None:
     """Drop the records that this save made false, and most of those whose checkpoint is gone."""
     saves = place / SAVES_FOLDER
-    gone = 0
+    without_files = 0
     for record in sorted(others, key=lambda record: -record.sequence):
         if (record.attempt, record.step) == (newest.attempt, newest.step):
             continue
         overwritten = record.name == newest.name
-        gone += record.gone(place)
-        if overwritten or (gone > RECORDS_KEPT and record.gone(place)):
+        without_files += record.rotated_away(place)
+        if overwritten or (without_files > RECORDS_KEPT and record.rotated_away(place)):
             (saves / f"{record.attempt}-{record.step}.json").unlink(missing_ok=True)
     for draft in saves.glob(".tmp-*"):  # of processes that were killed
         draft.unlink(missing_ok=True)

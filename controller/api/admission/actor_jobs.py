@@ -2,6 +2,7 @@
 all: one pod, once, on the node of its entry, owned by its workload, with our sidecar before the engine.
 
 What else is in them is the author's template: whoever writes one may create Jobs himself (`author`).
+`variables.marks` in CEL are the labels of the Job, `variables.owners` its owner references (`accounts`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Candidate:
     name: str  # the trainer's own name for it
     parts: tuple[tuple[str, str], ...]
     problem: str | None = None  # known from the names alone
-    alone: str | None = None  # why the location, as it is now, does not tell that nothing is to come
+    unproven: str | None = None  # why the location, as it is now, does not prove that it is whole
     files: tuple[tuple[str, str], ...] = ()
 
     def content(self, store: Store) -> Folder:

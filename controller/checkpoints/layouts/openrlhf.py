@@ -63,7 +63,7 @@ class OpenRLHF:
     ) -> Candidate:
         inside = self.own_name(step)
         parts = [(f"{role}/{inside}", f"{role}/{tag}") for role in tags if tag in tags[role]]
-        problem = alone = None
+        problem = unproven = None
         for role in tags if parts else ():
             if tag not in tags[role]:
                 problem = f"{role}/{tag} is missing: rotated away, or not written yet"
@@ -76,8 +76,10 @@ class OpenRLHF:
             # the checkpoints before it, or by one after it.
             others = {t for role in tags for t, s in tags[role].items() if s < step}
             if not others:
-                alone = "it is the first one here: nothing tells whether a role or an export is still to come"
-        return Candidate(step, tag, tuple(parts), problem, alone)
+                unproven = (
+                    "it is the first one here: nothing tells whether a role or an export is still to come"
+                )
+        return Candidate(step, tag, tuple(parts), problem, unproven)
 
     def problem(self, content: Content, step: int) -> str | None:
         for folder in deepspeed.folders(content):

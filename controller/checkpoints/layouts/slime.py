@@ -62,14 +62,14 @@ class Slime:
         if rollout in data:  # which is written last of all
             name = f"rollout/{data[rollout]}"
             return Candidate(step, folder, parts, files=((name, name),))
-        problem = alone = None
+        problem = unproven = None
         if data:
             problem = (
                 f"no rollout/ state of rollout {rollout}, though others have one: removed, or not written yet"
             )
         elif step == newest:
-            alone = "it is the newest one: nothing tells whether the state of the data is still to come"
-        return Candidate(step, folder, parts, problem, alone)
+            unproven = "it is the newest one: nothing tells whether the state of the data is still to come"
+        return Candidate(step, folder, parts, problem, unproven)
 
     def _fsdp(self, store: Store, folder: str) -> bool:
         """Return whether a folder is FSDP's: by the names in it, none of which Megatron has."""

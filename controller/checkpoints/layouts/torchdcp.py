@@ -25,9 +25,10 @@ class TorchDCP(Numbered):
     def candidates(self, store: Store) -> list[Candidate]:
         found = super().candidates(store)
         newest = max((c.step for c in found), default=-1)
-        alone = "it is the newest one: nothing tells whether more than the shards is still to come"
+        unproven = "it is the newest one: nothing tells whether more than the shards is still to come"
         return [
-            Candidate(c.step, c.name, c.parts, c.problem, alone if c.step == newest else None) for c in found
+            Candidate(c.step, c.name, c.parts, c.problem, unproven if c.step == newest else None)
+            for c in found
         ]
 
     def problem(self, content: Content, step: int) -> str | None:

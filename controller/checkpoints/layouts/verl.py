@@ -60,14 +60,14 @@ class Verl(Numbered):
 
     @staticmethod
     def _by_roles(candidate: Candidate, roles: Iterable[str], critics: bool, through: int) -> Candidate:
-        problem = alone = None
+        problem = unproven = None
         if "actor" not in roles:
             problem = "no actor folder: rotated away (only data.pt is left), or not written yet"
         elif critics and "critic" not in roles:
             problem = "no critic folder, though other steps have one: rotated away, or not written yet"
         elif candidate.step > through:
-            alone = f"{Verl.tracker} does not name it yet, and no later one is there"
-        return Candidate(candidate.step, candidate.name, candidate.parts, problem, alone)
+            unproven = f"{Verl.tracker} does not name it yet, and no later one is there"
+        return Candidate(candidate.step, candidate.name, candidate.parts, problem, unproven)
 
     def _through(self, store: Store) -> int:
         """Return the step that verl says it has saved; -1: it does not say."""

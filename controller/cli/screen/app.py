@@ -18,7 +18,7 @@ from textual.worker import Worker
 
 from controller.cli import change, explanation, formatting, job_view, pools
 from controller.cli.failure import Failure
-from controller.cli.jobs import ACTORS, GROUP, Field, at, fields
+from controller.cli.jobs import Field, at, live_fields
 from controller.cli.screen import groups, wishes
 from controller.cli.screen.dialogs import Ask, Modes, Reader
 from controller.cli.screen.rows import MOST, ORDER, Rows, key_of, state_of
@@ -128,14 +128,9 @@ class Top(App[None]):
         super().__init__()
         self.view, self._api, self._interval = view, api, interval
         self.readonly = readonly
-        chosen = fields(wide=False, everywhere=everywhere)
-        if any(at(job, "spec", "rollout") is not None for job in view.jobs.values()):
-            chosen.append(ACTORS)
-        if any(at(job, "spec", "sharing") is not None for job in view.jobs.values()):
-            chosen.append(GROUP)
-        self.rows = Rows(chosen)
+        self.rows = Rows(live_fields(view.jobs.values(), everywhere))
         self.stale = ""  # since when and why what is shown may be old; "": it is not
-        self._heard = time.time()  # s, when the cluster was last heard
+        self._last_contact = time.time()  # s, when the cluster was last heard
         self._tables_there = False  # its tables are there
         self._keys: list[str] = []  # of the rows that are shown
         self._groups: list[Object] = []  # that are shown
@@ -256,9 +251,9 @@ class Top(App[None]):
         summary = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
         text = Text(f"evalstop  {formatting.moment(now)}  {summary}", no_wrap=True)
         if not self.view.silent:
-            self._heard = now
+            self._last_contact = now
         stale = self.stale or (
-            f"as of {formatting.moment(self._heard)}: {self.view.silent}" if self.view.silent else ""
+            f"as of {formatting.moment(self._last_contact)}: {self.view.silent}" if self.view.silent else ""
         )
         if stale:
             text.append(f"\nstale {stale}", "yellow")

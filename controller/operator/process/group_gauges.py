@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from controller.gauges import ProcessMetrics
-
-STATES = ("Opening", "Ready", "NotReady", "Closing")
-RESIDENT_STATES = ("Joining", "Joined", "Leaving")
+from controller.web.groups import NOT_READY, OPENING, READY, RESIDENT_STATES, STATES
 
 SAME_SCRAPE = 1.0  # s
 Series = Iterable[tuple[tuple[str, ...], float]]
@@ -27,7 +25,7 @@ class GroupFigures(NamedTuple):
         residents: the state of each, of `RESIDENT_STATES`.
         start: number of its newest start.
         opened: s, when that start was admitted.
-        heard: s, when its newest report was got; None: there is none.
+        reported: s, when its newest report was got; None: there is none.
         released, lost: turns of that start, by how they ended.
         switches: of that start.
         charged, vacant: GPU-seconds of that start, of residents and without any.
@@ -39,7 +37,7 @@ class GroupFigures(NamedTuple):
     gpus: int
     start: int
     opened: float
-    heard: float | None
+    reported: float | None
     released: int = 0
     lost: int = 0
     switches: int = 0
@@ -119,13 +117,13 @@ class GroupGauges:
 
     def _unready(self) -> Series:
         now = self._clock()
-        waits = (now - one.opened for one in self._read() if one.state in ("Opening", "NotReady"))
+        waits = (now - one.opened for one in self._read() if one.state in (OPENING, NOT_READY))
         return [((), max(0.0, max(waits, default=0.0)))]
 
     def _unheard(self) -> Series:
         now = self._clock()
-        ready = (one for one in self._read() if one.state == "Ready")
-        ages = (now - (one.heard if one.heard is not None else one.opened) for one in ready)
+        ready = (one for one in self._read() if one.state == READY)
+        ages = (now - (one.reported if one.reported is not None else one.opened) for one in ready)
         return [((), max(0.0, max(ages, default=0.0)))]
 
     def _turns(self) -> Series:

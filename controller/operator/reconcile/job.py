@@ -58,7 +58,7 @@ class JobReconciler:
             loaded = await self._load(key)
             if loaded is None:
                 self._targets.drop(key)
-                self._triggers.job_gone(key)
+                self._triggers.job_deleted(key)
                 self._rollouts.forget(key)
                 self._residents.forget(key)
                 return Result("gone")

@@ -9,7 +9,7 @@ from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.groups import Groups
 from controller.policy.group_types import group_key
-from controller.web.groups import Around, Group, Told, group
+from controller.web.groups import Around, Group, LatestReport, group
 
 
 class SeenGroups:
@@ -39,7 +39,7 @@ class SeenGroups:
         around = Around(
             job=lambda key: self._cluster.cache.get(RLHFJOBS, key),
             pool=self._cluster.cache.get(GPUPOOLS, pool),
-            told=self._told(name, record.number),
+            latest=self._latest(name, record.number),
             overdue=self._overdue(pool, name),
         )
         return group(obj, around, record)
@@ -56,13 +56,13 @@ class SeenGroups:
             for one in map(self.group, self.names()) if isinstance(one, Group)
         ]  # fmt: skip
 
-    def _told(self, name: str, number: int) -> Told:
+    def _latest(self, name: str, number: int) -> LatestReport:
         """Return the newest report of a group's start."""
-        report, at = self._reports.report(name, number), self._reports.heard(name)
+        report, at = self._reports.report(name, number), self._reports.reported(name)
         why = self._reports.problem(name)
         if report is None or at is None:
-            return Told(problem=why or "it has not reported yet")
-        return Told(report, at, why)
+            return LatestReport(problem=why or "it has not reported yet")
+        return LatestReport(report, at, why)
 
     def _overdue(self, pool: str, name: str) -> str:
         planned = self._plans.planned(pool)

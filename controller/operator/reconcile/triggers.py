@@ -72,7 +72,7 @@ class Triggers:
         if now[:2] != known[:2]:
             self._job_changed(known.pool, pool)
 
-    def job_gone(self, key: JobKey) -> None:
+    def job_deleted(self, key: JobKey) -> None:
         """Have a job's pool looked at, if it knew the job."""
         self._job_changed(self._shown.pop(key, _Shown()).pool)
 

@@ -85,7 +85,7 @@ class AccessProgress:
         known = self._known.get(uid)
         if known is None:
             if len(self._known) >= KNOWN_MOST:
-                self._forget_gone()
+                self._forget_deleted()
             known = self._known[uid] = _Known(key, self._clock())
         known.seen = self._now()
         known.address = _address(pods)
@@ -99,7 +99,7 @@ class AccessProgress:
 
     async def ask_due(self) -> None:
         """Ask every pod whose turn it is, once."""
-        self._forget_gone()
+        self._forget_deleted()
         turn = asyncio.Semaphore(CONCURRENCY)
 
         async def one(known: _Known) -> None:
@@ -143,7 +143,7 @@ class AccessProgress:
         known.progress = Progress(done, total, rate, now, at, phase)
         self._touch(known.key)
 
-    def _forget_gone(self) -> None:
+    def _forget_deleted(self) -> None:
         """Jobs that no load has spoken of for long: they were deleted."""
         limit = self._now() - max(10 * INTERVAL, self._stall)
         for uid in [uid for uid, known in self._known.items() if known.seen < limit]:

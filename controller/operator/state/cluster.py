@@ -798,13 +798,13 @@ class ClusterState:
             view = parse_result(job, own)
             for details in (self.progress, self.refusals):
                 view = details.of(key_of(obj), view, job, own)
-            views.append(replace(view, holder_gone=self._gone(obj, view.holder)))
+            views.append(replace(view, holder_gone=self._holder_deleted(obj, view.holder)))
         known = {view.request_id for view in views}
         refused = self._unstarted.get(key_of(obj), {})
         never = [v for (u, request), v in refused.items() if u == uid and request not in known]
         return views, never
 
-    def _gone(self, obj: Object, holder: tuple[str, str] | None) -> bool:
+    def _holder_deleted(self, obj: Object, holder: tuple[str, str] | None) -> bool:
         """Return whether who holds a location was an RLHFJob of the same namespace that is deleted. Of
         another namespace, or another cluster, nothing is concluded: there the file on the store decides."""
         if holder is None or holder[1].partition("/")[0] != obj["metadata"]["namespace"]:

@@ -96,8 +96,8 @@ class Devices:
 
     # -- the watches ---------------------------------------------------------------------------------------
 
-    def _event(self, resource: Resource, obj: Object, gone: bool) -> None:
-        if gone:
+    def _event(self, resource: Resource, obj: Object, deleted: bool) -> None:
+        if deleted:
             self.cache.drop(resource, obj)
         else:
             self.cache.put(resource, obj)

@@ -104,8 +104,8 @@ class ExternalQueues:
             await self._wanted.wait()
         await watch.run()
 
-    def _event(self, resource: Resource, obj: Object, gone: bool) -> None:
-        if gone:
+    def _event(self, resource: Resource, obj: Object, deleted: bool) -> None:
+        if deleted:
             self.cache.drop(resource, obj)
         else:
             self.cache.put(resource, obj)

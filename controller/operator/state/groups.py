@@ -39,7 +39,7 @@ LOOK_AGAIN = 600.0  # s between measurements of a kind that is known
 class _Group:
     number: int
     report: GroupReport | None = None
-    heard: float = 0.0  # when it was got (s)
+    reported: float = 0.0  # when it was got (s)
     problem: str = ""  # why the newest question brought none
     newest: str = ""  # resident that came last
     counted: dict[str, int] = field(default_factory=dict)  # turns of each that were looked at
@@ -133,7 +133,7 @@ class Groups:
             known = self._groups[name] = _Group(
                 number, report, newest=_newest(report), paces=self._stored(name)
             )
-        known.report, known.heard, known.problem = report, at, ""
+        known.report, known.reported, known.problem = report, at, ""
         self._measure(name, known)
         if _facts(before) != _facts(report):
             for key in sorted(self._jobs.get(name, ())):
@@ -145,10 +145,10 @@ class Groups:
         known = self._groups.setdefault(name, _Group(0))
         known.problem = why
 
-    def heard(self, name: str) -> float | None:
+    def reported(self, name: str) -> float | None:
         """Return when a group's newest report was got (s); None: there is none."""
         known = self._groups.get(name)
-        return known.heard if known is not None and known.report is not None else None
+        return known.reported if known is not None and known.report is not None else None
 
     def problem(self, name: str) -> str:
         """Return why the newest question to a group brought no report; "": it brought one."""

@@ -19,7 +19,7 @@ from controller.policy.job import JobRecord
 from controller.policy.types import JobKey
 from controller.policy.wording import UID, same_namespace
 
-GONE_KEPT = 10_000
+DELETED_KEPT = 10_000
 # Stands for the uid of a job that was deleted before this process began: who it was is known to nobody.
 UNKNOWN = "unknown"
 
@@ -30,7 +30,7 @@ class JobNames:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._keys: dict[str, JobKey] = {}
-        self._gone: dict[JobKey, str] = {}  # uids of jobs that are deleted, the last `GONE_KEPT`
+        self._deleted: dict[JobKey, str] = {}  # uids of jobs that are deleted, the last `DELETED_KEPT`
         cache.subscribe(self._changed)
 
     def hidden(self, record: JobRecord, key: JobKey) -> JobRecord:
@@ -45,7 +45,7 @@ class JobNames:
         if key.startswith(UID):
             return key
         obj = self._cache.get(RLHFJOBS, key)
-        return UID + (str(obj["metadata"]["uid"]) if obj is not None else self._gone.get(key, UNKNOWN))
+        return UID + (str(obj["metadata"]["uid"]) if obj is not None else self._deleted.get(key, UNKNOWN))
 
     def _changed(
         self, resource: Resource, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
@@ -56,10 +56,10 @@ class JobNames:
         if before != after:
             self._keys.pop(before, None)
             if old is not None:
-                self._gone.pop(key_of(old), None)
-                self._gone[key_of(old)] = before
-                while len(self._gone) > GONE_KEPT:
-                    del self._gone[next(iter(self._gone))]
+                self._deleted.pop(key_of(old), None)
+                self._deleted[key_of(old)] = before
+                while len(self._deleted) > DELETED_KEPT:
+                    del self._deleted[next(iter(self._deleted))]
             if new is not None:
                 self._keys[after] = key_of(new)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from controller import bounded, names
+from controller.objects import controller_reference
 from controller.policy.job import RunFile
 from controller.workloads import owner_reference, run_configmap
 
@@ -98,15 +99,8 @@ def manifest(
 
 def group_manifest(group: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
     """Return the ConfigMap of a WorkerGroup, by which its pods trust the step API; it goes with its owner."""
-    metadata = group["metadata"]
-    reference = {
-        "apiVersion": group["apiVersion"],
-        "kind": group["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-    }
-    return _configmap(metadata, reference, {names.STEPS_CA_KEY: steps.ca})
+    reference = controller_reference(group, blocks=False)
+    return _configmap(group["metadata"], reference, {names.STEPS_CA_KEY: steps.ca})
 
 
 def _configmap(

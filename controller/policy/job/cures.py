@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job.rotation import remedy
 from controller.policy.wording import NO_CHECKPOINT, meant
 
@@ -144,12 +145,12 @@ def key_of(reason: str, message: str) -> str:
     return reason
 
 
-_GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete", "BestCheckpointLost"})
+_MISSING = frozenset({"CheckpointMissing", "CheckpointIncomplete", "BestCheckpointLost"})
 _UNANSWERED = frozenset({"Unreachable", "Timeout"})
 # (reasons, what the message holds, key): the first one counts.
 BY_MESSAGE = (
-    (_GONE, "what lies there is", "OtherLayout"),
-    (_GONE, NO_CHECKPOINT, "OtherFolder"),
+    (_MISSING, "what lies there is", "OtherLayout"),
+    (_MISSING, NO_CHECKPOINT, "OtherFolder"),
     (frozenset({"StoreUnreachable"}), "the template names", "OtherFolder"),
     (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
     (frozenset({"ClaimMissing", "LocationNotMounted"}), "the trainer mounts", "ClaimMisnamed"),
@@ -478,7 +479,7 @@ CURES |= dict.fromkeys(
 )
 
 # Of a WorkerGroup that is not Ready; {name} is the group's.
-_GROUP_PODS = "kubectl get pods -n evalstop-workers -l evalstop.dev/group={name} -o wide"
+_GROUP_PODS = f"kubectl get pods -n {GROUPS_NAMESPACE} -l evalstop.dev/group={{name}} -o wide"
 GROUP_CURES: dict[str, Cure] = {
     "WaitingForNodes": Cure("see which of its pods have no node yet, and why", _GROUP_PODS),
     "Starting": Cure(

@@ -5,13 +5,15 @@ Some checkpoints appear late.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from controller.policy.job import access_requests, lives, remedies, rotation
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.cures import key_of
 from controller.policy.job.evals import keepable, stand_anew
 from controller.policy.job.record import Best, InFlight, Operation
-from controller.policy.types import Problem
+from controller.policy.types import Attempt, Problem
 
 FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not there
 # The same once the run has ended: nothing can come any more, but for a save that is just through, or that the
@@ -24,7 +26,7 @@ LOOK_AGAIN = 300.0  # s after which the checkpoint of the best eval is looked fo
 CHANGED = "DigestMismatch"  # what was pinned is there no more, and its score is of nothing that lies there
 # What will not come right by trying again: the checkpoint itself is not what it was.
 DAMAGED = frozenset({CHANGED, "CheckpointMissing", "CheckpointIncomplete"})
-GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
+MISSING = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
 
 
 def late(context: PlanContext) -> Best | None:
@@ -65,9 +67,9 @@ def given_up(
         context.update(access=None, lost_tried=context.now)  # looked for again, and still not there
         context.wake_in(0.0)
         return True
-    if problem.reason in GONE and tries >= enough and _overtaken(context, waited):
+    if problem.reason in MISSING and tries >= enough and _overtaken(context, waited):
         context.update(access=None)
-        lose(context, _of(waited), problem, lowest)
+        lose(context, _of(waited), problem, _lay_below(context, waited, lowest))
         return True
     return False
 
@@ -138,25 +140,44 @@ def _of(waited: InFlight) -> Best | None:
     return None if waited.score is None else Best(waited.step, waited.score, waited.attempt)
 
 
-def lose(context: PlanContext, gone: Best | None, problem: Problem, lowest: int | None = None) -> None:
-    """Record that the checkpoint of this eval is lost; the best eval that still has one takes its place.
+def _lay_below(context: PlanContext, waited: InFlight, lowest: int | None) -> Collection[tuple[Attempt, int]]:
+    """Return the evals (attempt and life, step) of which nothing lay there when ``waited`` was looked for.
 
-    Where nothing lies there any more before the step ``lowest``, none of an earlier eval does: to look for
-    each of those, a minute or so at a time, would let rotation take what still lies there.
-    None: an eval that counts for nothing any more.
+    They are those before the step ``lowest`` that had been followed by others then: what a process had only
+    just evaluated may have been saved since.
     """
     record = context.record
-    if gone is None:
+    if waited.started is None or lowest is None:
+        return ()
+    newer = sum(1 for time in record.eval_times if time + 1.0 > waited.started)
+    followed = record.evals[: max(0, len(record.evals) - newer - 1)]
+    return {(p.attempt, p.step) for p in followed if p.step < lowest}
+
+
+def lose(
+    context: PlanContext,
+    lost_best: Best | None,
+    problem: Problem,
+    others: Collection[tuple[Attempt, int]] = (),
+) -> None:
+    """Record that the checkpoint of this eval is lost; the best eval that still has one takes its place.
+
+    None: an eval that counts for nothing any more. ``others``: evals (attempt and life, step) that have none
+    either. To look for one after the other, a minute or so each, would let rotation take what still lies
+    there.
+    """
+    record = context.record
+    if lost_best is None:
         return
     # Of those that can no longer be asked for nothing needs to be known.
     known = {(p.attempt, p.step) for p in record.evals}
     lost = (b for b in record.lost_bests if b == record.best or (b.attempt, b.step) in known)
-    context.update(lost_bests=(*(b for b in lost if b != gone), gone), lost_tried=context.now)
+    context.update(lost_bests=(*(b for b in lost if b != lost_best), lost_best), lost_tried=context.now)
     if problem.reason == CHANGED:
-        changed = (b for b in record.changed_bests if b in context.record.lost_bests and b != gone)
-        context.update(changed_bests=(*changed, gone))
+        changed = (b for b in record.changed_bests if b in context.record.lost_bests and b != lost_best)
+        context.update(changed_bests=(*changed, lost_best))
     now = keepable(context.record, context.desired.direction, context.use)
-    while now is not None and lowest is not None and now.step < lowest and not _is_kept(context, now):
+    while now is not None and (now.attempt, now.step) in others and not _is_kept(context, now):
         context.update(lost_bests=(*context.record.lost_bests, now))
         now = keepable(context.record, context.desired.direction, context.use)
     if context.use is not None:
@@ -167,7 +188,9 @@ def lose(context: PlanContext, gone: Best | None, problem: Problem, lowest: int 
         else "no other eval has one"
     )
     how = "was changed after it had been pinned" if problem.reason == CHANGED else "is lost"
-    message = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; "
+    message = (
+        f"the checkpoint of the best eval, step {lost_best.step} ({lost_best.score:g}), {how}: {instead}; "
+    )
     misplaced = key_of(problem.reason, problem.message) != problem.reason  # its message says what helps
     if problem.reason != CHANGED and not misplaced:
         message += f"what helps: {rotation.remedy(context.layout)}; "

@@ -14,7 +14,7 @@ from controller.policy.job.types import AccessView, StartAccess
 from controller.policy.types import Problem
 
 _LATER = "WaitsItsTurn"
-_GONE = (
+_NO_WORKLOAD = (
     "cannot be pinned, for the run is off and its workload gone, whose pod template says how they are "
     "reached; copy them, or have the run go on"
 )
@@ -42,7 +42,7 @@ def keep(context: PlanContext) -> None:
         return
     if context.observed.workload is None:  # access Jobs run by its template
         text = ", ".join(map(str, missing))
-        context.conditions.set(c.PINNED, False, "WorkloadGone", f"step {text}: {_GONE}")
+        context.conditions.set(c.PINNED, False, "WorkloadGone", f"step {text}: {_NO_WORKLOAD}")
         return
     if location_claim.goes_first(context, retries=True):
         return
@@ -157,10 +157,10 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
 def _take_back(context: PlanContext) -> None:
     """Release the pins that the spec no longer names. One that is named again later is pinned again."""
     record, wanted = context.record, context.desired.pins
-    gone = tuple(kept.path for kept in record.pinned if kept.step not in wanted)
-    if gone:
+    dropped = tuple(kept.path for kept in record.pinned if kept.step not in wanted)
+    if dropped:
         context.update(pinned=tuple(kept for kept in record.pinned if kept.step in wanted))
-        access_requests.release(context, *gone)
+        access_requests.release(context, *dropped)
 
 
 def _to_come(context: PlanContext, step: int) -> bool:

@@ -44,8 +44,8 @@ def user_stop(context: PlanContext) -> None:
     best = record.best.step if record.best is not None else step
     proposal = Proposal(step, best, "UserRequest", 0.0, 0.0)
     decision = Decision(USER, Mode.ENFORCE, proposal, "spec.runState is Stopped", context.now)
-    gone = not (context.pods_left or context.actors_left)
-    idle = workload is None or (workload.suspended and not workload.active and gone)
+    no_pods = not (context.pods_left or context.actors_left)
+    idle = workload is None or (workload.suspended and not workload.active and no_pods)
     if record.admission is None and idle:
         decision = replace(decision, suspended_at=context.now, pods_gone_at=context.now)
         context.conditions.set(c.ADMITTED, False, "UserRequest", "spec.runState is Stopped")
@@ -60,7 +60,9 @@ def carry_out_stop(context: PlanContext, use: RuleInUse | None) -> Plan:
     """
     decision = context.record.decision
     assert decision is not None
-    if decision.suspended_at is None and (external_queue.to_be_stopped(context.observed) or _gone(context)):
+    if decision.suspended_at is None and (
+        external_queue.to_be_stopped(context.observed) or _no_workload(context)
+    ):
         if (found := withdrawal.why(context, use)) is not None:
             return withdrawal.take_back(context, use, found)
         context.conditions.set(c.TERMINATION, True, decision.proposal.reason, decision.message)
@@ -105,7 +107,7 @@ def after_suspend(context: PlanContext) -> bool:
     return owed
 
 
-def _gone(context: PlanContext) -> bool:
+def _no_workload(context: PlanContext) -> bool:
     return context.observed.workload is None
 
 

@@ -15,7 +15,7 @@ class Planner:
     """Decides which jobs run in a pool, after each event in it.
 
     What `decide` admits has its GPUs taken out of the room already: carry it out and say so (`admitted`),
-    or throw the planner away. A job that leaves keeps its GPUs until `gone` or `requeued`.
+    or throw the planner away. A job that leaves keeps its GPUs until `removed` or `requeued`.
     """
 
     __slots__ = ("_room", "admitted", "leaving", "policy", "submitted", "updated")
@@ -38,9 +38,9 @@ class Planner:
         """Return who starts, who is preempted, who is released at ``now`` (s)."""
         return self.policy.decide(now, self._room)
 
-    def gone(self, job: QueueJob, now: float) -> None:
+    def removed(self, job: QueueJob, now: float) -> None:
         """Free the GPUs of a job that has ended, or was stopped and has left its GPUs."""
-        self.policy.gone(job, now)
+        self.policy.removed(job, now)
         self._room.give(job)
 
     def requeued(self, job: QueueJob, now: float) -> None:

@@ -108,8 +108,8 @@ def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], Job
 
     def source(key: JobKey, nodes: tuple[str, ...]) -> JobKey | None:
         wanted = set(nodes)
-        gone = (r for r in oldest if any(n in wanted and (r.source, n) not in there for n in r.nodes))
-        return next((r.source for r in gone if r.source != key), None)
+        freed = (r for r in oldest if any(n in wanted and (r.source, n) not in there for n in r.nodes))
+        return next((r.source for r in freed if r.source != key), None)
 
     return source
 
@@ -146,7 +146,7 @@ def _wanted(
         if not shares and not any(fit_job(room.free, wanted) is not None for wanted in +shapes):
             continue
         for winner in policy.decide(now, room).admit:
-            policy.gone(winner, now)
+            policy.removed(winner, now)
             shapes[shape(winner)] -= 1
             reservations.append(_Wanted(job.key, winner.key, *_gets(winner.key, room)))
     return reservations

@@ -133,9 +133,9 @@ class Ageing(Wrapper):
         self._leaving[job.key] = job
         self.base.leaving(job, now)
 
-    def gone(self, job: QueueJob, now: float) -> None:
+    def removed(self, job: QueueJob, now: float) -> None:
         self._forget(job.key)
-        self.base.gone(job, now)
+        self.base.removed(job, now)
 
     def _forget(self, key: JobKey) -> None:
         entry = self._entries.pop(key, None)

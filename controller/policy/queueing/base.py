@@ -105,7 +105,7 @@ class EventKind(IntEnum):
     ADMITTED = 1  # got its GPUs
     UPDATED = 2  # progress, estimate, priority or proposal changed
     LEAVING = 3  # its stop or preemption began; it holds its GPUs until GONE
-    GONE = 4  # left for good, or left its GPUs: nothing of it counts any more
+    REMOVED = 4  # left for good, or left its GPUs: nothing of it counts any more
 
 
 class QueueEvent(NamedTuple):
@@ -249,7 +249,7 @@ class QueuePolicy(Protocol):
 
     def leaving(self, job: QueueJob, now: float) -> None: ...
 
-    def gone(self, job: QueueJob, now: float) -> None: ...
+    def removed(self, job: QueueJob, now: float) -> None: ...
 
     def shielded(self, job: QueueJob, now: float) -> None:
         """Note that a running job must not be preempted until the next event about it (`ageing`)."""
@@ -305,12 +305,12 @@ class PolicyBase:
     def leaving(self, job: QueueJob, now: float) -> None:
         raise NotImplementedError
 
-    def gone(self, job: QueueJob, now: float) -> None:
+    def removed(self, job: QueueJob, now: float) -> None:
         raise NotImplementedError
 
     def shielded(self, job: QueueJob, now: float) -> None:
         # Out of its sight, unless a policy's order goes by the GPUs that others hold.
-        self.gone(job, now)
+        self.removed(job, now)
 
     def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
         return {"priority": job.priority}
@@ -337,8 +337,8 @@ class PolicyBase:
                 self.updated(event.job, event.at)
             case EventKind.LEAVING:
                 self.leaving(event.job, event.at)
-            case EventKind.GONE:
-                self.gone(event.job, event.at)
+            case EventKind.REMOVED:
+                self.removed(event.job, event.at)
 
     def rebuild(self, jobs: Iterable[QueueJob], now: float = 0.0) -> None:
         self.clear()

@@ -71,10 +71,10 @@ class EvalStop(Wrapper):
         self._leaving[job.key] = job
         self.base.leaving(job, now)
 
-    def gone(self, job: QueueJob, now: float) -> None:
+    def removed(self, job: QueueJob, now: float) -> None:
         if self._leaving or self._proposed or self._patient:
             self._forget(job)
-        self.base.gone(job, now)
+        self.base.removed(job, now)
 
     def _forget(self, job: QueueJob) -> None:
         for known in (self._proposed, self._patient, self._leaving):

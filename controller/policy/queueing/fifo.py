@@ -77,7 +77,7 @@ class Fifo(PolicyBase):
     def leaving(self, job: QueueJob, now: float) -> None:
         self.admitted(job, now)
 
-    def gone(self, job: QueueJob, now: float) -> None:
+    def removed(self, job: QueueJob, now: float) -> None:
         if job.key in self._waiting:
             del self._waiting[job.key]
             self._blocked = 0

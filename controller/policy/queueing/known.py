@@ -28,11 +28,11 @@ class KnownJobs:
         self._leaving.clear()
 
     def submitted(self, job: QueueJob, now: float) -> None:
-        self.gone(job)
+        self.removed(job)
         self.waiting[job.key] = job
 
     def admitted(self, job: QueueJob, now: float) -> None:
-        self.gone(job)
+        self.removed(job)
         self.running[job.key] = job
 
     def shielded(self, job: QueueJob, now: float) -> None:
@@ -40,10 +40,10 @@ class KnownJobs:
         self._shielded.add(job.key)
 
     def leaving(self, job: QueueJob, now: float) -> None:
-        self.gone(job)
+        self.removed(job)
         self._leaving[job.key] = job
 
-    def gone(self, job: QueueJob) -> None:
+    def removed(self, job: QueueJob) -> None:
         key = job.key
         if self._shielded:
             self._shielded.discard(key)
@@ -98,8 +98,8 @@ class KnowingPolicy(PolicyBase):
     def leaving(self, job: QueueJob, now: float) -> None:
         self._known.leaving(job, now)
 
-    def gone(self, job: QueueJob, now: float) -> None:
-        self._known.gone(job)
+    def removed(self, job: QueueJob, now: float) -> None:
+        self._known.removed(job)
 
 
 class RankingPolicy(KnowingPolicy):

@@ -171,7 +171,7 @@ class Las(PolicyBase):
         self._done = True
         self._coming += record.gpus
 
-    def gone(self, job: QueueJob, now: float) -> None:
+    def removed(self, job: QueueJob, now: float) -> None:
         record = self._records.pop(job.key, None)
         if record is not None:
             self._done = True

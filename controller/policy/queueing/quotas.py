@@ -90,9 +90,9 @@ class Quotas(Wrapper):
         self._ledger.charge(job.key, job.gpus, job.spare_gpus)
         self.base.leaving(job, now)
 
-    def gone(self, job: QueueJob, now: float) -> None:
+    def removed(self, job: QueueJob, now: float) -> None:
         self._forget(job.key)
-        self.base.gone(job, now)
+        self.base.removed(job, now)
 
     def _run(self, job: QueueJob, now: float) -> None:
         self._running[job.key] = (job, now)

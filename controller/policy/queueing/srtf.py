@@ -67,7 +67,7 @@ class Srtf(PolicyBase):
     def submitted(self, job: QueueJob, now: float) -> None:
         key, left = job.key, job.remaining
         if key in self._waiting_entry or key in self._running_entry or key in self._leaving:
-            self.gone(job, now)
+            self.removed(job, now)
         left = math.inf if left is None else left
         entry = (-job.priority, left, job.submitted, job.sequence, key, job.gpus, job)
         self._waiting_entry[key] = entry
@@ -78,18 +78,18 @@ class Srtf(PolicyBase):
         if key in self._waiting_entry:  # as nearly always
             self._waiting.drop(self._waiting_entry.pop(key))
         else:
-            self.gone(job, now)
+            self.removed(job, now)
         ends = math.inf if left is None else now + left
         entry = (-job.priority, ends, job.submitted, job.sequence, key, job.gpus, job)
         self._running_entry[key] = entry
         insort(self._running, entry)
 
     def leaving(self, job: QueueJob, now: float) -> None:
-        self.gone(job, now)
+        self.removed(job, now)
         self._leaving[job.key] = job
         self._coming += job.gpus
 
-    def gone(self, job: QueueJob, now: float) -> None:
+    def removed(self, job: QueueJob, now: float) -> None:
         key = job.key
         if key in self._waiting_entry:
             self._waiting.drop(self._waiting_entry.pop(key))

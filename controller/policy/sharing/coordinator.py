@@ -117,7 +117,7 @@ class Send(NamedTuple):
     message: ToMember
 
 
-class Tell(NamedTuple):
+class Reply(NamedTuple):
     """Tell a job."""
 
     resident: str
@@ -138,7 +138,7 @@ class ResidencyOver(NamedTuple):
     resident: str
 
 
-Output = Send | Tell | Record | ResidencyOver
+Output = Send | Reply | Record | ResidencyOver
 Step = tuple[Coordinator, tuple[Output, ...]]
 
 
@@ -173,11 +173,11 @@ def leave(state: Coordinator, resident: str) -> Step:
 def ask(state: Coordinator, resident: str) -> Step:
     """Let a resident wait for a turn. A repeated request changes nothing and gets the same answer."""
     if state.version(resident) is None:
-        return state, (Tell(resident, Refused(403, f"{resident} is no resident")),)
+        return state, (Reply(resident, Refused(403, f"{resident} is no resident")),)
     turn = state.turn
     if turn is not None and turn.resident == resident:
         if turn.phase is Phase.HELD and turn.number == 0:
-            return state, (Tell(resident, Granted(turn.token, turn.version)),)
+            return state, (Reply(resident, Granted(turn.token, turn.version)),)
         return state, ()
     if resident not in state.waiting:
         state = state._replace(waiting=(*state.waiting, resident))
@@ -190,12 +190,12 @@ def call(state: Coordinator, resident: str, token: Token, number: int, function:
     if turn is None or turn.resident != resident or not same(turn.token, token):
         return state, _over(state, resident, token)
     if number == turn.number and turn.phase is not Phase.CALLING:
-        return state, (Tell(resident, Answer(turn.token, number, turn.answer)),)
+        return state, (Reply(resident, Answer(turn.token, number, turn.answer)),)
     if number == turn.number + 1 and turn.phase is Phase.CALLING:
         return state, ()  # it is being answered
     if number != turn.number + 1 or turn.phase is not Phase.HELD:
         message = f"call {number} in phase {turn.phase}, expected {turn.number + 1} in {Phase.HELD}"
-        return state, (Tell(resident, Refused(422, message)),)
+        return state, (Reply(resident, Refused(422, message)),)
     turn = turn._replace(phase=Phase.CALLING, awaited=frozenset(state.members), function=function)
     return state._replace(turn=turn), _outstanding(state, turn)
 
@@ -208,7 +208,7 @@ def release(state: Coordinator, resident: str, token: Token, again: bool = False
     if turn.phase in (Phase.WRITING, Phase.RECORDING):
         return state, ()
     if turn.phase is not Phase.HELD:
-        return state, (Tell(resident, Refused(422, f"release in phase {turn.phase}")),)
+        return state, (Reply(resident, Refused(422, f"release in phase {turn.phase}")),)
     turn = turn._replace(phase=Phase.WRITING, awaited=frozenset(state.members), again=again)
     return state._replace(turn=turn), _outstanding(state, turn)
 
@@ -224,7 +224,7 @@ def recorded(state: Coordinator, resident: str, version: int | None, token: Toke
         waiting = (*waiting, resident)
     state = state._replace(versions=versions, turn=None, waiting=waiting)
     state, outputs = _next(state)
-    return state, (Tell(resident, Released(token, version)), *outputs)
+    return state, (Reply(resident, Released(token, version)), *outputs)
 
 
 def expire(state: Coordinator, token: Token) -> Step:
@@ -233,7 +233,7 @@ def expire(state: Coordinator, token: Token) -> Step:
     if turn is None or not same(turn.token, token) or turn.phase is Phase.RECORDING:
         return state, ()
     kill = tuple(Send(uid, Kill(token)) for uid in state.members)
-    over = Tell(turn.resident, TurnOver(token, turn.version))
+    over = Reply(turn.resident, TurnOver(token, turn.version))
     state, outputs = _next(state._replace(turn=None, loaded=None, row=0))
     return state, (*kill, over, *outputs)
 
@@ -244,12 +244,12 @@ def remind(state: Coordinator) -> Step:
     return state, (*outputs, *_forgets(state))
 
 
-def heard(state: Coordinator, uid: str, message: FromMember) -> Step:
+def receive(state: Coordinator, uid: str, message: FromMember) -> Step:
     """Take a member's message. Only members that were admitted are heard, and only about the present turn."""
     if not known(state, uid):
         return state, ()
     if isinstance(message, Gone):
-        return _gone(state, uid, message.resident)
+        return _residency_ended(state, uid, message.resident)
     turn = state.turn
     if turn is None or not same(turn.token, message.token):
         return state, ()
@@ -285,11 +285,11 @@ def _answers(turn: OpenTurn, message: FromMember) -> bool:
 def _all_answered(state: Coordinator, turn: OpenTurn) -> Step:
     if turn.phase is Phase.LOADING:
         turn = turn._replace(phase=Phase.HELD)
-        return state._replace(turn=turn), (Tell(turn.resident, Granted(turn.token, turn.version)),)
+        return state._replace(turn=turn), (Reply(turn.resident, Granted(turn.token, turn.version)),)
     if turn.phase is Phase.CALLING:
         turn = turn._replace(phase=Phase.HELD, number=turn.number + 1)
         answer = Answer(turn.token, turn.number, turn.answer)
-        return state._replace(turn=turn), (Tell(turn.resident, answer),)
+        return state._replace(turn=turn), (Reply(turn.resident, answer),)
     turn = turn._replace(phase=Phase.RECORDING)
     return state._replace(turn=turn), (Record(turn.resident, turn.version + 1, turn.token),)
 
@@ -332,8 +332,8 @@ def _outstanding(state: Coordinator, turn: OpenTurn) -> tuple[Output, ...]:
 def _over(state: Coordinator, resident: str, token: Token) -> tuple[Output, ...]:
     version = state.version(resident)
     if version is None:
-        return (Tell(resident, Refused(403, f"{resident} is no resident")),)
-    return (Tell(resident, TurnOver(token, version)),)
+        return (Reply(resident, Refused(403, f"{resident} is no resident")),)
+    return (Reply(resident, TurnOver(token, version)),)
 
 
 def _end(state: Coordinator, resident: str, *, lost: bool) -> Step:
@@ -352,7 +352,7 @@ def _end(state: Coordinator, resident: str, *, lost: bool) -> Step:
         over = Refused(403, f"{resident}: its state is lost" if lost else f"{resident} is no resident")
         kill = tuple(Send(uid, Kill(turn.token)) for uid in state.members)
         state = state._replace(turn=None, loaded=None, row=0)
-        outputs = (*kill, Tell(resident, over))
+        outputs = (*kill, Reply(resident, over))
     elif state.loaded == resident:
         state = state._replace(loaded=None, row=0)
     record = Record(resident, None, None)
@@ -370,7 +370,7 @@ def _forgets(state: Coordinator) -> tuple[Output, ...]:
     )
 
 
-def _gone(state: Coordinator, uid: str, resident: str) -> Step:
+def _residency_ended(state: Coordinator, uid: str, resident: str) -> Step:
     left, outputs = [], list[Output]()
     for one, members in state.leaving:
         rest = members - {uid} if one == resident else members

@@ -122,7 +122,7 @@ Effect = Begin | OffLoad | End | Execute | Save | Drop | Reply
 MemberStep = tuple[Member, tuple[Effect, ...]]
 
 
-def told(state: Member, sender: str, message: ToMember) -> MemberStep:
+def receive(state: Member, sender: str, message: ToMember) -> MemberStep:
     """Carry out a message of the coordinator's."""
     admission, start = (
         (message.admission, message.start)

@@ -124,8 +124,8 @@ class Confirm:
         confirmed = z >= self.params.margin and z > 0.0 and (paired or stop)
         reason = _HOW[paired] if confirmed else "NotConfirmed"
         verb = Verb.STOP if confirmed else Verb.CONTINUE
-        told = verdict._replace(verb=verb, reason=reason, statistic=z, threshold=self.params.margin)
-        return (_CONFIRMED if confirmed else _IDLE), told
+        judged = verdict._replace(verb=verb, reason=reason, statistic=z, threshold=self.params.margin)
+        return (_CONFIRMED if confirmed else _IDLE), judged
 
 
 def _add(fresh: Fresh, point: EvalPoint) -> Fresh:

@@ -177,18 +177,18 @@ class Gate:
         return (Memory().stored(), (), self._rule.initial())
 
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
-        memory, told, inner = Memory(*state[0]), state[1], state[2]
+        memory, packed, inner = Memory(*state[0]), state[1], state[2]
         memory, counts = self.decide(memory, point)
-        verdict = None if counts else _read(told)
+        verdict = None if counts else _read(packed)
         for one in counts:
             inner, verdict = self._rule.observe(inner, one)
-        said = verdict or Verdict(Verb.CONTINUE, WAITS, 0.0, 0.0, self._no_evidence)
+        shown = verdict or Verdict(Verb.CONTINUE, WAITS, 0.0, 0.0, self._no_evidence)
         after = (memory.stored(), _stored_verdict(verdict), inner)
-        if memory.held and said.verb is not Verb.CONFIRM:
+        if memory.held and shown.verb is not Verb.CONFIRM:
             higher = not memory.last or memory.held[0][1] > memory.last[0]
-            if said.verb is Verb.CONTINUE or higher:
-                said = said._replace(verb=Verb.CONTINUE, reason=WAITS)
-        return after, said
+            if shown.verb is Verb.CONTINUE or higher:
+                shown = shown._replace(verb=Verb.CONTINUE, reason=WAITS)
+        return after, shown
 
     def decide(self, memory: Memory, point: EvalPoint) -> tuple[Memory, list[EvalPoint]]:
         """Return the memory after an eval, and the evals that count from now on, oldest first."""
@@ -440,9 +440,9 @@ def _short(number: float) -> float:
     return float(f"{number:.6g}")
 
 
-def _read(told: tuple[Any, ...]) -> Verdict | None:
-    if not told:
+def _read(packed: tuple[Any, ...]) -> Verdict | None:
+    if not packed:
         return None
-    verb, *rest = told
+    verb, *rest = packed
     grade = Grade(rest.pop()) if len(rest) == 6 and rest[-1] is not None else None
     return Verdict(Verb(verb), *rest[:5])._replace(grade=grade)

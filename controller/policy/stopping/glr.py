@@ -116,8 +116,8 @@ class Glr:
         seen, fall = windows.observe(seen, point.score, p.window, p.share, sparse=True)
         spread = noise.observe(spread, point)
         known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
-        told = p.usual_noise > 0.0 or point.fleet_noise is not None
-        part = GUESSED if known is not None and known.freedom < math.inf and not told else 1.0
+        noise_known = p.usual_noise > 0.0 or point.fleet_noise is not None
+        part = GUESSED if known is not None and known.freedom < math.inf and not noise_known else 1.0
         limit, now = threshold(seen[0], p, part), windows.single(point.score - seen[1])
         if point.prompts is not None and seen[0] > 1:
             paired = noise.of_difference(point, best_step)

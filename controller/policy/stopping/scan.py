@@ -161,8 +161,8 @@ class Scan:
             before_fall = noise.estimate(spread, *usual, before_fall=True)
             if before_fall is not None and before_fall != whole:
                 levels.insert(0, before_fall)
-        told = p.usual_noise > 0.0 or point.fleet_noise is not None
-        guessed = bool(levels) and levels[0].freedom < math.inf and not told
+        noise_known = p.usual_noise > 0.0 or point.fleet_noise is not None
+        guessed = bool(levels) and levels[0].freedom < math.inf and not noise_known
         excess = best - second if guessed and seen[0] > 1 else 0.0
         if guessed:
             levels = [_doubted(one, excess) for one in levels]
@@ -191,7 +191,7 @@ class Scan:
         packed = windows.pack((*highest[:2], near))
         state = (seen, spread, (packed, *highest[2:], tuple(pace), spent), level)
         tie = ties.fall(level, point.score) if paired is None and (not levels or guessed) else None
-        if tie is not None and not told and tie > p.min_drop:
+        if tie is not None and not noise_known and tie > p.min_drop:
             return state, Verdict(Verb.STOP, "Collapsed", tie, ties.lowest(level))
         if silent:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"

@@ -143,29 +143,29 @@ def single_limit(chance: float, seen: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def windows_limit(chance: float, more: float, seen: int, pairs: int, told: bool = True) -> float:
+def windows_limit(chance: float, more: float, seen: int, pairs: int, noise_known: bool = True) -> float:
     """Return the z that longer windows pass on a flat run first at this look with at most ``chance``.
 
-    ``more``: of the `Look`. ``pairs``: how many of them there are; infinite for none. ``told``: how noisy an
-    eval is, is not guessed from the scores.
+    ``more``: of the `Look`. ``pairs``: how many of them there are; infinite for none. ``noise_known``: how
+    noisy an eval is, is not guessed from the scores.
     """
     if not pairs or chance <= 0.0:
         return math.inf
-    return min(_lowest(chance, more, seen, told), _quantile(chance, pairs))
+    return min(_lowest(chance, more, seen, noise_known), _quantile(chance, pairs))
 
 
-def _lowest(chance: float, more: float, seen: int, told: bool) -> float:
+def _lowest(chance: float, more: float, seen: int, noise_known: bool) -> float:
     """Return the lowest z of a grid from `LEAST_Z` to `HIGHEST_Z` whose `rate` is at most ``chance``.
 
     It is looked for beside where secants of the rate's logarithm lead to, and by halves where they do not.
     """
 
     def passes(at: int) -> bool:
-        return rate(LEAST_Z + at * STEP, more, seen, told) > chance
+        return rate(LEAST_Z + at * STEP, more, seen, noise_known) > chance
 
     low, high, width = 0, STEPS, 1
     if chance >= LEAST_CHANCE:
-        high = max(1, min(STEPS, math.ceil((_near(chance, more, seen, told) - LEAST_Z) / STEP)))
+        high = max(1, min(STEPS, math.ceil((_near(chance, more, seen, noise_known) - LEAST_Z) / STEP)))
         low = high - 1
         while high < STEPS and passes(high):
             low, high, width = high, min(STEPS, high + width), 16 * width
@@ -177,13 +177,13 @@ def _lowest(chance: float, more: float, seen: int, told: bool) -> float:
     return LEAST_Z + high * STEP
 
 
-def _near(chance: float, more: float, seen: int, told: bool) -> float:
+def _near(chance: float, more: float, seen: int, noise_known: bool) -> float:
     """Return about where the rate is ``chance``."""
     z = max(LEAST_Z, _quantile(chance, WORTH_ABOUT))
-    over, slope = math.log(rate(z, more, seen, told) / chance), -z
+    over, slope = math.log(rate(z, more, seen, noise_known) / chance), -z
     for _ in range(SECANTS):
         to = min(HIGHEST_Z, max(LEAST_Z, z - over / slope))
-        found = rate(to, more, seen, told)
+        found = rate(to, more, seen, noise_known)
         if to == z or found <= 0.0:
             break
         now = math.log(found / chance)
@@ -193,9 +193,9 @@ def _near(chance: float, more: float, seen: int, told: bool) -> float:
     return z - over / slope if slope < 0.0 else z
 
 
-def rate(z: float, more: float, seen: int, told: bool = True) -> float:
+def rate(z: float, more: float, seen: int, noise_known: bool = True) -> float:
     """Return the measured bound on longer windows' first passing of z >= `LEAST_Z` at this look."""
-    rate = RATE * (stretches(seen) if told else 1.0)
+    rate = RATE * (stretches(seen) if noise_known else 1.0)
     alone = max(1.0, min(worth(z), of_few(seen))) * _NORMAL.cdf(-z)
     return float(min(alone, more * alone + rate * z**4 * math.exp(-z * z / 2.0) / (seen + LATER)))
 

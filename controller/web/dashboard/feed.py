@@ -227,8 +227,8 @@ class Feed:
 
     # -- what comes in -----------------------------------------------------------------------------------
 
-    def _take(self, resource: Resource, obj: Object, gone: bool) -> None:
-        self._put(resource, key_of(obj), None if gone else _trim(obj))
+    def _take(self, resource: Resource, obj: Object, deleted: bool) -> None:
+        self._put(resource, key_of(obj), None if deleted else _trim(obj))
 
     def _replacer(self, namespace: str | None) -> Any:
         def replace(resource: Resource, objects: Iterable[Object], version: str) -> None:

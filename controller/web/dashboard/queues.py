@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -67,33 +67,28 @@ class Queues:
 
     def __init__(self, way: QueueAddress, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._way, self._now = way, monotonic
-        self._known: dict[str, tuple[float, Found]] = {}
-        self._groups: tuple[float, FoundGroups] = (float("-inf"), FoundGroups())
+        self._answers: dict[str, tuple[float, Any]] = {}  # by path, with the time of each (s)
 
     async def of(self, pool: str) -> Found:
         """Never raises for what the operator does. ``pool`` is one that there is."""
-        at, found = self._known.get(pool, (float("-inf"), Found()))
-        if self._now() - at < FRESH:
-            return found
-        found = await self._ask(pool)
-        self._known[pool] = (self._now(), found)
-        return found
+        answer = await self._fresh(queue_api.queue_path(pool), Queue)
+        return Found(problem=answer) if isinstance(answer, str) else Found(queue=answer)
 
     async def groups(self) -> FoundGroups:
         """Return all worker groups with their turns. Never raises for what the operator does."""
-        at, found = self._groups
-        if self._now() - at >= FRESH:
-            answer = await self._answer(queue_api.group_path(), Groups)
-            if isinstance(answer, str):
-                found = FoundGroups(problem=answer)
-            else:
-                found = FoundGroups({one.name: one for one in answer.items})
-            self._groups = self._now(), found
-        return found
+        answer = await self._fresh(queue_api.group_path(), Groups)
+        if isinstance(answer, str):
+            return FoundGroups(problem=answer)
+        return FoundGroups({one.name: one for one in answer.items})
 
-    async def _ask(self, pool: str) -> Found:
-        answer = await self._answer(queue_api.queue_path(pool), Queue)
-        return Found(problem=answer) if isinstance(answer, str) else Found(queue=answer)
+    async def _fresh(self, path: str, model: type[_Model]) -> _Model | str:
+        """Return the operator's answer (`_answer`), the last one if it is younger than `FRESH`."""
+        at, answer = self._answers.get(path, (float("-inf"), ""))
+        if self._now() - at >= FRESH:
+            answer = await self._answer(path, model)
+            self._answers[path] = (self._now(), answer)
+        found: _Model | str = answer
+        return found
 
     async def _answer(self, path: str, model: type[_Model]) -> _Model | str:
         """Return the operator's answer; a text: why there is none."""

@@ -45,7 +45,7 @@ class NodeAgent:
             if change.kind == "LISTED":
                 await self._listed(change.items)
             elif change.kind == "DELETED":
-                self._gone(change.items[0]["metadata"]["uid"])
+                self._remove(change.items[0]["metadata"]["uid"])
             else:
                 await self._seen(change.items[0])
 
@@ -69,7 +69,7 @@ class NodeAgent:
     async def _listed(self, pods: list[Object]) -> None:
         present = {pod["metadata"]["uid"] for pod in pods}
         for uid in [uid for uid in self.workers if uid not in present]:
-            self._gone(uid)
+            self._remove(uid)
         # Those that ran before us come first: they were admitted already.
         for pod in sorted(pods, key=lambda pod: (pod.get("status") or {}).get("startTime") or "9999"):
             await self._seen(pod)
@@ -80,9 +80,9 @@ class NodeAgent:
         ):
             await asyncio.to_thread(shutil.rmtree, stale, ignore_errors=True)
 
-    def _gone(self, uid: str) -> None:
+    def _remove(self, uid: str) -> None:
         if uid in self.workers:
-            self.workers[uid].gone()
+            self.workers[uid].removed()
 
     async def _seen(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]

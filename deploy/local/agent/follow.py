@@ -33,8 +33,8 @@ async def follow(
     """
     changes: asyncio.Queue[Change] = asyncio.Queue()
 
-    def take(resource: Resource, item: Mapping[str, Any], gone: bool) -> None:
-        changes.put_nowait(Change("DELETED" if gone else "CHANGED", [dict(item)]))
+    def take(resource: Resource, item: Mapping[str, Any], deleted: bool) -> None:
+        changes.put_nowait(Change("DELETED" if deleted else "CHANGED", [dict(item)]))
 
     def listed(resource: Resource, items: Iterable[Object], version: str) -> None:
         changes.put_nowait(Change("LISTED", list(items)))

@@ -34,13 +34,13 @@ class End(Enum):
     """Reason why a pod's containers are stopped."""
 
     DELETED = "deleted"
-    GONE = "gone"
+    REMOVED = "gone"
     DEADLINE = "deadline"
     SHUTDOWN = "shutdown"
 
 
 class PodWorker:
-    """Runs one pod. `update` and `gone` tell it what the watch saw; `run` ends when the object is gone."""
+    """Runs one pod. `update` and `removed` tell it what the watch saw; `run` ends when the object is gone."""
 
     def __init__(self, node: Node, pod: Object, pod_ip: str, refusal: Refusal | None) -> None:
         self.node = node
@@ -111,10 +111,10 @@ class PodWorker:
         if pod["metadata"].get("deletionTimestamp"):
             self._stop(End.DELETED, pod["metadata"].get("deletionGracePeriodSeconds"))
 
-    def gone(self) -> None:
+    def removed(self) -> None:
         """Kill at once whatever still runs: the pod object has vanished."""
         self._removed.set()
-        self._stop(End.GONE, 0)
+        self._stop(End.REMOVED, 0)
 
     def shut_down(self, seconds: float) -> None:
         """Stop the containers within ``seconds`` because the agent ends; no status is written."""

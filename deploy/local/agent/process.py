@@ -249,7 +249,7 @@ async def kill_left_behind(folder: Path) -> int:
             continue
         if processes.send(process, signal.SIGKILL, group=True):
             killed += 1
-            await asyncio.to_thread(processes.wait_gone, process, 5.0)
+            await asyncio.to_thread(processes.wait_ended, process, 5.0)
         record.unlink(missing_ok=True)
     return killed
 

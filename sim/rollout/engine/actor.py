@@ -42,18 +42,18 @@ class Actor:
         "_shared",
         "_ticket",
         "_tie",
-        "coming",
         "cut",
         "dealt",
         "dealt_done",
         "ended",
         "first_token",
-        "gone",
+        "in_transit",
         "live",
         "recalled",
+        "released",
         "report",
         "slots",
-        "unheard",
+        "unreported",
         "waiting",
     )
 
@@ -74,10 +74,10 @@ class Actor:
         self.live: list[tuple[int, int, Response]] = []  # ends with iteration, tie, response
         self.waiting: deque[Response] = deque()
         self.ended: list[Response] = []  # since the boundary before
-        self.coming = 0  # responses that were given to it, and are on their way
-        self.unheard = 0  # responses that ended, and that the client has not heard of yet
+        self.in_transit = 0  # responses that were given to it, and are on their way
+        self.unreported = 0  # responses that ended, and that the client has not heard of yet
         self.first_token: float | None = None  # s, since it last had nothing to do
-        self.cut = self.recalled = self.gone = False
+        self.cut = self.recalled = self.released = False
         self.dealt = self.dealt_done = (
             0  # responses that were dealt to it first, and those of them that ended
         )
@@ -102,13 +102,13 @@ class Actor:
     @property
     def free(self) -> int:
         """Slots that the client knows to be free, and that nothing of its own queue will take."""
-        held = len(self.live) + len(self.waiting) + self.coming + self.unheard
+        held = len(self.live) + len(self.waiting) + self.in_transit + self.unreported
         return max(0, self.slots - held)
 
     @property
     def left(self) -> int:
         """Responses that it holds, live or waiting or on their way."""
-        return len(self.live) + len(self.waiting) + self.coming
+        return len(self.live) + len(self.waiting) + self.in_transit
 
     @property
     def running(self) -> bool:

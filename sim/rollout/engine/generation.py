@@ -110,7 +110,7 @@ class Generation:
         actor.recalled = True
         if actor.running:
             actor.poke()
-        elif not actor.gone:
+        elif not actor.released:
             self._between(actor)
 
     def _new(self, bound: float, ready: float) -> Actor:
@@ -124,7 +124,7 @@ class Generation:
         return actor
 
     def _wake(self, actor: Actor) -> bool:
-        if not actor.gone and not actor.running:
+        if not actor.released and not actor.running:
             self._between(actor)
         return True
 
@@ -147,7 +147,7 @@ class Generation:
         """Between two stretches, where the client hears of it later: go on with what the actor has."""
         frame = self._next_frame(actor)
         if actor.ended:
-            actor.unheard += len(actor.ended)
+            actor.unreported += len(actor.ended)
             self._kernel.at(frame, actor.number, self._frame_arrived, (actor, list(actor.ended)))
             actor.ended.clear()
         if actor.recalled:
@@ -181,15 +181,15 @@ class Generation:
         """Take in a frame that has ends: what they leave room for is given now."""
         assert isinstance(given, tuple)
         actor, ended = given
-        actor.unheard -= len(ended)
+        actor.unreported -= len(ended)
         self._count(ended)
         if self._missing == 0:
             self._end()
-        elif not actor.gone and not actor.recalled:
+        elif not actor.released and not actor.recalled:
             if actor.free > 0:
                 self._send(actor)
             self._go_on(actor)
-            if not (actor.running or actor.unheard or actor.coming) and self._releases(actor):
+            if not (actor.running or actor.unreported or actor.in_transit) and self._releases(actor):
                 self._leave(actor)
         self._cut()
         return True
@@ -202,14 +202,14 @@ class Generation:
             return
         given = [actor.waiting.pop() for _ in range(len(actor.waiting) - before)][::-1]
         if given:
-            actor.coming += len(given)
+            actor.in_transit += len(given)
             self._kernel.at(self._kernel.now + self._way, actor.number, self._arrived, (actor, given))
 
     def _arrived(self, sent: object) -> bool:
         assert isinstance(sent, tuple)
         actor, given = sent
-        actor.coming -= len(given)
-        if actor.gone:  # lost meanwhile
+        actor.in_transit -= len(given)
+        if actor.released:  # lost meanwhile
             self._dispatch.give_back(given)
             self._offer()
         else:
@@ -296,7 +296,7 @@ class Generation:
     def _offer(self) -> None:
         """Let actors with free slots take what was given back."""
         for actor in self.actors:
-            if not actor.gone and actor.free > 0:
+            if not actor.released and actor.free > 0:
                 if self._frames > 0.0 and actor.report.ready <= self._kernel.now:
                     self._send(actor)
                     self._go_on(actor)
@@ -306,9 +306,9 @@ class Generation:
                     self._between(actor)
 
     def _leave(self, actor: Actor) -> None:
-        if actor.gone:
+        if actor.released:
             return
-        actor.gone = True
+        actor.released = True
         actor.report.ended = self._kernel.now
         if self._left_actor is not None:
             self._left_actor(actor)

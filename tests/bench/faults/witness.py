@@ -26,7 +26,7 @@ class Seen:
     at: float  # s since the epoch
     kind: str
     name: str
-    gone: bool
+    deleted: bool
     obj: Object
 
 
@@ -73,27 +73,27 @@ class Witness:
                     self._see(resource, "DELETED", one.obj)
 
     def _see(self, resource: Resource, type_: str, obj: Object) -> None:
-        gone = type_ == "DELETED"
+        deleted = type_ == "DELETED"
         metadata = obj["metadata"]
         if resource is PODS:
-            self._pod(obj, gone)
+            self._pod(obj, deleted)
         run = (
             metadata["name"] if resource is RLHFJOBS else (metadata.get("labels") or {}).get(names.LABEL_JOB)
         )
         if run is None:
             return
-        self._runs[run].append(Seen(time.time(), resource.kind, metadata["name"], gone, obj))
+        self._runs[run].append(Seen(time.time(), resource.kind, metadata["name"], deleted, obj))
         member = (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == "workload"
         if resource is PODS and member and (obj.get("status") or {}).get("phase") == "Succeeded":
             self._succeeded[run].add(metadata["uid"])
         if resource is JOBS:
-            self._child(run, obj, gone)
+            self._child(run, obj, deleted)
         self.changed.set()
         self.changed = asyncio.Event()
 
     # -- GPUs --------------------------------------------------------------------------------------------
 
-    def _pod(self, pod: Object, gone: bool) -> None:
+    def _pod(self, pod: Object, deleted: bool) -> None:
         uid = pod["metadata"]["uid"]
         spec, phase = pod["spec"], (pod.get("status") or {}).get("phase")
         count = sum(
@@ -101,7 +101,7 @@ class Witness:
             for c in spec["containers"]
         )
         node = spec.get("nodeName")
-        if gone or phase in ("Succeeded", "Failed") or not node or not count:
+        if deleted or phase in ("Succeeded", "Failed") or not node or not count:
             self._pods.pop(uid, None)
             return
         fresh = uid not in self._pods
@@ -113,7 +113,7 @@ class Witness:
                 f"{time.time():.3f} {node} has {self._gpus.get(node, 0)} GPUs, bound are {held}: {who}"
             )
 
-    def _child(self, run: str, child: Object, gone: bool) -> None:
+    def _child(self, run: str, child: Object, deleted: bool) -> None:
         """GPUs of children that may run: never more than there are."""
         labels = child["metadata"].get("labels") or {}
         if labels.get(names.LABEL_COMPONENT) == "access":
@@ -123,7 +123,7 @@ class Witness:
             c["type"] in ("Complete", "Failed") and c["status"] == "True"
             for c in status.get("conditions") or ()
         )
-        if gone or over or spec.get("suspend"):
+        if deleted or over or spec.get("suspend"):
             self._children.pop(run, None)
             return
         limits = spec["template"]["spec"]["containers"][0]["resources"]["limits"]

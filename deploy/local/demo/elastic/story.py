@@ -95,7 +95,7 @@ class Story:
             self.result.problems.append("the borrower was preempted, where a recall would do")
         for name in ("gang", "borrower"):
             self._stage.delete(name)
-        self._gone()
+        self._removed()
         observer.stop()
         self._no_gpu_twice(observer)
 
@@ -118,7 +118,7 @@ class Story:
                 self.result.problems.append(f"{name}, {one}: no step is in its status")
             arm.generation += [float(row["seconds"]) for row in counted]
             arm.step += [float(row["wholeSeconds"]) for row in counted if row.get("wholeSeconds")]
-        self._gone()
+        self._removed()
         observer.stop()
         arm.held.append(sum(observer.held.values()))
         if len(jobs) > 1 and name == "elastic":
@@ -149,7 +149,7 @@ class Story:
             if (pod["metadata"].get("labels") or {}).get(names.LABEL_JOB) == name
         )
 
-    def _gone(self) -> None:
+    def _removed(self) -> None:
         def none() -> bool:
             return not any(
                 (pod["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT) == "actor"
