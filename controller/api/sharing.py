@@ -10,10 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from controller import names
 from controller.api import markers
 from controller.api.base import DnsLabel, Spec
+from controller.policy.group_types import MAX_SLOWDOWN_PERCENT
 from controller.policy.sharing import MOST_RESIDENTS, SharingPlacement
 
 FAMILIES_MAX = 16
-MAX_RESIDENTS, MAX_DUTY_PERCENT, MAX_SLOWDOWN_PERCENT = 3, 80, 10
+MAX_RESIDENTS, MAX_DUTY_PERCENT = 3, 80
 TURN_SECONDS, IDLE_SECONDS, EMPTY_SECONDS = 600, 30, 60
 BYTES_MAX = 1 << 50
 

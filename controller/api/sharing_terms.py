@@ -10,7 +10,7 @@ from typing import Any
 from controller.api.codec import decode_field
 from controller.api.gpupool import GPUPool
 from controller.api.rlhfjob import RLHFJobSpec
-from controller.api.sharing import EMPTY_SECONDS, JobSharing, SharingBackfill
+from controller.api.sharing import EMPTY_SECONDS, MAX_RESIDENTS, JobSharing, SharingBackfill
 from controller.api.status import KindMeasured, PoolStatus
 from controller.policy.group_types import FamilyTerms, GroupView, KindProfile, PoolSharing, ResidencyTerms
 from controller.policy.types import Problem
@@ -106,6 +106,13 @@ def sharing(
         profiles=profiles,
         next_group=next_group,
     )
+
+
+def most_residents(pool: Any) -> int:
+    """Return how many jobs a group of a pool may have; of one that is gone, invalid or shares nothing any
+    more: the default."""
+    offered = pool.spec.sharing if isinstance(pool, GPUPool) else None
+    return offered.max_residents if offered is not None else MAX_RESIDENTS
 
 
 def next_group(status: Mapping[str, Any] | None) -> int:

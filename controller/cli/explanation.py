@@ -14,6 +14,7 @@ from controller.cli import formatting
 from controller.cli.job_view import Reading, rule
 from controller.cli.remedies import as_steps, cure, marks, sentence
 from controller.cli.remedies import document as mark_document
+from controller.policy.group_types import slowdown_limit
 from controller.policy.job import (
     MARKED,
     Best,
@@ -222,7 +223,7 @@ def residency_sentence(job: Reading) -> str:
         text = f"{known.group} (family {asked.get('family', 'unknown')}), {how}"
         text += "" if known.profiled else ", alone until enough steps of its kind are measured"
         if known.slowdown is not None:
-            allowed = 1.0 + float(asked.get("maxSlowdownPercent", 10)) / 100.0
+            allowed = 1.0 + slowdown_limit(asked) / 100.0
             text += f"; steps take {known.slowdown:.2f} times as long as alone, {allowed:.2f} is allowed"
             text += f", longer for {counted(known.above, 'step')} now" if known.above else ""
     return text + (f"; charged {formatting.gpu_hours(spent)} of groups" if spent else "")
@@ -390,7 +391,7 @@ def _residency(job: Reading) -> dict[str, Any]:
         "leaving": known.leaving if known is not None else False,
         "profiled": known.profiled if known is not None else False,
         "slowdown": known.slowdown if known is not None else None,
-        "maxSlowdownPercent": asked.get("maxSlowdownPercent", 10) if asked else None,
+        "maxSlowdownPercent": slowdown_limit(asked) if asked else None,
         "notIn": list(known.not_in) if known is not None else [],
         "chargedGPUSeconds": residency.charged(job.record),
     }

@@ -253,10 +253,7 @@ class Coordination:
         Raises:
             Refused: 410 or 422.
         """
-        if not NAME.fullmatch(name):
-            raise Refused(
-                422, "BadName", f"name: {name[:80]!r} is not allowed, expected 1 to 63 of a-z, 0-9 and -"
-            )
+        _check_name(name)
         if self.state.version(name) is not None:
             return
         if name in self.kept.gone or name in self.kept.leaving:
@@ -278,8 +275,17 @@ class Coordination:
         await self._recorded()
 
     async def leave(self, name: str) -> None:
-        """Let a resident go; one that is none changes nothing."""
-        self.advance("leave", name)
+        """Let a resident go. One that never came to this start is gone at once, and never comes.
+
+        Raises:
+            Refused: 422.
+        """
+        _check_name(name)
+        kept = self.kept
+        if self.state.version(name) is not None:
+            self.advance("leave", name)
+        elif name not in (*kept.gone, *kept.leaving):
+            kept.gone = [*kept.gone, name][-ENDED_KEPT:]
         await self._recorded()
 
     async def _recorded(self) -> None:
@@ -621,3 +627,10 @@ def _free_port() -> int:
     with socket.socket() as found:
         found.bind(("", 0))
         return int(found.getsockname()[1])
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise Refused(
+            422, "BadName", f"name: {name[:80]!r} is not allowed, expected 1 to 63 of a-z, 0-9 and -"
+        )

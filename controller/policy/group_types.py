@@ -7,18 +7,25 @@ What a job has beside a residency (its gang, which may have no GPUs, and rollout
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from controller.policy.actor_types import JobKey, Part
 from controller.policy.stored import WHERE_USED
 
 GROUPS_NAMESPACE = "evalstop-workers"  # of every group's pods
+MAX_SLOWDOWN_PERCENT = 10  # by which a resident's steps may take longer, unless it says otherwise
 
 
 def group_key(name: str) -> JobKey:
     """Return the key by which a group stands among jobs in accounts and reservations."""
     return f"{GROUPS_NAMESPACE}/{name}"
+
+
+def slowdown_limit(sharing: Mapping[str, Any]) -> int:
+    """Return by how many percent a job's steps may take longer than alone, by its ``spec.sharing``."""
+    return int(sharing.get("maxSlowdownPercent", MAX_SLOWDOWN_PERCENT))
 
 
 class MeasuredSlowness(NamedTuple):
@@ -55,7 +62,7 @@ class SharedTraining:
     family: str
     state_bytes: int
     kind: str = ""
-    max_slowdown_percent: int = 10
+    max_slowdown_percent: int = MAX_SLOWDOWN_PERCENT
     group: str = ""
     came: int = 0
     not_in: tuple[str, ...] = ()
@@ -75,7 +82,7 @@ class ResidencyTerms:
 
     family: str
     state_bytes: int
-    max_slowdown_percent: int = 10
+    max_slowdown_percent: int = MAX_SLOWDOWN_PERCENT
     kind: str = ""
 
 

@@ -111,16 +111,13 @@ class GroupReport(_Part):
         return next((one for one in self.residents if one.name == name), None)
 
 
-def read_report(body: bytes) -> dict[str, Any]:
-    """Return the report that a text holds, as JSON values.
+def read_report(body: bytes) -> GroupReport:
+    """Return the report that a text holds.
 
     Raises:
         ValueError: it is too large or no report; the message names the field.
     """
-    found: Any = bounded.load(body, "the group's report", BYTES, python=True)
-    checked(found)
-    report: dict[str, Any] = found
-    return report
+    return checked(bounded.load(body, "the group's report", BYTES, python=True))
 
 
 def checked(values: Any) -> GroupReport:

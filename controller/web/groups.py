@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from controller.api import codec
 from controller.api.workergroup import group_record
+from controller.policy.group_types import slowdown_limit
 from controller.policy.job import ResidencyRecord
 from controller.policy.pool import GroupRecord, GroupResident
 from controller.policy.sharing import gpu_seconds
@@ -173,13 +174,13 @@ class Around:
     overdue: str = ""
 
 
-def group(obj: Object, around: Around) -> Group:
-    """Return a group as it is shown.
+def group(obj: Object, around: Around, record: GroupRecord | None = None) -> Group:
+    """Return a group as it is shown. ``record``: what its status holds, if that was read already.
 
     Raises:
         ValueError: its status cannot be read.
     """
-    spec, record = obj.get("spec") or {}, group_record(obj)
+    spec, record = obj.get("spec") or {}, record or group_record(obj)
     latest, name = around.latest, str(obj["metadata"]["name"])
     report, whose = latest.report, {one.name: one.job for one in record.residents}
     family = _family(around.pool, str(spec.get("family")))
@@ -278,7 +279,7 @@ def _resident(one: GroupResident, group: str, around: Around, report: GroupRepor
         state=LEAVING if one.leaving else JOINED if one.joined else JOINING,
         since=one.since,
         state_bytes=one.state_bytes,
-        max_slowdown=1.0 + float(asked.get("maxSlowdownPercent", 10)) / 100.0 if asked else None,
+        max_slowdown=1.0 + slowdown_limit(asked) / 100.0 if asked else None,
         **_figures(known, seen, one.charged),
     )
 
@@ -341,8 +342,7 @@ def _by_jobs(name: str, members: list[tuple[Object, ResidencyRecord]]) -> Group:
             state=LEAVING if known.leaving else JOINED if known.joined else JOINING,
             since=known.since,
             state_bytes=int(((obj.get("spec") or {}).get("sharing") or {}).get("stateBytes") or 0),
-            max_slowdown=1.0
-            + float(((obj.get("spec") or {}).get("sharing") or {}).get("maxSlowdownPercent", 10)) / 100.0,
+            max_slowdown=1.0 + slowdown_limit((obj.get("spec") or {}).get("sharing") or {}) / 100.0,
             **_figures(known, None),
         )
         for obj, known in members

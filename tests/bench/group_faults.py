@@ -1,4 +1,8 @@
-"""`python -m tests.bench group-faults --runs N`: random faults from outside on groups of real processes."""
+"""`python -m tests.bench group-faults --runs N`: random faults from outside on groups of real processes.
+
+`--scene NAME` plays a scene on a control plane instead, with trainers: closing, deleted,
+preemption, volume, or all.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--each", type=int, default=100, metavar="N", help="faults of one group, default %(default)s"
     )
+    parser.add_argument(
+        "--scene",
+        choices=("closing", "deleted", "preemption", "volume", "all"),
+        help="play this scene on a control plane instead",
+    )
     given = parser.parse_args(arguments)
+    if given.scene is not None:
+        return _scenes(given.scene)
     faults, turns, lost, opens = 0, 0, 0, 0
     wrong: list[str] = []
     kinds: dict[str, int] = {}
@@ -46,6 +57,16 @@ def main(arguments: list[str]) -> int:
     if missed:
         print(f"missed: {', '.join(missed)}")
     return 1 if wrong or missed else 0
+
+
+def _scenes(name: str) -> int:
+    from tests.bench import group_scenes  # of the tests' own folder, which others need not have on their path
+
+    names = list(group_scenes.SCENES) if name == "all" else [name]
+    wrong = group_scenes.run(names, lambda line: print(line, flush=True))
+    for line in wrong:
+        print(f"WRONG {line}")
+    return 1 if wrong else 0
 
 
 def _median(found: list[float]) -> float:

@@ -17,6 +17,7 @@ from controller.cli.screen.dialogs import Ask, Modes, Reader
 from controller.cli.screen.rows import MOST, Rows
 from controller.kube.errors import ApiError
 from tests.support import cli_world as w
+from tests.support import group_scene
 
 Object = dict[str, Any]
 
@@ -308,6 +309,21 @@ def test_tabs_of_pools_and_queue_and_the_page_of_keys() -> None:
         assert any("--readonly" in line for line in app.screen.lines)
 
     use(look)
+
+
+def test_the_tab_of_groups_says_what_residents_tell() -> None:
+    async def look(app: Top, pilot: Any, view: View, api: Cluster) -> None:
+        await pilot.press("4")
+        await until(pilot, lambda: app.tab == "groups" and app._table("groups").row_count)
+        (row,) = [[str(cell) for cell in app._table("groups").get_row_at(0)]]
+        assert row[:5] == ["wg-3", "Ready", "research", "qwen-7b", "team-a/math-a, team-a/math-b"]
+        assert row[5] == "1.13 x"
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Reader))
+        assert app.screen.command == "evalstop groups wg-3"
+        assert any("team-a/math-b" in line for line in app.screen.lines)
+
+    use(look, jobs=[group_scene.A, group_scene.B])
 
 
 def test_a_cluster_that_falls_silent_is_told_in_one_line_and_taken_up_again() -> None:

@@ -316,6 +316,21 @@ def test_a_release_that_counted_though_its_answer_was_lost() -> None:
     assert (turn.released, group.version) == (5, 5)
 
 
+def test_a_group_that_started_anew_has_not_this_jobs_state() -> None:
+    once = [grant("1.1.a.1", 4), (200, {"version": 5})]
+    reads = Scripted([*once, (200, {"version": 0, "members": []})])
+    with reads.turn():
+        pass
+    with pytest.raises(StateLost, match="version 0 and not 5: it has started anew"):
+        reads.state()
+    # Its next turn is asked for before, and released under the old token after that start.
+    releases = Scripted([*once, grant("1.1.a.2", 5), (409, {"reason": "TurnOver", "version": 0})])
+    with releases.turn():
+        pass
+    with pytest.raises(StateLost, match="version 0 and not 5: it has started anew"), releases.turn():
+        pass
+
+
 def test_silence_ends_by_itself() -> None:
     group = Scripted([(503, {"reason": "NotReady", "message": "members are missing"})] * 50)
     with (

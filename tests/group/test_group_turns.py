@@ -115,6 +115,9 @@ def test_a_repeated_number_gets_the_same_answer_and_a_released_turn_is_over(
         == 2
     )
     assert raw(loopback, resident, f"/v1/turns/{held}/calls/9", call("count"))[0] == 422
+    status, found = raw(loopback, resident, f"/v1/turns/{held}/calls/3", call("step"))
+    assert (status, json.loads(found)["reason"]) == (404, "NoSuchFunction")
+    assert "there are count, differ, echo" in json.loads(found)["message"]
     assert raw(loopback, resident, f"/v1/turns/{held}/release", b"{}") == (200, b'{"version":1}')
     for path, body in ((f"/v1/turns/{held}/release", b"{}"), (f"/v1/turns/{held}/calls/3", call("count"))):
         status, found = raw(loopback, resident, path, body)
@@ -174,6 +177,16 @@ def test_what_cannot_be_used_is_named(
     found = raw(loopback, resident, path, body)
     assert found[0] == status, found
     assert message in json.loads(found[1])["message"]
+
+
+def test_a_resident_that_never_came_is_gone_once_it_is_told_to_leave(loopback: GroupPlane) -> None:
+    """Else the operator would wait for its end for ever: its job left while the group was starting."""
+    status, report = loopback.ask("POST", "/v1/residents/never-1/leave", {})
+    assert status == 200
+    assert "never-1" in report["gone"]
+    late = {"name": "never-1", "job": "never", "kind": "", "stateBytes": 1}
+    assert loopback.ask("POST", "/v1/residents", late)[0] == 410
+    assert loopback.ask("POST", "/v1/residents/Never/leave", {})[0] == 422
 
 
 def test_who_has_no_right_is_refused(loopback: GroupPlane, resident: str) -> None:

@@ -119,7 +119,7 @@ def test_a_job_that_is_gone_has_a_uid_and_one_that_nobody_knew_is_unknown() -> N
 
 
 def test_of_jobs_that_are_gone_the_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.operator.state.job_names.GONE_KEPT", 1)
+    monkeypatch.setattr("controller.operator.state.job_names.DELETED_KEPT", 1)
     cache, made = names("rich/aa", "rich/bb")
     for name in ("aa", "bb"):
         cache.drop(RLHFJOBS, job(f"rich/{name}"))

@@ -8,8 +8,9 @@ from typing import Any
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS
 from controller.operator.reconcile.seen_groups import SeenGroups
-from controller.operator.state.groups import Groups
+from controller.operator.state.groups import LOOK_AGAIN, Groups
 from controller.policy.group_types import ClosedGroup, GroupsPlan
+from controller.web.group_report import checked
 from controller.web.groups import Group
 from tests.support import group_scene as scene
 
@@ -46,7 +47,7 @@ def test_a_group_is_seen_with_its_newest_report() -> None:
     assert (world.group().reported, world.group().problem) == (None, "it has not reported yet")
     world.reports.failed("wg-3", "no answer within 5 s")
     assert world.group().problem == "no answer within 5 s"
-    world.reports.take("wg-3", 2, scene.report(), scene.START)
+    world.reports.take("wg-3", 2, checked(scene.report()), scene.START)
     assert world.group() == scene.live()
     world.reports.failed("wg-3", "refused")
     assert (world.group().reported, world.group().problem) == (scene.START, "refused")
@@ -54,7 +55,7 @@ def test_a_group_is_seen_with_its_newest_report() -> None:
 
 def test_a_report_of_an_earlier_start_says_nothing_of_this_one() -> None:
     world = World()
-    world.reports.take("wg-3", 1, scene.report(admission=1), scene.START)
+    world.reports.take("wg-3", 1, checked(scene.report(admission=1)), scene.START)
     assert (world.group().reported, world.group().turn) == (None, None)
 
 
@@ -62,7 +63,7 @@ def test_metrics_count_what_was_reported_of_the_present_start() -> None:
     world = World()
     (before,) = world.seen.figures()
     assert (before.state, before.reported, before.charged, before.released) == ("Ready", None, 0.0, 0)
-    world.reports.take("wg-3", 2, scene.report(), scene.START)
+    world.reports.take("wg-3", 2, checked(scene.report()), scene.START)
     (found,) = world.seen.figures()
     assert (found.residents, found.gpus, found.start, found.reported) == (("Joined",) * 2, 8, 2, scene.START)
     assert (found.released, found.lost, found.switches) == (80, 1, 78)
@@ -78,3 +79,26 @@ def test_a_group_that_cannot_be_read_is_told_and_not_counted() -> None:
     assert "number" in str(world.seen.group("wg-3"))
     assert world.seen.figures() == []
     assert world.seen.group("wg-9") == "it is gone"
+
+
+def test_a_known_kind_is_measured_again_and_its_new_profile_counts() -> None:
+    world = World()
+
+    def take(held: int, at: float, residents: int = 1) -> bool:
+        told = scene.report()
+        for one in told["residents"]:
+            one["turns"] = [[90, held, step, 0] for step in range(8)]
+        told["residents"] = told["residents"][:residents]
+        return world.reports.take("wg-3", 2, checked(told), at)
+
+    def held() -> list[int]:
+        (found,) = world.reports.profiles((), ["wg-3"])
+        return [turn[1] for turn in found.turns]
+
+    assert not take(10, 0.0, residents=2), "an unknown kind is measured alone"
+    assert take(10, 1.0)
+    assert not take(30, LOOK_AGAIN), "it was looked at a while ago only"
+    assert held() == [10] * 6
+    assert take(30, 1.0 + LOOK_AGAIN, residents=2)
+    assert held() == [30] * 6
+    assert not take(31, 2.0 + 2 * LOOK_AGAIN)

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from controller.policy.pool.group_plan import GroupSight, GroupStep, plan_group
+from controller.policy.pool.group_plan import (
+    Errand,
+    GroupHeard,
+    GroupSight,
+    GroupStep,
+    errands,
+    plan_group,
+    waits,
+)
 from controller.policy.pool.group_record import GroupRecord, GroupResident, closed
 
 NODES = ("n1", "n2")
@@ -14,6 +22,7 @@ ONE = GroupResident("u1-1", "team/one", 10, 5.0)
 TWO = GroupResident("u2-1", "team/two", 10, 6.0)
 NEW = GroupRecord(opened=1.0, nodes=NODES)
 BOUND = replace(NEW, members=("p0", "p1"), bound_at=2.0, residents=(ONE,))
+GRANTS = GroupHeard(True)
 RUNS = GroupSight(2, (1,), 2, ("p0", "p1"), 2, wanted={ONE.name: ONE})
 
 
@@ -33,7 +42,7 @@ def why(record: GroupRecord) -> tuple[bool, str]:
         (NEW, GroupSight(2, (1,), 1, ("p0", ""), 1), False, (), False, "WaitingForNodes"),
         (NEW, GroupSight(2, problem=("JobRefused", "no")), False, (), False, "JobRefused"),
         (BOUND, RUNS, False, (), False, "Starting"),
-        (BOUND, replace(RUNS, ready=True), False, (), False, "GrantsTurns"),
+        (BOUND, replace(RUNS, heard=GRANTS), False, (), False, "GrantsTurns"),
         # a member is lost: the Job goes, and the next start waits for the end of its last pod
         (BOUND, replace(RUNS, pods=1, uids=("p0", ""), lost=True), False, (1,), False, "Restarting"),
         (replace(NEW, number=2), GroupSight(2, (1,), 1), False, (1,), False, "Restarting"),
@@ -59,13 +68,13 @@ def test_members_are_those_that_were_bound_together() -> None:
     assert step(NEW, replace(RUNS, bound=1)).record.members == ()
     found = step(NEW, RUNS).record
     assert (found.members, found.bound_at, found.ready_at) == (("p0", "p1"), 9.0, None)
-    assert step(found, replace(RUNS, ready=True)).record.ready_at == 9.0
+    assert step(found, replace(RUNS, heard=GRANTS)).record.ready_at == 9.0
 
 
 def test_a_resident_has_joined_when_a_ready_group_names_it() -> None:
-    present = replace(RUNS, present=frozenset({ONE.name}))
+    present = replace(RUNS, heard=GroupHeard(present=frozenset({ONE.name})))
     assert not step(BOUND, present).record.residents[0].joined
-    (found,) = step(BOUND, replace(present, ready=True)).record.residents
+    (found,) = step(BOUND, replace(RUNS, heard=GroupHeard(True, frozenset({ONE.name})))).record.residents
     assert found.joined
 
 
@@ -73,7 +82,7 @@ def test_a_resident_ends_by_the_groups_word_or_with_all_its_pods() -> None:
     left = step(BOUND, replace(RUNS, wanted={})).record
     assert [one.leaving for one in left.residents] == [True]
     assert step(left, replace(RUNS, wanted={})).record.residents == left.residents
-    gone = step(left, replace(RUNS, wanted={}, gone=(ONE.name,))).record
+    gone = step(left, replace(RUNS, wanted={}, heard=GroupHeard(gone=(ONE.name,)))).record
     assert (gone.residents, gone.empty_since) == ((), 9.0)
     lost = replace(RUNS, wanted={}, lost=True)
     assert step(left, lost).record.residents == ()
@@ -94,3 +103,47 @@ def test_what_was_not_written_is_found_again() -> None:
         again = step(first.record, replace(sight, lost=False))
         assert again.record == first.record
         assert again.delete == first.delete
+
+
+def test_a_group_closes_with_its_pool_once_nobody_is_in_it() -> None:
+    orphan = replace(RUNS, orphan="gone-pool")
+    assert step(BOUND, orphan).record.closing == ""
+    left = step(replace(BOUND, residents=()), replace(orphan, wanted={}))
+    assert (left.record.closing, left.delete) == ("PoolDeleted", (1,))
+    assert "'gone-pool'" in left.record.closing_message
+    assert step(closed(BOUND, "Empty", "m"), orphan).record.closing == "Empty"
+
+
+LEAVES = replace(ONE, leaving=True)
+HERE = GroupHeard(True, frozenset({ONE.name}))
+
+
+@pytest.mark.parametrize(
+    ("record", "heard", "told"),
+    [
+        (BOUND, None, ()),  # who came and went before is not known
+        (BOUND, GRANTS, (Errand(ONE, False),)),
+        (BOUND, HERE, ()),
+        (BOUND, GroupHeard(True, gone=(ONE.name,)), ()),  # it is not taken in again
+        (closed(BOUND, "Empty", "m"), GRANTS, ()),
+        (replace(BOUND, residents=(LEAVES, TWO)), HERE, (Errand(LEAVES, True), Errand(TWO, False))),
+        (replace(BOUND, residents=(LEAVES,)), GRANTS, (Errand(LEAVES, True),)),  # it may be on its way in
+        (replace(BOUND, residents=(LEAVES,)), GroupHeard(True, gone=(ONE.name,)), ()),
+        (closed(replace(BOUND, residents=(LEAVES,)), "Empty", "m"), HERE, (Errand(LEAVES, True),)),
+    ],
+)
+def test_what_a_group_is_told(
+    record: GroupRecord, heard: GroupHeard | None, told: tuple[Errand, ...]
+) -> None:
+    assert errands(record, heard) == told
+
+
+def test_a_group_is_asked_again_soon_while_somebody_comes_or_leaves() -> None:
+    ready = replace(BOUND, ready_at=3.0, residents=(replace(ONE, joined=True),))
+    assert not waits(ready, HERE)
+    assert waits(ready, None)
+    assert waits(replace(ready, ready_at=None), HERE)
+    assert waits(ready, HERE._replace(ready=False))
+    for one in (ONE, replace(ONE, joined=True, leaving=True)):
+        assert waits(replace(ready, residents=(one,)), HERE)
+    assert waits(ready, HERE._replace(gone=(ONE.name,)))

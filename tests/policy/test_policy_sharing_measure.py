@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from controller.policy.sharing import STAYS, Pace, ReportedTurn, measured
+import pytest
+
+from controller.policy.sharing import STAYS, Pace, ReportedTurn, measured, outdated
 
 
 def turns(steps: int, per_step: int = 1, away: int = 90, held: int = 10) -> list[ReportedTurn]:
@@ -55,3 +57,31 @@ def test_a_step_counts_once_it_is_done_and_began_after_the_newest_came() -> None
 def test_waits_make_it_slow_and_enough_of_them_too_slow() -> None:
     assert pace(*[5] * (STAYS + 5)).slowness.above == 0
     assert pace(*[30] * (STAYS + 2)).slowness.above == STAYS
+
+
+@pytest.mark.parametrize(
+    ("newer", "old"),
+    [
+        (turns(22), False),
+        (turns(22, away=105, held=11), False),
+        (turns(22, away=125), True),
+        (turns(22, away=87, held=13), True),  # the same cycle, and other turns
+        (turns(22, 2), True),
+    ],
+)
+def test_a_kind_is_outdated_once_its_steps_are_others(newer: list[ReportedTurn], old: bool) -> None:
+    known, found = measured("k", turns(22)), measured("k", newer)
+    assert known is not None
+    assert found is not None
+    assert outdated(known, found) is old
+
+
+def test_switches_count_as_much_as_they_are_of_a_cycle() -> None:
+    known = measured("k", turns(22))
+    assert known is not None
+    assert known.loads == (), "nobody who is alone switches"
+    for load, old in ((4, False), (6, True)):
+        newer = measured("k", turns(22), loads=[900, load, load], offloads=[1, 1])
+        assert newer is not None
+        assert outdated(known, newer) is old
+        assert not outdated(newer, newer)

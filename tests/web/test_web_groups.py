@@ -126,9 +126,9 @@ def test_a_report_that_is_none_is_refused_by_field(change: dict[str, Any], field
 
 def test_a_report_is_read_within_bounds() -> None:
     body = json.dumps(scene.report()).encode()
-    assert read_report(body) == scene.report()
+    assert read_report(body) == checked(scene.report())
     months = scene.report(vacant=10**24)  # 1,000 GPUs charge 18 digits in two weeks
-    assert read_report(json.dumps(months).encode()) == months
+    assert read_report(json.dumps(months).encode()).vacant == 10**24
     with pytest.raises(ValueError, match="bytes, at most"):
         read_report(body + b" " * BYTES)
     with pytest.raises(ValueError, match="not JSON"):

@@ -353,6 +353,7 @@ class Group:
         self._connections = threading.local()
         self._last = (0, 0, 0)  # order of the newest token that was had
         self.version: int | None = None  # of the state, as far as this client knows
+        self._counted: int | None = None  # with which its newest turn began, or to which it led
 
     @staticmethod
     def of_pod(environ: Mapping[str, str] = os.environ, **options: Any) -> Group:
@@ -416,7 +417,7 @@ class Group:
             raise self._fault("state:", reply)
         try:
             found = reply.document
-            return State(
+            state = State(
                 int(found["version"]),
                 tuple(
                     MemberState(
@@ -430,6 +431,17 @@ class Group:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as fault:
             raise GroupError(f"state: {type(fault).__name__}: {fault}") from None
+        if self._is_strange(state.version):
+            raise StateLost(f"state: {self._anew(state.version)}")
+        return state
+
+    def _is_strange(self, version: int) -> bool:
+        """Return whether a version is none that this job's turns can have led to: a group that started anew
+        gives its residents a fresh state, with a version of its own."""
+        return self._counted is not None and version not in (self._counted, self._counted + 1)
+
+    def _anew(self, version: int) -> str:
+        return f"the group has version {version} and not {self._counted}: it has started anew"
 
     def read(self, region: str, member: int = 0, state: State | None = None) -> bytearray:
         """Return a region of a member's, whole; of the newest version, or of that of ``state``.
@@ -500,7 +512,7 @@ class Group:
                     f"{self.version}: another "
                     "process of the job takes turns as well, expected one alone"
                 )
-            self.version = turn.version
+            self.version = self._counted = turn.version
             return turn
 
     def _release(self, turn: Turn, again: bool) -> None:
@@ -508,13 +520,13 @@ class Group:
         self.version = None  # until it is answered, nobody here knows
         reply = self._ask("POST", path, json.dumps({"again": again}).encode(), timeout=turn.seconds + 60.0)
         if reply.status == 200:
-            turn.released = self.version = int(reply.document["version"])
+            turn.released = self.version = self._counted = int(reply.document["version"])
             return
         fault = self._fault("release:", reply)
         if isinstance(fault, TurnLost):
             self.version = fault.version
             if fault.version == turn.version + 1:  # it counted, and the answer was lost
-                turn.released = fault.version
+                turn.released = self._counted = fault.version
                 return
         raise fault
 
@@ -657,6 +669,8 @@ class Group:
         if reply.status == 507:
             return HostMemoryFull(text)
         if reply.status == 409 and type(version) is int:
+            if self._is_strange(version):
+                return StateLost(f"{text}; {self._anew(version)}")
             return TurnLost(text, version)
         if reply.status in (403, 410):
             return StateLost(text) if document.get("lost") is True else NoResidency(text)

@@ -1,4 +1,4 @@
-"""The application behind `evalstop top`: tabs of jobs, pools and the queue, and what its keys do."""
+"""The application behind `evalstop top`: tabs of jobs, pools, queue and groups, and what its keys do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from textual.worker import Worker
 from controller.cli import change, explanation, formatting, job_view, pools
 from controller.cli.failure import Failure
 from controller.cli.jobs import Field, at, live_fields
-from controller.cli.screen import wishes
+from controller.cli.screen import groups, wishes
 from controller.cli.screen.dialogs import Ask, Modes, Reader
 from controller.cli.screen.rows import MOST, ORDER, Rows, key_of, state_of
 from controller.cli.table import Column
@@ -43,7 +43,7 @@ HELP = (
     "l         last lines of the job's pods, by your own rights",
     "m  s  r   mode, stop, resume: say what follows, and ask",
     "c         copy the command that does the same as what is shown (OSC 52)",
-    "1  2  3   jobs, pools, queue",
+    "1 2 3 4   jobs, pools, queue, worker groups",
     "?  q      this page; leave",
     "",
     "Keys that are grey are not yours: you may not change RLHFJobs there, or --readonly was given.",
@@ -108,6 +108,7 @@ class Top(App[None]):
         Binding("1", "tab('jobs')", show=False),
         Binding("2", "tab('pools')", show=False),
         Binding("3", "tab('queue')", show=False),
+        Binding("4", "tab('groups')", show=False),
         Binding("j", "step(1)", show=False),
         Binding("k", "step(-1)", show=False),
         Binding("escape", "all", show=False),
@@ -132,6 +133,7 @@ class Top(App[None]):
         self._last_contact = time.time()  # s, when the cluster was last heard
         self._tables_there = False  # its tables are there
         self._keys: list[str] = []  # of the rows that are shown
+        self._groups: list[Object] = []  # that are shown
         self._versions: dict[str, str] = {}
         # namespace -> (asked at (s), may jobs be changed there; None: it is not known)
         self._rights: dict[str, tuple[float, bool | None]] = {}
@@ -141,14 +143,16 @@ class Top(App[None]):
         yield Static(id="said")
         yield Input(placeholder="words that a row has; Enter keeps them, Esc shows all", id="filter")
         with TabbedContent(initial="jobs"):
-            for name in ("jobs", "pools", "queue"):
+            for name in ("jobs", "pools", "queue", "groups"):
                 with TabPane(name.capitalize(), id=name):
                     yield DataTable(id=f"{name}-table", cursor_type="row", zebra_stripes=True)
         yield Static(id="more")
         yield Footer()
 
     def on_mount(self) -> None:
-        shown = {"jobs": self.rows.fields, "pools": pools.FIELDS, "queue": WAITING}
+        shown = {
+            "jobs": self.rows.fields, "pools": pools.FIELDS, "queue": WAITING, "groups": groups.FIELDS,
+        }  # fmt: skip
         for name, of in shown.items():
             for field in of:
                 self._table(name).add_column(field.column.title, key=field.column.title)
@@ -186,6 +190,9 @@ class Top(App[None]):
         self._draw_jobs(now)
         self._fill("pools", pools.FIELDS, sorted(self.view.pools.values(), key=key_of), now)
         self._fill("queue", WAITING, sorted(filter(_waits, self.view.jobs.values()), key=_by_pool), now)
+        if self.tab == "groups":
+            self._groups = groups.found(self.view.jobs.values())
+            self._fill("groups", groups.FIELDS, self._groups, now)
         self._base().query_one("#said", Static).update(self._heading(now))
         self._base().query_one("#more", Static).update(self._foot())
 
@@ -338,6 +345,7 @@ class Top(App[None]):
     def on_tabbed_content_tab_activated(self) -> None:
         if self._has_tables():
             self._table(self.tab).focus()
+            self.draw()  # what is only worked out while it is looked at
             self.refresh_bindings()
 
     # -- keys --------------------------------------------------------------------------------------------
@@ -352,6 +360,12 @@ class Top(App[None]):
             name = str(pool["metadata"]["name"])
             lines = pools.page(pool, time.time(), self._screen())
             self.push_screen(Reader(f"GPUPool {name}", lines, f"evalstop pools {name}"))
+        if self.tab == "groups" and self._groups:
+            from controller.cli import groups_page
+
+            one = self._groups[self._table("groups").cursor_row]
+            lines = groups_page.page(one, time.time(), self._screen())
+            self.push_screen(Reader(f"WorkerGroup {one['name']}", lines, f"evalstop groups {one['name']}"))
         job = self.job()
         if job is not None:
             from controller.cli.why import page

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from controller import bounded
 from controller.bounded import shown
 from controller.steps.groups import Server
-from controller.web.group_report import BYTES, read_report
+from controller.web.group_report import BYTES, GroupReport, read_report
 
 if TYPE_CHECKING:
     import aiohttp
@@ -24,7 +24,7 @@ class NoAnswer(Exception):
     """Member 0 does not answer, or refuses; the message says why."""
 
 
-def report_of(status: int, text: bytes) -> dict[str, Any]:
+def report_of(status: int, text: bytes) -> GroupReport:
     """Return the report that an answer holds. The group's image is its users': the text is read in bounds.
 
     Raises:
@@ -46,10 +46,8 @@ class GroupClient:
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
 
-    async def ask(
-        self, server: Server, ticket: str, method: str, path: str, body: Any = None
-    ) -> dict[str, Any]:
-        """Return the answer's object.
+    async def ask(self, server: Server, ticket: str, method: str, path: str, body: Any = None) -> GroupReport:
+        """Return the report that is the answer.
 
         Raises:
             NoAnswer: there is none, or another status than 200.

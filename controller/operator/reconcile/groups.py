@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from controller import log, workloads
-from controller.api import convert
+from controller.api import convert, sharing_terms
 from controller.api.gpupool import GPUPool
-from controller.api.sharing import MAX_RESIDENTS, WorkerFamily
+from controller.api.sharing import WorkerFamily
 from controller.api.sharing_terms import sharing_kind
 from controller.api.workergroup import group_record, group_status
 from controller.kube.cache import Cache, key_of
@@ -31,9 +31,20 @@ from controller.operator.state.groups import Groups
 from controller.operator.state.ownership import controlled_by, generation
 from controller.policy.group_types import GROUPS_NAMESPACE, group_key
 from controller.policy.job import ResidencyRecord, residency
-from controller.policy.pool import GroupRecord, GroupResident, GroupSight, GroupStep, closed, plan_group
+from controller.policy.pool import (
+    Errand,
+    GroupHeard,
+    GroupRecord,
+    GroupResident,
+    GroupSight,
+    GroupStep,
+    errands,
+    plan_group,
+    waits,
+)
 from controller.policy.stored import MESSAGE_MAX
 from controller.steps.groups import AdmittedGroup, GroupDirectory, GroupPod
+from controller.web.group_report import GroupReport
 from controller.workloads.group_jobs import GroupPods, GroupSettings, build_group, group_job_name, group_pods
 from controller.workloads.problems import ProblemError
 
@@ -83,20 +94,15 @@ class GroupReconciler:
             return Result("gone")
         before = group_record(obj)
         pool_name = str(obj["spec"]["pool"])
-        if not before.residents and self._cache.get(GPUPOOLS, pool_name) is None:
-            # Nobody plans for it any more.
-            before = closed(before, "PoolDeleted", f"its GPUPool {pool_name!r} was deleted")
         family = self._family(obj)
         starts, pods = self._starts(obj), self._groups.pods(obj)
         present = self._present(obj, before)
         sight = self._sight(obj, before, family, starts, pods, present)
         step = plan_group(before, sight, generation(obj), self._clock())
-        pool = self._cluster.pool(str(obj["spec"]["pool"]))
-        offered = pool.spec.sharing if isinstance(pool, GPUPool) else None
-        most = offered.max_residents if offered is not None else MAX_RESIDENTS
+        most = sharing_terms.most_residents(self._cluster.pool(pool_name))
         wrote = await self._writer.group(obj, group_status(step.record, generation(obj), most))
         if wrote:
-            self._cluster.pool_changed(str(obj["spec"]["pool"]))
+            self._cluster.pool_changed(pool_name)
         self._put(obj, step.record, pods)
         await self._carry_out(obj, step, family, starts)
         if step.end:
@@ -154,7 +160,7 @@ class GroupReconciler:
             problem = "FamilyNotFound", message
         elif self._cluster.steps is None:
             problem = "StepsNotServed", "this operator serves no step API, where members get their tickets"
-        report = self._groups.report(name, record.number)
+        report, pool = self._groups.report(name, record.number), str(obj["spec"]["pool"])
         return GroupSight(
             int(obj["spec"]["replicas"]),
             tuple(sorted(starts)),
@@ -163,12 +169,11 @@ class GroupReconciler:
             len(present.bound) if present is not None else 0,
             present.lost if present is not None else False,
             self._wanted(name),
-            tuple(str(one) for one in report.get("gone") or ()),
-            frozenset(str(one["name"]) for one in report.get("residents") or ()),
-            report.get("ready") is True,
+            heard_of(report),
             self._groups.charged(name, record.number),
             bool(obj["metadata"].get("deletionTimestamp")),
             problem,
+            "" if self._cache.get(GPUPOOLS, pool) is not None else pool,
         )
 
     def _wanted(self, name: str) -> dict[str, GroupResident]:
@@ -289,17 +294,8 @@ class GroupReconciler:
         server = self._directory.server(name, number)
         if server is None or not record.members:
             return IDLE  # its pods, or its registration, have it looked at
-        report = self._groups.report(name, number)
-        present = {str(one["name"]) for one in report.get("residents") or ()}
-        gone = set(report.get("gone") or ())
-        asks: list[tuple[str, str, Any]] = []
-        # Without a report nobody knows who came and went before this process did.
-        for one in record.residents if report else ():
-            if one.leaving and one.name not in gone:
-                asks.append(("POST", f"/v1/residents/{one.name}/leave", {}))
-            elif not one.leaving and one.name not in present | gone and not record.closing:
-                told = {"name": one.name, "job": one.name.rpartition("-")[0], "kind": self._kind(one)}
-                asks.append(("POST", "/v1/residents", {**told, "stateBytes": one.state_bytes}))
+        heard = heard_of(self._groups.report(name, number))
+        asks = [self._asked(errand) for errand in errands(record, heard)]
         ticket = self._directory.operators_ticket(name, number)
         news = False
         try:
@@ -309,22 +305,30 @@ class GroupReconciler:
         except NoAnswer as error:
             self._groups.failed(name, str(error))
             _logger.info("a worker group does not answer", group=name, why=str(error))
-            return SOON if asks or not report else REPORT
+            return SOON if asks or heard is None else REPORT
         if news:
             self._cluster.pool_changed(str(obj["spec"]["pool"]))
-        after = self._groups.report(name, number)
-        done = {str(one) for one in after.get("gone") or ()}
-        waits = (
-            after.get("ready") is not True
-            or any(one.name in done or one.leaving or not one.joined for one in record.residents)
-            or record.ready_at is None
-        )
-        if waits:
+        if waits(record, heard_of(self._groups.report(name, number))):
             return SOON
         return (MEASURE if self._groups.measures(name) else REPORT) if record.residents else IDLE
+
+    def _asked(self, errand: Errand) -> tuple[str, str, Any]:
+        """Return method, path and body of what a group is to be told."""
+        one = errand.resident
+        if errand.leaves:
+            return "POST", f"/v1/residents/{one.name}/leave", {}
+        told = {"name": one.name, "job": one.name.rpartition("-")[0], "kind": self._kind(one)}
+        return "POST", "/v1/residents", {**told, "stateBytes": one.state_bytes}
 
     def _kind(self, resident: GroupResident) -> str:
         """Return the kind by which a resident's turns are measured."""
         job = self._cache.get(RLHFJOBS, resident.job)
         asked = ((job or {}).get("spec") or {}).get("sharing") or {}
         return sharing_kind(job, str(asked.get("family"))) if job is not None and asked else ""
+
+
+def heard_of(report: GroupReport | None) -> GroupHeard | None:
+    """Return what a group's newest report says of residents; None: there is none."""
+    if report is None:
+        return None
+    return GroupHeard(report.ready, frozenset(one.name for one in report.residents), report.gone)

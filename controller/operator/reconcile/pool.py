@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from controller import log
-from controller.api import convert, newer
+from controller.api import convert, newer, sharing_terms
 from controller.api.gpupool import GPUPool
 from controller.api.workergroup import group_record, group_status, manifest
 from controller.kube.cache import Cache
@@ -210,7 +210,7 @@ class PoolReconciler:
             if obj is None:
                 continue
             record = closed(group_record(obj), closing.reason, closing.message)
-            most = int(((obj.get("status") or {}).get("printedResidents") or "0/0").rpartition("/")[2])
+            most = sharing_terms.most_residents(planned.loaded.pool)
             done |= await self._writer.group(obj, group_status(record, generation(obj), most))
             _logger.info("a worker group closes", group=closing.name, why=closing.reason)
         return done

@@ -9,7 +9,6 @@ from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.groups import Groups
 from controller.policy.group_types import group_key
-from controller.web.group_report import checked
 from controller.web.groups import Around, Group, LatestReport, group
 
 
@@ -34,15 +33,16 @@ class SeenGroups:
             return "it is gone"
         pool = str((obj.get("spec") or {}).get("pool", ""))
         try:
-            around = Around(
-                job=lambda key: self._cluster.cache.get(RLHFJOBS, key),
-                pool=self._cluster.cache.get(GPUPOOLS, pool),
-                latest=self._latest(name, group_record(obj).number),
-                overdue=self._overdue(pool, name),
-            )
-            return group(obj, around)
+            record = group_record(obj)
         except ValueError as error:
             return str(error)
+        around = Around(
+            job=lambda key: self._cluster.cache.get(RLHFJOBS, key),
+            pool=self._cluster.cache.get(GPUPOOLS, pool),
+            latest=self._latest(name, record.number),
+            overdue=self._overdue(pool, name),
+        )
+        return group(obj, around, record)
 
     def figures(self) -> list[GroupFigures]:
         """Return all groups as metrics count them; those whose status cannot be read are left out."""
@@ -60,9 +60,9 @@ class SeenGroups:
         """Return the newest report of a group's start."""
         report, at = self._reports.report(name, number), self._reports.reported(name)
         why = self._reports.problem(name)
-        if not report or at is None:
+        if report is None or at is None:
             return LatestReport(problem=why or "it has not reported yet")
-        return LatestReport(checked(report), at, why)
+        return LatestReport(report, at, why)
 
     def _overdue(self, pool: str, name: str) -> str:
         planned = self._plans.planned(pool)

@@ -12,26 +12,33 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.api import convert
-from controller.api.sharing import MAX_SLOWDOWN_PERCENT
 from controller.api.status import PROFILES_MAX
 from controller.api.workergroup import group_record
 from controller.kube.cache import Cache, key_of
 from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS, WORKERGROUPS, Resource
 from controller.objects import controller_uid, is_terminal
-from controller.policy.group_types import KindProfile, MeasuredSlowness, group_key
+from controller.policy.group_types import (
+    MAX_SLOWDOWN_PERCENT,
+    KindProfile,
+    MeasuredSlowness,
+    group_key,
+    slowdown_limit,
+)
 from controller.policy.job import GroupSeen, JobRecord, ResidencyRecord, residency
 from controller.policy.pool import GroupRecord
-from controller.policy.sharing import Pace, ReportedTurn, Slowness, gpu_seconds, measured
+from controller.policy.pool.residencies import profile_of
+from controller.policy.sharing import Pace, ReportedTurn, Slowness, gpu_seconds, measured, outdated
 from controller.policy.types import JobKey
+from controller.web.group_report import GroupReport, ReportedResident
 
 Object = Mapping[str, Any]
-Report = Mapping[str, Any]
+LOOK_AGAIN = 600.0  # s between measurements of a kind that is known
 
 
 @dataclass(slots=True)
 class _Group:
     number: int
-    report: Report
+    report: GroupReport | None = None
     reported: float = 0.0  # when it was got (s)
     problem: str = ""  # why the newest question brought none
     newest: str = ""  # resident that came last
@@ -61,6 +68,7 @@ class Groups:
         self._groups: dict[str, _Group] = {}
         self._jobs: dict[str, set[JobKey]] = {}  # by group: jobs that name a residency in it
         self._profiles: dict[str, KindProfile] = {}  # by kind: those known
+        self._looked: dict[str, float] = {}  # by kind: when it was last measured (s)
         cache.subscribe(self._on_change)
 
     # -- who is a resident -----------------------------------------------------------------------------------
@@ -116,11 +124,11 @@ class Groups:
 
     # -- reports --------------------------------------------------------------------------------------------
 
-    def take(self, name: str, number: int, report: Report, at: float) -> bool:
-        """Take in a group's report of a start, got ``at`` (s). Returns whether enough is known of another
-        kind of jobs now."""
+    def take(self, name: str, number: int, report: GroupReport, at: float) -> bool:
+        """Take in a group's report of a start, got ``at`` (s). Returns whether a kind of jobs has another
+        profile now."""
         known = self._groups.get(name)
-        before = known.report if known is not None and known.number == number else {}
+        before = self.report(name, number)
         if known is None or known.number != number:
             known = self._groups[name] = _Group(
                 number, report, newest=_newest(report), paces=self._stored(name)
@@ -130,17 +138,17 @@ class Groups:
         if _facts(before) != _facts(report):
             for key in sorted(self._jobs.get(name, ())):
                 self._touch(key)
-        return self._learn(known)
+        return self._learn(known, at)
 
     def failed(self, name: str, why: str) -> None:
         """Note why the newest question to a group brought no report."""
-        known = self._groups.setdefault(name, _Group(0, {}))
+        known = self._groups.setdefault(name, _Group(0))
         known.problem = why
 
     def reported(self, name: str) -> float | None:
         """Return when a group's newest report was got (s); None: there is none."""
         known = self._groups.get(name)
-        return known.reported if known is not None and known.report else None
+        return known.reported if known is not None and known.report is not None else None
 
     def problem(self, name: str) -> str:
         """Return why the newest question to a group brought no report; "": it brought one."""
@@ -150,17 +158,17 @@ class Groups:
     def measures(self, name: str) -> bool:
         """Return whether a group's only resident is of a kind that is still being measured."""
         residents = _residents(self._groups.get(name))
-        return len(residents) == 1 and residents[0].get("kind") not in self._profiles
+        return len(residents) == 1 and residents[0].kind not in self._profiles
 
-    def report(self, name: str, number: int) -> Report:
-        """Return the newest report of a group's start; empty: there is none."""
+    def report(self, name: str, number: int) -> GroupReport | None:
+        """Return the newest report of a group's start; None: there is none."""
         known = self._groups.get(name)
-        return known.report if known is not None and known.number == number else {}
+        return known.report if known is not None and known.number == number else None
 
     def charged(self, name: str, number: int) -> dict[str, float]:
         """Return the GPU-seconds of each residency in a group's start, as last reported."""
-        found = self.report(name, number).get("residents")
-        return {str(one["name"]): float(gpu_seconds(int(one["charge"]))) for one in found or ()}
+        report = self.report(name, number)
+        return {one.name: float(gpu_seconds(one.charge)) for one in (report.residents if report else ())}
 
     def seen(self, uid: str, record: JobRecord) -> GroupSeen | None:
         """Return what a job's group says of it; None: it has no residency."""
@@ -181,7 +189,7 @@ class Groups:
             return GroupSeen(known.group, gone=known.leaving, charged=known.charged)
         pace = reported.paces.get(name) if reported is not None else None
         slow = pace.slowness if pace is not None else Slowness(known.took, known.alone, known.above)
-        kind = next((one.get("kind") for one in _residents(reported) if one.get("name") == name), None)
+        kind = next((one.kind for one in _residents(reported) if one.name == name), None)
         charged = (
             entry.charged + self.charged(known.group, group.number).get(name, 0.0)
             if reported
@@ -209,22 +217,29 @@ class Groups:
         self._profiles = found | self._profiles
         for name in group_names:
             for one in _residents(self._groups.get(name)):
-                if (profile := self._profiles.get(str(one.get("kind")))) is not None:
-                    found.setdefault(profile.kind, profile)
+                if (profile := self._profiles.get(one.kind)) is not None:
+                    found[profile.kind] = profile
         return tuple(found.values())[-PROFILES_MAX:]
 
-    def _learn(self, known: _Group) -> bool:
-        """Take up the profile of a resident that is alone, once it is enough; return whether it is new."""
-        residents = _residents(known)
-        if len(residents) != 1:
+    def _learn(self, known: _Group, now: float) -> bool:
+        """Take up the profile of a resident that is alone, once it is enough, and of a known kind that has
+        changed; return whether there is a new one."""
+        residents, news = _residents(known), False
+        for one in residents:
+            if one.kind in self._profiles or len(residents) == 1:
+                news |= self._take_up(one, now)
+        return news
+
+    def _take_up(self, one: ReportedResident, now: float) -> bool:
+        kind, before = one.kind, self._profiles.get(one.kind)
+        if not kind or (before is not None and now < self._looked.get(kind, 0.0) + LOOK_AGAIN):
             return False
-        one = residents[0]
-        kind = str(one.get("kind") or "")
-        if not kind or kind in self._profiles:
-            return False
-        turns = [ReportedTurn(*turn) for turn in one.get("turns") or ()]
-        profile = measured(kind, turns, one.get("loads") or (), one.get("offloads") or ())
+        profile = measured(kind, [ReportedTurn(*turn) for turn in one.turns], one.loads, one.offloads)
         if profile is None:
+            return False
+        self._looked[kind] = now
+        stored = profile_of(before) if before is not None else None
+        if stored is not None and not outdated(stored, profile):
             return False
         pairs = tuple((turn.away, turn.held) for turn in profile.turns)
         self._profiles[kind] = KindProfile(
@@ -234,27 +249,26 @@ class Groups:
 
     def _measure(self, name: str, known: _Group) -> None:
         """Count the steps of residents that were done since the last report."""
+        assert known.report is not None
         newest = _newest(known.report)
         if newest != known.newest:
             # No step counts that began before the newest resident came.
             known.newest, known.paces = newest, {}
         for one in _residents(known):
-            resident, released, turns = str(one["name"]), int(one["released"]), one.get("turns") or []
-            pace = known.paces.setdefault(resident, Pace())
-            new = min(released - known.counted.get(resident, released), len(turns))
-            known.counted[resident] = released
+            pace = known.paces.setdefault(one.name, Pace())
+            new = min(one.released - known.counted.get(one.name, one.released), len(one.turns))
+            known.counted[one.name] = one.released
             if new > 0:
-                limit = self._limit(name, resident)
-                for turn in turns[-new:]:
+                limit = self._limit(name, one.name)
+                for turn in one.turns[-new:]:
                     pace = pace.after(ReportedTurn(*turn), limit)
-            known.paces[resident] = pace
+            known.paces[one.name] = pace
 
     def _limit(self, name: str, resident: str) -> int:
         """Return by how much (percent) a resident's steps may take longer."""
         for obj in self.residents(name):
             if resident.startswith(f"{obj['metadata']['uid']}-"):
-                asked = (obj.get("spec") or {}).get("sharing") or {}
-                return int(asked.get("maxSlowdownPercent", MAX_SLOWDOWN_PERCENT))
+                return slowdown_limit((obj.get("spec") or {}).get("sharing") or {})
         return MAX_SLOWDOWN_PERCENT
 
     def _stored(self, name: str) -> dict[str, Pace]:
@@ -268,19 +282,20 @@ class Groups:
         return found
 
 
-def _newest(report: Report) -> str:
+def _newest(report: GroupReport) -> str:
     """Return the resident that came last."""
-    return next((str(one["name"]) for one in reversed(report.get("residents") or ())), "")
+    return report.residents[-1].name if report.residents else ""
 
 
-def _residents(known: _Group | None) -> list[Mapping[str, Any]]:
-    return list(known.report.get("residents") or ()) if known is not None else []
+def _residents(known: _Group | None) -> tuple[ReportedResident, ...]:
+    return known.report.residents if known is not None and known.report is not None else ()
 
 
-def _facts(report: Report) -> tuple[Any, ...]:
+def _facts(report: GroupReport | None) -> tuple[Any, ...]:
     """Return what of a report jobs wait for: figures are written with their evals."""
-    names = [one.get("name") for one in report.get("residents") or ()]
-    return report.get("ready"), names, report.get("gone")
+    if report is None:
+        return ()
+    return report.ready, [one.name for one in report.residents], report.gone
 
 
 def _residency(obj: Object | None) -> Mapping[str, Any]:

@@ -10,11 +10,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from controller.policy.job import Condition
-from controller.policy.pool.group_record import GroupRecord, GroupResident, restarted, with_residents
+from controller.policy.pool.group_record import GroupRecord, GroupResident, closed, restarted, with_residents
 
 READY = "Ready"
+
+
+class GroupHeard(NamedTuple):
+    """A group's report, as far as it decides something.
+
+    Attributes:
+        ready: it can grant turns.
+        present: residencies that it has.
+        gone: residencies whose worker and state are gone.
+    """
+
+    ready: bool = False
+    present: frozenset[str] = frozenset()
+    gone: tuple[str, ...] = ()
+
+
+UNHEARD = GroupHeard()
+
+
+class Errand(NamedTuple):
+    """A thing that a group is to be told: a resident comes, or leaves."""
+
+    resident: GroupResident
+    leaves: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +54,11 @@ class GroupSight:
         bound: how many of these have a node.
         lost: a member of the present start is gone, or another pod is in its place.
         wanted: by name, residencies that jobs' records name and that do not leave.
-        gone: residencies of which the group says that worker and state are gone.
-        present: residencies that it says it has.
-        ready: it says that it can grant turns.
+        heard: its newest report of the present start; None: there was none.
         charged: GPU-seconds of each residency in the present start.
         deleting: the WorkerGroup is being deleted.
         problem: why no Job could be made, code and message; None: nothing stands against it.
+        orphan: name of its GPUPool, which is gone: nobody plans for the group any more; "": it is there.
     """
 
     replicas: int
@@ -44,12 +68,11 @@ class GroupSight:
     bound: int = 0
     lost: bool = False
     wanted: Mapping[str, GroupResident] = field(default_factory=dict)
-    gone: tuple[str, ...] = ()
-    present: frozenset[str] = frozenset()
-    ready: bool = False
+    heard: GroupHeard | None = None
     charged: Mapping[str, float] = field(default_factory=dict)
     deleting: bool = False
     problem: tuple[str, str] | None = None
+    orphan: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +88,10 @@ class GroupStep:
 
 def plan_group(record: GroupRecord, sight: GroupSight, generation: int, now: float) -> GroupStep:
     """Return what a group needs next at ``now`` (s). Total: it never raises."""
-    record = with_residents(record, sight.wanted, sight.gone, now)
+    heard = sight.heard or UNHEARD
+    record = with_residents(record, sight.wanted, heard.gone, now)
+    if sight.orphan and not record.residents:
+        record = closed(record, "PoolDeleted", f"its GPUPool {sight.orphan!r} was deleted")
     empty = not sight.starts and not sight.pods
     if record.closing or sight.deleting:
         made = _told(record, sight, generation, now)
@@ -73,20 +99,41 @@ def plan_group(record: GroupRecord, sight: GroupSight, generation: int, now: flo
     if record.members and (sight.lost or record.number not in sight.starts):
         record = restarted(record, record.nodes, now, sight.charged)
     elif record.number in sight.starts:
-        record = _joined(record, sight, now)
+        record = _joined(record, sight, heard, now)
     delete = tuple(number for number in sight.starts if number != record.number)
     make = empty and bool(record.nodes) and sight.problem is None
     return GroupStep(_told(record, sight, generation, now), delete, make)
 
 
-def _joined(record: GroupRecord, sight: GroupSight, now: float) -> GroupRecord:
+def errands(record: GroupRecord, heard: GroupHeard | None) -> tuple[Errand, ...]:
+    """Return what a group is to be told. Without a report nobody knows who came and went before: nothing.
+
+    One that closes takes nobody in; who leaves is told so until the group says that it is gone.
+    """
+    if heard is None:
+        return ()
+    return tuple(
+        Errand(one, one.leaving)
+        for one in record.residents
+        if one.name not in heard.gone and (one.leaving or not (record.closing or one.name in heard.present))
+    )
+
+
+def waits(record: GroupRecord, heard: GroupHeard | None) -> bool:
+    """Return whether somebody comes or leaves, or the group is not ready yet: it is asked again soon."""
+    if heard is None or not heard.ready or record.ready_at is None:
+        return True
+    return any(one.name in heard.gone or one.leaving or not one.joined for one in record.residents)
+
+
+def _joined(record: GroupRecord, sight: GroupSight, heard: GroupHeard, now: float) -> GroupRecord:
     """Return the record with what its pods and its newest report bring."""
     if not record.members and all(sight.uids) and sight.bound == len(sight.uids) == sight.replicas:
         record = replace(record, members=sight.uids, bound_at=now)
-    if not record.members or not sight.ready:
+    if not record.members or not heard.ready:
         return record
     residents = tuple(
-        replace(one, joined=True) if not one.joined and one.name in sight.present else one
+        replace(one, joined=True) if not one.joined and one.name in heard.present else one
         for one in record.residents
     )
     if residents != record.residents:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from controller.policy.actor_types import JobKey, Place
-from controller.policy.group_types import FamilyTerms, GroupView, PoolSharing
+from controller.policy.group_types import FamilyTerms, GroupView, KindProfile, PoolSharing
 from controller.policy.params import ParamError
 from controller.policy.queueing.base import QueueJob
 from controller.policy.sharing import (
@@ -276,14 +276,17 @@ class Residencies:
 
 def profiles(sharing: PoolSharing) -> dict[str, Profile]:
     """Return what was measured, by kind; what cannot be read counts as not measured."""
-    found = {}
-    for one in sharing.profiles:
-        try:
-            turns = tuple(RecordedTurn(*turn) for turn in one.turns)
-            found[one.kind] = Profile(one.kind, turns, one.per_step, one.lag, one.loads, one.offloads)
-        except ParamError:
-            continue
-    return found
+    found = ((one.kind, profile_of(one)) for one in sharing.profiles)
+    return {kind: profile for kind, profile in found if profile is not None}
+
+
+def profile_of(one: KindProfile) -> Profile | None:
+    """Return a kind's profile as `sharing` sees it; None: it cannot be read."""
+    try:
+        turns = tuple(RecordedTurn(*turn) for turn in one.turns)
+        return Profile(one.kind, turns, one.per_step, one.lag, one.loads, one.offloads)
+    except ParamError:
+        return None
 
 
 def family_of(terms: FamilyTerms) -> Family:

@@ -9,12 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_high
 from typing import NamedTuple
 
-from controller.policy.sharing.profile import LEAST_STEPS, MOST_STEPS, MOST_TURNS, Profile, RecordedTurn
+from controller.policy.sharing.profile import (
+    ERROR,
+    LEAST_STEPS,
+    MOST_STEPS,
+    MOST_TURNS,
+    Profile,
+    RecordedTurn,
+)
 from controller.policy.sharing.watch import Slowness
 
 NOTHING = Slowness()
+# Means that differ by so much are no error of measuring any more: four standard errors of a profile's.
+CHANGED = 4.0 * ERROR
 
 
 class ReportedTurn(NamedTuple):
@@ -29,7 +39,7 @@ class ReportedTurn(NamedTuple):
 def measured(
     kind: str, turns: Iterable[ReportedTurn], loads: Sequence[int] = (), offloads: Sequence[int] = ()
 ) -> Profile | None:
-    """Return a kind's profile by the turns of a job that was alone; None: they are not enough yet.
+    """Return a kind's profile by the turns of one of its jobs; None: they are not enough yet.
 
     The first step's time away is not known, and the newest step may go on: neither counts. Steps with
     another number of turns than most are left out. Nor does the first load: it starts the worker. ``loads``:
@@ -55,6 +65,24 @@ def measured(
         offloads=tuple(offloads)[-MOST_STEPS:],
     )
     return profile if profile.known else None
+
+
+def outdated(known: Profile, newer: Profile) -> bool:
+    """Return whether a kind has changed since its profile was measured: its steps have another number of
+    turns, cycle or held time differ by `CHANGED`, or a switch by `ERROR` of a cycle.
+
+    Times away and held are a job's own, whoever else is in the group. Nobody who is alone switches: how
+    long that takes is only known once two have shared.
+    """
+    if known.per_step != newer.per_step:
+        return True
+    held, now_held = (one.duty * one.cycle for one in (known, newer))
+    if abs(newer.cycle - known.cycle) > CHANGED * known.cycle or abs(now_held - held) > CHANGED * held:
+        return True
+    return any(
+        bool(new) and abs(median_high(new) - (median_high(old) if old else 0)) > ERROR * known.cycle
+        for old, new in ((known.loads, newer.loads), (known.offloads, newer.offloads))
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,125 @@
+"""Worker groups on a real control plane: a pool's family, jobs that train by turns, what is seen of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rollouts_cluster import Jobs, template
+from rollouts_world import ROOT, environment
+from typer.testing import CliRunner
+
+from controller import names
+from controller.cli.main import app
+
+POOL, MB = "shared", 1 << 20
+# Steps of each job, by its name. A kind is measured within 22 steps, and then the other joins.
+ONE, TWO = "one-120", "two-40"
+RUN = ["--seed", "5", "--eval-every", "20", "--eval-samples", "64", "--batch", "32"]
+RUN += ["--preferences", "100", "--port", "0"]
+PACE = ["--rollout-seconds", "0.2", "--train-seconds", "0.05"]
+TRAIN = " ".join(["exec python -m examples.trainer", *RUN, "--group", *PACE])
+WORKERS = "evalstop-workers"
+
+
+@contextmanager
+def shared_pool(jobs: Jobs, device: Path, **spec: Any) -> Iterator[Jobs]:
+    """The pool, until the block ends; then all of its jobs, pods and groups are gone."""
+    # Whoever else uses this machine makes turns longer: duties are not to bar anybody here.
+    jobs.make_pool(sharing={"families": [family(device)], "maxDutyPercent": 100}, **spec)
+    yield jobs
+    jobs.plane.kubectl("-n", jobs.namespace, "delete", "rlhfjobs", "--all", "--wait=true")
+    jobs.until(lambda: not jobs.pods(), "all pods are gone")
+    jobs.plane.kubectl("delete", "gpupool", POOL)
+    jobs.until(lambda: not groups(jobs), "the groups are gone with their pool")
+
+
+def family(device: Path) -> dict[str, Any]:
+    container = {
+        "name": "workers",
+        "image": names.TRAINER_IMAGE,
+        "command": ["python", "-m", "controller.group"],
+        "env": [
+            {"name": "EVALSTOP_GROUP_FAMILY", "value": "examples.softmax_family:SoftmaxFamily"},
+            {"name": "EVALSTOP_GROUP_DEVICE", "value": f"{device}/$(POD_UID)"},
+            {"name": "EVALSTOP_GROUP_LISTEN", "value": "$(POD_IP)"},  # the pods here share one network
+            {"name": "EVALSTOP_GROUP_REGISTER_SECONDS", "value": "1"},
+        ],
+        "resources": {"limits": {names.GPU_RESOURCE: "1", "memory": "1Gi"}},
+    }
+    return {
+        "name": "softmax",
+        "replicas": 1,
+        "gpusPerReplica": 1,
+        "deviceBytes": 4 * MB,
+        "hostBytes": 32 * MB,
+        "template": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}},
+    }
+
+
+def make(jobs: Jobs, name: str, folder: Path, **sharing: Any) -> None:
+    """Make a job that trains in a group. Both have the same template: they are of one kind."""
+    label = f"metadata.labels['{names.LABEL_JOB}']"
+    container = {
+        "name": "trainer",
+        "image": names.TRAINER_IMAGE,
+        "command": ["sh", "-c", f"{TRAIN} --steps ${{JOB#*-}} --checkpoints {folder}/$JOB"],
+        "ports": [{"name": "metrics", "containerPort": 9400}],
+        "env": [{"name": "JOB", "valueFrom": {"fieldRef": {"fieldPath": label}}}],
+    }
+    asked = {"family": "softmax", "stateBytes": 2 * MB, "maxSlowdownPercent": 1000, **sharing}
+    jobs.make(
+        name,
+        [],
+        gang={"replicas": 1, "gpusPerReplica": 0},
+        workload={"template": template(container)},
+        sharing=asked,
+    )
+
+
+def groups(jobs: Jobs) -> list[dict[str, Any]]:
+    """Return the pool's WorkerGroups."""
+    found = json.loads(jobs.plane.kubectl("-n", WORKERS, "get", "workergroups", "-o", "json"))["items"]
+    return [one for one in found if one["spec"]["pool"] == POOL]
+
+
+def told(jobs: Jobs, name: str) -> dict[str, Any]:
+    """Return what `evalstop groups` prints of a group, by the operator's queue API."""
+    address = f"http://127.0.0.1:{jobs.operator.queue}"
+    result = CliRunner().invoke(app, ["groups", name, "--url", address, "-o", "json"])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def steps(name: str) -> str:
+    return name.partition("-")[2]
+
+
+def completed(jobs: Jobs, name: str, seconds: float = 120.0) -> None:
+    """Wait until a job is done."""
+    jobs.until(lambda: jobs.condition(name, "Completed")[0] == "True", f"{name} is done", seconds)
+
+
+def workers(jobs: Jobs) -> list[dict[str, Any]]:
+    """Return the pods of all groups."""
+    found = json.loads(jobs.plane.kubectl("-n", WORKERS, "get", "pods", "-o", "json"))["items"]
+    return list(found)
+
+
+def digest(folder: Path, name: str) -> str:
+    manifest = json.loads((folder / name / f"step-{steps(name)}" / "manifest.json").read_text())
+    return str(manifest["files"]["params.npz"]["sha256"])
+
+
+def alone(folder: Path, name: str) -> subprocess.Popen[bytes]:
+    """Start the run of a job without a group."""
+    command = [sys.executable, "-m", "examples.trainer", *RUN, "--steps", steps(name)]
+    # Pods have none of this machine's hints to its linear algebra, by which last bits differ.
+    environ = {key: value for key, value in environment().items() if not key.startswith("OPENBLAS_C")}
+    return subprocess.Popen([*command, "--checkpoints", folder / name], env=environ, cwd=ROOT)
