@@ -171,8 +171,8 @@ def watched(disk: Disk) -> Iterator[None]:
                     setattr(module, attribute, other)
                     changed.append((module, attribute, real))
     defaults, soon = dict(staging.enter.__kwdefaults__), arrivals.SOON_NS
-    # Hours of this world take milliseconds of the disk's clock: how long ago a save was does not tell a rotation
-    # from what ends it. No trainer here renames a file.
+    # Hours of this world take milliseconds of the disk's clock: how long ago a save was does not tell a
+    # rotation from what ends it. No trainer here renames a file.
     arrivals.SOON_NS = -1
     staging.enter.__kwdefaults__.update(monotonic=moments.monotonic, sleep=moments.sleep)
     try:
