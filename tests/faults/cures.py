@@ -496,6 +496,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_a_resume_from_the_best_takes_the_pin_that_no_stop_has_copied",
     ),
     Mutant(
+        "what waits above a best whose pin fails is pinned only once that is given up",
+        "7",
+        SAFEKEEPING,
+        "(best != record.best or _comes_between(context, awaiting))",
+        "best != record.best",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+    ),
+    Mutant(
+        "what waits is let go once the best's checkpoint is lost",
+        "7",
+        HISTORY,
+        "        awaiting = use.best_of([waited], awaiting)\n",
+        "        pass\n",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+    ),
+    Mutant(
         "an eval of no samples counts",
         "7",
         HISTORY,

@@ -68,6 +68,9 @@ class Life:
     source: Saved | None = None  # what it resumed from
     resumed: int = 0
     tells: bool = True  # its page says from which step it resumed
+    by_hand: bool = (
+        False  # not the operator has started it: its page is refused, and told, or it is started anew
+    )
     before: tuple[Eval, ...] = ()  # evals on the way to what it resumed from
     evals: list[Eval] = field(default_factory=list)
     step: int = 0

@@ -261,6 +261,7 @@ class World:
         number = run.attempt if run is not None else 0
         life = Life(self.new_life(number), number, pod.uid, pod.created, self.now)
         life.tells = self.config.get("tells", True)
+        life.by_hand = job.child.attempt != number
         source = self._resumes_from(job, life)
         if source is not None:
             life.source = source

@@ -25,8 +25,7 @@ from controller.policy.group_types import (
     slowdown_limit,
 )
 from controller.policy.job import GroupSeen, JobRecord, ResidencyRecord, residency
-from controller.policy.pool import GroupRecord
-from controller.policy.pool.residencies import profile_of
+from controller.policy.pool import GroupRecord, profile_of
 from controller.policy.sharing import Pace, ReportedTurn, Slowness, gpu_seconds, measured, outdated
 from controller.policy.types import JobKey
 from controller.web.group_report import GroupReport, ReportedResident

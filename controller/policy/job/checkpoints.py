@@ -90,7 +90,7 @@ def to_pin(context: PlanContext) -> Best | None:
     that is still to be borne out.
 
     That one goes before those that stand in for a best whose checkpoint is lost: it is worth more, and what
-    is older is likely to be gone as well.
+    is older is likely to be gone as well. So it does between the tries of a best's pin that fails.
     """
     record = context.record
     best, awaiting = keepable(record, context.desired.direction, context.use), record.awaiting
@@ -98,9 +98,26 @@ def to_pin(context: PlanContext) -> Best | None:
         best = None
     if awaiting is not None and (awaiting in record.lost_bests or _is_safe(record, awaiting)):
         awaiting = None
-    if best is None or (awaiting is not None and best != record.best):
+    if best is None or (awaiting is not None and (best != record.best or _comes_between(context, awaiting))):
         return awaiting
     return best
+
+
+def _comes_between(context: PlanContext, awaiting: Best) -> bool:
+    """Return whether what waits above the best is pinned now, for the best's own pin has failed and is to be
+    tried again later."""
+    record, waited = context.record, context.record.access
+    best = record.best
+    if waited is None or waited.operation is not Operation.SECURE or best is None:
+        return False
+    if not better(context.desired.direction, awaiting.score, best.score) or not _checkpoint_due(
+        context, awaiting
+    ):
+        return False
+    runs = access_requests.running(context, waited)
+    if waited.is_for(awaiting):
+        return runs or waited.tries < lost_bests.LOST_TRIES
+    return waited.is_for(best) and waited.tries > 0 and not runs
 
 
 def leave_off(context: PlanContext) -> None:

@@ -639,10 +639,16 @@ def stand(
 
 
 def stand_anew(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """Return the record with what waits beside the best chosen anew: a checkpoint was lost since."""
+    """Return the record with what waits beside the best chosen anew: a checkpoint was lost since.
+
+    What waits there already has come since the rule began anew perhaps, and goes on waiting.
+    """
     if record.rule is None or not made_under(record, use):
         return record
     best, awaiting = stand(use, record.rule, record.evals, record.best, record)
+    waited = record.awaiting
+    if waited is not None and waited != best and waited not in record.lost_bests:
+        awaiting = use.best_of([waited], awaiting)
     return replace(record, best=best, awaiting=awaiting)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from controller.policy.pool.plan import *
     from controller.policy.pool.planner import *
     from controller.policy.pool.reservations import *
+    from controller.policy.pool.residencies import *
 
 SHOWS = {
     "best_fit": "FreeGpus",
@@ -40,6 +41,7 @@ SHOWS = {
     "placement": "NodeRoom Shape SlotRoom fit_job",
     "plan": "plan_pool",
     "planner": "Planner",
+    "residencies": "profile_of",
     "reservations": "reservations RESERVATIONS_MAX",
 }
 __all__ = [name for names in SHOWS.values() for name in names.split()]

@@ -71,7 +71,8 @@ class Safety(Knowledge):
             and not e.left
             and e.evaluator == life.evaluator
             and e.life in job.lives
-            and e.life.number > 0  # started by hand before any admission: its page is refused, and told
+            and e.life.number > 0
+            and not e.life.by_hand
         ]
         evals = [e for e in known if not e.doubtful]
         patience, agree = 0.0, borne_out(life.branch)
