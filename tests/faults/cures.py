@@ -509,7 +509,7 @@ MUTANTS: tuple[Mutant, ...] = (
         HISTORY,
         "        awaiting = use.best_of([waited], awaiting)\n",
         "        pass\n",
-        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
+        "tests/policy/test_policy_unsettled_bests.py::test_what_waits_goes_on_waiting_when_the_best_is_lost",
     ),
     Mutant(
         "an eval of no samples counts",

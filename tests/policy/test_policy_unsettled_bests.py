@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy.job.evals import RuleInUse, ingest, judged_from_now_on, rewind
+from controller.policy.job.evals import RuleInUse, ingest, judged_from_now_on, rewind, stand_anew
 from controller.policy.job.record import JobRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import (
     AccessView,
@@ -351,6 +351,18 @@ def test_evals_that_waited_when_the_rule_began_anew_are_no_best_beside_any_that_
         record = ingest(record, rule, seen)
         found.append(steps(record))
     assert found == [(30, 10), (40, 10), (50, 10)], "its checkpoint stays beside: who knows"
+
+
+def test_what_waits_goes_on_waiting_when_the_best_is_lost() -> None:
+    """Judged from the first eval on it would count: it is above the lost best, and so nothing of its own."""
+    rule = use()
+    record = judged_from_now_on(read([0.5, 0.53, 0.56], rule, [0.02] * 3)[-1], rule)
+    points = (EvalPoint(40, 0.58, stderr=0.02),)
+    record = ingest(record, rule, ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=points, at=9.0))
+    record = judged_from_now_on(record, rule)
+    assert steps(record) == (30, 40)
+    assert record.best is not None
+    assert steps(stand_anew(replace(record, lost_bests=(record.best,)), rule)) == (30, 40)
 
 
 def missing(request: str) -> AccessView:
