@@ -210,8 +210,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "what stands in for a lost best goes before what is above it",
         "3",
         SAFEKEEPING,
-        "(best != record.best or _comes_between(context, awaiting))",
-        "_comes_between(context, awaiting)",
+        " or (awaiting is not None and (best != record.best or _comes_between(context, awaiting)))",
+        "",
         "tests/policy/test_policy_unsettled_bests.py"
         "::test_evals_above_the_best_go_before_what_stands_in_for_it",
     ),
