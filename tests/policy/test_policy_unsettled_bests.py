@@ -265,10 +265,11 @@ def test_a_lone_eval_that_waits_is_no_best_at_the_end_but_stays_pinned() -> None
 
 
 def test_evals_above_the_best_go_before_what_stands_in_for_it() -> None:
-    """The checkpoints of before are gone, one after the other each would be asked for several times."""
+    """They are worth more, and newer."""
     run = Run(0.02)
     run.world.slow = frozenset({Operation.SECURE})
     run.show(10, 0.56, 0.53, 0.52, 0.51, 0.8, 0.82)
+    run.job.checkpoints.add(20)
     run.world.asked.clear()
     run.lose()
     run.go(40)
