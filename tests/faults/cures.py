@@ -512,6 +512,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/policy/test_policy_unsettled_bests.py::test_what_waits_goes_on_waiting_when_the_best_is_lost",
     ),
     Mutant(
+        "what waited when the rule began anew is let go beside a doubtful best",
+        "7",
+        HISTORY,
+        "        return best, use.best_of(others, _other_than(best, use, rule, evals, record))\n",
+        "        return best, _other_than(best, use, rule, evals, record)\n",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_what_waited_when_the_rule_began_anew_goes_beside_a_doubtful_best_if_it_is_higher",
+    ),
+    Mutant(
         "an eval of no samples counts",
         "7",
         HISTORY,

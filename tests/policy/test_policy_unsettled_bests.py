@@ -354,6 +354,15 @@ def test_evals_that_waited_when_the_rule_began_anew_are_no_best_beside_any_that_
     assert found == [(30, 10), (40, 10), (50, 10)], "its checkpoint stays beside: who knows"
 
 
+def test_what_waited_when_the_rule_began_anew_goes_beside_a_doubtful_best_if_it_is_higher() -> None:
+    """It may be the best of all: its pin was let go for one that is not."""
+    rule = use()
+    record = judged_from_now_on(read([3.6], rule)[-1], rule)
+    points = tuple(EvalPoint(20 + 10 * i, s) for i, s in enumerate([3.43, 3.33, 3.35]))
+    seen = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=points, at=9.0)
+    assert steps(ingest(record, rule, seen)) == (20, 10)
+
+
 def test_what_waits_goes_on_waiting_when_the_best_is_lost() -> None:
     """Judged from the first eval on it would count: it is above the lost best, and so nothing of its own."""
     rule = use()

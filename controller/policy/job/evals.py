@@ -610,6 +610,7 @@ def stand(
     """
     steps = use.waiting(rule.state)
     held = [p for p in evals if p.step in steps]
+    undecided: list[EvalPoint] = []
     if rule.unjudged:
         before, _ = use.fold(use.rule.initial(), evals[: rule.unjudged])
         left = use.waiting(before)
@@ -625,7 +626,8 @@ def stand(
     unsure = {use.doubtful(rule.state), *use.agreeing(rule.state)}
     lost = record is not None and best in record.lost_bests
     if not lost and any((p.attempt, p.step) == of_best for p in evals if p.step in unsure):
-        return best, _other_than(best, use, rule, evals, record)
+        others = (p for p in undecided if (p.attempt, p.step) != of_best)
+        return best, use.best_of(others, _other_than(best, use, rule, evals, record))
     lone = any((p.attempt, p.step) == of_best for p in held)
     bar = best
     if record is not None and lost:

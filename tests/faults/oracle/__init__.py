@@ -105,6 +105,8 @@ class Oracle(Settling, Stops, Gpus):
         if before.resume_id != after.resume_id:
             asked, said = job.spec("resume") or {}, after.condition("Resumed")
             if said is not None and said.status:  # else it was refused: an attempt under way stays what it is
+                if job.trained:  # somebody started it by hand meanwhile: its user wants the other one
+                    self.case(job).asked_to_go_on = True
                 known = asked.get("id") == after.resume_id  # not where its user has asked anew meanwhile
                 self.case(job).resumed_from = asked["from"] if known else ""
         if after.pinned and before.pinned != after.pinned:
