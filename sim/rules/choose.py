@@ -46,6 +46,7 @@ DIPS = 0.05  # of healthy runs with one bad eval
 GAUSSIAN = 4000  # flat Gaussian runs of each length
 LENGTHS = (5, 10, 20, 50, 200)  # of these, in evals
 TIE = 1.96  # standard errors of a difference of values within which two rules are a tie
+SLIGHT = 0.01  # runs of GPU time per 100 runs: a difference that is smaller for sure is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Choice:
 
     Attributes:
         rule: of the greatest value on the first seed, of those that keep the limits there.
-        ties: others whose interval of the difference has 0 in it, best first.
+        ties: others whose interval of the difference comes within `SLIGHT` of 0, best first.
         doubtful: rules of greater value that miss a limit by no more than chance explains, best first.
         rows: of each rule and of what it was told, on the second seed.
         flat, dips: the limits.
@@ -228,7 +229,7 @@ def choose(
         tuple(
             r
             for name in order[at + 1 :]
-            if (r := _rival(seen, name, best)).interval[1] >= 0.0 and limits.kept(name)
+            if (r := _rival(seen, name, best)).interval[1] > -SLIGHT and limits.kept(name)
         ),
         tuple(_rival(seen, name, best) for name in order[:at] if not limits.missed(name)),
         tuple(_rows(named, list(twin.draw(runs, seed + 1)), list(twin.dipping(runs, 1, seed + 1)))),
