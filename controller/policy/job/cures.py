@@ -576,6 +576,7 @@ NEEDS_NOBODY = frozenset(
         "NothingToResume",
         "Pinning",
         "PodsTerminating",
+        "PoolDeleted",
         "Preempted",
         "Preempting",
         "QueueChanged",

@@ -364,7 +364,7 @@ def _has_pods(witness: Witness, run: str) -> bool:
     there: dict[str, bool] = {}
     for seen in witness.of(run, "Pod"):
         phase = (seen.obj.get("status") or {}).get("phase")
-        there[seen.name] = not (seen.gone or phase in ("Succeeded", "Failed"))
+        there[seen.name] = not (seen.deleted or phase in ("Succeeded", "Failed"))
     return any(there.values())
 
 

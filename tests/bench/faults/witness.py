@@ -69,7 +69,7 @@ class Witness:
         for seen in tuple(self._runs.values()):
             last = {s.name: s for s in seen if s.kind == resource.kind}
             for one in last.values():
-                if not one.gone and one.obj["metadata"]["uid"] not in there:
+                if not one.deleted and one.obj["metadata"]["uid"] not in there:
                     self._see(resource, "DELETED", one.obj)
 
     def _see(self, resource: Resource, type_: str, obj: Object) -> None:
@@ -154,7 +154,7 @@ class Witness:
         """The RLHFJob as last seen; None: there is none."""
         found = None
         for seen in self.of(run, RLHFJOBS.kind):
-            found = None if seen.gone else seen.obj
+            found = None if seen.deleted else seen.obj
         return found
 
     def suspended_at(self, run: str) -> float | None:
@@ -180,14 +180,19 @@ class Witness:
                 c["type"] in ("Complete", "Failed") and c["status"] == "True"
                 for c in status.get("conditions") or ()
             )
-            there[seen.name] = not (seen.gone or over)
+            there[seen.name] = not (seen.deleted or over)
         return [name for name, is_there in there.items() if is_there]
 
     def write(self, run: str, path: Path) -> None:
         """Everything seen of a run, one JSON object a line."""
         with path.open("w") as file:
             for seen in self._runs[run]:
-                line = {"at": round(seen.at, 3), "kind": seen.kind, "name": seen.name, "gone": seen.gone}
+                line = {
+                    "at": round(seen.at, 3),
+                    "kind": seen.kind,
+                    "name": seen.name,
+                    "deleted": seen.deleted,
+                }
                 obj = {k: v for k, v in seen.obj.items() if k in ("spec", "status", "metadata")}
                 obj["metadata"] = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
                 file.write(json.dumps({**line, "obj": obj}) + "\n")
