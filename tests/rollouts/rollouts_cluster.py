@@ -25,6 +25,7 @@ from controller import names
 from controller.kube.errors import ApiError
 from controller.web.certificates import issue_server, make_authority
 from deploy.local.demo import jobs_manifests
+from deploy.local.demo.elastic.observer import gpus_of
 from deploy.local.plane import Plane
 from tests.support.operator_rig import decided_anew
 
@@ -232,11 +233,6 @@ class Observer(threading.Thread):
         self.join(30)
         if self.fault is not None:
             raise self.fault
-
-
-def gpus_of(pod: Json) -> int:
-    limits = ((c.get("resources") or {}).get("limits") or {} for c in pod["spec"]["containers"])
-    return sum(int(one.get(names.GPU_RESOURCE, 0)) for one in limits)
 
 
 def rollout(least: int = 1, most: int = 3, static: int = 2, **more: Any) -> Json:

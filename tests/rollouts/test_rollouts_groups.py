@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from rollouts_cluster import Jobs, Operator, gpus_of
+from rollouts_cluster import Jobs, Operator
 from rollouts_groups import (
     ONE,
     POOL,
@@ -28,6 +28,7 @@ from rollouts_groups import (
 from typer.testing import CliRunner
 
 from controller.cli.main import app
+from deploy.local.demo.elastic.observer import gpus_of
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
 from tests.support import given_cluster
