@@ -28,17 +28,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from controller.names import (
-    ACCESS_IMAGE,
-    ACTOR_IMAGE,
-    DASHBOARD_IMAGE,
-    OPERATOR_IMAGE,
-    TRAINER_IMAGE,
-    WORKERS_IMAGE,
-)
 from deploy.images import assemble, base, layers, provenance, sbom
 from deploy.images.docker import Docker
 from deploy.images.install import FACTS
+from deploy.images.named import IMAGES
 from deploy.images.roles import ROLES, lines
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.errors import PlaneError
@@ -46,14 +39,6 @@ from deploy.local.errors import PlaneError
 DOCKERFILE = REPOSITORY / "deploy" / "images" / "Dockerfile"
 OUT = REPOSITORY / "build" / "images"
 ARCHIVE = "images.tar"
-IMAGES = {
-    "operator": OPERATOR_IMAGE,
-    "access": ACCESS_IMAGE,
-    "dashboard": DASHBOARD_IMAGE,
-    "actor": ACTOR_IMAGE,
-    "trainer": TRAINER_IMAGE,
-    "workers": WORKERS_IMAGE,
-}
 TRIAL_BASE = "python:3.13-slim"
 _TOP = "out"  # of the archive that comes out of the build
 _RELEASED = ("etc/os-release", "usr/lib/os-release")  # the first is often a link to the second

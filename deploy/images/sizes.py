@@ -17,6 +17,7 @@ from pathlib import Path
 
 from deploy.images import build
 from deploy.images.docker import Docker
+from deploy.images.named import IMAGES
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.errors import PlaneError
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         docker = Docker()
-        names = {role: build.tagged(name) for role, name in build.IMAGES.items()}
+        names = {role: build.tagged(name) for role, name in IMAGES.items()}
         base = base_of(docker, names["operator"])
         sizes = {role: above(docker, name, base) for role, name in names.items()}
         for role, size in sizes.items():

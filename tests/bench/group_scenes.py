@@ -13,8 +13,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from tests.support.operator_rig import install
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "rollouts"))  # as for its tests
 
-from rollouts_cluster import Jobs, Operator, running
+from rollouts_cluster import Jobs, Operator
 from rollouts_groups import POOL, WORKERS, alone, completed, digest, groups, make, shared_pool, workers
 
 LONG, OTHER, LATE = "one-400", "two-400", "late-40"  # their numbers are steps; a step takes .3 s, by turns .4
@@ -59,20 +58,10 @@ def _stage(plane: Plane, kubeconfig: Path, folder: Path) -> Jobs:
     return Jobs(plane, namespace, POOL, Operator(folder, kubeconfig))
 
 
-@contextmanager
-def _shared(jobs: Jobs, **spec: Any) -> Iterator[None]:
-    device = Path(tempfile.mkdtemp(prefix="evalstop-scenes-", dir="/dev/shm"))
-    try:
-        with running(jobs.operator), shared_pool(jobs, device, **spec):
-            yield
-    finally:
-        shutil.rmtree(device, ignore_errors=True)
-
-
 def closing(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
     """A group takes no newcomers while an overdue job waits for its GPU, which gets it before them."""
     local = [alone(folder / "alone", name) for name in (LONG, LATE)]
-    with _shared(jobs, **OVERDUE):
+    with shared_pool(jobs, **OVERDUE):
         make(jobs, LONG, folder)
         jobs.until((folder / LONG / "step-40").exists, "its kind is measured")
         jobs.make("next", ["sleep", "600"])
@@ -92,7 +81,7 @@ def preemption(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
     """A policy that preempts takes a whole group for an overdue job; both residents go on afterwards."""
     local = [alone(folder / "alone", name) for name in (LONG, OTHER)]
     preempts = {"queuePolicy": {"las": {}}, "preemption": {"graceSeconds": 0}}
-    with _shared(jobs, **OVERDUE, **preempts):
+    with shared_pool(jobs, **OVERDUE, **preempts):
         for name in (LONG, OTHER):
             make(jobs, name, folder)
         jobs.until(lambda: jobs.status(OTHER)["residency"]["joined"], "both are residents")
@@ -111,7 +100,7 @@ def preemption(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
 def volume(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
     """A node reboots: it keeps the group's pod, not its memory volume. Residents go on from checkpoints."""
     local = [alone(folder / "alone", LONG)]
-    with _shared(jobs):
+    with shared_pool(jobs):
         make(jobs, LONG, folder)
         jobs.until((folder / LONG / "step-40").exists, "it trains")
         (pod,) = workers(jobs)
@@ -134,7 +123,7 @@ def deleted(jobs: Jobs, nodes: Nodes, folder: Path) -> None:
     """The group's pod is deleted by hand while there is no operator: the group starts under the next number,
     and the run goes on."""
     local = [alone(folder / "alone", LATE)]
-    with _shared(jobs):
+    with shared_pool(jobs):
         make(jobs, LATE, folder)
         jobs.until((folder / LATE / "step-20").exists, "it trains")
         jobs.operator.kill()

@@ -1,15 +1,18 @@
-"""What the tests on kubelets share: claims, an RLHFJob awaited, and a look from inside a pod."""
+"""What the tests on kubelets share: a namespace with claims, an RLHFJob awaited, a look in a pod."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from controller import names
 from controller.checkpoints.access_jobs import AccessSettings
 from deploy.helm.cluster import ChartCluster, until
+from deploy.helm.local import POOL, POOL_LABEL
 from deploy.local.errors import PlaneError
 
 Json = dict[str, Any]
@@ -19,7 +22,20 @@ RESTRICTED_POD = {"runAsUser": 4321, "runAsNonRoot": True, "seccompProfile": {"t
 RESTRICTED_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def claim(space: str, name: str) -> Json:
+@contextmanager
+def home(cluster: ChartCluster, space: str, level: str) -> Iterator[None]:
+    """A namespace that enforces this Pod Security level, with a claim for checkpoints and one for what is
+    retained. It goes with its jobs when the block ends."""
+    cluster.kubectl("delete", "namespace", space, "--ignore-not-found", "--wait", timeout_s=180)
+    enforced = {"pod-security.kubernetes.io/enforce": level}
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space, "labels": enforced}}
+    cluster.apply([made, *(_claim(space, name) for name in ("work", "kept"))])
+    yield
+    cluster.kubectl("delete", "rlhfjobs", "--all", "-n", space, "--wait", timeout_s=180)
+    cluster.kubectl("delete", "namespace", space, "--wait=false")
+
+
+def _claim(space: str, name: str) -> Json:
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     return {
         "apiVersion": "v1",
@@ -27,6 +43,20 @@ def claim(space: str, name: str) -> Json:
         "metadata": {"name": name, "namespace": space},
         "spec": spec,
     }
+
+
+def on_claims(name: str) -> Json:
+    """The ``checkpoints`` of a job whose pods have the claim ``work`` at /checkpoints."""
+    return {
+        "location": {"volumeClaim": {"claimName": "work", "path": f"/{name}"}},
+        "layout": "Plain",
+        "retention": {"volumeClaim": {"claimName": "kept"}},
+    }
+
+
+def gpus_of_a_node(cluster: ChartCluster) -> int:
+    nodes = cluster.get("nodes", "-l", f"{POOL_LABEL}={POOL['name']}")["items"]
+    return int(nodes[0]["status"]["allocatable"][names.GPU_RESOURCE])
 
 
 def status(cluster: ChartCluster, space: str, name: str) -> Json:

@@ -13,7 +13,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubelets import RESTRICTED_CONTAINER, RESTRICTED_POD, STORY_S, claim, holds, looked, peer, phase, wait
+from kubelets import (
+    RESTRICTED_CONTAINER,
+    RESTRICTED_POD,
+    STORY_S,
+    gpus_of_a_node,
+    holds,
+    home,
+    looked,
+    on_claims,
+    peer,
+    phase,
+    wait,
+)
 from rendering import NAMESPACE
 
 from controller import names
@@ -38,15 +50,10 @@ pytestmark = [
 @pytest.fixture(scope="module", autouse=True)
 def spaces(cluster: ChartCluster, notes: str) -> Iterator[None]:
     """Namespaces of their own, each with a claim for checkpoints and one for what is retained."""
-    for space, level in SPACES.items():
-        cluster.kubectl("delete", "namespace", space, "--ignore-not-found", "--wait", timeout_s=180)
-        enforced = {"pod-security.kubernetes.io/enforce": level}
-        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space, "labels": enforced}}
-        cluster.apply([home, *(claim(space, name) for name in ("work", "kept"))])
-    yield
-    for space in SPACES:
-        cluster.kubectl("delete", "rlhfjobs", "--all", "-n", space, "--wait", timeout_s=180)
-        cluster.kubectl("delete", "namespace", space, "--wait=false")
+    with contextlib.ExitStack() as homes:
+        for space, level in SPACES.items():
+            homes.enter_context(home(cluster, space, level))
+        yield
 
 
 # -- runs ----------------------------------------------------------------------------------------------------
@@ -94,12 +101,7 @@ def run(space: str, name: str, pods: int = 1, gpus: int = 1, **spec: Any) -> Jso
             "stopRule": {"kDeclines": {"k": 3}},
             "modifiers": [],
             "scrape": {"intervalSeconds": 5},
-            "checkpoints": {
-                "location": {"volumeClaim": {"claimName": "work", "path": f"/{name}"}},
-                "layout": "Plain",
-                "retention": {"volumeClaim": {"claimName": "kept"}},
-                "keep": "Best",
-            },
+            "checkpoints": {**on_claims(name), "keep": "Best"},
             "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": workload}},
             **spec,
         },
@@ -190,8 +192,7 @@ for place in ("/work", "/kept"):
 
 def test_two_pods_over_a_service_act_in_the_same_step(cluster: ChartCluster) -> None:
     """On two nodes, whose kubelets bring `run.json` when they get to it: one pod reads it for both."""
-    nodes = cluster.get("nodes", "-l", "evalstop.dev/gpu-pool=research")["items"]
-    gpus = int(nodes[0]["status"]["allocatable"][names.GPU_RESOURCE])  # each pod takes a node
+    gpus = gpus_of_a_node(cluster)  # each pod takes a node
     service = {
         "apiVersion": "v1",
         "kind": "Service",

@@ -14,7 +14,18 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from kubelets import RESTRICTED_CONTAINER, RESTRICTED_POD, STORY_S, Json, claim, holds, looked, wait
+from kubelets import (
+    RESTRICTED_CONTAINER,
+    RESTRICTED_POD,
+    STORY_S,
+    Json,
+    gpus_of_a_node,
+    holds,
+    home,
+    looked,
+    on_claims,
+    wait,
+)
 from typer.testing import CliRunner
 
 from controller import names
@@ -23,6 +34,7 @@ from controller.policy.group_types import GROUPS_NAMESPACE
 from deploy.helm.cluster import ChartCluster, until
 from deploy.helm.local import POOL
 from deploy.images.build import tagged
+from deploy.local.demo.jobs_manifests import JOB_NAME
 from tests.support import given_cluster
 
 SPACE = "turns"
@@ -41,8 +53,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def node_gpus(cluster: ChartCluster) -> int:
-    nodes = cluster.get("nodes", "-l", "evalstop.dev/gpu-pool=research")["items"]
-    return int(nodes[0]["status"]["allocatable"][names.GPU_RESOURCE])
+    return gpus_of_a_node(cluster)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,13 +62,8 @@ def space(cluster: ChartCluster, values: dict[str, Any], node_gpus: int, notes: 
     pool = {**values["pools"][0]}
     pool["spec"] = {**pool["spec"], "sharing": {"families": [family(node_gpus)], "maxDutyPercent": 100}}
     cluster.install({**values, "rollouts": {"enabled": True}, "pools": [pool]}, wait_s=300)
-    cluster.kubectl("delete", "namespace", SPACE, "--ignore-not-found", "--wait", timeout_s=180)
-    enforced = {"pod-security.kubernetes.io/enforce": "restricted"}
-    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE, "labels": enforced}}
-    cluster.apply([home, *(claim(SPACE, name) for name in ("work", "kept"))])
-    yield
-    cluster.kubectl("delete", "rlhfjobs", "--all", "-n", SPACE, "--wait", timeout_s=180)
-    cluster.kubectl("delete", "namespace", SPACE, "--wait=false")
+    with home(cluster, SPACE, "restricted"):
+        yield
 
 
 def family(gpus: int) -> Json:
@@ -129,11 +135,7 @@ def job(name: str, arguments: list[str], gpus: int, **spec: Any) -> Json:
             "gang": {"replicas": 1, "gpusPerReplica": gpus},
             "metrics": [{"name": "gold_reward"}],
             "mode": "Off",
-            "checkpoints": {
-                "location": {"volumeClaim": {"claimName": "work", "path": f"/{name}"}},
-                "layout": "Plain",
-                "retention": {"volumeClaim": {"claimName": "kept"}},
-            },
+            "checkpoints": on_claims(name),
             "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": workload}},
             **spec,
         },
@@ -151,9 +153,8 @@ def test_two_jobs_take_turns_on_a_group_of_two_nodes(cluster: ChartCluster, node
         # Of one kind: their templates are equal, and a pod's name tells them apart.
         folder = "--checkpoints=/checkpoints/$(JOB)"
         made = job(name, [*SHARED, folder], 0, sharing=asked)
-        label = f"metadata.labels['{names.LABEL_JOB}']"
         (container,) = made["spec"]["workload"]["template"]["spec"]["template"]["spec"]["containers"]
-        container["env"] = [{"name": "JOB", "valueFrom": {"fieldRef": {"fieldPath": label}}}]
+        container["env"] = JOB_NAME
         cluster.apply([made])
     wait(cluster, SPACE, "two", "a resident, too", lambda s: (s.get("residency") or {}).get("joined"))
     (group,) = cluster.get("workergroups", "-n", GROUPS_NAMESPACE)["items"]

@@ -14,7 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from controller import names
-from deploy.images import build, sublock
+from deploy.images import sublock
+from deploy.images.named import IMAGES
 from deploy.images.roles import ROLES, importable, lines
 
 # Not in the operator's image, though they can be reached: imported where a store is opened, in access Jobs.
@@ -110,11 +111,11 @@ def test_what_a_role_asks_for_is_what_the_project_asks_for(repository: Path) -> 
 
 
 def test_each_role_has_the_image_of_the_shipped_manifests(repository: Path) -> None:
-    assert build.IMAGES.keys() == ROLES.keys()
+    assert IMAGES.keys() == ROLES.keys()
     manifests = "".join(path.read_text() for path in repository.glob("deploy/**/*.yaml"))
     for role in ("operator", "access", "dashboard", "actor"):
-        assert f"{build.IMAGES[role]}:0.1.0" in manifests
-    assert json.dumps(sorted(build.IMAGES.values())) == json.dumps(
+        assert f"{IMAGES[role]}:0.1.0" in manifests
+    assert json.dumps(sorted(IMAGES.values())) == json.dumps(
         sorted(
             [
                 *(names.OPERATOR_IMAGE, names.ACCESS_IMAGE, names.DASHBOARD_IMAGE),

@@ -9,12 +9,11 @@ import pytest
 
 from controller.api.gpupool import GPUPool
 from controller.api.rlhfjob import RLHFJob
-from deploy.local.demo.elastic.__main__ import main, tour_of
+from deploy.local.demo.elastic.__main__ import tour_of
 from deploy.local.demo.elastic.cast import ARMS, job, pool, trainer
 from deploy.local.demo.elastic.observer import Observer
 from deploy.local.demo.elastic.story import Arm, Result, rows
 from deploy.local.plane import Plane
-from deploy.local.status import Status
 
 
 @pytest.mark.parametrize("arm", [*ARMS, None])
@@ -101,34 +100,6 @@ def test_goals_are_told_met_or_not() -> None:
     found.problems.append("the borrower was preempted, where a recall would do")
     assert rows(found)[-1].met is False
     assert rows(Result(alone={"Even": Arm("Even")})) == []
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--runs", "0"], "--runs"),
-        (["--steps", "2"], "--steps"),
-        (["--steps", "9"], "--steps"),
-        (["--act", "four"], "--act"),
-        (["--queue", "kueue"], "a pool whose delegate is Kueue has no rollout actors"),
-    ],
-)
-def test_what_cannot_be_played_is_refused(
-    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(given)
-    assert said in " ".join(capsys.readouterr().err.split())
-
-
-def test_one_that_was_left_up_is_somebodys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "plane").mkdir()
-    monkeypatch.setattr(Plane, "status", lambda self: Status(True, "https://127.0.0.1:1", None, ()))
-    assert main(["--out", str(tmp_path)]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "make demo FRESH=1 STORY=elastic ends it and begins anew" in said
 
 
 def test_who_looks_around_finds_the_run_that_is_left(tmp_path: Path) -> None:

@@ -11,12 +11,11 @@ from controller.api.gpupool import GPUPool
 from controller.api.rlhfjob import RLHFJob
 from controller.api.sharing_terms import sharing_kind
 from deploy.local.demo.shared import watch
-from deploy.local.demo.shared.__main__ import main, tour_of
+from deploy.local.demo.shared.__main__ import tour_of
 from deploy.local.demo.shared.cast import ALONE, ARMS, FAMILY, SHARED, job, job_name, pool, successor
 from deploy.local.demo.shared.findings import Arm, Result, lanes, measured, rows, simulated, switch_seconds
 from deploy.local.demo.shared.watch import Turn, Watch, merged
 from deploy.local.plane import Plane
-from deploy.local.status import Status
 
 
 def test_its_jobs_and_its_pools_are_valid_and_all_jobs_are_of_one_kind() -> None:
@@ -114,29 +113,5 @@ def test_the_onlooker_names_jobs_that_have_left_by_their_residencies() -> None:
     assert watch._held([running, waiting, {**running, "status": {"phase": "Succeeded"}}]) == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--jobs", "1"], "--jobs: 1, expected 2 to 3"),
-        (["--jobs", "4"], "--jobs: 4, expected 2 to 3"),
-        (["--steps", "24"], "--steps: 24, expected at least 25"),
-        (["--queue", "kueue"], "a pool whose delegate is Kueue has no worker groups"),
-    ],
-)
-def test_what_cannot_be_played_is_refused(
-    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(given)
-    assert said in " ".join(capsys.readouterr().err.split())
-
-
-def test_one_that_was_left_up_is_somebodys_and_tells_how_to_look_around(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "plane").mkdir()
-    monkeypatch.setattr(Plane, "status", lambda self: Status(True, "https://127.0.0.1:1", None, ()))
-    assert main(["--out", str(tmp_path)]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "make demo FRESH=1 STORY=shared ends it and begins anew" in said
+def test_who_looks_around_is_told_of_groups(tmp_path: Path) -> None:
     assert "evalstop groups -w" in tour_of(Plane(tmp_path))

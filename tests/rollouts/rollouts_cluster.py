@@ -24,6 +24,7 @@ from rollouts_world import ROOT, environment
 from controller import names
 from controller.kube.errors import ApiError
 from controller.web.certificates import issue_server, make_authority
+from deploy.local.demo import jobs_manifests
 from deploy.local.plane import Plane
 from tests.support.operator_rig import decided_anew
 
@@ -113,49 +114,12 @@ class Jobs:
         self._client = plane.client()
 
     def make_pool(self, **spec: Any) -> None:
-        self.apply(
-            {
-                "apiVersion": names.API_VERSION,
-                "kind": "GPUPool",
-                "metadata": {"name": self.pool},
-                "spec": {
-                    "nodeSelector": [{"key": "pool", "value": self.pool}],
-                    "allowedNamespaces": [{"name": self.namespace, "maxPriority": 10}],
-                    **spec,
-                },
-            }
-        )
+        self.apply(jobs_manifests.pool(self.pool, self.namespace, **spec))
 
     def make(self, name: str, command: list[str], rollout: Json | None = None, **spec: Any) -> None:
-        container = {
-            "name": "trainer",
-            "image": names.TRAINER_IMAGE,
-            "command": command,
-            "ports": [{"name": "metrics", "containerPort": 9400}],
-            "resources": {"limits": {names.GPU_RESOURCE: "1"}},
-        }
+        """Make a job as `jobs_manifests.job` returns it."""
         asked = {} if rollout is None else {"rollout": rollout}
-        self.apply(
-            {
-                "apiVersion": names.API_VERSION,
-                "kind": "RLHFJob",
-                "metadata": {"name": name, "namespace": self.namespace},
-                "spec": {
-                    "pool": self.pool,
-                    "gang": {"replicas": 1, "gpusPerReplica": 1},
-                    "workload": {"template": template(container)},
-                    "metrics": [{"name": "gold_reward"}],
-                    "mode": "Off",
-                    "checkpoints": {
-                        "location": {"objectStore": {"uri": f"s3://work/{name}"}},
-                        "layout": "Plain",
-                        "retention": {"objectStore": {"uri": "s3://kept"}},
-                    },
-                    **asked,
-                    **spec,
-                },
-            }
-        )
+        self.apply(jobs_manifests.job(name, self.namespace, self.pool, command, **asked, **spec))
 
     def apply(self, *manifests: Json) -> None:
         self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
@@ -215,22 +179,6 @@ class Jobs:
         found = re.search(r"parameters sha256 (\w{64}) after (\d+) tokens", self.says(name))
         assert found, self.says(name)
         return found[1], int(found[2])
-
-
-def template(container: Json) -> Json:
-    """Return the Job of one pod that runs this container."""
-    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "spec": {
-            "completions": 1,
-            "parallelism": 1,
-            "completionMode": "Indexed",
-            "backoffLimit": 0,
-            "template": {"spec": pod},
-        },
-    }
 
 
 def _is_ready(status: Json) -> bool:

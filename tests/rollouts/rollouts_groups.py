@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rollouts_cluster import Jobs, template
+from rollouts_cluster import Jobs, running
 from rollouts_world import ROOT, environment
 from typer.testing import CliRunner
 
-from controller import names
 from controller.cli.main import app
+from deploy.local.demo.jobs_manifests import JOB_NAME
+from deploy.local.demo.shared.cast import FAMILY, MB, family
 
-POOL, MB = "shared", 1 << 20
+POOL = "shared"
 # Steps of each job, by its name. A kind is measured within 22 steps, and then the other joins.
 ONE, TWO = "one-120", "two-40"
 RUN = ["--seed", "5", "--eval-every", "20", "--eval-samples", "64", "--batch", "32"]
@@ -28,58 +30,27 @@ WORKERS = "evalstop-workers"
 
 
 @contextmanager
-def shared_pool(jobs: Jobs, device: Path, **spec: Any) -> Iterator[Jobs]:
-    """The pool, until the block ends; then all of its jobs, pods and groups are gone."""
-    # Whoever else uses this machine makes turns longer: duties are not to bar anybody here.
-    jobs.make_pool(sharing={"families": [family(device)], "maxDutyPercent": 100}, **spec)
-    yield jobs
-    jobs.plane.kubectl("-n", jobs.namespace, "delete", "rlhfjobs", "--all", "--wait=true")
-    jobs.until(lambda: not jobs.pods(), "all pods are gone")
-    jobs.plane.kubectl("delete", "gpupool", POOL)
-    jobs.until(lambda: not groups(jobs), "the groups are gone with their pool")
-
-
-def family(device: Path) -> dict[str, Any]:
-    container = {
-        "name": "workers",
-        "image": names.TRAINER_IMAGE,
-        "command": ["python", "-m", "controller.group"],
-        "env": [
-            {"name": "EVALSTOP_GROUP_FAMILY", "value": "examples.softmax_family:SoftmaxFamily"},
-            {"name": "EVALSTOP_GROUP_DEVICE", "value": f"{device}/$(POD_UID)"},
-            {"name": "EVALSTOP_GROUP_LISTEN", "value": "$(POD_IP)"},  # the pods here share one network
-            {"name": "EVALSTOP_GROUP_REGISTER_SECONDS", "value": "1"},
-        ],
-        "resources": {"limits": {names.GPU_RESOURCE: "1", "memory": "1Gi"}},
-    }
-    return {
-        "name": "softmax",
-        "replicas": 1,
-        "gpusPerReplica": 1,
-        "deviceBytes": 4 * MB,
-        "hostBytes": 32 * MB,
-        "template": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}},
-    }
+def shared_pool(jobs: Jobs, **spec: Any) -> Iterator[None]:
+    """The operator and the pool, until the block ends; then all of its jobs, pods and groups are gone."""
+    # A folder in memory, where each group's pod has its device.
+    memory = tempfile.TemporaryDirectory(
+        prefix="evalstop-groups-", dir="/dev/shm", ignore_cleanup_errors=True
+    )
+    with memory as device, running(jobs.operator):
+        # Whoever else uses this machine makes turns longer: duties are not to bar anybody here.
+        jobs.make_pool(sharing={"families": [family(Path(device))], "maxDutyPercent": 100}, **spec)
+        yield
+        jobs.plane.kubectl("-n", jobs.namespace, "delete", "rlhfjobs", "--all", "--wait=true")
+        jobs.until(lambda: not jobs.pods(), "all pods are gone")
+        jobs.plane.kubectl("delete", "gpupool", POOL)
+        jobs.until(lambda: not groups(jobs), "the groups are gone with their pool")
 
 
 def make(jobs: Jobs, name: str, folder: Path, **sharing: Any) -> None:
     """Make a job that trains in a group. Both have the same template: they are of one kind."""
-    label = f"metadata.labels['{names.LABEL_JOB}']"
-    container = {
-        "name": "trainer",
-        "image": names.TRAINER_IMAGE,
-        "command": ["sh", "-c", f"{TRAIN} --steps ${{JOB#*-}} --checkpoints {folder}/$JOB"],
-        "ports": [{"name": "metrics", "containerPort": 9400}],
-        "env": [{"name": "JOB", "valueFrom": {"fieldRef": {"fieldPath": label}}}],
-    }
-    asked = {"family": "softmax", "stateBytes": 2 * MB, "maxSlowdownPercent": 1000, **sharing}
-    jobs.make(
-        name,
-        [],
-        gang={"replicas": 1, "gpusPerReplica": 0},
-        workload={"template": template(container)},
-        sharing=asked,
-    )
+    command = ["sh", "-c", f"{TRAIN} --steps ${{JOB#*-}} --checkpoints {folder}/$JOB"]
+    asked = {"family": FAMILY, "stateBytes": 2 * MB, "maxSlowdownPercent": 1000, **sharing}
+    jobs.make(name, command, gpus=0, env=JOB_NAME, sharing=asked)
 
 
 def groups(jobs: Jobs) -> list[dict[str, Any]]:

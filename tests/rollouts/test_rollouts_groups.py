@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from rollouts_cluster import Jobs, Operator, gpus_of, running
+from rollouts_cluster import Jobs, Operator, gpus_of
 from rollouts_groups import (
     ONE,
     POOL,
@@ -39,13 +38,6 @@ __all__ = ["installed"]
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture
-def device() -> Iterator[Path]:
-    """A folder in memory, where each group's pod has its device."""
-    with tempfile.TemporaryDirectory(prefix="evalstop-groups-", dir="/dev/shm") as folder:
-        yield Path(folder)
-
-
 @pytest.fixture(scope="module")
 def gpu_node(plane: Plane) -> Iterator[Nodes]:
     if given_cluster.given() is not None:
@@ -57,13 +49,9 @@ def gpu_node(plane: Plane) -> Iterator[Nodes]:
 
 
 @pytest.fixture
-def jobs(
-    plane: Plane, installed: Path, gpu_node: Nodes, namespace: str, tmp_path: Path, device: Path
-) -> Iterator[Jobs]:
-    with (
-        running(Operator(tmp_path, installed)) as operator,
-        shared_pool(Jobs(plane, namespace, POOL, operator), device) as found,
-    ):
+def jobs(plane: Plane, installed: Path, gpu_node: Nodes, namespace: str, tmp_path: Path) -> Iterator[Jobs]:
+    found = Jobs(plane, namespace, POOL, Operator(tmp_path, installed))
+    with shared_pool(found):
         yield found
 
 

@@ -8,14 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.names import (
-    ACCESS_IMAGE,
-    ACTOR_IMAGE,
-    DASHBOARD_IMAGE,
-    OPERATOR_IMAGE,
-    TRAINER_IMAGE,
-    WORKERS_IMAGE,
-)
+from deploy.images.named import IMAGES
+from deploy.images.roles import ROLES
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # What the environments of the table run from: this code, its virtual environment, the interpreter behind it.
@@ -58,12 +52,7 @@ def python_environment(python: str = sys.executable, cmd: tuple[str, ...] = ("py
 
 #: Image name, without registry tag or digest -> environment. The images of the shipped manifests.
 TABLE: Mapping[str, Environment] = {
-    OPERATOR_IMAGE: python_environment(cmd=("python", "-m", "controller.operator")),
-    ACCESS_IMAGE: python_environment(cmd=("python", "-m", "controller.checkpoints.access")),
-    DASHBOARD_IMAGE: python_environment(cmd=("python", "-m", "controller.web.dashboard")),
-    ACTOR_IMAGE: python_environment(cmd=("python", "-m", "controller.actor")),
-    TRAINER_IMAGE: python_environment(cmd=("python", "-m", "examples.trainer")),
-    WORKERS_IMAGE: python_environment(cmd=("python", "-m", "controller.group")),
+    name: python_environment(cmd=ROLES[role].command) for role, name in IMAGES.items()
 }
 
 

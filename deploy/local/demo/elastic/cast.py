@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller import names
+from deploy.local.demo import jobs_manifests
 from deploy.local.demo.jobs_stage import NAMESPACE
 
 POOL = "rollouts"
@@ -27,16 +28,7 @@ ARMS: dict[str, Json] = {
 
 def pool() -> Json:
     """Return the GPUPool."""
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUPool",
-        "metadata": {"name": POOL},
-        "spec": {
-            "nodeSelector": [{"key": "pool", "value": POOL}],
-            "allowedNamespaces": [{"name": NAMESPACE, "maxPriority": 10}],
-            "lending": {"recallSeconds": RECALL_SECONDS},
-        },
-    }
+    return jobs_manifests.pool(POOL, NAMESPACE, lending={"recallSeconds": RECALL_SECONDS})
 
 
 def trainer(steps: int, seconds: float) -> list[str]:
@@ -50,29 +42,7 @@ def trainer(steps: int, seconds: float) -> list[str]:
 
 def job(name: str, command: list[str], rollout: Json | None, *, gpus: int = 1) -> Json:
     """Return an RLHFJob of one pod; it is not watched. ``rollout``: one of `ARMS`; None: it has no actors."""
-    limits = {"limits": {names.GPU_RESOURCE: str(gpus)}}
-    container = {"name": "trainer", "image": names.TRAINER_IMAGE, "command": command, "resources": limits,
-                 "ports": [{"name": "metrics", "containerPort": names.DEFAULT_METRICS_PORT}]}  # fmt: skip
-    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
-    child = {
-        "completions": 1,
-        "parallelism": 1,
-        "completionMode": "Indexed",
-        "backoffLimit": 0,
-        "template": {"spec": pod},
-    }
-    spec: Json = {
-        "pool": POOL,
-        "gang": {"replicas": 1, "gpusPerReplica": gpus},
-        "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": child}},
-        "metrics": [{"name": "gold_reward"}],
-        "mode": "Off",
-        "checkpoints": {
-            "location": {"objectStore": {"uri": f"s3://work/{name}"}},
-            "layout": "Plain",
-            "retention": {"objectStore": {"uri": "s3://kept"}},
-        },
-    }
+    spec: Json = {}
     if rollout is not None:
         engine = {
             "name": "engine",
@@ -89,9 +59,4 @@ def job(name: str, command: list[str], rollout: Json | None, *, gpus: int = 1) -
             "slots": SLOTS,
             **rollout,
         }
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "RLHFJob",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": spec,
-    }
+    return jobs_manifests.job(name, NAMESPACE, POOL, command, gpus=gpus, **spec)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from controller import names
+from deploy.local.demo import jobs_manifests
 from deploy.local.demo.jobs_stage import NAMESPACE
 
 POOL, FAMILY = "sharing", "softmax"
@@ -20,6 +21,12 @@ Json = dict[str, Any]
 
 def pool(arm: str, device: Path) -> Json:
     """Return the GPUPool as it is in an arm. ``device``: folder in memory for the groups' local devices."""
+    sharing = {"families": [family(device)], "placement": PLACEMENT[arm]}
+    return jobs_manifests.pool(POOL, NAMESPACE, sharing=sharing)
+
+
+def family(device: Path) -> Json:
+    """Return the family of one worker on one GPU, which trains the example's model."""
     container = {
         "name": "workers",
         "image": names.TRAINER_IMAGE,
@@ -32,23 +39,13 @@ def pool(arm: str, device: Path) -> Json:
         ],
         "resources": {"limits": {names.GPU_RESOURCE: str(GPUS), "memory": "1Gi"}},
     }
-    family = {
+    return {
         "name": FAMILY,
         "replicas": 1,
         "gpusPerReplica": GPUS,
         "deviceBytes": 4 * MB,
         "hostBytes": 32 * MB,
         "template": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}},
-    }
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GPUPool",
-        "metadata": {"name": POOL},
-        "spec": {
-            "nodeSelector": [{"key": "pool", "value": POOL}],
-            "allowedNamespaces": [{"name": NAMESPACE, "maxPriority": 10}],
-            "sharing": {"families": [family], "placement": PLACEMENT[arm]},
-        },
     }
 
 
@@ -65,51 +62,12 @@ def job(name: str, folder: Path, steps: int, rollout_seconds: float) -> Json:
         *("--eval-every", str(steps), "--eval-samples", "64", "--preferences", "100", "--port", "0"),
         *("--seed", "${JOB##*-}", "--checkpoints", f"'{folder}'/$JOB"),
     ]
-    label = f"metadata.labels['{names.LABEL_JOB}']"
-    container = {
-        "name": "trainer",
-        "image": names.TRAINER_IMAGE,
-        "command": ["sh", "-c", " ".join(run)],
-        "ports": [{"name": "metrics", "containerPort": names.DEFAULT_METRICS_PORT}],
-        "env": [{"name": "JOB", "valueFrom": {"fieldRef": {"fieldPath": label}}}],
-    }
+    command = ["sh", "-c", " ".join(run)]
     sharing = {"family": FAMILY, "stateBytes": 2 * MB, "maxSlowdownPercent": MOST_SLOWER}
-    return _job(name, container, {"gang": {"replicas": 1, "gpusPerReplica": 0}, "sharing": sharing})
+    own = jobs_manifests.JOB_NAME
+    return jobs_manifests.job(name, NAMESPACE, POOL, command, gpus=0, env=own, sharing=sharing)
 
 
 def successor(name: str) -> Json:
     """Return an RLHFJob that wants the GPU for itself: it has it as soon as nobody shares it."""
-    limits = {"limits": {names.GPU_RESOURCE: str(GPUS)}}
-    container = {
-        "name": "trainer", "image": names.TRAINER_IMAGE, "command": ["sleep", "3600"], "resources": limits,
-        "ports": [{"name": "metrics", "containerPort": names.DEFAULT_METRICS_PORT}],
-    }  # fmt: skip
-    return _job(name, container, {"gang": {"replicas": 1, "gpusPerReplica": GPUS}})
-
-
-def _job(name: str, container: Json, spec: Json) -> Json:
-    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
-    child = {
-        "completions": 1,
-        "parallelism": 1,
-        "completionMode": "Indexed",
-        "backoffLimit": 0,
-        "template": {"spec": pod},
-    }
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "RLHFJob",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "pool": POOL,
-            "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": child}},
-            "metrics": [{"name": "gold_reward"}],
-            "mode": "Off",
-            "checkpoints": {
-                "location": {"objectStore": {"uri": f"s3://work/{name}"}},
-                "layout": "Plain",
-                "retention": {"objectStore": {"uri": "s3://kept"}},
-            },
-            **spec,
-        },
-    }
+    return jobs_manifests.job(name, NAMESPACE, POOL, ["sleep", "3600"], gpus=GPUS)
