@@ -6,7 +6,7 @@ from controller.policy.job import access_requests, checkpoints, guardrails, live
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, restart, rewind
-from controller.policy.job.record import JobRecord, Operation, ProtectedCheckpoint, Sparing
+from controller.policy.job.record import Operation, ProtectedCheckpoint, Sparing
 from controller.policy.job.types import CreateWorkload, ResumeFrom, ResumeRequest, RunState
 from controller.policy.types import Attempt
 
@@ -114,7 +114,8 @@ def _wanted(
     """
     record, newest = context.record, lives.newest(context.record)
     if request.source is ResumeFrom.BEST:
-        pinned = (record.secured,) if record.secured is not None and not _is_copied(record) else ()
+        pin = record.secured
+        pinned = (pin,) if pin is not None and not retention.copies_of(pin, record.retained) else ()
         kept = retention.best_of(context, (*record.retained, *pinned))
         if kept is None:
             return None, None, newest
@@ -122,16 +123,6 @@ def _wanted(
     same = tuple(k for k in record.retained if k.step == request.step)
     kept = retention.best_of(context, same)
     return kept, request.step, newest if kept is None else kept.attempt
-
-
-def _is_copied(record: JobRecord) -> bool:
-    """Return whether a copy stands for the eval that the best's pin stands for."""
-    secured = record.secured
-    return secured is not None and any(
-        (kept.attempt, kept.best_step, kept.baseline)
-        == (secured.attempt, secured.best_step, secured.baseline)
-        for kept in record.retained
-    )
 
 
 def _not_copied(context: PlanContext) -> bool:

@@ -97,8 +97,14 @@ def copy_of(
     secured: ProtectedCheckpoint, decision: Decision, retained: tuple[ProtectedCheckpoint, ...]
 ) -> ProtectedCheckpoint | None:
     """Return the copy of this pin that was made or verified for this stop."""
-    same = (k for k in retained if (k.attempt, k.best_step) == (secured.attempt, secured.best_step))
-    return next((k for k in same if k.at >= decision.at), None)
+    return next((k for k in copies_of(secured, retained) if k.at >= decision.at), None)
+
+
+def copies_of(
+    secured: ProtectedCheckpoint, retained: tuple[ProtectedCheckpoint, ...]
+) -> tuple[ProtectedCheckpoint, ...]:
+    """Return the copies that stand for the eval that this pin stands for."""
+    return tuple(k for k in retained if (k.attempt, k.best_step) == (secured.attempt, secured.best_step))
 
 
 def best_of(context: PlanContext, candidates: tuple[ProtectedCheckpoint, ...]) -> ProtectedCheckpoint | None:

@@ -284,6 +284,7 @@ class AccessView:
     Attributes:
         attempt: the process that wrote the checkpoint, as it is written; "": the answer names none.
         holder: of a refused claim, who has the location: uid, namespace/name.
+        lowest: of a pin that found no checkpoint, the lowest step of which any file lies there.
     """
 
     request_id: str
@@ -311,9 +312,7 @@ class AccessView:
     file_owner: FileOwner | None = None  # None: it was not asked for, or no checkpoint lies there
     deferred: bool = False  # of a claim: nothing lies there, and nothing was written: as whom is not known
     other_branch: bool = False  # of a claim: its process started from a checkpoint of none on its branch
-    lowest: int | None = (
-        None  # of a pin that found no checkpoint: the lowest step of which any file lies there
-    )
+    lowest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from deploy.local.plane import Plane
 
 
 class Findings(Protocol):
-    """What a story found, a dataclass. ``problems``: things that must not be."""
+    """Findings of a story, a dataclass. ``problems``: things that must not be."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
     problems: list[str]

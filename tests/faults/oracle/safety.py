@@ -130,16 +130,21 @@ class Safety(Knowledge):
     def _measured_again(self, job: Job, e: Eval, evals: list[Eval]) -> bool:
         """Whether a process that started from an eval's very step has evaluated it once more, and the former
         one was not the best then: one eval of a step counts, the last. Its own checkpoint is still owed."""
-        later = [o for o in evals if o.step == e.step and o.life is not e.life and o.life.resumed == e.step]
         before = [o for o in evals if o.step < e.step]
-        return bool(later) and any(self.worth(job, o) >= self.worth(job, e) for o in before)
+        again = self._evaluated_again(e, evals)
+        return again and any(self.worth(job, o) >= self.worth(job, e) for o in before)
 
     def _waited_when_measured_again(self, e: Eval, evals: list[Eval]) -> bool:
         """Whether a gate knew no other eval when a process evaluated the very step that it started from once
         more: nothing had borne the former one out, and of the two only the last counts."""
         gated = self.world.config["gate"] or self.world.config["rule"] == "default"
-        again = any(o.step == e.step and o.life is not e.life and o.life.resumed == e.step for o in evals)
-        return bool(gated and again and e.young and not any(o.step < e.step for o in evals))
+        alone = e.young and not any(o.step < e.step for o in evals)
+        return bool(gated and alone and self._evaluated_again(e, evals))
+
+    @staticmethod
+    def _evaluated_again(e: Eval, evals: list[Eval]) -> bool:
+        """Whether a process that started from an eval's very step has evaluated it once more."""
+        return any(o.step == e.step and o.life is not e.life and o.life.resumed == e.step for o in evals)
 
     def _checkpoint(self, job: Job, e: Eval) -> Saved | None:
         """The checkpoint that stands for an eval: of its step, or at most the lag earlier on its branch."""
