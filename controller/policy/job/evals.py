@@ -379,8 +379,9 @@ def _measured_again(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobR
         return record
     if not started <= point.step == former.step:
         return record
-    state = record.rule.state if record.rule is not None else ()
-    waits = former.step in {*use.waiting(state), use.doubtful(state), *use.agreeing(state)}
+    state, settled = (record.rule.state, record.rule.settled) if record.rule is not None else ((), ())
+    unsure = {*use.waiting(state), use.doubtful(state), *use.agreeing(state)}
+    waits = former.step in unsure and former.step not in settled
     after = rewind(record, use, point.step - 1, best_until=point.step - 1 if waits else point.step)
     return replace(after, abandoned_step=record.abandoned_step)  # no branch is left
 
@@ -447,6 +448,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
     until = step if best_until is None else best_until
     if record.rule is not None:
         record = _same_rule(record, use)  # its user may have chosen another since the last scrape
+    former = record.rule
     kept = tuple(p for p in record.evals if p.step <= step)
     if len(kept) == len(record.evals):
         return _with_best(record, use, kept, until)
@@ -460,6 +462,8 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
     rule = use.remember(base, kept, unjudged)
     if record.rule is not None:  # what was looked at on the branch that is left was looked at
         rule = replace(rule, state=carry_spent(use.rule, rule.state, record.rule.state))
+    if former is not None:
+        rule = replace(rule, settled=_settled(use, former, record.evals, rule))
     best = _best_after(record, use.direction, use.counting(base, kept, unjudged), until)
     best, awaiting = stand(use, rule, kept, best, record)
     return replace(
@@ -473,6 +477,14 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
         best=best,
         awaiting=awaiting,
     )
+
+
+def _settled(
+    use: RuleInUse, former: RuleRecord, evals: tuple[EvalPoint, ...], rule: RuleRecord
+) -> tuple[int, ...]:
+    """Return the steps of evals that wait in ``rule``, and counted in ``former``: others had borne them out."""
+    counted = {*former.settled, *(p.step for p in use.counting(former.base, evals, former.unjudged))}
+    return tuple(step for step in use.waiting(rule.state) if step in counted)
 
 
 def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], step: int) -> JobRecord:
@@ -690,6 +702,7 @@ def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...
     waits, agreeing = use.waiting(record.rule.state), use.agreeing(record.rule.state)
     record = _agreed(record, use, kept)
     best = record.best
+    waits = tuple(step for step in waits if step not in record.rule.settled)
     undecided = {(p.attempt, p.step) for p in record.evals if p.step in waits and p not in kept}
     if best is not None and best.step in agreeing:
         undecided.discard((best.attempt, best.step))
