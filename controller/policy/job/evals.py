@@ -578,7 +578,7 @@ def _append(
         evals = evals[1:]
     gone, waits = use.dropped(state), use.waiting(state)
     out = {(p.attempt, p.step) for p in (*record.evals, point) if p.step in gone}
-    record = _discredited(record, out)
+    record = on_account_of(record, out, score=None)
     best = record.best
     if best is not None and (best.attempt, best.step) in out:
         # It stood for the best for want of another. What is secured for it is no better.
@@ -702,7 +702,6 @@ def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...
     waits, agreeing = use.waiting(record.rule.state), use.agreeing(record.rule.state)
     record = _agreed(record, use, kept)
     best = record.best
-    waits = tuple(step for step in waits if step not in record.rule.settled)
     undecided = {(p.attempt, p.step) for p in record.evals if p.step in waits and p not in kept}
     if best is not None and best.step in agreeing:
         undecided.discard((best.attempt, best.step))
@@ -744,12 +743,14 @@ def _sum_with(record: JobRecord, leaving: float) -> float | None:
     return total if total is not None and math.isfinite(total) else None
 
 
-def _discredited(record: JobRecord, evals: set[tuple[Attempt, int]]) -> JobRecord:
-    """Return the record once these evals (attempt and life, step) count for nothing.
+def _discredited(record: JobRecord, waited: set[tuple[Attempt, int]]) -> JobRecord:
+    """Return the record once these evals (attempt and life, step), which waited, count for nothing.
 
     What is pinned, retained or asked for on their account keeps no score: it is never taken for the best.
+    Those that had been borne out before stay.
     """
-    return on_account_of(record, evals, score=None)
+    settled = record.rule.settled if record.rule is not None else ()
+    return on_account_of(record, {one for one in waited if one[1] not in settled}, score=None)
 
 
 def on_account_of(record: JobRecord, evals: set[tuple[Attempt, int]], **change: Any) -> JobRecord:
