@@ -211,6 +211,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_what_is_judged_no_more_counts_on_when_its_user_changes_the_rule",
     ),
     Mutant(
+        "what no eval will bear out is let go with the evals kept",
+        "19",
+        HISTORY,
+        "    awaiting = awaiting or _undecided_for_good(record, use, evals, best)\n",
+        "",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_no_eval_will_ever_bear_out_stays_pinned_when_it_is_older_than_the_evals_kept",
+    ),
+    Mutant(
         "a process's evals are taken back with each of its saves",
         "1",
         HISTORY,

@@ -464,6 +464,21 @@ def test_what_is_judged_no_more_counts_on_when_its_user_changes_the_rule() -> No
     assert (job.record.rule.unjudged, job.record.best.step, job.record.awaiting) == (5, 40, None)
 
 
+def test_what_no_eval_will_ever_bear_out_stays_pinned_when_it_is_older_than_the_evals_kept() -> None:
+    """The rule began anew after the only eval of the first process, which is the highest."""
+    world, job = running(**GATED)
+    show_measured(world, FIRST, {10: 0.60})
+    world.settle()
+    job.record = judged_from_now_on(job.record, RuleInUse.of(job.desired))
+    evals = {10 * number: 0.55 + 0.01 * (number % 3) for number in range(2, 40)}
+    for most in (20, len(evals)):
+        show_measured(world, SECOND, dict([*evals.items()][:most]), resumed_step=10)
+        world.settle()
+    assert job.record.evals[0].step > 10
+    assert (job.record.awaiting.score, job.record.beside.score) == (0.60, 0.60)
+    assert job.record.best.step == job.record.secured.best_step == 20
+
+
 def test_a_process_that_saves_does_not_have_its_evals_taken_back() -> None:
     """One waits above the best, pinned beside it: with the next save it waits on, as what it was."""
     world, job = running(**GATED)

@@ -612,6 +612,7 @@ def _append(
     now = replace(rule, state=state)  # with the base of before the oldest left
     settled = tuple(step for step in rule.settled if any(p.step == step for p in evals))
     best, awaiting = stand(use, now, (*record.evals, point), best, record)
+    awaiting = awaiting or _undecided_for_good(record, use, evals, best)
     return replace(
         record,
         evals=evals,
@@ -623,6 +624,18 @@ def _append(
         best=best,
         awaiting=awaiting,
     )
+
+
+def _undecided_for_good(
+    record: JobRecord, use: RuleInUse, evals: tuple[EvalPoint, ...], best: Best | None
+) -> Best | None:
+    """Return what waits beside the best, if it is higher, and older than the evals kept: none will ever tell
+    whether it counts. None: it is not so."""
+    waited, kept = record.awaiting, record.beside
+    if waited is None or best is None or kept is None or kept.score is None or not kept.stands_for(waited):
+        return None
+    known = any((p.attempt, p.step) == (waited.attempt, waited.step) for p in evals)
+    return waited if not known and use.better(waited.score, best.score) else None
 
 
 def stand(
