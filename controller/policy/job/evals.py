@@ -482,7 +482,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
 def _settled(
     use: RuleInUse, former: RuleRecord, evals: tuple[EvalPoint, ...], rule: RuleRecord
 ) -> tuple[int, ...]:
-    """Return the steps of evals that wait in ``rule``, and counted in ``former``: others had borne them out."""
+    """Return the steps of evals that wait in ``rule``, and counted in ``former``: they had been borne out."""
     counted = {*former.settled, *(p.step for p in use.counting(former.base, evals, former.unjudged))}
     return tuple(step for step in use.waiting(rule.state) if step in counted)
 
