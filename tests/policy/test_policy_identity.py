@@ -393,7 +393,7 @@ def test_the_pin_of_a_first_eval_that_was_dropped_is_no_best_after_a_restart() -
 
 
 def test_a_first_eval_that_was_borne_out_stays_so_however_often_the_run_goes_back() -> None:
-    """Back to the first eval, and then to before it: alone it seems to wait, and has counted for long."""
+    """Gone back to the first eval, then to before it: alone it seems to wait, and has counted for long."""
     world, job = running(**GATED)
     show_measured(world, FIRST, {10: 0.60, 20: 0.58, 30: 0.60})
     world.settle()
