@@ -102,7 +102,7 @@ def due(known: bool, alone: bool, looked: float | None, now: float) -> bool:
 
 
 class Look(NamedTuple):
-    """What came of a look at a resident's turns.
+    """Result of a look at a resident's turns.
 
     Attributes:
         enough: they are enough for a profile.
