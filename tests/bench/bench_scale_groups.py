@@ -36,6 +36,7 @@ FAMILY, MB = "stand-in", 1 << 20
 WINDOW = 60.0  # s measured
 _PATIENCE_S = 1800.0
 _STEP, _QUIET = 15.0, 2  # s, and how often in a row nothing was written for so long
+_QUIET_S = 300.0  # s: on a machine with much other work scrapes end late, which is written
 
 
 def run(say: Callable[[str], None]) -> Iterator[Row]:
@@ -165,7 +166,7 @@ def _bring_up(built: Scale, members: _Members, say: Callable[[str], None]) -> No
 
 def _quiet(built: Scale, say: Callable[[str], None]) -> None:
     """Until nothing was written for a while."""
-    deadline, writes, quiet = time.monotonic() + _PATIENCE_S, built.writes(), 0
+    deadline, writes, quiet = time.monotonic() + _QUIET_S, built.writes(), 0
     while quiet < _QUIET and time.monotonic() < deadline:
         time.sleep(_STEP)
         later = built.writes()

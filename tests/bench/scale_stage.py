@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.errors import PlaneError
 from deploy.local.kwok.nodes import PROCESS as KWOK
@@ -23,13 +21,13 @@ from deploy.local.plane import Plane
 from deploy.local.scheduler import start_pair
 from deploy.local.versions import CONTROLLERS, SCHEDULER
 from tests.bench.scale_stub import METRIC
+from tests.support.api_writes import api_writes
 from tests.support.process_cpu import cpu_seconds
 
 POOL, NAMESPACE, LABEL = "scale", "scale", "evalstop.dev/gpu-pool"
 OPERATOR = "operator"
 _SERVICE_ACCOUNT = "system:serviceaccount:evalstop-system:evalstop-operator"
 _GROUPS = ("system:serviceaccounts", "system:serviceaccounts:evalstop-system", "system:authenticated")
-_WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 Json = dict[str, Any]
 
@@ -106,15 +104,7 @@ class Scale:
 
     def writes(self) -> dict[str, float]:
         """Write requests that the API server has answered, by resource; leases left out."""
-        text = self.plane.kubectl("get", "--raw", "/metrics", timeout_s=60.0)
-        wanted = "\n".join(line for line in text.splitlines() if line.startswith("apiserver_request_total{"))
-        found: dict[str, float] = {}
-        for family in text_string_to_metric_families(wanted + "\n"):
-            for sample in family.samples:
-                resource = sample.labels.get("resource", "")
-                if sample.labels.get("verb") in _WRITES and resource not in ("leases", "tokenreviews", ""):
-                    found[resource] = found.get(resource, 0.0) + sample.value
-        return found
+        return api_writes(self.plane)
 
     def jobs(self) -> list[Json]:
         path = f"/apis/evalstop.dev/v1alpha1/namespaces/{NAMESPACE}/rlhfjobs"
