@@ -363,6 +363,10 @@ def test_residency_of_one_that_leaves_is_reserved_by_name() -> None:
     plan = w.plan()
     assert not plan.admissions
     assert [(r.source, r.target, r.group) for r in plan.reservations] == [("a/1", "a/3", "wg-1")]
+    # Once it is gone, its stop has handed over the residency.
+    del w.jobs["a/1"]
+    later = plan_pool(replace(w.snapshot(), reservations=plan.reservations), w.now)
+    assert [(a.key, a.group, a.source) for a in later.admissions] == [("a/3", "wg-1", "a/1")]
 
 
 def test_last_that_came_leaves_when_somebody_stays_too_slow() -> None:
