@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -51,7 +50,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "pass": bench_pass.run,
     "policies": bench_policies.run,
     "quotas": bench_quotas.run,
-    "scale": lambda say: chain(bench_scale.run(say), bench_scale_groups.run(say)),
+    "scale": bench_scale.run,
     "gangs": bench_gangs.run,
     "gangs-extender": bench_gangs.run_with_extender,
     "extender": bench_extender.run,
@@ -64,7 +63,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "groups": bench_groups.run,
 }
 PARTS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {  # of those above, by name only
-    "scale-jobs": bench_scale.run,
+    "scale-jobs": bench_scale.run_jobs,
     "scale-groups": bench_scale_groups.run,
 }
 
