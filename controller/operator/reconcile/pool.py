@@ -37,7 +37,16 @@ from controller.operator.state.cluster import ClusterState
 from controller.operator.state.ownership import generation
 from controller.operator.state.taints import Taints
 from controller.policy.group_types import group_key
-from controller.policy.pool import Verb, Write, after, closed, newest_handovers, outcomes, reservations
+from controller.policy.pool import (
+    Verb,
+    Write,
+    after,
+    closed,
+    newest_handovers,
+    outcomes,
+    reservations,
+    shares,
+)
 from controller.policy.types import Admission, Grant, HeldBack, JobKey, PoolPlan, PoolSnapshot
 
 _logger = log.get("evalstop.pool")
@@ -149,7 +158,10 @@ class PoolReconciler:
     def _status(self, planned: FullPoolPlan) -> dict[str, Any]:
         loaded, now = planned.loaded, planned.loaded.now
         # Of the records only what is written: a stop that is announced must be the very one carried out.
-        stored = [(job.key, job.gpus, job.written) for job in loaded.jobs.values()]
+        of_groups = shares(planned.snapshot)
+        stored = [
+            (job.key, job.gpus + of_groups.get(job.key, 0), job.written) for job in loaded.jobs.values()
+        ]
         stops = newest_handovers(convert.handovers(loaded.obj.get("status")), stored)
         current = reservations.current(planned.snapshot, now)
         return pool_status.planned(loaded.obj, current, planned.plan, planned.around, stops, now)
