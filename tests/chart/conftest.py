@@ -12,17 +12,40 @@ from typing import Any
 import pytest
 from installed import SPACE, for_kubelets
 
-from deploy.helm.cluster import ChartCluster
+from deploy.helm.cluster import NAMESPACE, ChartCluster
 from deploy.helm.local import LOCAL, POOL, POOL_LABEL
 from deploy.kind.stage import scheduler_image
 from deploy.local.acquire import Found
 from deploy.local.components import Options
+from deploy.local.errors import PlaneError
 from deploy.local.helm.client import Helm
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
 from deploy.local.versions import APISERVER, KUBECTL
 from tests.support import given_cluster
 from tests.support.audit_log import AuditLog
+
+_LOOKS = (  # at what a cluster shows where a test failed
+    ("get", "rlhfjobs,gpupools,jobs,pods", "-A", "-o", "wide"),
+    ("describe", "rlhfjobs", "-A"),
+    ("get", "leases", "-n", NAMESPACE, "-o", "yaml"),
+    ("logs", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=operator", "--tail=60", "--prefix"),
+)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Beside what a test says stands what its cluster shows: the next test changes that."""
+    report: Any = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if report.when == "call" and report.failed and isinstance(cluster, ChartCluster):
+        for look in _LOOKS:
+            try:
+                found = cluster.kubectl(*look)
+            except PlaneError as error:
+                found = str(error)
+            report.sections.append((f"kubectl {' '.join(look)}", found))
+    return report  # type: ignore[return-value]
 
 
 @pytest.fixture(scope="package")
