@@ -118,7 +118,7 @@ def what_if(
     cluster: history_input.WithCluster = False,
     pool: history_input.PoolName = "",
     no_rotated: history_input.NotRotated = False,
-    namespace: flags.Namespace = "",
+    namespace: history_input.OfNamespace = "",
     connection: Connection = USUAL,
 ) -> None:
     """What another --rule, --policy, --quota or number of --nodes would have done on your own history.

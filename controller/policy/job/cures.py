@@ -347,6 +347,9 @@ CURES: dict[str, Cure] = {
         _merge('{"spec":{"scrape":{"firstEvalSeconds":<seconds>}}}'),
     ),
     "NoNewEvals": Cure("see whether the trainer's evals and its scorer work", _DOCTOR),
+    "NeverRead": Cure(
+        f"have the trainer stay up until its last eval was read, at most two scrape intervals {_CONTRACT}"
+    ),
     "VerdictOutdated": Cure("see whether the trainer still makes evals", _DOCTOR),
     "PageTooLarge": Cure(f"have the trainer export fewer series {_CONTRACT}"),
     "ForeignPage": Cure("another trainer answers there (hostNetwork?), or run.json is old", _DOCTOR),

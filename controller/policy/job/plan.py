@@ -42,6 +42,7 @@ from controller.policy.job import (
     rollout_actors,
     scores,
     starvation,
+    unread,
     verdicts,
     withdrawal,
 )
@@ -85,7 +86,8 @@ _ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NO
 
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
-    made = outcome.followed(_plan(desired, observed, record, now), desired)
+    made = unread.settled(_plan(desired, observed, record, now), desired, now)
+    made = outcome.followed(made, desired)
     marked = attention.with_attention(curve.marked(made), desired, now)
     seen = rollout_actors.noted(marked, observed, record, desired.rollout)
     return residency.noted(seen, observed, record)
@@ -108,8 +110,7 @@ def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -
         return _delete(context)
     if not _stop_under_way(context):
         checkpoints.leave_off(context)
-    ended = observed.workload is not None and observed.workload.finished is not None
-    if ended or context.record.finished is not None:
+    if endings.has_ended(context):
         return _finish(context, use)
     if endings.is_lost(context):
         _note_end(context, endings.how_it_ended(context))
@@ -408,6 +409,8 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     use = use.without_ranges([one.metric for one in record.out_of_range], context.desired.metric)
     if scrape is None:
         return use
+    if scrape.outcome is ScrapeOutcome.NO_PODS and endings.has_ended(context):
+        return use  # it stays as it was last read: `unread` says what of that is still true
     if scrape.outcome is not ScrapeOutcome.OK:
         hint = context.desired.address_hint if scrape.outcome in _ELSEWHERE else ""
         message = "; ".join(filter(None, (scrape.message, hint)))
