@@ -29,7 +29,7 @@ def slowdown_limit(sharing: Mapping[str, Any]) -> int:
 
 
 def times_allowed(percent: int) -> float:
-    """Return how many times as long as alone steps may take that may take ``percent`` % longer: 1.1 for 10."""
+    """Return how many times as long as alone steps may take, of which ``percent`` % more is allowed."""
     return 1.0 + percent / 100.0
 
 

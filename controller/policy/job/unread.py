@@ -1,8 +1,8 @@
 """Condition MetricsAvailable of a run without GPUs: nobody reads its page, so it says nothing of the page.
 
-That evals are being read, or that no pod has an address yet, is true of a run that trains. One that waits, was
-stopped or has ended has no such condition. Only a run that came to its end without a single eval keeps it:
-its mark (`marks`) is told by why none was read.
+That evals are being read, or that no pod has an address yet, is true of a run that trains. One that waits,
+was stopped or has ended has no such condition. Only a run that came to its end without a single eval keeps
+it: its mark (`marks`) is told by why none was read.
 """
 
 from __future__ import annotations
