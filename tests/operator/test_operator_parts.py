@@ -31,8 +31,15 @@ from controller.operator.process.settings import Settings, SettingsError, descri
 from controller.operator.reconcile.status_writer import saved_gpu_hours
 from controller.operator.state import nodes, run_configmap
 from controller.operator.state.cluster import JobSnapshot
-from controller.policy.job.record import AdmissionRecord, Decision, JobRecord, ProtectedCheckpoint, RunFile
-from controller.policy.job.types import Desired, Observed, ScrapeOutcome, ScrapeView
+from controller.policy.job.record import (
+    AdmissionRecord,
+    Decision,
+    JobRecord,
+    ProtectedCheckpoint,
+    ResidencyRecord,
+    RunFile,
+)
+from controller.policy.job.types import Desired, GroupSeen, Observed, ScrapeOutcome, ScrapeView
 from controller.policy.types import Mode, PolicySpec, Proposal
 from controller.web.health import Health
 from controller.web.server import WebServer
@@ -464,12 +471,35 @@ def test_gpu_hours_saved_follow_the_runs_own_pace(
     step: int | None, total: int | None, resumed: int, hours: float
 ) -> None:
     scrape = ScrapeView(ScrapeOutcome.OK, step=step, total_steps=total, resumed_step=resumed)
+    assert saved_gpu_hours(stopped(scrape)) == pytest.approx(hours)
+
+
+@pytest.mark.parametrize(
+    ("written", "seen", "own", "spent"),
+    [
+        (50.0, None, 0, 50.0),
+        (50.0, GroupSeen("wg-1", charged=60.0), 0, 60.0),  # what is written is as old as its last eval
+        (50.0, GroupSeen("wg-2", charged=60.0), 0, 50.0),  # of another group
+        (50.0, None, 4, 50.0 + 2 * 4 * 100),  # private GPUs besides
+    ],
+)
+def test_gpu_hours_saved_count_what_a_run_is_charged_of_its_group(
+    written: float, seen: GroupSeen | None, own: int, spent: float
+) -> None:
+    scrape = ScrapeView(ScrapeOutcome.OK, step=100, total_steps=300)
+    found = stopped(scrape, seen, own, residency=ResidencyRecord("wg-1", 1, 900.0, charged=written))
+    assert saved_gpu_hours(found) == pytest.approx(200 * spent / 100 / 3600)
+
+
+def stopped(scrape: ScrapeView, seen: GroupSeen | None = None, gpus: int = 4, **more: Any) -> JobSnapshot:
+    """A run of two members that ran for 100 s until its rule stopped it. ``gpus``: of each member."""
     proposal = Proposal(70, 40, "R", 3.0, 3.0)
     record = JobRecord(
         admission=AdmissionRecord(1, (), 900.0, running_since=1000.0),
         decision=Decision("kDeclines", Mode.ENFORCE, proposal, "", 1090.0, suspended_at=1100.0),
+        **more,
     )
-    desired = Desired("ns/run", "u", 1, "gold", 2, 4, PolicySpec("kDeclines"))
+    desired = Desired("ns/run", "u", 1, "gold", 2, gpus, PolicySpec("kDeclines"))
     stored = Plain({"metadata": {"name": "run", "namespace": "ns", "resourceVersion": "1"}})
-    loaded = JobSnapshot("ns/run", stored, None, desired, Observed(scrape=scrape), record, None, ())
-    assert saved_gpu_hours(loaded) == pytest.approx(hours)
+    observed = Observed(scrape=scrape, group=seen)
+    return JobSnapshot("ns/run", stored, None, desired, observed, record, None, ())

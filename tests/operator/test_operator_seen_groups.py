@@ -8,8 +8,9 @@ from typing import Any
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS
 from controller.operator.reconcile.seen_groups import SeenGroups
-from controller.operator.state.groups import LOOK_AGAIN, Groups
+from controller.operator.state.groups import Groups
 from controller.policy.group_types import ClosedGroup, GroupsPlan
+from controller.policy.sharing import LOOK_AGAIN
 from controller.web.group_report import checked
 from controller.web.groups import Group
 from tests.support import group_scene as scene

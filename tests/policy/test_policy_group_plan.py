@@ -7,10 +7,15 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.pool.group_plan import (
+    IDLE,
+    MEASURE,
+    REPORT,
+    SOON,
     Errand,
     GroupHeard,
     GroupSight,
     GroupStep,
+    ask_again,
     errands,
     plan_group,
     waits,
@@ -147,3 +152,27 @@ def test_a_group_is_asked_again_soon_while_somebody_comes_or_leaves() -> None:
     for one in (ONE, replace(ONE, joined=True, leaving=True)):
         assert waits(replace(ready, residents=(one,)), HERE)
     assert waits(ready, HERE._replace(gone=(ONE.name,)))
+
+
+READY = replace(BOUND, ready_at=3.0, residents=(replace(ONE, joined=True),))
+
+
+@pytest.mark.parametrize(
+    ("record", "heard", "state", "seconds"),
+    [
+        (READY, HERE, {}, REPORT),
+        (READY, HERE, {"measures": True}, MEASURE),
+        (replace(READY, residents=()), GRANTS, {}, IDLE),
+        (replace(READY, residents=(ONE,)), GRANTS, {"measures": True}, SOON),
+        (READY, None, {}, SOON),
+        (READY, None, {"silent": True}, SOON),
+        (replace(READY, residents=(ONE,)), GRANTS, {"silent": True}, SOON),  # it was not told of ONE
+        (READY, HERE, {"silent": True}, REPORT),
+        (READY, None, {"known": False}, IDLE),
+        (NEW, None, {}, IDLE),
+    ],
+)
+def test_when_a_group_is_asked_again(
+    record: GroupRecord, heard: GroupHeard | None, state: dict[str, bool], seconds: float
+) -> None:
+    assert ask_again(record, heard, **state) == seconds

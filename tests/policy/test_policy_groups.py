@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from group_world import GroupWorld, ops, profile, wild_ops
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 from controller.policy.actor_types import Rollout
 from controller.policy.codec import decode, dumps, encode
 from controller.policy.group_types import MeasuredSlowness
+from controller.policy.pool.groups import Groups
 from controller.policy.pool.plan import plan_pool
+from controller.policy.pool.residencies import Residency
 from controller.policy.types import (
     Delegate,
     JobState,
@@ -449,6 +453,19 @@ def test_overdue_job_closes_the_group_whose_gpus_it_waits_for(shares) -> None:
     assert "no newcomers (an overdue job waits for its GPUs) in wg-1" in waits(plan, "a/4")[1]
 
 
+def test_one_that_is_measured_gives_way_to_an_overdue_job_that_nobody_may_join() -> None:
+    """The bound on waits holds while kinds are measured, too: a job that is overdue by then is not made to
+    wait for the end of it."""
+    w = GroupWorld(PolicySpec("las", {"max_wait": 20.0}), {"n1": 4})
+    w.share("a/1", kind="")
+    w.plan()
+    w.share("a/2", kind="")
+    assert not w.plan().preemptions
+    assert "a kind that has to be measured alone first" in waits(w.plans[-1], "a/2")[1]
+    w.pass_time(21.0)
+    assert [p.key for p in w.plan().preemptions] == ["a/1"]
+
+
 def test_backfill_leaves_a_reserved_residency_alone() -> None:
     for backfill, lasts, joins in ((True, 10.0, True), (True, 500.0, False), (False, 10.0, False)):
         w = GroupWorld(nodes={"n1": 4}, backfill=backfill, max_residents=3)
@@ -523,3 +540,29 @@ def test_world_would_notice_a_group_of_two_namespaces() -> None:
     w.jobs["b/2"] = replace(w.jobs["a/1"], key="b/2")
     with pytest.raises(AssertionError):
         w.look(w.plans[-1])
+
+
+# Each taken away, a test above fails. The other four are the protocol's: `test_policy_sharing_search`.
+MUTATIONS: dict[str, tuple[type, str, Callable[..., Any], Callable[[], None]]] = {
+    "closing for the overdue": (
+        Groups,
+        "close_for_overdue",
+        lambda self, competing: None,
+        lambda: test_overdue_job_closes_the_group_whose_gpus_it_waits_for(False),
+    ),
+    "joint admission": (
+        Residency,
+        "asks",
+        lambda self, job: replace(job, gpus_per_replica=0),
+        test_residency_and_private_gpus_come_together_or_not_at_all,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_each_mutation_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, method, mutation, test = MUTATIONS[name]
+    test()
+    monkeypatch.setattr(owner, method, mutation)
+    with pytest.raises(AssertionError):
+        test()

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from controller.policy.sharing import STAYS, Pace, ReportedTurn, measured, outdated
+from controller.policy.sharing import (
+    LOOK_AGAIN,
+    STAYS,
+    Look,
+    Pace,
+    ReportedTurn,
+    due,
+    look,
+    measured,
+    outdated,
+)
 
 
 def turns(steps: int, per_step: int = 1, away: int = 90, held: int = 10) -> list[ReportedTurn]:
@@ -85,3 +95,28 @@ def test_switches_count_as_much_as_they_are_of_a_cycle() -> None:
         assert newer is not None
         assert outdated(known, newer) is old
         assert not outdated(newer, newer)
+
+
+@pytest.mark.parametrize(
+    ("known", "alone", "looked", "now", "is_due"),
+    [
+        (False, True, None, 0.0, True),
+        (False, False, None, 0.0, False),  # beside others it is not measured for the first time
+        (True, False, None, 0.0, True),  # after a restart nobody knows when that was
+        (True, True, 100.0, 99.0 + LOOK_AGAIN, False),
+        (True, False, 100.0, 100.0 + LOOK_AGAIN, True),
+    ],
+)
+def test_a_kind_is_measured_alone_and_looked_at_again(
+    known: bool, alone: bool, looked: float | None, now: float, is_due: bool
+) -> None:
+    assert due(known, alone, looked, now) is is_due
+
+
+def test_a_look_brings_a_profile_if_there_was_none_or_it_is_outdated() -> None:
+    known = measured("k", turns(22))
+    assert look("k", None, turns(6)) == Look(False)
+    assert look("k", known, turns(6)) == Look(False)
+    assert look("k", None, turns(22)) == Look(True, known)
+    assert look("k", known, turns(22, held=11)) == Look(True), "the difference may be one of measuring"
+    assert look("k", known, turns(22, held=30)) == Look(True, measured("k", turns(22, held=30)))

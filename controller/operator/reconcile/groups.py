@@ -38,9 +38,9 @@ from controller.policy.pool import (
     GroupResident,
     GroupSight,
     GroupStep,
+    ask_again,
     errands,
     plan_group,
-    waits,
 )
 from controller.policy.stored import MESSAGE_MAX
 from controller.steps.groups import AdmittedGroup, GroupDirectory, GroupPod
@@ -49,11 +49,6 @@ from controller.workloads.group_jobs import GroupPods, GroupSettings, build_grou
 from controller.workloads.problems import ProblemError
 
 _logger = log.get("evalstop.group")
-
-MEASURE = 2.0  # s between reports while a kind of jobs is measured
-REPORT = 5.0  # s between reports of a group with residents
-SOON = 0.5  # s until one is asked again that is to do something
-IDLE = 30.0  # s between looks at a group of which nothing is expected
 
 
 class GroupReconciler:
@@ -292,9 +287,9 @@ class GroupReconciler:
         """Tell member 0 who comes and who leaves, and hear its report. Returns when to ask again (s)."""
         name, number = str(obj["metadata"]["name"]), record.number
         server = self._directory.server(name, number)
-        if server is None or not record.members:
-            return IDLE  # its pods, or its registration, have it looked at
         heard = heard_of(self._groups.report(name, number))
+        if server is None or not record.members:
+            return ask_again(record, heard, known=False)
         asks = [self._asked(errand) for errand in errands(record, heard)]
         ticket = self._directory.operators_ticket(name, number)
         news = False
@@ -305,12 +300,11 @@ class GroupReconciler:
         except NoAnswer as error:
             self._groups.failed(name, str(error))
             _logger.info("a worker group does not answer", group=name, why=str(error))
-            return SOON if asks or heard is None else REPORT
+            return ask_again(record, heard, silent=True)
         if news:
             self._cluster.pool_changed(str(obj["spec"]["pool"]))
-        if waits(record, heard_of(self._groups.report(name, number))):
-            return SOON
-        return (MEASURE if self._groups.measures(name) else REPORT) if record.residents else IDLE
+        heard = heard_of(self._groups.report(name, number))
+        return ask_again(record, heard, measures=self._groups.measures(name))
 
     def _asked(self, errand: Errand) -> tuple[str, str, Any]:
         """Return method, path and body of what a group is to be told."""

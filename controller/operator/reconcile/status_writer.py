@@ -121,7 +121,8 @@ class StatusWriter:
 
 
 def saved_gpu_hours(loaded: JobSnapshot) -> float:
-    """GPU-hours the stopped run would have used until its planned end, at its own pace so far.
+    """Return GPU-hours that the stopped run would have used until its planned end, at its own pace so far: of
+    its gang, and what it would have been charged of its worker group.
 
     0 where the trainer did not say how many steps it means to make, or the pace is unknown.
     """
@@ -136,4 +137,13 @@ def saved_gpu_hours(loaded: JobSnapshot) -> float:
     left = scrape.total_steps - scrape.step
     if made <= 0 or seconds <= 0 or left <= 0:
         return 0.0
-    return left * seconds / made * loaded.desired.gpus / 3600.0
+    spent = seconds * loaded.desired.gpus + _charged(loaded)
+    return left * spent / made / 3600.0
+
+
+def _charged(loaded: JobSnapshot) -> float:
+    """Return GPU-seconds that the present attempt was charged of its worker group."""
+    known, seen = loaded.record.residency, loaded.observed.group
+    if known is None:
+        return 0.0
+    return max(known.charged, seen.charged if seen is not None and seen.name == known.group else 0.0)

@@ -26,12 +26,11 @@ from controller.policy.group_types import (
 )
 from controller.policy.job import GroupSeen, JobRecord, ResidencyRecord, residency
 from controller.policy.pool import GroupRecord, profile_of
-from controller.policy.sharing import Pace, ReportedTurn, Slowness, gpu_seconds, measured, outdated
+from controller.policy.sharing import Pace, ReportedTurn, Slowness, due, gpu_seconds, look
 from controller.policy.types import JobKey
 from controller.web.group_report import GroupReport, ReportedResident
 
 Object = Mapping[str, Any]
-LOOK_AGAIN = 600.0  # s between measurements of a kind that is known
 
 
 @dataclass(slots=True)
@@ -221,24 +220,22 @@ class Groups:
         return tuple(found.values())[-PROFILES_MAX:]
 
     def _learn(self, known: _Group, now: float) -> bool:
-        """Take up the profile of a resident that is alone, once it is enough, and of a known kind that has
-        changed; return whether there is a new one."""
+        """Take up what residents' turns say of their kinds; return whether one has another profile now."""
         residents, news = _residents(known), False
         for one in residents:
-            if one.kind in self._profiles or len(residents) == 1:
-                news |= self._take_up(one, now)
+            before = self._profiles.get(one.kind)
+            alone, looked = len(residents) == 1, self._looked.get(one.kind)
+            if one.kind and due(before is not None, alone, looked, now):
+                news |= self._take_up(one, before, now)
         return news
 
-    def _take_up(self, one: ReportedResident, now: float) -> bool:
-        kind, before = one.kind, self._profiles.get(one.kind)
-        if not kind or (before is not None and now < self._looked.get(kind, 0.0) + LOOK_AGAIN):
-            return False
-        profile = measured(kind, [ReportedTurn(*turn) for turn in one.turns], one.loads, one.offloads)
+    def _take_up(self, one: ReportedResident, before: KindProfile | None, now: float) -> bool:
+        kind, stored = one.kind, profile_of(before) if before is not None else None
+        found = look(kind, stored, [ReportedTurn(*turn) for turn in one.turns], one.loads, one.offloads)
+        if found.enough:
+            self._looked[kind] = now
+        profile = found.profile
         if profile is None:
-            return False
-        self._looked[kind] = now
-        stored = profile_of(before) if before is not None else None
-        if stored is not None and not outdated(stored, profile):
             return False
         pairs = tuple((turn.away, turn.held) for turn in profile.turns)
         self._profiles[kind] = KindProfile(

@@ -16,6 +16,11 @@ from controller.policy.job import Condition
 from controller.policy.pool.group_record import GroupRecord, GroupResident, closed, restarted, with_residents
 
 READY = "Ready"
+# s until a group is asked again:
+SOON = 0.5  # somebody comes or leaves, or it is not ready
+MEASURE = 2.0  # a kind of jobs is measured
+REPORT = 5.0  # it has residents
+IDLE = 30.0  # nothing is expected of it
 
 
 class GroupHeard(NamedTuple):
@@ -124,6 +129,34 @@ def waits(record: GroupRecord, heard: GroupHeard | None) -> bool:
     if heard is None or not heard.ready or record.ready_at is None:
         return True
     return any(one.name in heard.gone or one.leaving or not one.joined for one in record.residents)
+
+
+def ask_again(
+    record: GroupRecord,
+    heard: GroupHeard | None,
+    *,
+    known: bool = True,
+    measures: bool = False,
+    silent: bool = False,
+) -> float:
+    """Return after how many seconds a group is asked for its next report.
+
+    Args:
+        record: of it.
+        heard: its newest report; None: there was none.
+        known: where member 0 is. It has the group looked at when it tells, as have its pods.
+        measures: its only resident is of a kind that is still being measured.
+        silent: the newest question was not answered.
+    """
+    if not known or not record.members:
+        return IDLE
+    if silent:
+        return SOON if heard is None or errands(record, heard) else REPORT
+    if waits(record, heard):
+        return SOON
+    if not record.residents:
+        return IDLE
+    return MEASURE if measures else REPORT
 
 
 def _joined(record: GroupRecord, sight: GroupSight, heard: GroupHeard, now: float) -> GroupRecord:

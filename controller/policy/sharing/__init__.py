@@ -1,12 +1,12 @@
 """Shared groups of training workers: residents, turns, charges, and what becomes of a turn.
 
-Decided here: when enough is known of a kind of job (`Profile`); whether a job fits beside a group's residents
-(`fit_into`); who gets a residency or a new group, and for what the first of the others waits
-(`plan_placements`); whose turn is next (`TurnQueue`, with its bound on waits); what residents are charged
-(`Charges`); and who has to leave when somebody stays too slow (`too_slow`). From measured turns and switch
-times, sizes of states, the pool's settings and the order of the queue. Times are whole microseconds. And the
-protocol of a turn, as two pure state machines (`coordinator`, `member`) and their `messages`. Nothing here
-knows pods, nodes or devices.
+Decided here: when enough is known of a kind of job (`Profile`), and when it is measured anew (`due`, `look`);
+whether a job fits beside a group's residents (`fit_into`); who gets a residency or a new group, and for what
+the first of the others waits (`plan_placements`); whose turn is next (`TurnQueue`, with its bound on waits);
+what residents are charged (`Charges`); and who has to leave when somebody stays too slow (`too_slow`). From
+measured turns and switch times, sizes of states, the pool's settings and the order of the queue. Times are
+whole microseconds. And the protocol of a turn, as two pure state machines (`coordinator`, `member`) and their
+`messages`. Nothing here knows pods, nodes or devices.
 May import: no other room that decides (contract "Sharing is for operator, groups and simulator alike").
 Tests: tests/policy.
 """
@@ -42,7 +42,7 @@ SHOWS = {
         "messages Answer Died Forget FromMember Gone Granted Load Loaded Ran Refused Released Run"
         " ToMember Token TurnOver Written"
     ),
-    "measure": "Pace ReportedTurn measured outdated",
+    "measure": "LOOK_AGAIN Look Pace ReportedTurn due look measured outdated",
     "overlap": "Player player slowdowns",
     "place": "NO_GROUP_FITS WAYS Placed SharingPlan Wait Way plan_placements residencies why_not",
     "profile": "LEAST_STEPS MOST_STEPS MOST_TURNS Profile RecordedTurn profile_from",

@@ -25,6 +25,7 @@ from controller.policy.sharing.watch import Slowness
 NOTHING = Slowness()
 # Means that differ by so much are no error of measuring any more: four standard errors of a profile's.
 CHANGED = 4.0 * ERROR
+LOOK_AGAIN = 600.0  # s between measurements of a kind that is known
 
 
 class ReportedTurn(NamedTuple):
@@ -83,6 +84,55 @@ def outdated(known: Profile, newer: Profile) -> bool:
         bool(new) and abs(median_high(new) - (median_high(old) if old else 0)) > ERROR * known.cycle
         for old, new in ((known.loads, newer.loads), (known.offloads, newer.offloads))
     )
+
+
+def due(known: bool, alone: bool, looked: float | None, now: float) -> bool:
+    """Return whether a resident's turns are to be looked at for the profile of its kind.
+
+    Args:
+        known: the kind has a profile: it is looked at again every `LOOK_AGAIN` s, shared or alone. One that
+            has none is measured while the resident is alone.
+        alone: nobody else is in the group.
+        looked: when turns of this kind were enough the last time (s); None: never, by what is remembered.
+        now: time (s).
+    """
+    if not known:
+        return alone
+    return looked is None or now >= looked + LOOK_AGAIN
+
+
+class Look(NamedTuple):
+    """Result of a look at a resident's turns.
+
+    Attributes:
+        enough: they are enough for a profile.
+        profile: of the kind from now on; None: what is known of it stays.
+    """
+
+    enough: bool
+    profile: Profile | None = None
+
+
+def look(
+    kind: str,
+    known: Profile | None,
+    turns: Iterable[ReportedTurn],
+    loads: Sequence[int] = (),
+    offloads: Sequence[int] = (),
+) -> Look:
+    """Return what the turns of one of its jobs say of a kind.
+
+    Args:
+        kind: its name.
+        known: its profile so far; None: there is none, or none that can be read.
+        turns: newest of one residency, in their order.
+        loads: its newest, at most `MOST_STEPS`, microseconds.
+        offloads: the same.
+    """
+    found = measured(kind, turns, loads, offloads)
+    if found is None:
+        return Look(False)
+    return Look(True, found if known is None or outdated(known, found) else None)
 
 
 @dataclass(frozen=True, slots=True)
