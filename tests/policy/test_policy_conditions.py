@@ -49,7 +49,7 @@ def test_a_page_that_never_brings_a_usable_eval_shows(what: str) -> None:
         world.scrape("a", points=points, checkpoint_step=0, page=Page("uid-a", OWN))
         world.step("a")
         if k == 1:
-            assert told(job, c.METRICS)[0], "no eval is overdue with the first page"
+            assert told(job, c.METRICS)[:2] == (False, "NoEvalsYet"), "it is not watched, and none is overdue"
     status, reason, message = told(job, c.METRICS)
     assert (status, reason) == (False, "NoNewEvals")
     assert f"20 {what}" in message
@@ -71,7 +71,7 @@ def test_a_process_that_begins_anew_with_a_dead_scorer_is_missed() -> None:
         world.step("a")
         said.append(told(job, c.METRICS)[:2])
     assert job.record.eval_times == ()
-    assert said[:4] == [(True, "Scraped")] * 4, "four of the intervals it had, counted from the new process"
+    assert said[:4] == [(False, "NoEvalsYet")] * 4, "four of the intervals it had, from the new process on"
     assert said[-1] == (False, "NoNewEvals")
     assert "though one takes 10" in told(job, c.METRICS)[2]
     assert type(job.record.evals_due.interval) is float, "a whole number is refused by the status' schema"

@@ -13,7 +13,6 @@ released. Until the suspend it may be taken back (`withdrawal`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.policy import wording
@@ -422,8 +421,8 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     context.record = begin_life(context.record, use, scrape)
     metric = context.desired.metric
     if metric not in scrape.metrics_seen:
-        reason = "MetricMissing" if scrape.metrics_seen else "NoEvalsYet"
-        message = _no_eval_of(metric, context.desired.metric_index, scrape.metrics_seen)
+        reason = "MetricMissing" if scrape.metrics_seen or scrape.misplaced else "NoEvalsYet"
+        message = _no_eval_of(metric, context.desired.metric_index, scrape)
         context.conditions.set(c.METRICS, False, reason, message)
         return use
     before = context.record
@@ -442,14 +441,21 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     if quiet := progress.without_evals(context):
         context.conditions.set(c.METRICS, False, "NoNewEvals", "; ".join([quiet, *notes]))
         return use
+    if not context.record.evals_seen:
+        none = f"none of the evals of {metric!r} on its page can be used so far"
+        context.conditions.set(c.METRICS, False, "NoEvalsYet", "; ".join([none, *notes]))
+        return use
     context.conditions.set(
         c.METRICS, True, "Scraped", "; ".join([f"evals of {metric!r} are being read", *notes])
     )
     return use
 
 
-def _no_eval_of(metric: str, index: int, seen: Sequence[str]) -> str:
+def _no_eval_of(metric: str, index: int, scrape: ScrapeView) -> str:
+    seen = scrape.metrics_seen
     where = f"spec.metrics[{index}]" if index else "spec.metrics"
+    if scrape.misplaced:
+        return f"{where}: no eval of {metric!r} is exported; {scrape.misplaced}"
     close = nearest(metric, seen)
     question = f"; {did_you_mean(close)}" if close else ""
     return (
