@@ -76,6 +76,7 @@ class LeaseView:
 
 
 LONG = 300.0  # s: no two clocks differ by so much
+RELEASED = 60.0  # s of one that its holder gave up: a successor, if there is any, takes it within seconds
 
 
 def left_since(lease: Mapping[str, Any], now: float) -> float | None:
@@ -83,8 +84,10 @@ def left_since(lease: Mapping[str, Any], now: float) -> float | None:
 
     None: it may still be renewed, as far as one look and two clocks can tell. ``now``: s since the epoch.
     """
-    renewed = parse_time(str((lease.get("spec") or {}).get("renewTime") or ""))
-    return renewed if renewed is not None and now - renewed > LONG else None
+    spec = lease.get("spec") or {}
+    renewed = parse_time(spec.get("renewTime"))
+    most = LONG if spec.get("holderIdentity") else RELEASED
+    return renewed if renewed is not None and now - renewed > most else None
 
 
 class Candidacy:

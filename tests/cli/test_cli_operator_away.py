@@ -16,11 +16,11 @@ from tests.support import cli_world as w
 from tests.support.stub_api import stub_api
 
 LOOKING = (["list"], ["get", "over"], ["why", "over"], ["top", "--once"])
-AWAY = "no operator has renewed its Lease for 2h"
+AWAY = "no operator has renewed its Lease for "
 
 
-def lease(age: float) -> dict[str, Any]:
-    spec = {"holderIdentity": "operator-0", "renewTime": timestamp(time.time() - age)}
+def lease(age: float, holder: str = "operator-0") -> dict[str, Any]:
+    spec = {"holderIdentity": holder, "renewTime": timestamp(time.time() - age)}
     return {"kind": "Lease", "metadata": {"name": names.OPERATOR, "namespace": names.NAMESPACE}, "spec": spec}
 
 
@@ -31,8 +31,11 @@ def printed(folder: Path, leases: list[dict[str, Any]]) -> list[Result]:
         return [CliRunner().invoke(app, words, env=environ) for words in (*LOOKING, ["list", "-o", "json"])]
 
 
-def test_an_operator_that_is_away_is_told_beside_what_it_left(tmp_path: Path) -> None:
-    *looked, document = printed(tmp_path, [lease(7205.0)])
+@pytest.mark.parametrize(("age", "holder"), [(400.0, "operator-0"), (90.0, "")], ids=["died", "ended"])
+def test_an_operator_that_is_away_is_told_beside_what_it_left(
+    tmp_path: Path, age: float, holder: str
+) -> None:
+    *looked, document = printed(tmp_path, [lease(age, holder)])
     for words, done in zip(LOOKING, looked, strict=True):
         assert done.exit_code == 0, done.output
         assert AWAY in (done.stdout if words[0] == "top" else done.stderr), words
@@ -40,8 +43,13 @@ def test_an_operator_that_is_away_is_told_beside_what_it_left(tmp_path: Path) ->
     assert AWAY not in document.output, "a program reads it"
 
 
-@pytest.mark.parametrize("leases", [[lease(20.0)], []], ids=["renewed", "not to be read"])
+@pytest.mark.parametrize(
+    ("ages", "holder"),
+    [((0.0,), "operator-0"), ((0.0,), ""), ((), "")],
+    ids=["renewed", "changes hands", "not to be read"],
+)
 def test_one_that_is_there_or_cannot_be_asked_for_is_not_spoken_of(
-    tmp_path: Path, leases: list[dict[str, Any]]
+    tmp_path: Path, ages: tuple[float, ...], holder: str
 ) -> None:
-    assert "Lease" not in "".join(done.output for done in printed(tmp_path, leases))
+    done = printed(tmp_path, [lease(age, holder) for age in ages])
+    assert AWAY not in "".join(one.output for one in done)

@@ -112,7 +112,10 @@ EXPECTED = ', expected rlhf_eval_score{metric="win_rate",step="…"}'
     [
         ("win_rate 0.5\n", "a series win_rate is there"),
         ('# TYPE x gauge\nx 1\neval_win_rate{split="test"} 0.5\n', "a series eval_win_rate is there"),
-        ('rlhf_eval_score{name="win_rate",step="1"} 1\n', "rlhf_eval_score is there without the label metric"),
+        (
+            'rlhf_eval_score{name="win_rate",step="1"} 1\n',
+            "rlhf_eval_score is there without the label metric",
+        ),
         ("win_rate_total 5\nmy_win 3\n", ""),
         ("rlhf_step 3\nwin_rate 0.5\n", ""),  # a client's page: its evals are to come
         ('rlhf_eval_score{metric="other",step="1"} 1\nwin_rate 0.5\n', ""),  # its names are told
