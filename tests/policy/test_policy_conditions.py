@@ -10,7 +10,15 @@ from controller.policy.job import conditions as c
 from controller.policy.job.marks import Mark, health
 from controller.policy.job.preemption import begin
 from controller.policy.job.record import Operation
-from controller.policy.job.types import Page, ResumeFrom, ResumeRequest, RunState, ScrapeOutcome, ScrapeView
+from controller.policy.job.types import (
+    Direction,
+    Page,
+    ResumeFrom,
+    ResumeRequest,
+    RunState,
+    ScrapeOutcome,
+    ScrapeView,
+)
 from controller.policy.types import Attempt, EvalPoint, PolicySpec, Preemption
 from tests.support.policy_world import Job, PolicyWorld
 
@@ -100,6 +108,28 @@ def test_hours_in_the_queue_are_no_silence() -> None:
     world.scrape("a", points=points, page=Page("uid-a", Attempt(2, "1")), resumed_step=50)
     world.step("a")
     assert told(job, c.METRICS)[:2] == (False, "NoNewEvals")
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "doubted"),
+    [
+        ("eval_loss", "Maximize", True),
+        ("win_rate", "Minimize", True),
+        ("win_rate", "Maximize", False),
+        ("gold", "Minimize", False),
+    ],
+)
+def test_a_direction_that_its_name_contradicts_is_told_once_before_it_stops_a_good_run(
+    metric: str, direction: str, doubted: bool
+) -> None:
+    world = PolicyWorld({"n1": 8})
+    job = world.submit("a")
+    job.wish(metric=metric, direction=Direction(direction))
+    told_first, *later = [world.step("a").events for _ in range(3)]
+    warned = [event.warning for event in told_first if event.reason == "DirectionDoubtful"]
+    assert warned == [True] * doubted
+    assert not [event for events in later for event in events if event.reason == "DirectionDoubtful"]
+    assert ("counts as better" in told(job, c.ACCEPTED)[2]) == doubted
 
 
 NO_POD = ScrapeView(ScrapeOutcome.NO_PODS, "no pod of completion index 0 has an address yet")

@@ -75,7 +75,7 @@ from controller.policy.types import (
     Problem,
     Proposal,
 )
-from controller.policy.wording import did_you_mean, nearest
+from controller.policy.wording import did_you_mean, nearest, other_way
 
 # Reasons of Running that go on being told while the job waits.
 _STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED, c.GROUP_LOST)
@@ -156,7 +156,10 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
     if context.problem is not None:
         context.conditions.set(c.ACCEPTED, False, *context.problem, warning=True)
     else:
-        parts = ("the spec can be carried out", context.desired.note, endings.expiry_note(context))
+        doubt = other_way(context.desired.metric, not context.desired.minimizes)
+        if doubt and not context.conditions.is_true(c.ACCEPTED):
+            context.event("DirectionDoubtful", doubt, warning=True)
+        parts = ("the spec can be carried out", context.desired.note, doubt, endings.expiry_note(context))
         context.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, parts)))
 
 
