@@ -239,6 +239,10 @@ CURES: dict[str, Cure] = {
         "make spec.gang.gpusPerReplica equal the GPUs of each pod of the template, or change those",
         _merge('{"spec":{"gang":{"gpusPerReplica":<gpus>}}}'),
     ),
+    "WorkloadNameTaken": Cure(
+        "give the RLHFJob another name in its manifest, or delete the Job of that name if nobody needs it",
+        "kubectl describe job{ns} {name}",
+    ),
     "GPUsMissing": Cure(
         "give the trainer's container its GPUs in the template: resources.limits, nvidia.com/gpu", _EDIT
     ),
