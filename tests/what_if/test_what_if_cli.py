@@ -175,7 +175,7 @@ def test_a_person_reads_a_table_and_gets_a_picture(log: Path, tmp_path: Path) ->
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert lines[0] == "policy las, against the record"
-    assert lines[1].startswith("pool p, 1970-01-01 00:16 to ")
+    assert lines[1].startswith("pool p, 1970-01-01 00:16Z to ")
     assert lines[3].split() == ["recorded", "replayed", "alternative", "difference", "95", "%", "interval"]
     assert any(line.startswith("JCT, mean") for line in lines)
     assert (tmp_path / "deep" / "w.svg").stat().st_size > 1000
