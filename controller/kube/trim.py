@@ -257,7 +257,8 @@ def _node(obj: Mapping[str, Any]) -> Object:
 
 
 def _configmap(obj: Mapping[str, Any]) -> Object:
-    return {"data": _pick(obj.get("data") or {}, names.RUN_KEY)}
+    # All that the operator writes there: what is missing here it would write again at every pass.
+    return {"data": _pick(obj.get("data") or {}, names.RUN_KEY, names.STEPS_CA_KEY)}
 
 
 def _named_after_its_pods(workload: Mapping[str, Any], metadata: Object) -> Object:

@@ -57,13 +57,17 @@ class Registrar(ABC):
             ValueError: it is none.
         """
 
+    def session(self) -> aiohttp.ClientSession:
+        """Return a session to ask with."""
+        return aiohttp.ClientSession(timeout=_TIMEOUT)
+
     def pause(self, seconds: float) -> float:
         """Return s until the next try: ``seconds``, and less while the last one failed."""
         return min(1.0, seconds) if self.problem else seconds
 
     async def run(self, seconds: float) -> None:
         """Register until cancelled: at once, and again after so many seconds; sooner while it fails."""
-        async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
+        async with self.session() as session:
             while True:
                 problem = await self._once(session)
                 if problem and problem != self.problem:

@@ -29,6 +29,7 @@ from tests.bench import (
     bench_reservations,
     bench_rollout,
     bench_scale,
+    bench_scale_groups,
     bench_scrape,
     bench_sharing,
     bench_sim_speed,
@@ -61,6 +62,10 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "sharing": bench_sharing.run,
     "groups": bench_groups.run,
 }
+PARTS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {  # of those above, by name only
+    "scale-jobs": bench_scale.run_jobs,
+    "scale-groups": bench_scale_groups.run,
+}
 
 
 def main() -> int:
@@ -77,17 +82,18 @@ def main() -> int:
 
         return group_faults.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; none: all")
+    known = BENCHMARKS | PARTS
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; none: all")
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"), help="default %(default)s")
     given = parser.parse_args()
-    unknown = set(given.names) - BENCHMARKS.keys()
+    unknown = set(given.names) - known.keys()
     if unknown:
-        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     console = Console()
     rows: list[Row] = []
     for name in given.names or BENCHMARKS:
         console.print(f"{name} …", style="dim")
-        rows += BENCHMARKS[name](lambda line: console.print(f"  {line}", style="dim", markup=False))
+        rows += known[name](lambda line: console.print(f"  {line}", style="dim", markup=False))
     show(rows, console)
     write(rows, given.out)
     console.print(f"written to {given.out}")

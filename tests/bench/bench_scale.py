@@ -4,7 +4,8 @@ All jobs run, none of them changes: what scraping and deciding costs when there 
 comes up by itself, the others are copies of it (`scale_clones`), and the operator is started over them all.
 They are in Shadow mode, for a simulated pod cannot keep a checkpoint. Baseline of CPU: the goal of a quarter
 of a core; of memory: 150 MB; a write is always one too many. At last each gets the whole curve of a long run
-into its status (`full_curve`): what that takes besides. $EVALSTOP_BENCH_JOBS: other numbers of jobs.
+into its status (`full_curve`): what that takes besides. $EVALSTOP_BENCH_JOBS: other numbers of jobs. Then
+100 worker groups (`bench_scale_groups`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from controller.api import codec
 from controller.policy.job import EvalCurve, JobRecord
 from controller.policy.job.curve import with_eval
 from controller.policy.types import Attempt, EvalPoint, Verb, Verdict
+from tests.bench import bench_scale_groups
 from tests.bench.rows import Row
 from tests.bench.scale_clones import Original
 from tests.bench.scale_stage import NAMESPACE, OPERATOR, Json, Scale, Usage, rlhfjob, scale
@@ -34,6 +36,11 @@ _GROWS = 1 << 20  # bytes in a step
 
 
 def run(say: Callable[[str], None]) -> Iterator[Row]:
+    yield from run_jobs(say)
+    yield from bench_scale_groups.run(say)
+
+
+def run_jobs(say: Callable[[str], None]) -> Iterator[Row]:
     with scale(NODES, GPUS, say) as built:
         built.start_operator()
         built.create([rlhfjob(_FIRST, built.stub, members=1, gpus=1, mode="Shadow", interval=INTERVAL)], say)

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.errors import PlaneError
 from deploy.local.kwok.nodes import PROCESS as KWOK
@@ -23,13 +21,13 @@ from deploy.local.plane import Plane
 from deploy.local.scheduler import start_pair
 from deploy.local.versions import CONTROLLERS, SCHEDULER
 from tests.bench.scale_stub import METRIC
+from tests.support.api_writes import api_writes
 from tests.support.process_cpu import cpu_seconds
 
 POOL, NAMESPACE, LABEL = "scale", "scale", "evalstop.dev/gpu-pool"
 OPERATOR = "operator"
 _SERVICE_ACCOUNT = "system:serviceaccount:evalstop-system:evalstop-operator"
 _GROUPS = ("system:serviceaccounts", "system:serviceaccounts:evalstop-system", "system:authenticated")
-_WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 Json = dict[str, Any]
 
@@ -56,8 +54,11 @@ class Scale:
             if len(objects) > batch:
                 say(f"{min(start + batch, len(objects))} of {len(objects)} objects created")
 
-    def start_operator(self) -> None:
-        """As a process, under its service account's name and so under its own roles."""
+    def start_operator(self, **settings: str) -> None:
+        """As a process, under its service account's name and so under its own roles.
+
+        ``settings``: what is set besides, by name in capitals.
+        """
         kubeconfig = self.plane.kubeconfig_for(_SERVICE_ACCOUNT, _GROUPS)
         environment = {
             "KUBECONFIG": str(kubeconfig),
@@ -69,6 +70,7 @@ class Scale:
             "EVALSTOP_LEADER_ELECT": "false",  # nobody else is there, and a busy machine is not to depose it
             "EVALSTOP_SCRAPE_ADDRESSES": "Loopback",
             "EVALSTOP_LOG_LEVEL": "WARNING",
+            **{f"EVALSTOP_{name}": value for name, value in settings.items()},
         }
         argv = [sys.executable, "-m", "controller.operator"]
         self.plane.start_process(OPERATOR, argv, environment, cwd=REPOSITORY)
@@ -78,7 +80,12 @@ class Scale:
 
         The operator's `restart` brings it back.
         """
-        for name in (OPERATOR, KWOK, SCHEDULER, CONTROLLERS):
+        self.plane.stop(OPERATOR)
+        self.stop_others()
+
+    def stop_others(self) -> None:
+        """Scheduler, controllers and KWOK end: whatever is written from here on, the operator writes."""
+        for name in (KWOK, SCHEDULER, CONTROLLERS):
             self.plane.stop(name)
 
     def start_extender(self) -> None:
@@ -97,15 +104,7 @@ class Scale:
 
     def writes(self) -> dict[str, float]:
         """Write requests that the API server has answered, by resource; leases left out."""
-        text = self.plane.kubectl("get", "--raw", "/metrics", timeout_s=60.0)
-        wanted = "\n".join(line for line in text.splitlines() if line.startswith("apiserver_request_total{"))
-        found: dict[str, float] = {}
-        for family in text_string_to_metric_families(wanted + "\n"):
-            for sample in family.samples:
-                resource = sample.labels.get("resource", "")
-                if sample.labels.get("verb") in _WRITES and resource not in ("leases", "tokenreviews", ""):
-                    found[resource] = found.get(resource, 0.0) + sample.value
-        return found
+        return api_writes(self.plane)
 
     def jobs(self) -> list[Json]:
         path = f"/apis/evalstop.dev/v1alpha1/namespaces/{NAMESPACE}/rlhfjobs"
@@ -126,10 +125,13 @@ class Scale:
 
 
 @contextlib.contextmanager
-def scale(nodes: int, gpus: int, say: Callable[[str], None], scheduler_name: str = "") -> Iterator[Scale]:
+def scale(
+    nodes: int, gpus: int, say: Callable[[str], None], scheduler_name: str = "", **pool: Any
+) -> Iterator[Scale]:
     """A running plane with so many simulated nodes, one pool over all of them, and the trainer stub.
 
-    ``scheduler_name``: whom the pool's pods ask for a node; empty: the default scheduler.
+    ``scheduler_name``: whom the pool's pods ask for a node; empty: the default scheduler. ``pool``: what else
+    is in its spec.
     """
     with (
         tempfile.TemporaryDirectory(prefix="evalstop-scale-", dir="/var/tmp") as folder,
@@ -145,7 +147,7 @@ def scale(nodes: int, gpus: int, say: Callable[[str], None], scheduler_name: str
             claims = ("checkpoints", "retained")
             volumes = [_volume(name) for name in claims]
             built.create(
-                [_namespace(), _pool(scheduler_name), *volumes, *(_claim(name) for name in claims)], say
+                [_namespace(), _pool(scheduler_name, pool), *volumes, *(_claim(name) for name in claims)], say
             )
             yield built
 
@@ -168,18 +170,14 @@ def _stub() -> Iterator[int]:
         process.wait(timeout=10)
 
 
-def rlhfjob(name: str, stub: int, *, members: int, gpus: int, mode: str, interval: int = 15) -> Json:
-    """A job whose pods do nothing, with the stub's port to scrape."""
-    pod = {
-        "restartPolicy": "Never",
-        "containers": [
-            {
-                "name": "trainer",
-                "image": "none",
-                "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
-            }
-        ],
-    }
+def rlhfjob(
+    name: str, stub: int, *, members: int, gpus: int, mode: str, interval: int = 15, **more: Any
+) -> Json:
+    """A job whose pods do nothing, with the stub's port to scrape. ``more``: what else is in its spec."""
+    container: Json = {"name": "trainer", "image": "none"}
+    if gpus:
+        container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    pod = {"restartPolicy": "Never", "containers": [container]}
     child = {
         "completionMode": "Indexed",
         "completions": members,
@@ -202,6 +200,7 @@ def rlhfjob(name: str, stub: int, *, members: int, gpus: int, mode: str, interva
                 "retention": {"objectStore": {"uri": "s3://kept"}},
             },
             "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": child}},
+            **more,
         },
     }
 
@@ -210,7 +209,7 @@ def _namespace() -> Json:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
 
 
-def _pool(scheduler_name: str) -> Json:
+def _pool(scheduler_name: str, more: Json) -> Json:
     return {
         "apiVersion": "evalstop.dev/v1alpha1",
         "kind": "GPUPool",
@@ -219,6 +218,7 @@ def _pool(scheduler_name: str) -> Json:
             "nodeSelector": [{"key": LABEL, "value": POOL}],
             "allowedNamespaces": [{"name": "*"}],
             "schedulerName": scheduler_name,
+            **more,
         },
     }
 

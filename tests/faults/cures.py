@@ -157,6 +157,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
     ),
     Mutant(
+        "a first eval that was borne out waits anew once the run went back to it",
+        "7",
+        "controller/policy/job/evals.py",
+        "    if former is not None:\n        rule = replace(rule, settled=",
+        "    if former is None:\n        rule = replace(rule, settled=",
+        "tests/policy/test_policy_identity.py"
+        "::test_a_first_eval_that_was_borne_out_stays_so_however_often_the_run_goes_back",
+    ),
+    Mutant(
         "two evals that agreed and were dropped by a bad one let it count at once",
         "7",
         "controller/policy/stopping/gate.py",

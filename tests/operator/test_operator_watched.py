@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from controller.operator.reconcile.pool import FullPoolPlan, PoolReconciler
 from controller.operator.reconcile.scrape_targets import ScrapeTargets
 from controller.operator.state.cluster import ClusterState
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
-from controller.policy.types import EvalPoint, Grant, Mode, PoolPlan, Proposal
+from controller.policy.types import EvalPoint, Grant, Mode, PoolPlan, Proposal, Waiting
 
 KEY = "ns/run"
 EVALS = (0.1, 0.3, 0.5, 0.45, 0.4, 0.35)
@@ -276,3 +277,43 @@ def test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it(world: Cluster
         assert wrote == []
     carry_out(asked)
     assert [record.decision.proposal for record in wrote] == [asked]
+
+
+def test_reasons_to_wait_do_not_keep_the_next_plan_waiting(world: ClusterState) -> None:
+    """A write takes .4 s, and there are five to make: a pass ends after a second, the next makes the rest."""
+    full = PlanCache(world, Metrics(), lambda: 1.9e9).newest_plan(KEY)
+    assert full is not None
+    now, told = [0.0], list[str]()
+
+    class Writer:
+        async def record(self, loaded: Any, record: Any, at: float) -> bool:
+            told.append(record.condition("Admitted").message)
+            now[0] += 0.4
+            return True
+
+    keys = [f"ns/run-{n}" for n in range(5)]
+    parts: Any = SimpleNamespace(newest_plan=lambda key: full)
+    writer: Any = Writer()
+    made = PoolReconciler(
+        world.cache,
+        world,
+        parts,
+        parts,
+        writer,
+        parts,
+        parts,
+        Metrics(),
+        Locks(),
+        lambda: 1.9e9,
+        lambda: now[0],
+    )
+    loaded: Any = SimpleNamespace(jobs=dict.fromkeys(keys, full.planned_job), now=1.9e9)
+
+    def carry_out(some: Sequence[str]) -> tuple[bool, bool]:
+        waits = tuple(Waiting(key, 1, "NoRoom", key) for key in some)
+        return asyncio.run(made._carry_out(FullPoolPlan(loaded, parts, parts, PoolPlan(waiting=waits))))
+
+    assert carry_out(keys) == (False, True)
+    assert told == keys[:3]
+    assert carry_out(keys[3:]) == (False, False)
+    assert told == keys

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from controller.policy.actor_types import Rollout
 from controller.policy.codec import decode, dumps, encode
 from controller.policy.group_types import MeasuredSlowness
-from controller.policy.pool.groups import Groups
+from controller.policy.pool.groups import Groups, shares
 from controller.policy.pool.plan import plan_pool
 from controller.policy.pool.residencies import Residency
 from controller.policy.types import (
@@ -171,6 +171,17 @@ def test_shares_of_a_group_sum_to_its_gpus_and_quotas_count_it_once() -> None:
     assert waits(w.plan(), "a/4")[0] == "AtQuotaLimit"
     w.add("a/5", 1, 1)
     assert admitted(w.plan()) == {"a/5": None}
+
+
+def test_residents_stand_for_all_gpus_of_their_group_and_who_waits_for_none() -> None:
+    w = GroupWorld(nodes={"n1": 5})
+    w.share("a/1")
+    w.plan()
+    w.share("a/2", gpus=1)
+    w.plan()
+    w.share("a/3", kind="half", gigabytes=70)
+    assert shares(w.snapshot()) == {"a/1": 2, "a/2": 2}
+    assert shares(replace(w.snapshot(), sharing=None)) == {}
 
 
 def test_at_its_limit_a_namespace_still_gets_residencies_and_no_group_more() -> None:
@@ -352,6 +363,10 @@ def test_residency_of_one_that_leaves_is_reserved_by_name() -> None:
     plan = w.plan()
     assert not plan.admissions
     assert [(r.source, r.target, r.group) for r in plan.reservations] == [("a/1", "a/3", "wg-1")]
+    # Once it is gone, its stop has handed over the residency.
+    del w.jobs["a/1"]
+    later = plan_pool(replace(w.snapshot(), reservations=plan.reservations), w.now)
+    assert [(a.key, a.group, a.source) for a in later.admissions] == [("a/3", "wg-1", "a/1")]
 
 
 def test_last_that_came_leaves_when_somebody_stays_too_slow() -> None:

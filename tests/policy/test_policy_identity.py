@@ -392,6 +392,19 @@ def test_the_pin_of_a_first_eval_that_was_dropped_is_no_best_after_a_restart() -
     assert job.record.secured.score < 0.6
 
 
+def test_a_first_eval_that_was_borne_out_stays_so_however_often_the_run_goes_back() -> None:
+    """Gone back to the first eval, then to before it: alone it seems to wait, and has counted for long."""
+    world, job = running(**GATED)
+    show_measured(world, FIRST, {10: 0.60, 20: 0.58, 30: 0.60})
+    world.settle()
+    show_measured(world, SECOND, {}, resumed_step=10)
+    world.settle()
+    assert (job.record.evals[-1].step, job.record.rule.settled) == (10, (10,))
+    show_measured(world, THIRD, {}, resumed_step=0)
+    world.settle()
+    assert (job.record.best.score, job.record.secured.score) == (0.60, 0.60)
+
+
 def test_a_better_best_of_a_branch_that_was_left_while_it_was_being_pinned_stays() -> None:
     """Its pin was under way when the trainer restarted from before it: as good as one that was through."""
     world, job = running()

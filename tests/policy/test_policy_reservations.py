@@ -219,6 +219,12 @@ def test_a_handover_is_told_from_decision_to_the_next_jobs_run() -> None:
     assert newest_handovers((second,), [("ns/a", 8, JobRecord()), ("ns/b", 8, JobRecord())]) == (second,)
 
 
+def test_a_resident_hands_back_its_share_of_the_group_though_it_has_left() -> None:
+    (first,) = newest_handovers((), [("ns/a", 4, stopped(100.0))])
+    (later,) = newest_handovers((first,), [("ns/a", 0, stopped(100.0, pods_gone_at=120.0))])
+    assert (later.gpus, later.pods_gone) == (4, 120.0)
+
+
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.ENFORCE])
 def test_shadow_hands_nothing_back(mode: Mode) -> None:
     record = stopped(100.0)

@@ -32,6 +32,7 @@ from deploy.local.demo.elastic.observer import gpus_of
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
 from tests.support import given_cluster
+from tests.support.api_writes import api_writes
 from tests.support.rig_fixtures import installed
 
 __all__ = ["installed"]
@@ -94,7 +95,13 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(jobs: Jobs, tmp_path: 
     assert "note: turns are the operator's to tell, and it was not reached" in result.stderr
     assert f"{jobs.namespace}/{ONE}" in result.stdout
     assert 0 < seen["members"][0]["hostBytes"] <= seen["hostBytes"]
-    # Turns need neither operator nor API server: what it knew in memory it learns again.
+    # Turns need neither operator nor API server: nothing is written for them, and what it knew in memory it
+    # learns again.
+    writes, turns = api_writes(jobs.plane), seen["switches"]
+    jobs.until(lambda: told(jobs, name)["switches"] > turns + 8, "more turns")
+    later = api_writes(jobs.plane)
+    for kind in ("configmaps", "workergroups"):
+        assert later.get(kind) == writes.get(kind), f"{kind} are written while turns are taken"
     jobs.until((tmp_path / TWO / "step-20").exists, "both train")
     jobs.operator.kill()
     with silent_api(jobs.plane):

@@ -37,13 +37,23 @@ from controller.operator.state.cluster import ClusterState
 from controller.operator.state.ownership import generation
 from controller.operator.state.taints import Taints
 from controller.policy.group_types import group_key
-from controller.policy.pool import Verb, Write, after, closed, newest_handovers, outcomes, reservations
+from controller.policy.pool import (
+    Verb,
+    Write,
+    after,
+    closed,
+    newest_handovers,
+    outcomes,
+    reservations,
+    shares,
+)
 from controller.policy.types import Admission, Grant, HeldBack, JobKey, PoolPlan, PoolSnapshot
 
 _logger = log.get("evalstop.pool")
 
 WRITES_AT_ONCE = 16
 RESTS, REST_MOST = 3.0, 1.0  # after a plan: times as long as it took, and at most (s)
+TELLING = 1.0  # s of a pass for reasons why jobs wait: the next one goes on, after what moves GPUs by then
 MESSAGE_REFRESH = 60.0  # s between writes of a waiting reason of which only the numbers changed
 
 
@@ -114,8 +124,8 @@ class PoolReconciler:
         wrote = await self._writer.pool(obj, status)
         await self._post_ready(obj, status)
         await self._post_events(planned)
-        changed = await self._carry_out(planned)
-        return self._result(planned, wrote, changed)
+        changed, left = await self._carry_out(planned)
+        return self._result(planned, wrote, changed, left)
 
     async def _plan(self, loaded: LoadedPool) -> FullPoolPlan:
         """Return the plan of a pool: without those jobs with which it fails."""
@@ -148,7 +158,10 @@ class PoolReconciler:
     def _status(self, planned: FullPoolPlan) -> dict[str, Any]:
         loaded, now = planned.loaded, planned.loaded.now
         # Of the records only what is written: a stop that is announced must be the very one carried out.
-        stored = [(job.key, job.gpus, job.written) for job in loaded.jobs.values()]
+        of_groups = shares(planned.snapshot)
+        stored = [
+            (job.key, job.gpus + of_groups.get(job.key, 0), job.written) for job in loaded.jobs.values()
+        ]
         stops = newest_handovers(convert.handovers(loaded.obj.get("status")), stored)
         current = reservations.current(planned.snapshot, now)
         return pool_status.planned(loaded.obj, current, planned.plan, planned.around, stops, now)
@@ -175,8 +188,9 @@ class PoolReconciler:
         for event in fleet.events(planned.snapshot, planned.plan, planned.loaded.now):
             await self._recorder.post(planned.loaded.obj, event.reason, event.message, warning=event.warning)
 
-    async def _carry_out(self, planned: FullPoolPlan) -> bool:
-        """Write the plan's outcomes into the jobs' records. Returns whether GPUs changed hands.
+    async def _carry_out(self, planned: FullPoolPlan) -> tuple[bool, bool]:
+        """Write the plan's outcomes into the jobs' records. Returns whether GPUs changed hands, and whether
+        reasons to wait are left to be written.
 
         Raises:
             Partly: some jobs' records could not be written; all others were.
@@ -184,7 +198,7 @@ class PoolReconciler:
         recent = self._now() - MESSAGE_REFRESH
         self._reason_written = {key: at for key, at in self._reason_written.items() if at > recent}
         failures: dict[JobKey, Exception] = {}
-        changed = False
+        changed, left = False, False
         loaded = planned.loaded
         changed |= await self._close_groups(planned)
         missing = await self._open_groups(planned)
@@ -194,13 +208,31 @@ class PoolReconciler:
             if not (isinstance(write.what, Admission) and write.what.group in missing)
         )
         for verb, some in groupby(writes, key=lambda write: write.verb):
+            if verb is Verb.WAITING:
+                left = await self._tell_waiting(some, loaded, failures)
+                continue
             # A hundred gangs are often admitted at once.
             slots = asyncio.Semaphore(WRITES_AT_ONCE if verb is Verb.ADMISSION else 1)
             made = [self._make(write, loaded, failures, slots) for write in some]
             changed |= any(await _all(made)) and verb.moves_gpus
         if failures:
             raise Partly(failures)
-        return changed
+        return changed, left
+
+    async def _tell_waiting(
+        self, writes: Iterable[Write], loaded: LoadedPool, failures: dict[JobKey, Exception]
+    ) -> bool:
+        """Write why jobs wait, as far as there is time for it. Returns whether some are left.
+
+        A hundred jobs that come at once would else keep the next plan waiting, and with it those whose GPUs
+        have become free meanwhile.
+        """
+        until, slot = self._now() + TELLING, asyncio.Semaphore(1)
+        for write in writes:
+            if self._now() >= until:
+                return True
+            await self._make(write, loaded, failures, slot)
+        return False
 
     async def _close_groups(self, planned: FullPoolPlan) -> bool:
         """Write why worker groups close. Returns whether any does."""
@@ -281,13 +313,13 @@ class PoolReconciler:
             raise Stale(f"{key} was judged anew since it asked to be stopped")
         return full
 
-    def _result(self, planned: FullPoolPlan, wrote: bool, changed: bool) -> Result:
+    def _result(self, planned: FullPoolPlan, wrote: bool, changed: bool, left: bool) -> Result:
         plan, now = planned.plan, planned.loaded.now
         stuck, asks = pool_status.stuck_at(planned.around.unmanaged, now), fleet.ask_again_at(plan, now)
         again = (plan.wake_at, stuck, asks, planned.loaded.overdue if plan.waiting else None)
         wake = min((at for at in again if at is not None), default=None)
         after_ = None if wake is None else max(0.0, wake - now)
-        return Result("wrote" if wrote or changed else "quiet", after_, requeue=changed)
+        return Result("wrote" if wrote or changed or left else "quiet", after_, requeue=changed or left)
 
 
 def _ready_of(status: Mapping[str, Any]) -> tuple[bool, str, str] | None:

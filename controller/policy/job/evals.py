@@ -379,8 +379,9 @@ def _measured_again(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobR
         return record
     if not started <= point.step == former.step:
         return record
-    state = record.rule.state if record.rule is not None else ()
-    waits = former.step in {*use.waiting(state), use.doubtful(state), *use.agreeing(state)}
+    state, settled = (record.rule.state, record.rule.settled) if record.rule is not None else ((), ())
+    unsure = {*use.waiting(state), use.doubtful(state), *use.agreeing(state)}
+    waits = former.step in unsure and former.step not in settled
     after = rewind(record, use, point.step - 1, best_until=point.step - 1 if waits else point.step)
     return replace(after, abandoned_step=record.abandoned_step)  # no branch is left
 
@@ -447,6 +448,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
     until = step if best_until is None else best_until
     if record.rule is not None:
         record = _same_rule(record, use)  # its user may have chosen another since the last scrape
+    former = record.rule
     kept = tuple(p for p in record.evals if p.step <= step)
     if len(kept) == len(record.evals):
         return _with_best(record, use, kept, until)
@@ -460,6 +462,8 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
     rule = use.remember(base, kept, unjudged)
     if record.rule is not None:  # what was looked at on the branch that is left was looked at
         rule = replace(rule, state=carry_spent(use.rule, rule.state, record.rule.state))
+    if former is not None:
+        rule = replace(rule, settled=_settled(use, former, record.evals, rule))
     best = _best_after(record, use.direction, use.counting(base, kept, unjudged), until)
     best, awaiting = stand(use, rule, kept, best, record)
     return replace(
@@ -473,6 +477,14 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
         best=best,
         awaiting=awaiting,
     )
+
+
+def _settled(
+    use: RuleInUse, former: RuleRecord, evals: tuple[EvalPoint, ...], rule: RuleRecord
+) -> tuple[int, ...]:
+    """Return the steps of evals that wait in ``rule``, and counted in ``former``: they had been borne out."""
+    counted = {*former.settled, *(p.step for p in use.counting(former.base, evals, former.unjudged))}
+    return tuple(step for step in use.waiting(rule.state) if step in counted)
 
 
 def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], step: int) -> JobRecord:
@@ -566,7 +578,7 @@ def _append(
         evals = evals[1:]
     gone, waits = use.dropped(state), use.waiting(state)
     out = {(p.attempt, p.step) for p in (*record.evals, point) if p.step in gone}
-    record = _discredited(record, out)
+    record = on_account_of(record, out, score=None)
     best = record.best
     if best is not None and (best.attempt, best.step) in out:
         # It stood for the best for want of another. What is secured for it is no better.
@@ -731,12 +743,14 @@ def _sum_with(record: JobRecord, leaving: float) -> float | None:
     return total if total is not None and math.isfinite(total) else None
 
 
-def _discredited(record: JobRecord, evals: set[tuple[Attempt, int]]) -> JobRecord:
-    """Return the record once these evals (attempt and life, step) count for nothing.
+def _discredited(record: JobRecord, waited: set[tuple[Attempt, int]]) -> JobRecord:
+    """Return the record once these evals (attempt and life, step), which waited, count for nothing.
 
     What is pinned, retained or asked for on their account keeps no score: it is never taken for the best.
+    Those that had been borne out before stay.
     """
-    return on_account_of(record, evals, score=None)
+    settled = record.rule.settled if record.rule is not None else ()
+    return on_account_of(record, {one for one in waited if one[1] not in settled}, score=None)
 
 
 def on_account_of(record: JobRecord, evals: set[tuple[Attempt, int]], **change: Any) -> JobRecord:

@@ -264,6 +264,11 @@ class RuleRecord:
         "Oldest evals kept that it is not shown: of before a stop was called off. base is the state before "
         "the first after these.",
     ] = 0
+    settled: Annotated[
+        tuple[Step, ...],
+        AtMost(EVALS_KEPT),
+        "Steps of evals that had been borne out before the run went back, and wait once more.",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from controller.policy.pool.gpu_accounting import *
     from controller.policy.pool.group_plan import *
     from controller.policy.pool.group_record import *
+    from controller.policy.pool.groups import *
     from controller.policy.pool.handovers import *
     from controller.policy.pool.job_outcomes import *
     from controller.policy.pool.lending import *
@@ -36,6 +37,7 @@ SHOWS = {
     "gpu_accounting": "free_gpus",
     "group_plan": "Errand GroupHeard GroupSight GroupStep ask_again errands plan_group waits",
     "group_record": "GroupRecord GroupResident closed group_view restarted with_residents",
+    "groups": "shares",
     "handovers": "HANDOVERS_KEPT Handover newest_handovers",
     "job_outcomes": "Verb Write after outcomes",
     "placement": "NodeRoom Shape SlotRoom fit_job",

@@ -55,17 +55,22 @@ def with_shares(snapshot: PoolSnapshot) -> PoolSnapshot:
     sharing = snapshot.sharing
     if sharing is None or all(job.sharing is None for job in snapshot.jobs):
         return snapshot
-    shares = _shares(sharing, snapshot.jobs)
+    of_residents = _shares(sharing, snapshot.jobs)
     whole = {terms.name: terms.replicas * terms.gpus for terms in sharing.families}
     jobs = []
     for job in snapshot.jobs:
         if job.sharing is not None:
-            share = shares.get(job.key)
+            share = of_residents.get(job.key)
             if share is None:
                 share = whole.get(job.sharing.family, 0) if job.state is JobState.QUEUED else 0
             job = replace(job, sharing=replace(job.sharing, share=share))
         jobs.append(job)
     return replace(snapshot, jobs=tuple(jobs))
+
+
+def shares(snapshot: PoolSnapshot) -> dict[JobKey, int]:
+    """Return how many of its group's GPUs each resident stands for."""
+    return {} if snapshot.sharing is None else _shares(snapshot.sharing, snapshot.jobs)
 
 
 def _shares(sharing: PoolSharing, jobs: Iterable[JobView]) -> dict[JobKey, int]:

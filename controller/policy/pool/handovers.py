@@ -24,7 +24,7 @@ class Handover:
 
     source: Annotated[JobKey, "Who was stopped (namespace/name)."]
     by: Annotated[Word, "Name of the rule, or User."]
-    gpus: Annotated[Count, "GPUs handed back."]
+    gpus: Annotated[Count, "GPUs handed back, its share of a worker group among them."]
     decided: Annotated[Time, Name("decidedTime"), "When the stop was decided."]
     retained: Annotated[
         Time | None,
@@ -44,7 +44,8 @@ def newest_handovers(
 
     Args:
         known: result of the last pass.
-        jobs: key, GPUs and record of each job of the pool.
+        jobs: key, GPUs and record of each job of the pool. Of one that shared a worker group its share counts
+            as long as it is a resident, and what was noted then stays.
     """
     jobs = list(jobs)
     back = {(key, record.taken_back.decided) for key, _, record in jobs if record.taken_back is not None}
@@ -53,6 +54,8 @@ def newest_handovers(
         stop = _of(key, gpus, record)
         if stop is not None:
             before = found.get((key, stop.decided))
+            if before is not None:
+                stop = replace(stop, gpus=max(stop.gpus, before.gpus))
             if before is not None and before.target and stop.target and stop.target.startswith(UID):
                 stop = replace(stop, target=before.target)  # deleted since: its name is known here alone
             running = before.running if before is not None and before.target == stop.target else None

@@ -206,14 +206,15 @@ def _choose(case: _Case, stops: LimitedStops) -> _Chosen:
             planner.policy.shielded(as_demoted(job), now)
     decision = planner.decide(now)
     source, placed = source_of(snapshot), case.room.placed
+    groups = {} if case.groups is None else case.groups.residencies.joined
     admitted = tuple(
         Admission(
             j.key,
             placed[j.key].gang,
-            source(j.key, placed[j.key].gang),
+            source(j.key, placed[j.key].gang, groups.get(j.key)),
             views[j.key].offer,
             None if j.base_actors is None else placed[j.key].actors,
-            None if case.groups is None else case.groups.residencies.joined.get(j.key),
+            groups.get(j.key),
         )
         for j in decision.admit
     )

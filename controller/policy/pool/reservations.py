@@ -96,19 +96,26 @@ def reserve(
     )
 
 
-def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], JobKey | None]:
-    """Return a function from a job and its nodes to the other job whose GPUs these were; None: nobody's.
+def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...], str | None], JobKey | None]:
+    """Return a function from a job, its nodes and its worker group to the other job whose GPUs, or whose
+    residency, these were; None: nobody's.
 
-    It goes by the oldest reservation of these nodes whose source is gone.
+    It goes by the oldest reservation of these nodes, or in that group, whose source is gone.
     """
     if not snapshot.reservations:
-        return lambda key, nodes: None
+        return lambda key, nodes, group: None
     there = {(j.key, node) for j in snapshot.jobs for node, _ in j.bound}
+    here = {j.key for j in snapshot.jobs if j.bound or (j.sharing is not None and j.sharing.group)}
     oldest = sorted(snapshot.reservations, key=lambda r: (r.expires, r.source))
 
-    def source(key: JobKey, nodes: tuple[str, ...]) -> JobKey | None:
+    def source(key: JobKey, nodes: tuple[str, ...], group: str | None) -> JobKey | None:
         wanted = set(nodes)
-        freed = (r for r in oldest if any(n in wanted and (r.source, n) not in there for n in r.nodes))
+        freed = (
+            r
+            for r in oldest
+            if any(n in wanted and (r.source, n) not in there for n in r.nodes)
+            or (group is not None and r.group == group and r.source not in here)
+        )
         return next((r.source for r in freed if r.source != key), None)
 
     return source

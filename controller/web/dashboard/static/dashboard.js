@@ -14,6 +14,7 @@ let etag = "";
 let shown = ""; // address of the view that is shown
 let serial = 0; // of the newest request for another page: answers to older ones are dropped
 let timer = 0;
+let asking = new AbortController(); // gives up the newest request once another page is wanted
 
 // -- the token: given once in the address' fragment, which no server sees, then kept by this tab --------------
 
@@ -94,9 +95,13 @@ async function load({ focus = false, again = false } = {}) {
   const wanted = address();
   const headers = authorization();
   if (again && etag && wanted === shown) headers["If-None-Match"] = etag;
+  if (!again) {
+    asking.abort();
+    asking = new AbortController();
+  }
   let response;
   try {
-    response = await fetch(wanted, { headers, cache: "no-store", credentials: "same-origin" });
+    response = await fetch(wanted, { headers, cache: "no-store", credentials: "same-origin", signal: asking.signal });
   } catch {
     if (mine === serial) {
       state("off", "no answer; trying again");
@@ -110,7 +115,7 @@ async function load({ focus = false, again = false } = {}) {
     return;
   }
   if (response.status !== 304) {
-    const text = await response.text();
+    const text = await response.text().catch(() => "");
     if (mine !== serial) return;
     show(text, { focus, first: wanted.split("?")[0] !== shown.split("?")[0] });
     etag = response.ok ? response.headers.get("ETag") || "" : "";
@@ -253,12 +258,10 @@ document.addEventListener("submit", (event) => {
   go(sent(form), { focus: false });
 });
 
-let typing = 0;
 document.addEventListener("input", (event) => {
   const form = event.target.form;
-  if (form?.dataset.live === undefined) return;
-  clearTimeout(typing);
-  typing = setTimeout(() => go(sent(form), { replace: true, focus: false }), event.target.type === "search" ? 250 : 0);
+  // At once: what was asked for before is given up, so its answer cannot take back what was typed since.
+  if (form?.dataset.live !== undefined) go(sent(form), { replace: true, focus: false });
 });
 
 document.addEventListener("change", (event) => {
