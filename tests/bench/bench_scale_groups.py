@@ -80,6 +80,7 @@ def _start(built: Scale, folder: Path) -> tuple[str, str]:
     built.start_operator(
         STEPS_HOST="127.0.0.1", STEPS_PORT=str(port), STEPS_URLS=url, STEPS_CA=ca,
         STEPS_CERTIFICATE=str(folder / "tls.crt"), STEPS_KEY=str(folder / "tls.key"),
+        SCRAPE_TIMEOUT="60",  # a page that comes late is told in a status, and has nothing to do with turns
     )  # fmt: skip
     return url, ca
 

@@ -23,6 +23,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from controller import log
 from controller.group import certificate
 from controller.group.account import RECENT_KEPT, SWITCHES_KEPT, TURNS_KEPT
 from controller.group.registration import Admitted, Registration
@@ -253,5 +254,6 @@ async def _main(url: str, ca: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    log.configure("ERROR", "console")  # to stderr: stdout is for answers
     with tempfile.TemporaryDirectory(prefix="evalstop-members-") as given_folder:
         asyncio.run(_main(sys.argv[1], sys.argv[2], Path(given_folder)))

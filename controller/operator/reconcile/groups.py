@@ -2,6 +2,9 @@
 
 The record is written before anything is done about it, so a pass that dies half way is made again by what is
 there. A group that does not answer keeps its residents: only its word, or the end of all its pods, ends one.
+
+Most passes are made for the next report alone. While nothing that a plan goes by has changed since the last
+one that had nothing to do, there is no plan to make: objects are not even opened.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from controller.api.workergroup import group_record, group_status
 from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, NotFound, Refused
-from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, RLHFJOBS, WORKERGROUPS
+from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, WORKERGROUPS
 from controller.kube.versioned import patch_as_read
 from controller.objects import Object, completion_index
 from controller.operator.reconcile.group_client import GroupClient, NoAnswer
@@ -51,6 +54,9 @@ from controller.workloads.problems import ProblemError
 _logger = log.get("evalstop.group")
 
 
+_Versions = tuple[Any, ...]  # see `GroupReconciler._versions`
+
+
 class GroupReconciler:
     """Reconciles worker groups.
 
@@ -73,6 +79,7 @@ class GroupReconciler:
         self._api, self._cache, self._cluster, self._writer = api, cache, cluster, writer
         self._groups, self._directory, self._clock = groups, directory, clock
         self.client = GroupClient()
+        self._settled: dict[str, tuple[_Versions, GroupRecord]] = {}  # by group, of a plan with nothing to do
         self._refused: dict[str, tuple[str, float]] = {}  # by uid: why its Job was refused, until when (s)
 
     async def reconcile(self, name: str) -> Result:
@@ -86,7 +93,13 @@ class GroupReconciler:
         obj = self._cache.get(WORKERGROUPS, group_key(name))
         if obj is None:
             self._directory.drop_group(name)
+            self._settled.pop(name, None)
             return Result("gone")
+        versions = self._versions(obj)
+        settled = self._settled.get(name)
+        if settled is not None and settled[0] == versions:
+            return Result("quiet", await self._talk(obj, settled[1]))
+        self._settled.pop(name, None)
         before = group_record(obj)
         pool_name = str(obj["spec"]["pool"])
         family = self._family(obj)
@@ -102,10 +115,24 @@ class GroupReconciler:
         await self._carry_out(obj, step, family, starts)
         if step.end:
             return Result("wrote")
+        if not (wrote or step.delete or step.make or obj["metadata"]["uid"] in self._refused):
+            self._settled[name] = versions, step.record
         again = await self._talk(obj, step.record)
         return Result("wrote" if wrote else "quiet", again)
 
     # -- what is there ---------------------------------------------------------------------------------------
+
+    def _versions(self, obj: Object) -> _Versions:
+        """Return what a plan of a group goes by: with the same again there would be the same plan."""
+        name, pool = str(obj["metadata"]["name"]), self._cache.get(GPUPOOLS, str(obj["spec"]["pool"]))
+        mine = [one for kind in (JOBS, PODS, CONFIGMAPS) for one in self._cache.of_job(kind, key_of(obj))]
+        return (
+            (obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]),
+            tuple((one.key, one.version) for one in (*mine, *self._groups.stored_residents(name))),
+            None if pool is None else (pool["metadata"]["uid"], generation(pool)),
+            self._cluster.steps,
+            self._groups.heard(name),
+        )
 
     def _family(self, obj: Object) -> WorkerFamily | None:
         """Return the family of a group, as its pool has it now; None: not with members of this size."""

@@ -15,6 +15,7 @@ from controller.api import convert
 from controller.api.status import PROFILES_MAX
 from controller.api.workergroup import group_record
 from controller.kube.cache import Cache, key_of
+from controller.kube.packed import Stored
 from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS, WORKERGROUPS, Resource
 from controller.objects import controller_uid, is_terminal
 from controller.policy.group_types import (
@@ -67,14 +68,20 @@ class Groups:
         self._jobs: dict[str, set[JobKey]] = {}  # by group: jobs that name a residency in it
         self._profiles: dict[str, KindProfile] = {}  # by kind: those known
         self._looked: dict[str, float] = {}  # by kind: when it was last measured (s)
+        self._limits: dict[str, int] = {}  # by uid of residents' jobs: `slowdown_limit`
+        self._uids: dict[JobKey, str] = {}  # of these
         cache.subscribe(self._on_change)
 
     # -- who is a resident -----------------------------------------------------------------------------------
 
     def residents(self, name: str) -> list[Object]:
         """Return the RLHFJobs that name a residency in a group."""
-        found = (self._cache.get(RLHFJOBS, key) for key in sorted(self._jobs.get(name, ())))
-        return [obj for obj in found if obj is not None]
+        return [stored.open() for stored in self.stored_residents(name)]
+
+    def stored_residents(self, name: str) -> list[Stored]:
+        """Return the same as the cache holds them."""
+        found = (self._cache.find(RLHFJOBS, key) for key in sorted(self._jobs.get(name, ())))
+        return [stored for stored in found if stored is not None]
 
     def of_pool(self, pool: str) -> list[Object]:
         """Return a pool's WorkerGroups, by name."""
@@ -108,6 +115,7 @@ class Groups:
         elif resource == RLHFJOBS:
             before, after = _residency(old), _residency(new)
             key = key_of(new or old or {})
+            self._note_limit(key, new if after.get("group") else None)
             if before == after and (old is None) == (new is None):
                 return
             for group in {str(one) for one in (before.get("group"), after.get("group")) if one}:
@@ -132,7 +140,7 @@ class Groups:
                 number, report, newest=_newest(report), paces=self._stored(name)
             )
         known.report, known.reported, known.problem = report, at, ""
-        self._measure(name, known)
+        self._measure(known)
         if _facts(before) != _facts(report):
             for key in sorted(self._jobs.get(name, ())):
                 self._touch(key)
@@ -162,6 +170,11 @@ class Groups:
         """Return the newest report of a group's start; None: there is none."""
         known = self._groups.get(name)
         return known.report if known is not None and known.number == number else None
+
+    def heard(self, name: str) -> tuple[Any, ...]:
+        """Return what of a group's newest report decides something, and the start that it is of."""
+        known = self._groups.get(name)
+        return (known.number, *_facts(known.report)) if known is not None else ()
 
     def charged(self, name: str, number: int) -> dict[str, float]:
         """Return the GPU-seconds of each residency in a group's start, as last reported."""
@@ -243,7 +256,7 @@ class Groups:
         )
         return True
 
-    def _measure(self, name: str, known: _Group) -> None:
+    def _measure(self, known: _Group) -> None:
         """Count the steps of residents that were done since the last report."""
         assert known.report is not None
         newest = _newest(known.report)
@@ -255,17 +268,21 @@ class Groups:
             new = min(one.released - known.counted.get(one.name, one.released), len(one.turns))
             known.counted[one.name] = one.released
             if new > 0:
-                limit = self._limit(name, one.name)
+                limit = self._limit(one.name)
                 for turn in one.turns[-new:]:
                     pace = pace.after(ReportedTurn(*turn), limit)
             known.paces[one.name] = pace
 
-    def _limit(self, name: str, resident: str) -> int:
+    def _note_limit(self, key: JobKey, obj: Object | None) -> None:
+        """Keep by how much a resident's steps may take longer; None: it is none. Asked at every report."""
+        self._limits.pop(self._uids.pop(key, ""), None)
+        if obj is not None:
+            uid = self._uids[key] = str(obj["metadata"]["uid"])
+            self._limits[uid] = slowdown_limit((obj.get("spec") or {}).get("sharing") or {})
+
+    def _limit(self, resident: str) -> int:
         """Return by how much (percent) a resident's steps may take longer."""
-        for obj in self.residents(name):
-            if resident.startswith(f"{obj['metadata']['uid']}-"):
-                return slowdown_limit((obj.get("spec") or {}).get("sharing") or {})
-        return MAX_SLOWDOWN_PERCENT
+        return self._limits.get(resident.rpartition("-")[0], MAX_SLOWDOWN_PERCENT)
 
     def _stored(self, name: str) -> dict[str, Pace]:
         """Return how slow a group's residents are by their jobs' statuses, before a report was seen."""

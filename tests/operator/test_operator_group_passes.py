@@ -1,0 +1,169 @@
+"""Passes over a worker group: a plan is made when something that it goes by has changed, and by no report."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller import names
+from controller.kube.cache import Cache, key_of
+from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, WORKERGROUPS
+from controller.objects import controller_reference
+from controller.operator.reconcile import groups as module
+from controller.operator.reconcile.groups import GroupReconciler
+from controller.operator.state.groups import Groups
+from controller.policy.group_types import GROUPS_NAMESPACE
+from controller.steps.groups import GroupDirectory
+from controller.web.group_report import checked
+from tests.support import group_scene as scene
+
+Json = dict[str, Any]
+
+
+class World:
+    """The recorded group with its Job and pods in a cache; writes go into the cache, and member 0 is where
+    nobody knows, so that nobody is asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cache, self.version, self.plans = Cache(), 10_000, 0
+        plan = module.plan_group
+
+        def counted(*given: Any) -> Any:
+            self.plans += 1
+            return plan(*given)
+
+        monkeypatch.setattr(module, "plan_group", counted)
+        self.reports = Groups(self.cache, *[lambda *_: None] * 3)
+        group = scene.group(scene.A, scene.B)
+        for kind, obj in ((GPUPOOLS, scene.POOL), (RLHFJOBS, scene.A), (RLHFJOBS, scene.B)):
+            self.cache.put(kind, obj)
+        self.put(WORKERGROUPS, group)
+        job = self.made("wg-3-2", "uid-of-job", group)
+        job["spec"] = {"completions": 2}
+        self.put(JOBS, job)
+        for index, uid in enumerate(("pod-a", "pod-b")):
+            pod = self.made(f"wg-3-2-{index}", uid, job)
+            pod["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": str(index)}
+            pod |= {"spec": {"nodeName": f"gpu-{index}", "containers": []}, "status": {"phase": "Running"}}
+            self.put(PODS, pod)
+        self.cluster = SimpleNamespace(
+            pool=lambda name: None, steps=SimpleNamespace(urls=["https://op:9444"], ca="one"),
+            pool_changed=lambda name: None, group_changed=lambda name: None,
+        )  # fmt: skip
+        api: Any = SimpleNamespace(create=self.create, merge_patch=self.merge_patch, delete=self.delete)
+        given: list[Any] = [api, self.cache, self.cluster, self, self.reports, GroupDirectory(), lambda: 9.0]
+        self.reconciler = GroupReconciler(*given)
+
+    def made(self, name: str, uid: str, owner: Json) -> Json:
+        metadata = {"name": name, "namespace": GROUPS_NAMESPACE, "uid": uid}
+        kind = "Pod" if uid.startswith("pod-") else "Job"
+        labels = {names.LABEL_JOB: "wg-3"}
+        references = [controller_reference(owner)]
+        return {"apiVersion": "v1", "kind": kind, "metadata": {
+            **metadata, "labels": labels, "ownerReferences": references,
+        }}  # fmt: skip
+
+    def put(self, kind: Any, obj: Json) -> Json:
+        self.version += 1
+        made = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
+        self.cache.put(kind, made)
+        return made
+
+    def changed(self, kind: Any, name: str, **more: Any) -> None:
+        """Have an object come in another version, as the watch brings it."""
+        (found,) = (one for one in self.cache.values(kind) if one["metadata"]["name"] == name)
+        self.put(kind, found | more)
+
+    async def create(self, kind: Any, obj: Json) -> Json:
+        obj["metadata"]["uid"] = "uid-of-it"
+        return self.put(kind, obj)
+
+    async def merge_patch(self, kind: Any, name: str, patch: Json, *_: Any, **__: Any) -> Json:
+        found = self.cache.get(kind, f"{GROUPS_NAMESPACE}/{name}")
+        assert found is not None
+        return self.put(kind, found | patch)
+
+    async def delete(self, *_: Any, **__: Any) -> None:
+        """Nothing is gone before the watch says so."""
+
+    async def group(self, obj: Json, wanted: Json) -> bool:
+        """As the writer of statuses does."""
+        if obj.get("status") == wanted:
+            return False
+        self.put(WORKERGROUPS, {**obj, "status": wanted})
+        return True
+
+    def passes(self, count: int = 1) -> int:
+        """Make passes; return how many of them planned."""
+        before = self.plans
+        for _ in range(count):
+            asyncio.run(self.reconciler.reconcile("wg-3"))
+        return self.plans - before
+
+
+def hears(**change: Any) -> Callable[[World], object]:
+    return lambda w: w.reports.take("wg-3", 2, checked(scene.report(**change)), scene.START)
+
+
+CHANGES: dict[str, Callable[[World], object]] = {
+    "its status": lambda w: w.changed(WORKERGROUPS, "wg-3"),
+    "its Job": lambda w: w.changed(JOBS, "wg-3-2"),
+    "a pod": lambda w: w.changed(PODS, "wg-3-2-0"),
+    "a pod that is gone": lambda w: w.cache.drop(
+        PODS, dict(w.cache.get(PODS, f"{GROUPS_NAMESPACE}/wg-3-2-1") or {})
+    ),
+    "a resident's job": lambda w: w.changed(RLHFJOBS, "math-a"),
+    "its pool": lambda w: w.put(
+        GPUPOOLS, scene.POOL | {"metadata": scene.POOL["metadata"] | {"generation": 77}}
+    ),
+    "the authority": lambda w: w.changed(CONFIGMAPS, "wg-3-run", data={}),
+    "another authority": lambda w: setattr(w.cluster, "steps", SimpleNamespace(urls=[], ca="two")),
+    "a resident that is gone": hears(gone=[scene.NAMES[0]]),
+    "a group that is not ready": hears(ready=False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_plan_goes_by_makes_another_plan(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World(monkeypatch)
+    hears()(w)
+    assert w.passes(4) > 0
+    assert w.passes(3) == 0, "nothing has changed"
+    CHANGES[change](w)
+    assert w.passes() == 1
+
+
+def test_turns_make_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World(monkeypatch)
+    hears()(w)
+    w.passes(4)
+    for turns in range(5):
+        hears(calls=turns, switches=turns, vacant=turns)(w)
+        assert w.passes() == 0
+
+
+def test_a_group_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World(monkeypatch)
+    w.passes(4)
+    assert w.reconciler._settled
+    found = w.cache.get(WORKERGROUPS, key_of(scene.group(scene.A, scene.B)))
+    assert found is not None
+    w.cache.drop(WORKERGROUPS, {**found, "metadata": {**found["metadata"], "resourceVersion": "99999"}})
+    assert w.passes() == 0
+    assert not w.reconciler._settled
+
+
+def test_the_limit_of_a_resident_is_its_jobs_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World(monkeypatch)
+    name = scene.NAMES[0]
+    assert w.reports._limit(name) == 10
+    w.changed(
+        RLHFJOBS, "math-a", spec=scene.A["spec"] | {"sharing": scene.SHARING | {"maxSlowdownPercent": 30}}
+    )
+    assert w.reports._limit(name) == 30
+    w.changed(RLHFJOBS, "math-a", status={})
+    assert w.reports._limits.keys() == {scene.B["metadata"]["uid"]}
