@@ -149,7 +149,7 @@ def ask_again(
         known: where member 0 is. It has the group looked at when it tells, as have its pods.
         measures: its only resident is of a kind that is still being measured.
         silent: the newest question was not answered.
-        groups: how many there are. Of very many each is asked less often, and all together as often as before.
+        groups: how many there are. Of very many each is asked less often, all together as often as before.
     """
     if not known or not record.members:
         return IDLE
