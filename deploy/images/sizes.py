@@ -35,7 +35,11 @@ def base_of(docker: Docker, image: str) -> str:
 def operator_at(docker: Docker, commit: str, base: str, environ: Mapping[str, str]) -> str:
     """Return the name of the operator's image of a commit, built by that commit's Dockerfile. Errors:
     PlaneError."""
-    name = f"evalstop/operator-before:{commit[:12]}"
+    words = ["git", "-C", str(REPOSITORY), "rev-parse", "--verify", f"{commit}^{{commit}}"]
+    found = subprocess.run(words, capture_output=True, text=True)
+    if found.returncode != 0:
+        raise PlaneError(f"--before: {commit!r} is no commit here: {found.stderr.strip()}")
+    name = f"evalstop/operator-before:{found.stdout[:12]}"
     named = docker.tag(base, f"evalstop/base:{base.removeprefix('sha256:')[:12]}")
     with tempfile.TemporaryDirectory() as folder:
         words = ["git", "-C", str(REPOSITORY), "archive", "--format=tar", commit]

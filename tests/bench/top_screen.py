@@ -29,7 +29,7 @@ class View:
             self.jobs[key_of(obj)] = obj
         self.pools = {f"/pool-{n}": w.pool(f"pool-{n}") for n in range(4)}
         self._changes, self._version = changes, count
-        self.silent = ""
+        self.silent = self.away = ""
 
     async def fill(self) -> None:
         pass

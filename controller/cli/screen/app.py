@@ -203,8 +203,10 @@ class Top(App[None]):
         if keys == self._keys:
             for key in keys:
                 if self._versions.get(key) != self._version(jobs[key], now):
-                    for field, cell in zip(self.rows.fields, self._cells(jobs[key], now), strict=True):
-                        table.update_cell(key, field.column.title, cell, update_width=True)
+                    for column, cell in zip(table.columns, self._cells(jobs[key], now), strict=True):
+                        # A column that may become narrower is measured whole, for each cell: seconds.
+                        wider = cell.cell_len > table.columns[column].content_width
+                        table.update_cell(key, column, cell, update_width=wider)
                     self._versions[key] = self._version(jobs[key], now)
             return
         chosen = self.selected
