@@ -160,10 +160,72 @@ MUTANTS: tuple[Mutant, ...] = (
         "a first eval that was borne out waits anew once the run went back to it",
         "7",
         "controller/policy/job/evals.py",
-        "    if former is not None:\n        rule = replace(rule, settled=",
-        "    if former is None:\n        rule = replace(rule, settled=",
+        "        settled |= counted.difference(use.unscaled(former.state))\n",
+        "        pass\n",
         "tests/policy/test_policy_identity.py"
         "::test_a_first_eval_that_was_borne_out_stays_so_however_often_the_run_goes_back",
+    ),
+    Mutant(
+        "an eval that was borne out is dropped by a collapse after the run went back to it",
+        "7",
+        HISTORY,
+        "    gone = [step for step in use.dropped(state) if step not in rule.settled]\n",
+        "    gone = [*use.dropped(state)]\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_a_best_that_was_borne_out_outlives_a_collapse_after_the_run_went_back_to_it",
+    ),
+    Mutant(
+        "one eval far above one that was borne out agrees with it",
+        "7",
+        HISTORY,
+        "        return open_ if len(open_) > 1 else ()\n",
+        "        return found\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_one_eval_far_above_one_that_was_borne_out_does_not_agree_with_it",
+    ),
+    Mutant(
+        "what counted without a scale is sure once the run goes back to it",
+        "7",
+        HISTORY,
+        "        settled |= counted.difference(use.unscaled(former.state))\n",
+        "        settled |= counted\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_counted_without_a_scale_is_still_in_doubt_when_the_run_goes_back_to_it",
+    ),
+    Mutant(
+        "what took the best's place waits anew when the rule begins anew",
+        "10",
+        HISTORY,
+        "    rule = _remembered(record, use, _anew(record, use), record.evals, others)\n",
+        "    rule = use.remember(_anew(record, use), record.evals, others)\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_took_the_bests_place_keeps_it_when_the_rule_begins_anew_with_it",
+    ),
+    Mutant(
+        "what is judged no more is judged again by another rule",
+        "7",
+        HISTORY,
+        "    sure = use.counted(base, kept[unjudged:])",
+        "    sure = {p.step for p in use.counting(rule, kept)}",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_is_judged_no_more_counts_on_when_its_user_changes_the_rule",
+    ),
+    Mutant(
+        "what no eval will bear out is let go with the evals kept",
+        "19",
+        HISTORY,
+        "    awaiting = awaiting or _undecided_for_good(record, use, evals, best)\n",
+        "",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_no_eval_will_ever_bear_out_stays_pinned_when_it_is_older_than_the_evals_kept",
+    ),
+    Mutant(
+        "a process's evals are taken back with each of its saves",
+        "1",
+        HISTORY,
+        "    if lives.start(after) == lives.start(record) or ",
+        "    if after.lives == record.lives or ",
+        "tests/policy/test_policy_identity.py::test_a_process_that_saves_does_not_have_its_evals_taken_back",
     ),
     Mutant(
         "two evals that agreed and were dropped by a bad one let it count at once",
@@ -454,8 +516,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "evals that agree are left out beside a doubtful best",
         "7",
         HISTORY,
-        "difference(agree if best.step in agree else ())\n",
-        "difference(agree)\n",
+        "difference(rule.settled, agree if best.step in agree else ())\n",
+        "difference(rule.settled, agree)\n",
         "tests/policy/test_policy_unsettled_bests.py"
         "::test_evals_that_agree_above_a_doubtful_best_are_the_ones_beside_it",
     ),
@@ -463,7 +525,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "evals that waited when the rule began anew are compared with those that count",
         "7",
         HISTORY,
-        "            best = use.best_of(use.counting(rule.base, evals, rule.unjudged))\n",
+        "            best = use.best_of(use.counting(rule, evals))\n",
         "            pass\n",
         "tests/policy/test_policy_unsettled_bests.py"
         "::test_evals_that_waited_when_the_rule_began_anew_are_no_best_beside_any_that_counts",

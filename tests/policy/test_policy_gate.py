@@ -312,9 +312,10 @@ def test_a_rewind_brings_back_what_waited_and_forgets_what_was_decided_after_it(
     for step in range(10, 120, 10):
         before = read([*LEVEL, 2.0, 0.5, 0.52, 0.51][: step // 10], rule)
         again = replace(rewind(long, rule, step), curve=before.curve)  # which shows what was left, too
-        assert again == replace(before, abandoned_step=120)
+        assert again.rule.settled == ((10,) if step == 10 else ())  # alone it waits, and had been borne out
+        assert replace(again, rule=replace(again.rule, settled=())) == replace(before, abandoned_step=120)
     back = rewind(read([*LEVEL, 2.0, 1.9, 2.05], rule), rule, 90)
-    assert stands(back) == (40, 90)
+    assert stands(back) == (90, None)  # two evals had borne it out
 
 
 def test_the_same_step_of_an_earlier_life_is_another_one() -> None:

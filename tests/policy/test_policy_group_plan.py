@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -162,6 +163,9 @@ READY = replace(BOUND, ready_at=3.0, residents=(replace(ONE, joined=True),))
     [
         (READY, HERE, {}, REPORT),
         (READY, HERE, {"measures": True}, MEASURE),
+        (READY, HERE, {"groups": 50}, REPORT),
+        (READY, HERE, {"groups": 100}, 10.0),  # ten a second in all, however many there are
+        (READY, None, {"groups": 1000}, SOON),
         (replace(READY, residents=()), GRANTS, {}, IDLE),
         (replace(READY, residents=(ONE,)), GRANTS, {"measures": True}, SOON),
         (READY, None, {}, SOON),
@@ -173,6 +177,6 @@ READY = replace(BOUND, ready_at=3.0, residents=(replace(ONE, joined=True),))
     ],
 )
 def test_when_a_group_is_asked_again(
-    record: GroupRecord, heard: GroupHeard | None, state: dict[str, bool], seconds: float
+    record: GroupRecord, heard: GroupHeard | None, state: dict[str, Any], seconds: float
 ) -> None:
     assert ask_again(record, heard, **state) == seconds

@@ -8,7 +8,7 @@ import pytest
 
 from controller.policy.job import conditions as c
 from controller.policy.job import lives
-from controller.policy.job.evals import RuleInUse, ingest
+from controller.policy.job.evals import RuleInUse, ingest, judged_from_now_on, on_another_branch
 from controller.policy.job.guardrails import watch
 from controller.policy.job.record import Claim, JobRecord, LifeRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import (
@@ -403,6 +403,92 @@ def test_a_first_eval_that_was_borne_out_stays_so_however_often_the_run_goes_bac
     show_measured(world, THIRD, {}, resumed_step=0)
     world.settle()
     assert (job.record.best.score, job.record.secured.score) == (0.60, 0.60)
+
+
+def test_a_best_that_was_borne_out_outlives_a_collapse_after_the_run_went_back_to_it() -> None:
+    """Seen from the first eval alone, two far below would show that it was none."""
+    world, job = running(**GATED)
+    show_measured(world, FIRST, {10: 0.60, 20: 0.58, 30: 0.60})
+    world.settle()
+    show_measured(world, SECOND, {20: 0.30, 30: 0.31}, resumed_step=10)
+    world.settle()
+    assert (job.record.best.score, job.record.secured.score) == (0.60, 0.60)
+    assert (job.record.best.step, job.record.secured.best_step) == (10, 10)
+
+
+def test_one_eval_far_above_one_that_was_borne_out_does_not_agree_with_it() -> None:
+    world, job = running(**GATED)
+    show_measured(world, FIRST, {10: 0.50, 20: 0.51, 30: 0.90, 40: 0.89, 50: 0.88})
+    world.settle()
+    show_measured(world, SECOND, {40: 2.50}, resumed_step=30)  # the jump waits anew, and 40 bears it out
+    world.settle()
+    assert (job.record.best.step, job.record.awaiting.step) == (30, 40)
+    show_measured(world, THIRD, {}, resumed_step=10)
+    world.settle()
+    assert (job.record.best.score, job.record.secured.score) == (0.90, 0.90)
+
+
+def test_what_counted_without_a_scale_is_still_in_doubt_when_the_run_goes_back_to_it() -> None:
+    world, job = running(**GATED)
+    show(world, FIRST, {10: 5.5, 20: 0.50, 30: 0.52})
+    world.settle()
+    show(world, SECOND, {10: 0.51}, resumed_step=10)
+    world.settle()
+    assert job.record.best.score < 1.0
+
+
+def test_what_took_the_bests_place_keeps_it_when_the_rule_begins_anew_with_it() -> None:
+    """Its process turns out to have started from another branch: its first eval waits for the next ones, and
+    the pin of the former best is gone."""
+    world, job = running(**GATED)
+    show_measured(world, FIRST, {10: 0.50, 20: 0.52, 30: 0.51, 40: 0.50})
+    world.settle()
+    show_measured(world, SECOND, {30: 0.55}, resumed_step=20)
+    world.settle()
+    use = RuleInUse.of(job.desired)
+    job.record = on_another_branch(job.record, use)
+    assert use.waiting(job.record.rule.state) == (30,)
+    assert job.record.rule.settled == (10, 20, 30)
+    show_measured(world, SECOND, {30: 0.55, 40: 0.20, 50: 0.21, 60: 0.20}, resumed_step=20)
+    world.settle()
+    assert (job.record.best.score, job.record.secured.score) == (0.55, 0.55)
+
+
+def test_what_is_judged_no_more_counts_on_when_its_user_changes_the_rule() -> None:
+    world, job = running(**GATED)
+    show_measured(world, FIRST, {10: 0.50, 20: 0.51, 30: 0.90, 40: 0.91, 50: 0.89})
+    world.settle()
+    job.record = judged_from_now_on(job.record, RuleInUse.of(job.desired))
+    job.wish(modifiers=(PolicySpec("gate", {"evals": 3}),))
+    world.settle()
+    assert (job.record.rule.unjudged, job.record.best.step, job.record.awaiting) == (5, 40, None)
+
+
+def test_what_no_eval_will_ever_bear_out_stays_pinned_when_it_is_older_than_the_evals_kept() -> None:
+    """The rule began anew after the only eval of the first process, which is the highest."""
+    world, job = running(**GATED)
+    show_measured(world, FIRST, {10: 0.60})
+    world.settle()
+    job.record = judged_from_now_on(job.record, RuleInUse.of(job.desired))
+    evals = {10 * number: 0.55 + 0.01 * (number % 3) for number in range(2, 40)}
+    for most in (20, len(evals)):
+        show_measured(world, SECOND, dict([*evals.items()][:most]), resumed_step=10)
+        world.settle()
+    assert job.record.evals[0].step > 10
+    assert (job.record.awaiting.score, job.record.beside.score) == (0.60, 0.60)
+    assert job.record.best.step == job.record.secured.best_step == 20
+
+
+def test_a_process_that_saves_does_not_have_its_evals_taken_back() -> None:
+    """One waits above the best, pinned beside it: with the next save it waits on, as what it was."""
+    world, job = running(**GATED)
+    show_measured(world, FIRST, {10: 0.50, 20: 0.51, 30: 0.50, 40: 0.52, 50: 0.50})
+    world.settle()
+    show_measured(world, SECOND, {30: 0.90}, resumed_step=20)
+    world.settle()
+    show_measured(world, SECOND, {30: 0.90, 40: 0.89}, resumed_step=20)
+    world.settle()
+    assert (job.record.awaiting.score, job.record.beside.score) == (0.90, 0.90)
 
 
 def test_a_better_best_of_a_branch_that_was_left_while_it_was_being_pinned_stays() -> None:

@@ -331,7 +331,8 @@ class GroupReconciler:
         if news:
             self._cluster.pool_changed(str(obj["spec"]["pool"]))
         heard = heard_of(self._groups.report(name, number))
-        return ask_again(record, heard, measures=self._groups.measures(name))
+        groups = len(self._cache.stores[WORKERGROUPS])
+        return ask_again(record, heard, measures=self._groups.measures(name), groups=groups)
 
     def _asked(self, errand: Errand) -> tuple[str, str, Any]:
         """Return method, path and body of what a group is to be told."""

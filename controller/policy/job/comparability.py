@@ -110,7 +110,7 @@ def _cut(
     initial, unjudged = use.rule.initial(), record.rule.unjudged if record.rule is not None else 0
     unjudged = max(0, unjudged - (len(record.evals) - len(kept)))
     rule = use.remember(initial, kept, unjudged)
-    best, awaiting = stand(use, rule, kept, use.best_of(use.counting(initial, kept, unjudged)))
+    best, awaiting = stand(use, rule, kept, use.best_of(use.counting(rule, kept)))
     secured, before = record.secured, record.baseline.kept if record.baseline is not None else None
     to_release = record.to_release
     if secured is not None and all((p.attempt, p.step) != (secured.attempt, secured.best_step) for p in kept):

@@ -178,6 +178,10 @@ class RuleInUse:
         """Return steps of the evals that the newest one made drop, or showed to be no best."""
         return (*gate.dropped(state), *gate.refuted(state)) if self.gated and state else ()
 
+    def unscaled(self, state: tuple[Any, ...]) -> tuple[int, ...]:
+        """Return steps of all evals that count, but were judged by no scale so far."""
+        return gate.unscaled(state) if self.gated and state else ()
+
     def doubtful(self, state: tuple[Any, ...]) -> int | None:
         """Step of the highest eval that counts, but was judged by no scale so far; None: none is."""
         return gate.doubtful(state) if self.gated and state else None
@@ -186,30 +190,34 @@ class RuleInUse:
         """Return whether an eval waits that another one of the same policy would bear out."""
         return gate.could_bear_out(state) if self.gated and state else False
 
-    def agreeing(self, state: tuple[Any, ...]) -> tuple[int, ...]:
-        """Return steps of two or more evals that wait, and so far bear one another out."""
-        return gate.agreeing(state) if self.gated and state else ()
+    def agreeing(self, rule: RuleRecord) -> tuple[int, ...]:
+        """Return steps of two or more evals that wait, and so far bear one another out.
 
-    def counting(
-        self, base: tuple[Any, ...], points: tuple[EvalPoint, ...], unjudged: int = 0
-    ) -> list[EvalPoint]:
+        One that is settled is not among them: the only one after it waits alone.
+        """
+        found = gate.agreeing(rule.state) if self.gated and rule.state else ()
+        open_ = tuple(step for step in found if step not in rule.settled)
+        return open_ if len(open_) > 1 else ()
+
+    def counting(self, rule: RuleRecord, points: tuple[EvalPoint, ...]) -> list[EvalPoint]:
         """Return those of the evals that count, as far as is known after the last of them.
 
-        ``base`` is the state before them; before the first that is judged, if the first ``unjudged`` are not.
+        ``rule``: its memory of them. Those that are not judged count as if they were the first of a run.
         """
-        if unjudged:
-            before = self.counting(self.rule.initial(), points[:unjudged])
-            return [*before, *self.counting(base, points[unjudged:])]
-        known: dict[int, EvalPoint] = {}
+        first = rule.unjudged
+        before = self.counted(self.rule.initial(), points[:first])
+        steps = {*rule.settled, *before, *self.counted(rule.base, points[first:])}
+        return [p for p in points if p.step in steps]
+
+    def counted(self, base: tuple[Any, ...], points: tuple[EvalPoint, ...]) -> set[int]:
+        """Return steps of these evals that count, by the state before them."""
+        known: set[int] = set()
         state = base
         for point in points:
             state, _ = self.observe(state, point)
-            known[point.step] = point
-            for step in self.dropped(state):
-                known.pop(step, None)
-        for step in self.waiting(state):
-            known.pop(step, None)
-        return list(known.values())
+            known.add(point.step)
+            known.difference_update(self.dropped(state))
+        return known.difference(self.waiting(state))
 
     def dropped_since(self, before: JobRecord, after: JobRecord) -> tuple[int, ...]:
         """Return steps of the Primary metric's evals that were dropped between two passes, of those still
@@ -227,8 +235,8 @@ class RuleInUse:
             or (p.attempt == after.lives[-1].attempt and (p.attempt != known[0] or p.step > known[1]))
         ]
         if len(new) <= 1:
-            return self.dropped(after.rule.state)
-        still = {p.step for p in self.counting(after.rule.base, after.evals, after.rule.unjudged)}
+            return tuple(s for s in self.dropped(after.rule.state) if s not in after.rule.settled)
+        still = {p.step for p in self.counting(after.rule, after.evals)}
         return tuple(s for s in new if s not in still and s not in self.waiting(after.rule.state))
 
     def best_of(self, candidates: Iterable[EvalPoint | Best], than: Best | None = None) -> Best | None:
@@ -304,8 +312,8 @@ def ingest(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
 def begin_life(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
     """Return the record once the page's process is known: where it resumed, the memory ends there at once."""
     after = lives.note(record, scrape)
-    if after.lives == record.lives or after.lives[-1].resumed is None:
-        return after
+    if lives.start(after) == lives.start(record) or after.lives[-1].resumed is None:
+        return after  # or only what it has saved is news
     if _forgotten(record, after.lives[-1].resumed):
         # What is known lies on the way all the same, and its best may not be pinned yet.
         return judged_from_now_on(after, use)
@@ -335,8 +343,8 @@ def on_another_branch(record: JobRecord, use: RuleInUse) -> JobRecord:
     if former is None or all(p.attempt == life for p in record.evals[former.unjudged :]):
         return record
     others = sum(1 for p in record.evals if p.attempt != life)
-    rule = use.remember(_anew(record, use), record.evals, others)
     record = _agreed(record, use, ())
+    rule = _remembered(record, use, _anew(record, use), record.evals, others)
     best, awaiting = stand(use, rule, record.evals, record.best, record)
     return replace(record, rule=rule, best=best, awaiting=awaiting)
 
@@ -379,9 +387,7 @@ def _measured_again(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobR
         return record
     if not started <= point.step == former.step:
         return record
-    state, settled = (record.rule.state, record.rule.settled) if record.rule is not None else ((), ())
-    unsure = {*use.waiting(state), use.doubtful(state), *use.agreeing(state)}
-    waits = former.step in unsure and former.step not in settled
+    waits = record.rule is not None and former.step in _unsure(use, record.rule)
     after = rewind(record, use, point.step - 1, best_until=point.step - 1 if waits else point.step)
     return replace(after, abandoned_step=record.abandoned_step)  # no branch is left
 
@@ -448,7 +454,6 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
     until = step if best_until is None else best_until
     if record.rule is not None:
         record = _same_rule(record, use)  # its user may have chosen another since the last scrape
-    former = record.rule
     kept = tuple(p for p in record.evals if p.step <= step)
     if len(kept) == len(record.evals):
         return _with_best(record, use, kept, until)
@@ -459,12 +464,10 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
     base = record.rule.base if record.rule and (kept or whole) else use.rule.initial()
     dropped = len(record.evals) - len(kept)
     unjudged = min(record.rule.unjudged, len(kept)) if record.rule is not None else 0
-    rule = use.remember(base, kept, unjudged)
+    rule = _remembered(record, use, base, kept, unjudged)
     if record.rule is not None:  # what was looked at on the branch that is left was looked at
         rule = replace(rule, state=carry_spent(use.rule, rule.state, record.rule.state))
-    if former is not None:
-        rule = replace(rule, settled=_settled(use, former, record.evals, rule))
-    best = _best_after(record, use.direction, use.counting(base, kept, unjudged), until)
+    best = _best_after(record, use.direction, use.counting(rule, kept), until)
     best, awaiting = stand(use, rule, kept, best, record)
     return replace(
         record,
@@ -479,20 +482,35 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
     )
 
 
-def _settled(
-    use: RuleInUse, former: RuleRecord, evals: tuple[EvalPoint, ...], rule: RuleRecord
-) -> tuple[int, ...]:
-    """Return the steps of evals that wait in ``rule``, and counted in ``former``: they had been borne out."""
-    counted = {*former.settled, *(p.step for p in use.counting(former.base, evals, former.unjudged))}
-    return tuple(step for step in use.waiting(rule.state) if step in counted)
+def _remembered(
+    record: JobRecord, use: RuleInUse, base: tuple[Any, ...], kept: tuple[EvalPoint, ...], unjudged: int
+) -> RuleRecord:
+    """Return the rule's memory of those of a record's evals that are kept, made anew.
+
+    What counted for sure by the former memory is settled where the new one, which has not seen what bore it
+    out, would wait for that once more. So is all that is not judged any more, whatever becomes of the rule.
+    """
+    rule, former = use.remember(base, kept, unjudged), record.rule
+    if former is None:
+        return rule
+    settled = {*former.settled}
+    if made_under(record, use):
+        counted = {p.step for p in use.counting(former, record.evals)}
+        settled |= counted.difference(use.unscaled(former.state))
+    sure = use.counted(base, kept[unjudged:]).difference(use.unscaled(rule.state))
+    return replace(rule, settled=tuple(p.step for p in kept if p.step in settled and p.step not in sure))
+
+
+def _unsure(use: RuleInUse, rule: RuleRecord) -> set[int | None]:
+    """Return steps of evals that may count for nothing yet: they wait, or are to be judged again."""
+    return {*use.waiting(rule.state), use.doubtful(rule.state)}.difference(rule.settled)
 
 
 def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], step: int) -> JobRecord:
     """No eval is dropped; but the best may be one of a branch that was left, and not secured."""
     if record.best is None or record.best.step <= step or record.rule is None:
         return record
-    counts = use.counting(record.rule.base, kept, record.rule.unjudged)
-    best = _best_after(record, use.direction, counts, step)
+    best = _best_after(record, use.direction, use.counting(record.rule, kept), step)
     best, awaiting = stand(use, record.rule, kept, best, record)
     return replace(record, best=best, awaiting=awaiting)
 
@@ -523,8 +541,9 @@ def _abandoned(record: JobRecord) -> int:
 
 def judged_from_now_on(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Begin the rule again within a process; the evals so far stay recorded, and are not judged again."""
-    rule = use.remember(_anew(record, use), record.evals, len(record.evals))
-    return replace(_agreed(record, use, ()), rule=rule)
+    record = _agreed(record, use, ())
+    rule = _remembered(record, use, _anew(record, use), record.evals, len(record.evals))
+    return replace(record, rule=rule)
 
 
 def _anew(record: JobRecord, use: RuleInUse) -> tuple[Any, ...]:
@@ -550,8 +569,8 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
         # The other direction: what was the best is none.
         known = _best_after(replace(record, best=None), use.direction, (), -1)
     unjudged = record.rule.unjudged if record.rule is not None else 0
-    rule = use.remember(initial, record.evals, unjudged)
-    best = use.best_of(use.counting(initial, record.evals, unjudged), known)
+    rule = _remembered(record, use, initial, record.evals, unjudged)
+    best = use.best_of(use.counting(rule, record.evals), known)
     best, awaiting = stand(use, rule, record.evals, best, record)
     return replace(record, rule=rule, best=best, awaiting=awaiting)
 
@@ -576,13 +595,14 @@ def _append(
             base, _ = use.observe(base, evals[0])
         earlier = _sum_with(record, evals[0].score)
         evals = evals[1:]
-    gone, waits = use.dropped(state), use.waiting(state)
+    gone = [step for step in use.dropped(state) if step not in rule.settled]
+    waits = use.waiting(state)
     out = {(p.attempt, p.step) for p in (*record.evals, point) if p.step in gone}
     record = on_account_of(record, out, score=None)
     best = record.best
     if best is not None and (best.attempt, best.step) in out:
         # It stood for the best for want of another. What is secured for it is no better.
-        counts = use.counting(rule.base, (*record.evals, point), rule.unjudged)
+        counts = use.counting(rule, (*record.evals, point))
         best = _best_after(record, use.direction, counts, -1)
         spare = record.awaiting  # of before the evals that are kept: it was secured for this
         if spare is not None and not any((p.attempt, p.step) == (spare.attempt, spare.step) for p in evals):
@@ -590,7 +610,9 @@ def _append(
     was = {*use.waiting(rule.state), point.step}.difference(gone, waits)
     best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
     now = replace(rule, state=state)  # with the base of before the oldest left
+    settled = tuple(step for step in rule.settled if any(p.step == step for p in evals))
     best, awaiting = stand(use, now, (*record.evals, point), best, record)
+    awaiting = awaiting or _undecided_for_good(record, use, evals, best)
     return replace(
         record,
         evals=evals,
@@ -598,10 +620,22 @@ def _append(
         evals_seen=record.evals_seen + 1,
         curve=curve.with_eval(record, point, verdict if use.rises else None, kl),
         earlier_sum=earlier,
-        rule=replace(rule, base=base, state=state, verdict=verdict, unjudged=unjudged),
+        rule=replace(rule, base=base, state=state, verdict=verdict, unjudged=unjudged, settled=settled),
         best=best,
         awaiting=awaiting,
     )
+
+
+def _undecided_for_good(
+    record: JobRecord, use: RuleInUse, evals: tuple[EvalPoint, ...], best: Best | None
+) -> Best | None:
+    """Return what waits beside the best, if it is higher, and older than the evals kept: none will ever tell
+    whether it counts. None: it is not so."""
+    waited, kept = record.awaiting, record.beside
+    if waited is None or best is None or kept is None or kept.score is None or not kept.stands_for(waited):
+        return None
+    known = any((p.attempt, p.step) == (waited.attempt, waited.step) for p in evals)
+    return waited if not known and use.better(waited.score, best.score) else None
 
 
 def stand(
@@ -620,22 +654,22 @@ def stand(
     those that waited when the rule began anew, for the run may be on their branch still. No later eval bears
     them out, so they are no best beside any that counts.
     """
-    steps = use.waiting(rule.state)
+    steps = {*use.waiting(rule.state)}.difference(rule.settled)
     held = [p for p in evals if p.step in steps]
     undecided: list[EvalPoint] = []
     if rule.unjudged:
         before, _ = use.fold(use.rule.initial(), evals[: rule.unjudged])
-        left = use.waiting(before)
+        left = {*use.waiting(before)}.difference(rule.settled)
         undecided = [p for p in evals[: rule.unjudged] if p.step in left and p not in held]
         held += undecided
         if best is not None and any((p.attempt, p.step) == (best.attempt, best.step) for p in undecided):
-            best = use.best_of(use.counting(rule.base, evals, rule.unjudged))
+            best = use.best_of(use.counting(rule, evals))
     if best is None:
         best = use.best_of(held[:1])
     if best is None:
         return None, None
     of_best = best.attempt, best.step  # another life has another step 40
-    unsure = {use.doubtful(rule.state), *use.agreeing(rule.state)}
+    unsure = {*{use.doubtful(rule.state)}.difference(rule.settled), *use.agreeing(rule)}
     lost = record is not None and best in record.lost_bests
     if not lost and any((p.attempt, p.step) == of_best for p in evals if p.step in unsure):
         others = (p for p in undecided if (p.attempt, p.step) != of_best)
@@ -670,9 +704,9 @@ def _other_than(
     best: Best, use: RuleInUse, rule: RuleRecord, evals: tuple[EvalPoint, ...], record: JobRecord | None
 ) -> Best | None:
     """Return the best of the evals but for ``best`` and what agrees with it, and of pins of before them."""
-    agree = use.agreeing(rule.state)
-    steps = {*use.waiting(rule.state)}.difference(agree if best.step in agree else ())
-    counts = [*use.counting(rule.base, evals, rule.unjudged), *(p for p in evals if p.step in steps)]
+    agree = use.agreeing(rule)
+    steps = {*use.waiting(rule.state)}.difference(rule.settled, agree if best.step in agree else ())
+    counts = [*use.counting(rule, evals), *(p for p in evals if p.step in steps)]
     found = use.best_of(p for p in counts if (p.attempt, p.step) != (best.attempt, best.step))
     known = {(best.attempt, best.step), *((p.attempt, p.step) for p in evals)}
     if record is None:
@@ -699,13 +733,15 @@ def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...
     """
     if record.rule is None or not made_under(record, use):
         return record
-    waits, agreeing = use.waiting(record.rule.state), use.agreeing(record.rule.state)
+    waits = {*use.waiting(record.rule.state)}.difference(record.rule.settled)
+    agreeing = use.agreeing(record.rule)
     record = _agreed(record, use, kept)
     best = record.best
     undecided = {(p.attempt, p.step) for p in record.evals if p.step in waits and p not in kept}
     if best is not None and best.step in agreeing:
         undecided.discard((best.attempt, best.step))
-    return _discredited(record, undecided)
+    # What is pinned, retained or asked for on their account keeps no score: it is never taken for the best.
+    return on_account_of(record, undecided, score=None)
 
 
 def _agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
@@ -713,10 +749,13 @@ def _agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> J
     found = _best_agreeing(record, use, tuple(p for p in record.evals if p not in kept))
     if found is None or record.beside is None or not record.beside.stands_for(found):
         return record
+    rule = record.rule
+    assert rule is not None  # by which they agree
     former = (record.secured.path,) if record.secured is not None else ()
     gone = tuple(path for path in former if path != record.beside.path)
     return replace(
         record,
+        rule=replace(rule, settled=tuple({*rule.settled, *use.agreeing(rule)})),
         best=found,
         awaiting=None,
         secured=record.beside,
@@ -728,7 +767,7 @@ def _agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> J
 def _best_agreeing(record: JobRecord, use: RuleInUse, evals: tuple[EvalPoint, ...]) -> Best | None:
     """Return the best of the evals that wait, if two or more agree and it is above the best; None: it is not
     so."""
-    steps = use.agreeing(record.rule.state) if record.rule and made_under(record, use) else ()
+    steps = use.agreeing(record.rule) if record.rule and made_under(record, use) else ()
     found = use.best_of(p for p in evals if p.step in steps)
     if found is None or (record.best is not None and not use.better(found.score, record.best.score)):
         return None
@@ -741,16 +780,6 @@ def _sum_with(record: JobRecord, leaving: float) -> float | None:
         return leaving
     total = None if record.earlier_sum is None else record.earlier_sum + leaving
     return total if total is not None and math.isfinite(total) else None
-
-
-def _discredited(record: JobRecord, waited: set[tuple[Attempt, int]]) -> JobRecord:
-    """Return the record once these evals (attempt and life, step), which waited, count for nothing.
-
-    What is pinned, retained or asked for on their account keeps no score: it is never taken for the best.
-    Those that had been borne out before stay.
-    """
-    settled = record.rule.settled if record.rule is not None else ()
-    return on_account_of(record, {one for one in waited if one[1] not in settled}, score=None)
 
 
 def on_account_of(record: JobRecord, evals: set[tuple[Attempt, int]], **change: Any) -> JobRecord:
@@ -822,7 +851,7 @@ def keepable(record: JobRecord, direction: Direction, use: RuleInUse | None = No
     if use is None or rule is None or not made_under(record, use):
         left = had(record.evals)
     else:
-        left = had(use.counting(rule.base, record.evals, rule.unjudged))
+        left = had(use.counting(rule, record.evals))
         if not left:
             waits = use.waiting(rule.state)
             left = had(p for p in record.evals if p.step in waits)

@@ -70,6 +70,11 @@ def newest(record: JobRecord) -> Attempt:
     return record.lives[-1].attempt if record.lives else Attempt(record.attempt)
 
 
+def start(record: JobRecord) -> tuple[Attempt, int | None] | None:
+    """Return the newest process and the step that it started from (None: not known); None: there is none."""
+    return (record.lives[-1].attempt, record.lives[-1].resumed) if record.lives else None
+
+
 def has_ended(record: JobRecord, attempt: Attempt) -> bool:
     """Return whether a process is known to have ended: a later one of the same member has spoken. Where the
     speaker moved to another member both may run."""

@@ -267,7 +267,8 @@ class RuleRecord:
     settled: Annotated[
         tuple[Step, ...],
         AtMost(EVALS_KEPT),
-        "Steps of evals that had been borne out before the run went back, and wait once more.",
+        "Steps of evals that count whatever the rule's memory says: they had been borne out before the run "
+        "went back or the rule began anew.",
     ] = ()
 
 

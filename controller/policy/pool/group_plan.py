@@ -19,8 +19,9 @@ READY = "Ready"
 # s until a group is asked again:
 SOON = 0.5  # somebody comes or leaves, or it is not ready
 MEASURE = 2.0  # a kind of jobs is measured
-REPORT = 5.0  # it has residents
+REPORT = 5.0  # it has residents, of kinds that are known
 IDLE = 30.0  # nothing is expected of it
+A_SECOND = 10.0  # reports that all groups of which nothing is expected are asked for together
 
 
 class GroupHeard(NamedTuple):
@@ -138,6 +139,7 @@ def ask_again(
     known: bool = True,
     measures: bool = False,
     silent: bool = False,
+    groups: int = 1,
 ) -> float:
     """Return after how many seconds a group is asked for its next report.
 
@@ -147,6 +149,7 @@ def ask_again(
         known: where member 0 is. It has the group looked at when it tells, as have its pods.
         measures: its only resident is of a kind that is still being measured.
         silent: the newest question was not answered.
+        groups: how many there are. Of very many each is asked less often, all together as often as before.
     """
     if not known or not record.members:
         return IDLE
@@ -156,7 +159,7 @@ def ask_again(
         return SOON
     if not record.residents:
         return IDLE
-    return MEASURE if measures else REPORT
+    return MEASURE if measures else max(REPORT, groups / A_SECOND)
 
 
 def _joined(record: GroupRecord, sight: GroupSight, heard: GroupHeard, now: float) -> GroupRecord:

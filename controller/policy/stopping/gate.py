@@ -347,6 +347,12 @@ def refuted(state: State) -> tuple[int, ...]:
     return Memory(*state[0]).refuted
 
 
+def unscaled(state: State) -> tuple[int, ...]:
+    """Return steps of the evals that counted without a scale, as long as the highest of them is still to be
+    judged by one. ``state``: of a `Gate`."""
+    return tuple(step for step, _ in Memory(*state[0]).young if step >= 0)
+
+
 def doubtful(state: State) -> int | None:
     """Step of the highest eval that counted without a scale and is still to be judged by one; None: none."""
     young = Memory(*state[0]).young
