@@ -18,6 +18,7 @@ RACK_LABEL = "topology.kubernetes.io/rack"
 SCHEDULER_NAME = "evalstop-scheduler"
 # Of the installation, by default.
 NAMESPACE = "evalstop-system"
+OPERATOR = "evalstop-operator"  # its Deployment, ServiceAccount and Lease
 # Port of the operator's queue API, by default (docs/operate/queueing.md).
 QUEUE_API_PORT = 8081
 # The CSIStorageCapacity that the extender touches, so that kube-scheduler tries parked pods again.

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import typer
+
+from controller import names
+from controller.cli import formatting
 from controller.cli.connection import REQUEST_TIMEOUT, USUAL, Connection
 from controller.cli.failure import Exit, Failure, of_api
 from controller.kube.client import Api, Object
@@ -14,7 +19,8 @@ from controller.kube.connection import NoCredentials
 from controller.kube.direct import DirectTransport
 from controller.kube.errors import ApiError, NotFound, from_response
 from controller.kube.kubeconfig import BadKubeconfig, Caller, NoContext, PluginRefused, as_caller
-from controller.kube.resources import GPUPOOLS, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
+from controller.kube.lease import left_since
+from controller.kube.resources import GPUPOOLS, LEASES, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
 
 MANAGER = "evalstop-cli"
 
@@ -123,6 +129,29 @@ async def listed(
         raise of_api(error, f"list {resource.kind}s{where}") from error
     found.sort(key=lambda o: (o["metadata"].get("namespace", ""), o["metadata"]["name"]))
     return found, version
+
+
+async def operator_away(api: CallerApi, now: float) -> str:
+    """Return a sentence where no operator has renewed its Lease for long: what is shown may be long past.
+
+    "": one has, or the caller may not read that Lease, or it is installed elsewhere.
+    """
+    try:
+        lease = await api.get(LEASES, names.OPERATOR, names.NAMESPACE)
+    except ApiError:
+        return ""
+    if (since := left_since(lease, now)) is None:
+        return ""
+    return (
+        f"no operator has renewed its Lease for {formatting.span(now - since)}: no run is watched or "
+        "stopped until one is back, and states are as they were then; see evalstop doctor"
+    )
+
+
+async def say_if_away(api: CallerApi) -> None:
+    """Print on stderr that no operator is there, if that is known."""
+    if told := await operator_away(api, time.time()):
+        typer.echo(f"warning: {told}", err=True)
 
 
 async def job(api: CallerApi, name: str) -> Object:

@@ -14,7 +14,7 @@ from controller.cli import formatting
 from controller.cli.job_view import Reading, rule
 from controller.cli.remedies import as_steps, cure, marks, sentence
 from controller.cli.remedies import document as mark_document
-from controller.policy.group_types import slowdown_limit
+from controller.policy.group_types import slowdown_limit, times_allowed
 from controller.policy.job import (
     MARKED,
     Best,
@@ -223,7 +223,7 @@ def residency_sentence(job: Reading) -> str:
         text = f"{known.group} (family {asked.get('family', 'unknown')}), {how}"
         text += "" if known.profiled else ", alone until enough steps of its kind are measured"
         if known.slowdown is not None:
-            allowed = 1.0 + slowdown_limit(asked) / 100.0
+            allowed = times_allowed(slowdown_limit(asked))
             text += f"; steps take {known.slowdown:.2f} times as long as alone, {allowed:.2f} is allowed"
             text += f", longer for {counted(known.above, 'step')} now" if known.above else ""
     return text + (f"; charged {formatting.gpu_hours(spent)} of groups" if spent else "")
@@ -285,13 +285,15 @@ def _handed_to(decision: Decision) -> str:
 
 
 def _next_steps(job: Reading, found: tuple[Finding, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the cures, then what else helps. One command may cure two faults: it is told with each."""
+    cures = dict.fromkeys(do for one in found for do in as_steps(cure(job, one.code, one.message)))
+    yield from cures
+    told = {command for command, _ in cures}
+    yield from (step for step in _ways(job, told) if step[0] not in told)
+
+
+def _ways(job: Reading, told: set[str]) -> Iterator[tuple[str, str]]:
     name = f"{job.name}{job.flags()}"
-    seen: set[tuple[str, str]] = set()
-    for one in found:
-        for do in as_steps(cure(job, one.code, one.message)):
-            if do not in seen:
-                seen.add(do)
-                yield do
     state = job.state
     if state == "New":
         yield "evalstop doctor", "is the operator there, and may it work?"
@@ -309,7 +311,7 @@ def _next_steps(job: Reading, found: tuple[Finding, ...]) -> Iterator[tuple[str,
         yield f"evalstop simulate {name} --rule glr", "what another rule would have done"
     unwell = {"Failed", "Starting", *MARKED} - {Mark.WOULD_STOP}
     waits = state in unwell or (state == "Running" and not job.record.evals)
-    if waits and not any(f"evalstop doctor {name}" in do for do, _ in seen):
+    if waits and not any(f"evalstop doctor {name}" in command for command in told):
         yield f"evalstop doctor {name}", "looks at its pods, metrics and checkpoints"
 
 

@@ -32,7 +32,7 @@ def export(
     cluster: history_input.WithCluster = False,
     pool: history_input.PoolName = "",
     no_rotated: history_input.NotRotated = False,
-    namespace: flags.Namespace = "",
+    namespace: history_input.OfNamespace = "",
     connection: Connection = USUAL,
 ) -> None:
     """Write a pool's past as a trace, for `evalstop what-if` and `evalstop sim replay`.

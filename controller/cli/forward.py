@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
+from controller import names
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure
 
@@ -25,7 +26,7 @@ def leader(namespace: str, connection: Connection = USUAL) -> str:
     anybody = "deployment/evalstop-operator"
 
     async def ask(api: cluster.CallerApi) -> str:
-        lease = await api.get(LEASES, "evalstop-operator", namespace)
+        lease = await api.get(LEASES, names.OPERATOR, namespace)
         return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
     try:

@@ -73,6 +73,7 @@ def get(
             return
         if not output.objects(found, form, one=len(found) == 1):
             output.lines(lines(found, True))
+            await cluster.say_if_away(api)
 
     cluster.run(work, connection, namespace)
 

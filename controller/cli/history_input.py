@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controller.cli import complete
 from controller.cli.connection import Connection
 from controller.cli.failure import Exit, Failure
 from controller.objects import parse_time
@@ -38,6 +39,16 @@ WithCluster = Annotated[
     bool, typer.Option("--cluster", help="Take the cluster's RLHFJobs along with the files.")
 ]
 PoolName = Annotated[str, typer.Option("--pool", help="GPUPool. Default: the only one there is.")]
+OfNamespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Of the cluster only this namespace's RLHFJobs. Default: those of all namespaces.",
+        autocompletion=complete.namespaces,
+        rich_help_panel="Cluster",
+    ),
+]
 NotRotated = Annotated[bool, typer.Option("--no-rotated", help="Only the files named, no LOG.1, LOG.2, ….")]
 
 USABLE = "evalstop sim formats lists what is read; docs/use/what-if.md tells what a history is made of"
@@ -57,6 +68,9 @@ def load(
     Raises:
         Failure: a file cannot be used, or the cluster cannot be asked; it says what to do next.
     """
+    if namespace and files and not cluster:
+        message = f"-n {namespace} chooses among the cluster's RLHFJobs, and only files are read"
+        raise Failure(Exit.USAGE, message, "leave -n out, or give --cluster too")
     from sim.traces.past_files import read_past
 
     more: Callable[[History], None] | None = None

@@ -107,7 +107,11 @@ class _Plain(RuntimeParam):
             return list(value)
         if value is param.default and type(value) is not str:
             return value
-        return build_runtime_param(self.descriptor)._coerce_value(value, param, ctx)
+        try:
+            return build_runtime_param(self.descriptor)._coerce_value(value, param, ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's word, not the user's
+            raise
 
 
 def _load(name: str, place: Place) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli import rules_text
+from controller.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from sim.rules.evaluate import Judged, Row
@@ -513,5 +514,5 @@ def _put_out(found: Sequence[Row], head: dict[str, Any], json: bool, drawn: Path
         document = {**head, "plot": str(drawn) if drawn else None, "rows": [row.as_dict() for row in found]}
         typer.echo(json_module.dumps(document, allow_nan=False))
         return
-    for line in rules_text.evaluated(found):
+    for line in rules_text.evaluated(found, terminal().width):
         typer.echo(line)

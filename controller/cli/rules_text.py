@@ -29,8 +29,13 @@ HEAD = (
 )
 
 
-def evaluated(found: Sequence[Row]) -> list[str]:
-    """Shares in per cent with their 95 % intervals; *at most*: the one-sided 95 % bound on false stops."""
+def evaluated(found: Sequence[Row], width: int | None) -> list[str]:
+    """Return shares in per cent with 95 % intervals; *at most*: the one-sided 95 % bound on false stops.
+
+    ``width``: of the screen, in characters; None: of any.
+    """
+    from sim.report.formatting import fitted
+
     lines = [HEAD]
     for r in found:
         lines.append(
@@ -49,7 +54,7 @@ def evaluated(found: Sequence[Row]) -> list[str]:
                 _number(r.delay, r.intervals["delay"], 1),
             )
         )
-    return lined_up(lines)
+    return fitted(lines, lined_up(lines), width)
 
 
 def flat(found: Sequence[FlatRow]) -> list[str]:

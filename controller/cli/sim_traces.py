@@ -128,9 +128,12 @@ def compare(
 
 def formats() -> None:
     """List the formats that are read, with their columns."""
+    from controller.cli.terminal import terminal
+    from sim.report.formatting import folded
     from sim.traces.formats import describe
 
-    typer.echo(describe(), nl=False)
+    for line in describe().splitlines():
+        typer.echo("\n".join(folded(line, terminal().width, indent="  ")))
 
 
 @contextmanager

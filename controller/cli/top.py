@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from controller.kube.resources import Resource
 
 Object = dict[str, Any]
+LOOK = 30.0  # s between two looks whether an operator is there
 
 Interval = Annotated[float, typer.Option("--interval", min=0.2, max=60.0, help="Seconds between pictures.")]
 Once = Annotated[
@@ -84,6 +85,7 @@ class View:
         self.pools: dict[str, Object] = {}
         self._versions: dict[Resource, str] = {}
         self._silent: dict[Resource, str] = {}
+        self.away = ""  # a sentence, where no operator is there
 
     @property
     def silent(self) -> str:
@@ -91,7 +93,7 @@ class View:
         return next(filter(None, self._silent.values()), "")
 
     async def fill(self) -> None:
-        from controller.cli.cluster import listed
+        from controller.cli.cluster import listed, operator_away
         from controller.cli.failure import Exit, Failure
         from controller.kube.resources import GPUPOOLS, RLHFJOBS
 
@@ -103,6 +105,7 @@ class View:
         except Failure as failure:
             if failure.code is not Exit.FORBIDDEN:
                 raise
+        self.away = await operator_away(self._api, time.time())
 
     async def follow(self) -> None:
         """Keep jobs and pools up to date until it is cancelled.
@@ -112,7 +115,15 @@ class View:
         """
         from controller.cli.watching import together
 
-        await together(*(self._one(resource) for resource in self._versions))
+        await together(self._operator(), *(self._one(resource) for resource in self._versions))
+
+    async def _operator(self) -> None:
+        """Look again and again whether an operator is there."""
+        from controller.cli.cluster import operator_away
+
+        while True:
+            await asyncio.sleep(LOOK)
+            self.away = await operator_away(self._api, time.time())
 
     async def _one(self, resource: Resource) -> None:
         from controller.cli.watching import follow
@@ -139,7 +150,10 @@ class View:
     def picture(self, now: float, screen: Terminal, height: int | None) -> list[str]:
         """Return the screen as lines, at most ``height`` of them; None: all."""
         most = None if height is None else max(1, height // 3)  # of pools: jobs are to be seen, too
-        lines = [*heading(self.jobs.values(), self.pools.values(), now, screen, most), ""]
+        head, *pools = heading(self.jobs.values(), self.pools.values(), now, screen, most)
+        away = self.away if screen.width is None else screen.cut(self.away, screen.width)
+        warning = [screen.paint(away, "yellow")] if away else []
+        lines = [head, *warning, *pools, ""]
         found = sorted(self.jobs.values(), key=rank)
         room = len(found) if height is None else max(1, height - len(lines) - 2)
         chosen = live_fields(found, everywhere=self._namespace is None)

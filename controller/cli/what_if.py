@@ -15,6 +15,7 @@ import typer
 from controller.cli import complete, flags, history_input
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
+from controller.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from sim.cluster import Cluster
@@ -118,7 +119,7 @@ def what_if(
     cluster: history_input.WithCluster = False,
     pool: history_input.PoolName = "",
     no_rotated: history_input.NotRotated = False,
-    namespace: flags.Namespace = "",
+    namespace: history_input.OfNamespace = "",
     connection: Connection = USUAL,
 ) -> None:
     """What another --rule, --policy, --quota or number of --nodes would have done on your own history.
@@ -166,7 +167,7 @@ def what_if(
         return
     from sim.what_if.text import text
 
-    typer.echo(text(made), nl=False)
+    typer.echo(text(made, terminal().width), nl=False)
     if drawn is not None:
         typer.echo(f"drawn: {drawn}", err=True)
 

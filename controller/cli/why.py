@@ -30,7 +30,10 @@ def why(
     from controller.cli import cluster, explanation, job_view
 
     async def work(api: CallerApi) -> Reading:
-        return job_view.read(await cluster.job(api, job))
+        found = job_view.read(await cluster.job(api, job))
+        if form is Document.TEXT:
+            await cluster.say_if_away(api)
+        return found
 
     found = cluster.run(work, connection, namespace)
     explained = explanation.explain(found, time.time())

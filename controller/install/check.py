@@ -20,7 +20,7 @@ from controller.kube.connection import NoCredentials
 from controller.kube.errors import ApiError, NotFound, Refused
 from controller.kube.resources import DEPLOYMENTS, LEASES, RLHFJOBS
 
-LEASE = "evalstop-operator"
+LEASE = names.OPERATOR
 _HTTP_TIMEOUT_S = 10.0
 
 

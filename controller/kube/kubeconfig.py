@@ -82,6 +82,10 @@ class _Entry:
         return self.folder / Path(text).expanduser()
 
 
+def _no_file(path: Path) -> str:
+    return "it is a folder, expected a file" if path.is_dir() else "no such file"
+
+
 def files(kubeconfig: str = "", environ: Mapping[str, str] = os.environ) -> list[Path]:
     """Return the kubeconfig files that kubectl would merge: ``kubeconfig``, else ``KUBECONFIG``, else the
     default.
@@ -92,13 +96,13 @@ def files(kubeconfig: str = "", environ: Mapping[str, str] = os.environ) -> list
     if kubeconfig:
         path = Path(kubeconfig).expanduser()
         if not path.is_file():
-            raise NoCredentials(f"--kubeconfig {kubeconfig}: no such file")
+            raise NoCredentials(f"--kubeconfig {kubeconfig}: {_no_file(path)}")
         return [path]
     if listed := environ.get("KUBECONFIG", ""):
         found = [Path(text).expanduser() for text in listed.split(os.pathsep) if text]
         there = [path for path in found if path.is_file()]
         if not there:
-            raise NoCredentials(f"KUBECONFIG={listed}: no such file")
+            raise NoCredentials(f"KUBECONFIG={listed}: {_no_file(found[0])}")
         return there
     default = Path("~/.kube/config").expanduser()
     return [default] if default.is_file() else []

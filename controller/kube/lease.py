@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controller.objects import parse_time
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -71,6 +73,21 @@ class LeaseView:
             duration=float(spec.get("leaseDurationSeconds") or 0),
             epoch=int(spec.get("leaseTransitions") or 0),
         )
+
+
+LONG = 300.0  # s: no two clocks differ by so much
+RELEASED = 60.0  # s of one that its holder gave up: a successor, if there is any, takes it within seconds
+
+
+def left_since(lease: Mapping[str, Any], now: float) -> float | None:
+    """Return when (s since the epoch) a Lease was renewed last, of one that was left long ago.
+
+    None: it may still be renewed, as far as one look and two clocks can tell. ``now``: s since the epoch.
+    """
+    spec = lease.get("spec") or {}
+    renewed = parse_time(spec.get("renewTime"))
+    most = LONG if spec.get("holderIdentity") else RELEASED
+    return renewed if renewed is not None and now - renewed > most else None
 
 
 class Candidacy:

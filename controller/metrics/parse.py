@@ -9,6 +9,7 @@ ignores such scores and must know that the eval was not missed.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -81,13 +82,33 @@ def read(
 ) -> tuple[ScrapeView, Evals]:
     """`parse`, with what the last page of the same target said about its evals; the same lines are not
     parsed again. ``known`` is of the same ``metric``, ``others`` and ``limits``."""
-    of_evals, rest = divided(wanted_lines(body, limits))
+    wanted = wanted_lines(body, limits)
+    of_evals, rest = divided(wanted)
     samples = samples_of(rest, limits)
     versions = _evaluators(samples)
     digest = blake2b("\n".join((repr(versions), *of_evals)).encode(), digest_size=16).digest()
     if known is None or known.digest != digest:
         known = _evals(digest, of_evals, metric, limits, others, versions)
-    return _view(known, samples, versions, metric), known
+    view = _view(known, samples, versions, metric)
+    if not known.metrics_seen and (found := misplaced(body, wanted, metric)):
+        view = replace(view, misplaced=found)
+    return view, known
+
+
+def misplaced(body: bytes, wanted: Sequence[str], metric: str) -> str:
+    """Return how a page without evals has the metric all the same: without its label, or as a series of its
+    own name; "": it does not.
+
+    A page that has any line of the contract (``wanted``) is written by a client, whose evals may be to come.
+    """
+    expected = f'expected {names.METRIC_EVAL_SCORE}{{metric="{printable(metric, 128)}",step="…"}}'
+    if any(line.lstrip().startswith(names.METRIC_EVAL_SCORE) for line in wanted):
+        return f"{names.METRIC_EVAL_SCORE} is there without the label metric, {expected}"
+    if wanted:
+        return ""
+    name = re.sub(r"[^a-zA-Z0-9_:]", "_", metric)
+    series = re.search(rf"^[ \t]*((?:[a-zA-Z_:][\w:]*_)?{name})[ \t{{]".encode(), body, re.MULTILINE)
+    return f"a series {printable(series[1].decode(), 128)} is there, {expected}" if series else ""
 
 
 def _evals(

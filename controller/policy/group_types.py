@@ -28,6 +28,11 @@ def slowdown_limit(sharing: Mapping[str, Any]) -> int:
     return int(sharing.get("maxSlowdownPercent", MAX_SLOWDOWN_PERCENT))
 
 
+def times_allowed(percent: int) -> float:
+    """Return how many times as long as alone steps may take, of which ``percent`` % more is allowed."""
+    return 1.0 + percent / 100.0
+
+
 class MeasuredSlowness(NamedTuple):
     """Measured steps of a resident (`sharing.watch`): faded sums of microseconds, and steps in a row above
     its limit."""

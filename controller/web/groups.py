@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from controller.api import codec
 from controller.api.workergroup import group_record
-from controller.policy.group_types import slowdown_limit
+from controller.policy.group_types import slowdown_limit, times_allowed
 from controller.policy.job import ResidencyRecord
 from controller.policy.pool import GroupRecord, GroupResident
 from controller.policy.sharing import gpu_seconds
@@ -279,7 +279,7 @@ def _resident(one: GroupResident, group: str, around: Around, report: GroupRepor
         state=LEAVING if one.leaving else JOINED if one.joined else JOINING,
         since=one.since,
         state_bytes=one.state_bytes,
-        max_slowdown=1.0 + slowdown_limit(asked) / 100.0 if asked else None,
+        max_slowdown=times_allowed(slowdown_limit(asked)) if asked else None,
         **_figures(known, seen, one.charged),
     )
 
@@ -342,7 +342,7 @@ def _by_jobs(name: str, members: list[tuple[Object, ResidencyRecord]]) -> Group:
             state=LEAVING if known.leaving else JOINED if known.joined else JOINING,
             since=known.since,
             state_bytes=int(((obj.get("spec") or {}).get("sharing") or {}).get("stateBytes") or 0),
-            max_slowdown=1.0 + slowdown_limit((obj.get("spec") or {}).get("sharing") or {}) / 100.0,
+            max_slowdown=times_allowed(slowdown_limit((obj.get("spec") or {}).get("sharing") or {})),
             **_figures(known, None),
         )
         for obj, known in members

@@ -81,6 +81,7 @@ class Plane:
             if fresh:
                 self.folder.empty()
             self.folder.check_version()
+            self.folder.check_space()
             try:
                 self._start()
             except BaseException as error:

@@ -17,6 +17,7 @@ from deploy.local.versions import KUBERNETES
 
 RECORD = "plane.json"
 LOCK = "up.lock"
+SPACE = 250_000_000  # bytes that a plane takes in its first minutes
 LAYOUT = 1  # a folder of another layout is refused
 FOLDERS = ("bin", "config", "data", "kubeconfigs", "logs", "pki", "run", "volumes")
 
@@ -77,6 +78,15 @@ class WorkFolder:
         for key, ours in (("layout", LAYOUT), ("kubernetes", KUBERNETES)):
             if record.get(key) != ours:
                 raise self.unusable(f"it was made for {key} {record.get(key)}, this is {ours}")
+
+    def check_space(self) -> None:
+        """Refuse a disk that is full: etcd would end at its start, with a page of Go's own words."""
+        free = shutil.disk_usage(self.root).free
+        if free < SPACE:
+            raise PlaneError(
+                f"the disk of {self.root} has {free / 1e6:.0f} MB free, expected {SPACE / 1e6:.0f} MB or "
+                "more: make room there, or choose another work folder"
+            )
 
     def empty(self) -> None:
         """Remove everything that a plane puts here, and nothing else."""

@@ -7,11 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from textwrap import wrap
 
 from sim.experiments.estimate import Estimate
 from sim.experiments.findings import Column, Value
 
 NOTHING = "-"
+
+
+def fitted(rows: Sequence[Sequence[str]], lines: Sequence[str], width: int | None) -> list[str]:
+    """Return a table's lines; where one is wider than the screen, each row as a block of its own instead.
+
+    Args:
+        rows: its cells, the titles first.
+        lines: the same in columns.
+        width: of the screen, in characters; None: of any.
+    """
+    if width is None or max(map(len, lines)) <= width:
+        return list(lines)
+    titles = [title.strip() for title in rows[0]]
+    room = max(map(len, titles[1:]))
+    found: list[str] = []
+    for row in rows[1:]:
+        found += [row[0].strip()] if not found else ["", row[0].strip()]
+        pairs = zip(titles[1:], (cell.strip() for cell in row[1:]), strict=True)
+        found += [f"  {title:<{room}}  {cell}" for title, cell in pairs if cell]
+    return found
+
+
+def folded(text: str, width: int | None, indent: str = "") -> list[str]:
+    """Return a text in lines of at most ``width`` characters; None: in one. ``indent``: of all but the
+    first."""
+    if width is None:
+        return [text]
+    return wrap(text, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
 
 
 def format_cell(value: Value, form: str) -> str:

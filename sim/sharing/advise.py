@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from controller import bounded
+from controller.policy.group_types import times_allowed
 from controller.policy.sharing import (
     LEAST_STEPS,
     MOST_RESIDENTS,
@@ -155,7 +156,7 @@ def _row(what: str, how: str, saving: float, slow: float, duty: float, allowed: 
 def _verdict(slow: float, max_slowdown: int, duty: float, max_duty: int) -> str:
     if duty > max_duty / 100.0:
         return f"no: duty {duty:.2f} > {max_duty / 100.0:.2f}"
-    if slow > 1.0 + max_slowdown / 100.0:
+    if slow > times_allowed(max_slowdown):
         return f"no: {slow:.2f} times as slow"
     return "yes"
 

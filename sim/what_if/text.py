@@ -7,19 +7,21 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
-from sim.report.formatting import NOTHING, number
+from sim.report.formatting import NOTHING, fitted, folded, number
 from sim.what_if.compare import Compared, Comparison
 
 _HEAD = ("", "recorded", "replayed", "alternative", "difference", "95 % interval", "")
 
 
-def text(made: Comparison) -> str:
-    """Title, table, the jobs that change most, notes."""
-    rows = [_row(one) for one in made.figures if not _idle(one)]
-    lines = [made.title, _span(made), "", *_lined([_HEAD, *rows]), ""]
+def text(made: Comparison, width: int | None = None) -> str:
+    """Return title, table, the jobs that change most, notes. ``width``: of the screen; None: of any."""
+    rows = [_HEAD, *(_row(one) for one in made.figures if not _idle(one))]
+    lines = [*folded(made.title, width), *folded(_span(made), width), ""]
+    lines += [*fitted(rows, _lined(rows), width), ""]
     if made.jobs:
-        lines += ["Jobs that change most:", *_jobs(made.jobs), ""]
-    return "\n".join([*lines, *made.notes]) + "\n"
+        rows = _jobs(made.jobs)
+        lines += ["Jobs that change most:", *fitted(rows, _lined(rows), width), ""]
+    return "\n".join([*lines, *(line for note in made.notes for line in folded(note, width))]) + "\n"
 
 
 def _span(made: Comparison) -> str:
@@ -34,7 +36,7 @@ def _span(made: Comparison) -> str:
 def moment(seconds: float) -> str:
     """Return a time as people write it, UTC; what is no time since 1970 as seconds."""
     try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%MZ")
     except (ValueError, OverflowError, OSError):
         return f"{seconds:g} s"
 
@@ -89,14 +91,14 @@ def _sign(value: float, form: str) -> str:
     return written if written == zero else ("+" if value > 0 else "-") + written
 
 
-def _jobs(jobs: Sequence[dict[str, Any]]) -> list[str]:
+def _jobs(jobs: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("  job", "replayed", "alternative", "stopped at eval")]
     for job in jobs:
         stops = [job["stopped_baseline"], job["stopped_alternative"]]
         moved = "" if stops == [None, None] else " -> ".join(NOTHING if s is None else str(s) for s in stops)
         times = (number(job[f"jct_{arm}"], "seconds") for arm in ("baseline", "alternative"))
         rows.append((f"  {job['job']}", *times, moved))
-    return _lined(rows)
+    return rows
 
 
 def _lined(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -50,6 +50,13 @@ def test_version_is_an_option_too() -> None:
     assert runner.invoke(app, ["--version"]).exit_code == 0
 
 
+def test_a_wrong_word_is_told_in_plain_words() -> None:
+    told = CliRunner().invoke(app, ["mode", "run", "enforced"], env={"COLUMNS": "200"})
+    assert told.exit_code == 2
+    assert "'enforced' is not one of" in told.stderr
+    assert "Value error" not in told.stderr
+
+
 # -- lists on 80 columns ------------------------------------------------------------------------------------
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 
 from controller.cli import history, jobs, queue
+from controller.cli.main import COMMANDS, app
 from controller.cli.terminal import Terminal
 from tests.sweep import commands
 from tests.sweep.hostile import POOL, long_name
@@ -32,6 +34,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[commands.Shell]:
 def test_commands_over_the_hostile_scene(run: commands.Shell, columns: int) -> None:
     found = [fault for one in FEW for fault in commands.looked_at(run(*one, columns=columns), one, columns)]
     assert [str(fault) for fault in found] == []
+
+
+def test_each_command_there_is_is_looked_at_and_each_looked_at_is_one(run: commands.Shell) -> None:
+    looked = commands.commands(run.queue, run.folder)
+    shown = {words[0] for words in looked if "--help" not in words}
+    assert shown.isdisjoint(commands.ELSEWHERE)
+    assert shown | set(commands.ELSEWHERE) == set(COMMANDS)
+    for words in looked:
+        command = typer.main.get_command(app)
+        rest = list(words)
+        while hasattr(command, "commands") and rest != ["--help"]:
+            assert rest[0] in command.commands, f"there is no {words}"
+            command = command.commands[rest.pop(0)]
+        if rest != ["--help"]:
+            command.make_context(words[0], rest)
 
 
 def test_what_everybody_looks_for_is_there(run: commands.Shell) -> None:

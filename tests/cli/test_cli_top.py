@@ -30,7 +30,7 @@ class View:
         self.pools = {f"/{o['metadata']['name']}": o for o in pools or []}
         self.broken = asyncio.Event()
         self.back = asyncio.Event()
-        self.silent = ""
+        self.silent = self.away = ""
 
     async def fill(self) -> None:
         if not self.back.is_set():

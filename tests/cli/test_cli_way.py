@@ -48,6 +48,7 @@ def test_context_and_kubeconfig_as_kubectl_has_them(shell: Shell, tmp_path: Path
     ("content", "said"),
     [
         (None, "no such file"),
+        ("", "it is a folder"),
         ("just words", "expected a YAML mapping"),
         ("a: [", "kubeconfig"),
         ("{}", "no current context"),
@@ -55,7 +56,9 @@ def test_context_and_kubeconfig_as_kubectl_has_them(shell: Shell, tmp_path: Path
 )
 def test_no_usable_kubeconfig(tmp_path: Path, content: str | None, said: str) -> None:
     path = tmp_path / "config"
-    if content is not None:
+    if content == "":
+        path.mkdir()
+    elif content is not None:
         path.write_text(content)
     result = CliRunner().invoke(app, ["list"], env={"KUBECONFIG": str(path)})
     assert (result.exit_code, said in result.stderr, "next:" in result.stderr) == (5, True, True)

@@ -1,6 +1,7 @@
 """Work folders that cannot be used say why and what to do."""
 
 import json
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,15 @@ def test_a_file_as_work_folder(tmp_path: Path) -> None:
     with pytest.raises(PlaneError, match=r"cannot use .*file as work folder: File exists"):
         Plane(tmp_path / "file").up()
     assert not Plane(tmp_path / "file").down()
+
+
+def test_a_full_disk_is_told_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """etcd ended with a Go panic, and the error told of damaged data."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=30_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(PlaneError, match=r"has 30 MB free, expected 250 MB or more: make room there"):
+        Plane(tmp_path / "work").up()
+    assert not Plane(tmp_path / "work").status().up
 
 
 def test_asking_before_up(tmp_path: Path) -> None:

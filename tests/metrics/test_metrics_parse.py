@@ -104,6 +104,33 @@ def test_a_score_that_is_not_finite_is_passed_on_and_named(text: str, value: flo
     assert view.message == f"gold at step 20 is {value}: this eval is ignored, scores must be finite"
 
 
+EXPECTED = ', expected rlhf_eval_score{metric="win_rate",step="…"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("win_rate 0.5\n", "a series win_rate is there"),
+        ('# TYPE x gauge\nx 1\neval_win_rate{split="test"} 0.5\n', "a series eval_win_rate is there"),
+        (
+            'rlhf_eval_score{name="win_rate",step="1"} 1\n',
+            "rlhf_eval_score is there without the label metric",
+        ),
+        ("win_rate_total 5\nmy_win 3\n", ""),
+        ("rlhf_step 3\nwin_rate 0.5\n", ""),  # a client's page: its evals are to come
+        ('rlhf_eval_score{metric="other",step="1"} 1\nwin_rate 0.5\n', ""),  # its names are told
+        ("", ""),
+    ],
+)
+def test_a_metric_that_is_there_in_another_form_is_named(text: str, told: str) -> None:
+    assert parse(text.encode(), "win_rate").misplaced == (f"{told}{EXPECTED}" if told else "")
+
+
+def test_a_name_is_looked_for_as_prometheus_writes_it() -> None:
+    found = parse(b"val_core_gsm8k_acc_mean_8 0.5\n", "val-core/gsm8k/acc/mean@8").misplaced
+    assert found.startswith("a series val_core_gsm8k_acc_mean_8 is there")
+
+
 # row 7
 @pytest.mark.parametrize(
     ("number", "known"), [("0", 0), ("-3", None), ("12.5", None), ("NaN", None), ("64", 64)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 from controller import names
-from controller.kube.resources import GPUPOOLS, JOBS, NODES, PODS, RESOURCE_CLAIMS
+from controller.kube.resources import EVENTS, GPUPOOLS, JOBS, NODES, PODS, RESOURCE_CLAIMS
 from controller.workloads import Scheduling, build_child
+from deploy.local.plane import Plane
 from tests.support.fake_kubelet import FakeKubelet
 from tests.support.operator_rig import Rig, eventually
 
@@ -23,7 +25,21 @@ async def patch_pool(rig: Rig, pool: str, spec: dict[str, Any]) -> None:
     await rig.api.merge_patch(GPUPOOLS, pool, {"spec": spec})
 
 
-def test_a_pool_that_selects_no_node_and_then_one_that_does(rig: Rig, kubelet: FakeKubelet) -> None:
+async def told_of(rig: Rig) -> set[tuple[str, str]]:
+    """Type and reason of each Event about the pool."""
+    found, _ = await rig.api.list(EVENTS, "default", fields=f"involvedObject.name={rig.pool_name}")
+    return {(event["type"], event["reason"]) for event in found}
+
+
+def ready_column(plane: Plane, pool: str) -> str:
+    """What `kubectl get` shows of the pool under READY."""
+    head, line = plane.kubectl("get", "gpupool", pool).splitlines()
+    return dict(zip(head.split(), line.split(), strict=True))["READY"]
+
+
+def test_a_pool_that_selects_no_node_and_then_one_that_does(
+    rig: Rig, kubelet: FakeKubelet, plane: Plane
+) -> None:
     async def story() -> None:
         async with rig:
             await rig.make_pool(nodeSelector=[{"key": "pool", "value": "no-such-node"}])
@@ -32,12 +48,22 @@ def test_a_pool_that_selects_no_node_and_then_one_that_does(rig: Rig, kubelet: F
                 told = await eventually(lambda: condition(rig, rig.pool_name, "Ready", "NoUsableNodes"))
                 assert "spec.nodeSelector: no ready and schedulable node matches" in told
                 await eventually(lambda: rig.has_reason("waits", "Admitted", "NoUsableNodes"))
+                await eventually(lambda: told_of(rig), what="an Event")
+                assert await told_of(rig) == {("Warning", "NoUsableNodes")}
+                assert ready_column(plane, rig.pool_name) == "False"
                 selector = [{"key": "pool", "value": rig.pool_name}]
                 await patch_pool(rig, rig.pool_name, {"nodeSelector": selector})
                 await eventually(lambda: rig.is_true("waits", "Running"), 60, "the job to run")
                 await eventually(lambda: condition(rig, rig.pool_name, "Ready", "Planned"))
+                wanted = {("Warning", "NoUsableNodes"), ("Normal", "Planned")}
+                await eventually(lambda: _equals(told_of(rig), wanted), what="an Event that it is well again")
+                assert ready_column(plane, rig.pool_name) == "True"
 
     asyncio.run(story())
+
+
+async def _equals(asked: Awaitable[object], wanted: object) -> bool:
+    return await asked == wanted
 
 
 def test_a_pool_deleted_while_jobs_wait_loses_nothing_and_takes_them_back(

@@ -7,9 +7,19 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.job import conditions as c
+from controller.policy.job.marks import Mark, health
+from controller.policy.job.preemption import begin
 from controller.policy.job.record import Operation
-from controller.policy.job.types import Page, ResumeFrom, ResumeRequest, RunState
-from controller.policy.types import Attempt, EvalPoint, PolicySpec
+from controller.policy.job.types import (
+    Direction,
+    Page,
+    ResumeFrom,
+    ResumeRequest,
+    RunState,
+    ScrapeOutcome,
+    ScrapeView,
+)
+from controller.policy.types import Attempt, EvalPoint, PolicySpec, Preemption
 from tests.support.policy_world import Job, PolicyWorld
 
 GB = 10**9
@@ -47,7 +57,7 @@ def test_a_page_that_never_brings_a_usable_eval_shows(what: str) -> None:
         world.scrape("a", points=points, checkpoint_step=0, page=Page("uid-a", OWN))
         world.step("a")
         if k == 1:
-            assert told(job, c.METRICS)[0], "no eval is overdue with the first page"
+            assert told(job, c.METRICS)[:2] == (False, "NoEvalsYet"), "it is not watched, and none is overdue"
     status, reason, message = told(job, c.METRICS)
     assert (status, reason) == (False, "NoNewEvals")
     assert f"20 {what}" in message
@@ -69,7 +79,7 @@ def test_a_process_that_begins_anew_with_a_dead_scorer_is_missed() -> None:
         world.step("a")
         said.append(told(job, c.METRICS)[:2])
     assert job.record.eval_times == ()
-    assert said[:4] == [(True, "Scraped")] * 4, "four of the intervals it had, counted from the new process"
+    assert said[:4] == [(False, "NoEvalsYet")] * 4, "four of the intervals it had, from the new process on"
     assert said[-1] == (False, "NoNewEvals")
     assert "though one takes 10" in told(job, c.METRICS)[2]
     assert type(job.record.evals_due.interval) is float, "a whole number is refused by the status' schema"
@@ -98,6 +108,95 @@ def test_hours_in_the_queue_are_no_silence() -> None:
     world.scrape("a", points=points, page=Page("uid-a", Attempt(2, "1")), resumed_step=50)
     world.step("a")
     assert told(job, c.METRICS)[:2] == (False, "NoNewEvals")
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "doubted"),
+    [
+        ("eval_loss", "Maximize", True),
+        ("win_rate", "Minimize", True),
+        ("win_rate", "Maximize", False),
+        ("gold", "Minimize", False),
+    ],
+)
+def test_a_direction_that_its_name_contradicts_is_told_once_before_it_stops_a_good_run(
+    metric: str, direction: str, doubted: bool
+) -> None:
+    world = PolicyWorld({"n1": 8})
+    job = world.submit("a")
+    job.wish(metric=metric, direction=Direction(direction))
+    told_first, *later = [world.step("a").events for _ in range(3)]
+    warned = [event.warning for event in told_first if event.reason == "DirectionDoubtful"]
+    assert warned == [True] * doubted
+    assert not [event for events in later for event in events if event.reason == "DirectionDoubtful"]
+    assert ("counts as better" in told(job, c.ACCEPTED)[2]) == doubted
+
+
+NO_POD = ScrapeView(ScrapeOutcome.NO_PODS, "no pod of completion index 0 has an address yet")
+
+
+def ended(world: PolicyWorld, job: Job, seen: ScrapeView | None = None) -> None:
+    """The run's pods complete; what is read of them then is ``seen``."""
+    done = replace(job.observed.workload, finished="Complete", active=0, settled=True)
+    pods = tuple(replace(pod, terminal=True, succeeded=True) for pod in job.observed.pods)
+    job.observed = replace(job.observed, workload=done, pods=pods, scrape=seen or job.observed.scrape)
+    for _ in range(3):
+        world.step("a")
+
+
+def test_nothing_is_said_of_the_page_of_a_run_that_has_ended() -> None:
+    """`NoPods: no pod has an address yet` stayed for ever, with an Event of its own."""
+    world, job = running()
+    world.scores("a", 0.1, 0.2)
+    world.settle()
+    assert told(job, c.METRICS)[0]
+    ended(world, job, NO_POD)
+    assert job.record.finished == "Complete"
+    assert job.record.condition(c.METRICS) is None
+    assert "NoPods" not in {event.reason for event in job.plan.events}
+    assert health(job.record, world.now + 1e6) == ()
+
+
+@pytest.mark.parametrize("how", ["stopped", "preempted"])
+def test_nor_of_one_without_gpus(how: str) -> None:
+    """It said that evals are being read."""
+    world, job = running()
+    world.scores("a", 0.1, 0.2)
+    world.settle()
+    if how == "stopped":
+        job.wish(run_state=RunState.STOPPED)
+    else:
+        job.record = begin(job.record, Preemption("a", "HigherPriority"), world.now)
+    for _ in range(30):
+        if job.record.admission is None:
+            break
+        world.step("a", seconds=60)
+        world._cluster(job)
+    assert job.record.admission is None
+    assert job.record.condition(c.METRICS) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (None, "NeverRead"),
+        (NO_POD, "NeverRead"),
+        (ScrapeView(ScrapeOutcome.UNREACHABLE, "refused"), "Unreachable"),
+        (ScrapeView(ScrapeOutcome.OK, metrics_seen=("acc",)), "MetricMissing"),
+    ],
+)
+def test_a_run_that_completed_without_an_eval_keeps_why(seen: ScrapeView | None, reason: str) -> None:
+    world, job = running()
+    job.observed = replace(job.observed, scrape=seen)
+    world.step("a")
+    ended(world, job, NO_POD)
+    assert told(job, c.METRICS)[:2] == (False, reason)
+    (mark,) = health(job.record, world.now)
+    assert (mark.mark, mark.reason, mark.warning) == (Mark.UNWATCHED, reason, True)
+    assert "yet" not in mark.message
+    again = job.record
+    world.step("a")
+    assert job.record == again, "written once"
 
 
 def test_a_verdict_of_a_run_with_two_evals_grows_old_too() -> None:  # row 10

@@ -38,6 +38,13 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
             "spec.metrics[2]: no eval of 'x' is exported; names seen: a, b",
             JSON % '[{"op":"replace","path":"/spec/metrics/2/name","value":"<metric>"}]',
         ),
+        (
+            "NoEvalsYet",
+            "none of the evals of 'x' on its page can be used so far",
+            "kubectl logs -n team -l evalstop.dev/job=run",
+        ),
+        ("MetricMissing", "no eval of 'x' is exported; a series x is there, expected y", ""),
+        ("NoPods", "no pod has an address yet", "evalstop doctor run -n team"),
         ("Unreachable", "refused; did you mean '9400'?", MERGE % '{"spec":{"scrape":{"port":9400}}}'),
         ("Unreachable", "refused", MERGE % '{"spec":{"scrape":{"port":<port>}}}'),
         ("PoolNotFound", "no 'reserch'; did you mean 'research'?", MERGE % '{"spec":{"pool":"research"}}'),

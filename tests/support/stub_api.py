@@ -16,10 +16,12 @@ import yaml
 
 from deploy.local.pki import Authority
 
+KINDS = ("rlhfjobs", "gpupools", "leases")
+
 
 @contextmanager
 def stub_api(folder: Path, objects: list[dict[str, Any]], namespace: str = "team") -> Iterator[Path]:
-    """Serve RLHFJobs and GPUPools, and yield the kubeconfig of a user with a certificate of its own.
+    """Serve RLHFJobs, GPUPools and Leases, and yield the kubeconfig of a user with a certificate of its own.
 
     There is nothing of any other kind. ``namespace``: the kubeconfig's own.
     """
@@ -76,7 +78,7 @@ def _answer(path: str, objects: list[dict[str, Any]]) -> tuple[int, dict[str, An
     """Return status and body of the answer to a GET."""
     parts = path.strip("/").split("/")
     where = parts[parts.index("namespaces") + 1] if "namespaces" in parts[:-1] else ""
-    if parts[-1] in {"rlhfjobs", "gpupools"} or len(parts) < 2 or parts[-2] not in {"rlhfjobs", "gpupools"}:
+    if parts[-1] in KINDS or len(parts) < 2 or parts[-2] not in KINDS:
         listed = [
             obj
             for obj in objects

@@ -78,7 +78,7 @@ def _commands() -> Iterable[object]:
     count = 0
     with tempfile.TemporaryDirectory() as folder, commands.shell(Path(folder)) as run:
         yield from commands.facts(run)
-        for command in commands.commands(run.queue):
+        for command in commands.commands(run.queue, run.folder):
             for columns in commands.COLUMNS:
                 count += 1
                 yield from commands.looked_at(run(*command, columns=columns), command, columns)

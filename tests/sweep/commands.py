@@ -7,15 +7,18 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import typer.main
 from typer.testing import CliRunner
 
+from controller.cli.failure import Exit
 from controller.cli.main import app
 from controller.cli.terminal import length
 from tests.support.dashboard_queue import queue_api
-from tests.support.dashboard_world import Object
+from tests.support.dashboard_world import Object, healthy, over_optimising
 from tests.support.stub_api import stub_api
+from tests.support.trainers_files import save
 from tests.sweep.hostile import NAMESPACE, POOL, hostile, long_name
 from tests.sweep.pages import RUNS
 from tests.sweep.words import faults_of
@@ -23,6 +26,20 @@ from tests.sweep.words import faults_of
 COLUMNS = (80, 200)
 NAMES = ("NAMESPACE", "NAME", "STATE", "REASON")  # which stay on any screen
 # Lines that are there to be copied are never cut nor broken.
+FOLDER, EVALS = "checkpoints-of-a-run", "evals.csv"
+# Commands of which only the help is looked at here, and why.
+ELSEWHERE = {
+    "dashboard": "it serves until it is ended: the sweep of pages looks at it",
+    "mode": "it changes a job: tests/cli/test_cli_kubectl.py",
+    "stop": "it changes a job: tests/cli/test_cli_kubectl.py",
+    "resume": "it changes a job: tests/cli/test_cli_kubectl.py",
+    "pin": "it changes a job: tests/cli/test_cli_kubectl.py",
+    "check": "it asks an API server that checks: tests/cli/test_cli_check.py",
+    "doctor": "it asks an API server for rights: tests/cli/test_cli_doctor.py",
+    "replay": "it reads an operator's log: tests/cli/test_cli_replay.py",
+    "parity": "it starts clusters: tests/parity",
+    "report": "it writes a page, of the same drawings as the dashboard's: tests/cli/test_cli_report.py",
+}
 _COPIED = re.compile(r"^\s*(\$ )?(evalstop|kubectl|python|export|make) |^\s*'|apply -f -|^ {2,}.*\s#\s")
 
 
@@ -38,18 +55,19 @@ class Fault(NamedTuple):
 
 
 class Printed(NamedTuple):
-    """What a command printed. ``out``: on its standard output."""
+    """What a command printed. ``out``: on its standard output. ``code``: its exit code."""
 
     out: str
     whole: str
     problem: str
+    code: int = 0
 
 
 class Shell:
     """Commands, in this process, against an API server of these objects."""
 
-    def __init__(self, kubeconfig: Path, queue: str) -> None:
-        self._kubeconfig, self.queue = kubeconfig, queue
+    def __init__(self, folder: Path, kubeconfig: Path, queue: str) -> None:
+        self.folder, self._kubeconfig, self.queue = folder, kubeconfig, queue
 
     def __call__(self, *arguments: str, columns: int = 80) -> Printed:
         environ = {"KUBECONFIG": str(self._kubeconfig), "COLUMNS": str(columns)}
@@ -57,7 +75,7 @@ class Shell:
         problem = ""
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             problem = f"raised {done.exception!r}"
-        return Printed(done.stdout, f"{done.stdout}{done.stderr}", problem)
+        return Printed(done.stdout, f"{done.stdout}{done.stderr}", problem, done.exit_code)
 
 
 @contextlib.contextmanager
@@ -68,25 +86,52 @@ def shell(folder: Path, objects: Sequence[Object] | None = None) -> Iterator[She
         stub_api(folder, list(hostile(now) if objects is None else objects), NAMESPACE) as kubeconfig,
         queue_api(now) as way,
     ):
-        yield Shell(kubeconfig, way.address)
+        _files(folder)
+        yield Shell(folder, kubeconfig, way.address)
 
 
-def commands(queue: str) -> list[list[str]]:
-    """Return the commands that are looked at."""
+def _files(folder: Path) -> None:
+    """Write what commands read that need no cluster: checkpoints, one of them torn, and evals."""
+    for step in (10, 20, 300):
+        save(folder / FOLDER, "Plain", step)
+    (folder / FOLDER / "step-300" / "params.npz").unlink()
+    rows = [
+        f"{long_name(run)},{10 * step},{score},{label}"
+        for run, label in ((1, "healthy"), (2, "declining"))
+        for step, (score, _) in enumerate(healthy(run, 40) if run == 1 else over_optimising(2, 40))
+    ]
+    (folder / EVALS).write_text("\n".join(["series_id,step,eval,label", *rows]))
+
+
+def places(tree: Any = None) -> list[list[str]]:
+    """Return the words of each command there is, and of each group of commands, from the program itself."""
+    tree = tree or typer.main.get_command(app)
+    found: list[list[str]] = [[]]
+    for name, command in getattr(tree, "commands", {}).items():
+        found += [[name, *path] for path in (places(command) if hasattr(command, "commands") else [[]])]
+    return found
+
+
+def commands(queue: str, folder: Path) -> list[list[str]]:
+    """Return the commands that are looked at. ``folder``: with the files of `_files`."""
     found = [
         ["list"], ["list", "-A"], ["list", "-A", "-o", "wide"], ["list", "-n", "nobody"],
         ["top", "--once", "-A"],
         ["pools"], ["pools", "-o", "wide"], ["pools", POOL], ["pools", "empty"],
-        ["queue", "research", "--url", queue], ["groups", "--url", queue], ["version"], ["--help"],
-        ["get", "deleted"], ["why", "deleted"], ["rules", "list"], ["rules", "show", "scan"],
+        ["queue", "research", "--url", queue], ["groups", "--url", queue], ["version"],
+        ["get", "deleted"], ["why", "deleted"],
+        ["export", "--pool", POOL], ["export", "--pool", POOL, "--evals"],
+        ["what-if", "--pool", POOL, "--nodes", "+1", "--no-plot"],
+        ["checkpoints", str(folder / FOLDER)], ["checkpoints", str(folder / FOLDER), "--layout", "Plain"],
+        ["rules", "evaluate", str(folder / EVALS), "--no-plot"],
+        ["sim", "formats"], ["sim", "settings"], ["extender", "config"],
+        *([*path, "--help"] for path in places()),
     ]  # fmt: skip
     for name in RUNS:
         found += [["get", name], ["why", name], ["history", name]]
     for name in (long_name(3), "minimize", long_name(6)):
         found += [
             ["simulate", name, "--rule", "glr"],
-            ["export", name],
-            ["checkpoints", name],
             ["rollouts", name],
         ]
     return found
@@ -97,14 +142,17 @@ def looked_at(printed: Printed, command: Sequence[str], columns: int) -> list[Fa
     said = " ".join(command)
     found = [Fault(said, columns, printed.problem)] if printed.problem else []
     lines = printed.whole.splitlines()
+    if printed.code == Exit.USAGE:
+        found.append(Fault(said, columns, f"is no command that can be run: {lines[-1:]}"))
     if not lines:
         found.append(Fault(said, columns, "nothing is said"))
-    wide = "wide" in command or "export" in command or "--help" in command
+    wide = "wide" in command or "export" in command
+    exact = "export" in command or "--help" in command or command[:2] == ["extender", "config"]
     if not wide:  # what goes to stderr are sentences, and commands to copy: a terminal folds them
         long = [one for one in printed.out.splitlines() if length(one) > columns and not _COPIED.search(one)]
         found += [Fault(said, columns, f"{length(one)} columns wide: {one[:100]!r}") for one in long]
     texts = [re.sub(r"\b(True|False|None)\b", "", one) if "get" in command else one for one in lines]
-    if "export" not in command:  # it writes numbers for programs
+    if not exact:  # what is written for programs, or is to be typed, is as it is
         found += [Fault(said, columns, fault) for fault in faults_of(texts)]
     found += [Fault(said, columns, f"escape sequence in {one!r}") for one in lines if "\x1b" in one]
     return found

@@ -75,6 +75,18 @@ def test_exported_evals_are_read_by_rules_evaluate(log: Path, tmp_path: Path) ->
     assert evalstop("export", log, "--evals").stdout == out.read_text()
 
 
+@pytest.mark.parametrize("words", [("export",), ("what-if", "--nodes", "+1")])
+def test_a_namespace_chooses_among_the_clusters_jobs_and_is_refused_where_none_are_read(
+    log: Path, words: tuple[str, ...]
+) -> None:
+    page = CliRunner().invoke(app, [words[0], "--help"], env={"COLUMNS": "200"}).stdout
+    (line,) = (line for line in page.splitlines() if "--namespace" in line)
+    assert "Default: those of all namespaces" in line
+    done = evalstop(*words, log, "-n", "team")
+    assert done.exit_code == 2
+    assert "-n team chooses among the cluster's RLHFJobs, and only files are read" in done.stderr
+
+
 def test_an_export_is_replayed_as_its_log_is(log: Path, exported: Path) -> None:
     left = json.loads(evalstop("sim", "replay", log, "--json").stdout)
     right = json.loads(evalstop("sim", "replay", exported, "--json").stdout)
@@ -163,7 +175,7 @@ def test_a_person_reads_a_table_and_gets_a_picture(log: Path, tmp_path: Path) ->
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert lines[0] == "policy las, against the record"
-    assert lines[1].startswith("pool p, 1970-01-01 00:16 to ")
+    assert lines[1].startswith("pool p, 1970-01-01 00:16Z to ")
     assert lines[3].split() == ["recorded", "replayed", "alternative", "difference", "95", "%", "interval"]
     assert any(line.startswith("JCT, mean") for line in lines)
     assert (tmp_path / "deep" / "w.svg").stat().st_size > 1000

@@ -33,7 +33,7 @@ from controller.policy.group_types import GROUPS_NAMESPACE
 Object = dict[str, Any]
 T = TypeVar("T")
 
-OPERATOR, EXTENDER, DASHBOARD = "evalstop-operator", "evalstop-extender", "evalstop-dashboard"
+OPERATOR, EXTENDER, DASHBOARD = names.OPERATOR, "evalstop-extender", "evalstop-dashboard"
 _PREFIX = {OPERATOR: "EVALSTOP_", EXTENDER: "EVALSTOP_EXTENDER_"}  # of settings; the dashboard always asks
 AT_ONCE = 8  # questions: what a busy API server answers without making others wait
 CHART = "deploy/helm/evalstop"

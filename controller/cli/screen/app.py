@@ -55,6 +55,7 @@ class Followed(Protocol):
 
     jobs: dict[str, Object]
     pools: dict[str, Object]
+    away: str  # a sentence, where no operator is there; "": one is
 
     @property
     def silent(self) -> str:
@@ -255,6 +256,8 @@ class Top(App[None]):
         stale = self.stale or (
             f"as of {formatting.moment(self._last_contact)}: {self.view.silent}" if self.view.silent else ""
         )
+        if self.view.away:
+            text.append(f"\n{self.view.away}", "yellow")
         if stale:
             text.append(f"\nstale {stale}", "yellow")
         return text

@@ -155,6 +155,10 @@ BY_MESSAGE = (
     (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
     (frozenset({"ClaimMissing", "LocationNotMounted"}), "the trainer mounts", "ClaimMisnamed"),
     (frozenset({"PodWaits"}), "Image", "ImageNotPulled"),
+    (frozenset({"MetricMissing"}), "is there, expected", "MetricMisplaced"),
+    (frozenset({"MetricMissing"}), "without the label metric", "MetricMisplaced"),
+    (frozenset({"NoEvalsYet"}), "can be used so far", "EvalsUnusable"),
+    (frozenset({"GangGPUsMismatch"}), ": 0 in all", "GPUsMissing"),
     (frozenset({"TooLarge"}), "spec.gang.gpusPerReplica", "PodsTooLarge"),
 )
 
@@ -184,6 +188,7 @@ def _escaped(text: str) -> str:
 
 _EDIT = "kubectl edit rlhfjob{job}"
 _DOCTOR = "evalstop doctor{job}"
+_LOGS = "kubectl logs{ns} -l evalstop.dev/job={name}"
 _PODS = "kubectl get pods{ns} -l evalstop.dev/job={name}"
 _POOL = "evalstop pools {pool}"
 _CLAIMS = "kubectl get pvc{ns}"
@@ -234,6 +239,13 @@ CURES: dict[str, Cure] = {
         "make spec.gang.gpusPerReplica equal the GPUs of each pod of the template, or change those",
         _merge('{"spec":{"gang":{"gpusPerReplica":<gpus>}}}'),
     ),
+    "WorkloadNameTaken": Cure(
+        "give the RLHFJob another name in its manifest, or delete the Job of that name if nobody needs it",
+        "kubectl describe job{ns} {name}",
+    ),
+    "GPUsMissing": Cure(
+        "give the trainer's container its GPUs in the template: resources.limits, nvidia.com/gpu", _EDIT
+    ),
     "StepsNotServed": Cure(
         "have the operator serve the step API (docs/use/rollouts.md), or take spec.rollout out", _EDIT
     ),
@@ -282,7 +294,7 @@ CURES: dict[str, Cure] = {
     "ClaimMisnamed": Cure("name the claim that the trainer mounts", _CLAIM, blank="claim"),
     "ClaimForOnePod": Cure("use a claim with access mode ReadWriteMany or ReadWriteOnce", _CLAIMS),
     # -- pods
-    "NoPods": Cure("see why the trainer has no pod", "kubectl describe job{ns} {name}"),
+    "NoPods": Cure("see what keeps its pods from being there", _DOCTOR),
     "PodWaits": Cure(
         "correct what the message names (ConfigMap, Secret, security) in a new RLHFJob",
         "kubectl describe pods{ns} -l evalstop.dev/job={name}",
@@ -342,11 +354,21 @@ CURES: dict[str, Cure] = {
         _json(_set("/spec/metrics/<metric_index>/name", '"<metric>"')),
         blank="metric",
     ),
+    "MetricMisplaced": Cure(
+        f"have the trainer export its evals by evalstop_client, or as the message says {_CONTRACT}"
+    ),
+    "EvalsUnusable": Cure(
+        f"have the trainer export scores that are finite, of this process, of one sample or more {_CONTRACT}",
+        _LOGS,
+    ),
     "NoEvalsYet": Cure(
         "wait for its first eval; if it takes longer by nature, say so",
         _merge('{"spec":{"scrape":{"firstEvalSeconds":<seconds>}}}'),
     ),
     "NoNewEvals": Cure("see whether the trainer's evals and its scorer work", _DOCTOR),
+    "NeverRead": Cure(
+        f"have the trainer stay up until its last eval was read, at most two scrape intervals {_CONTRACT}"
+    ),
     "VerdictOutdated": Cure("see whether the trainer still makes evals", _DOCTOR),
     "PageTooLarge": Cure(f"have the trainer export fewer series {_CONTRACT}"),
     "ForeignPage": Cure("another trainer answers there (hostNetwork?), or run.json is old", _DOCTOR),
@@ -500,7 +522,6 @@ GROUP_CURES: dict[str, Cure] = {
 }
 
 # The same for whoever reads the findings of `evalstop doctor JOB`: those name that command.
-_LOGS = "kubectl logs{ns} -l evalstop.dev/job={name}"
 EXAMINING: dict[str, Cure] = {
     **dict.fromkeys(
         ("Timeout", "MetricsNotRead", "NoFreshScrape"), Cure("see whether the trainer still answers", _LOGS)
@@ -513,6 +534,10 @@ EXAMINING: dict[str, Cure] = {
     "GuardrailNotJudged": Cure(f"have the trainer export what the guardrail's rule looks at {_CONTRACT}"),
     "CheckpointIncomplete": Cure("set spec.checkpoints.layout to the trainer's own", _EDIT),
     "GangTimedOut": Cure("see why its pods found no node; it is tried again by itself", f"{_PODS} -o wide"),
+    "NoPods": Cure(
+        "see what keeps its pods from being there",
+        "kubectl describe job{ns} {name}; kubectl describe pods{ns} -l evalstop.dev/job={name}",
+    ),
     "NoVerifiableCheckpoint": Cure(
         "see what the access Jobs say; the run goes on", "kubectl get jobs{ns} -l evalstop.dev/job={name}"
     ),

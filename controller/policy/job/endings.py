@@ -25,6 +25,12 @@ STARTED_AGAIN = "StartedAgain"
 AWAITS_CONTROLLER = "WaitingForController"  # no pod is left, and its controller has not said that none comes
 
 
+def has_ended(context: PlanContext) -> bool:
+    """Return whether the run has ended, by its workload's status or as it was recorded."""
+    workload = context.observed.workload
+    return context.record.finished is not None or (workload is not None and workload.finished is not None)
+
+
 def is_lost(context: PlanContext) -> bool:
     """Return whether the workload is gone after it had been started, and nothing tells how it ended.
 

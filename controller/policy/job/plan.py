@@ -13,7 +13,6 @@ released. Until the suspend it may be taken back (`withdrawal`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.policy import wording
@@ -42,6 +41,7 @@ from controller.policy.job import (
     rollout_actors,
     scores,
     starvation,
+    unread,
     verdicts,
     withdrawal,
 )
@@ -75,7 +75,7 @@ from controller.policy.types import (
     Problem,
     Proposal,
 )
-from controller.policy.wording import did_you_mean, nearest
+from controller.policy.wording import did_you_mean, nearest, other_way
 
 # Reasons of Running that go on being told while the job waits.
 _STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED, c.GROUP_LOST)
@@ -85,7 +85,8 @@ _ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NO
 
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
-    made = outcome.followed(_plan(desired, observed, record, now), desired)
+    made = unread.settled(_plan(desired, observed, record, now), desired, now)
+    made = outcome.followed(made, desired)
     marked = attention.with_attention(curve.marked(made), desired, now)
     seen = rollout_actors.noted(marked, observed, record, desired.rollout)
     return residency.noted(seen, observed, record)
@@ -108,8 +109,7 @@ def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -
         return _delete(context)
     if not _stop_under_way(context):
         checkpoints.leave_off(context)
-    ended = observed.workload is not None and observed.workload.finished is not None
-    if ended or context.record.finished is not None:
+    if endings.has_ended(context):
         return _finish(context, use)
     if endings.is_lost(context):
         _note_end(context, endings.how_it_ended(context))
@@ -156,7 +156,10 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
     if context.problem is not None:
         context.conditions.set(c.ACCEPTED, False, *context.problem, warning=True)
     else:
-        parts = ("the spec can be carried out", context.desired.note, endings.expiry_note(context))
+        doubt = other_way(context.desired.metric, not context.desired.minimizes)
+        if doubt and not context.conditions.is_true(c.ACCEPTED):
+            context.event("DirectionDoubtful", doubt, warning=True)
+        parts = ("the spec can be carried out", context.desired.note, doubt, endings.expiry_note(context))
         context.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, parts)))
 
 
@@ -408,6 +411,8 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     use = use.without_ranges([one.metric for one in record.out_of_range], context.desired.metric)
     if scrape is None:
         return use
+    if scrape.outcome is ScrapeOutcome.NO_PODS and endings.has_ended(context):
+        return use  # it stays as it was last read: `unread` says what of that is still true
     if scrape.outcome is not ScrapeOutcome.OK:
         hint = context.desired.address_hint if scrape.outcome in _ELSEWHERE else ""
         message = "; ".join(filter(None, (scrape.message, hint)))
@@ -419,8 +424,8 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     context.record = begin_life(context.record, use, scrape)
     metric = context.desired.metric
     if metric not in scrape.metrics_seen:
-        reason = "MetricMissing" if scrape.metrics_seen else "NoEvalsYet"
-        message = _no_eval_of(metric, context.desired.metric_index, scrape.metrics_seen)
+        reason = "MetricMissing" if scrape.metrics_seen or scrape.misplaced else "NoEvalsYet"
+        message = _no_eval_of(metric, context.desired.metric_index, scrape)
         context.conditions.set(c.METRICS, False, reason, message)
         return use
     before = context.record
@@ -439,14 +444,21 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     if quiet := progress.without_evals(context):
         context.conditions.set(c.METRICS, False, "NoNewEvals", "; ".join([quiet, *notes]))
         return use
+    if not context.record.evals_seen:
+        none = f"none of the evals of {metric!r} on its page can be used so far"
+        context.conditions.set(c.METRICS, False, "NoEvalsYet", "; ".join([none, *notes]))
+        return use
     context.conditions.set(
         c.METRICS, True, "Scraped", "; ".join([f"evals of {metric!r} are being read", *notes])
     )
     return use
 
 
-def _no_eval_of(metric: str, index: int, seen: Sequence[str]) -> str:
+def _no_eval_of(metric: str, index: int, scrape: ScrapeView) -> str:
+    seen = scrape.metrics_seen
     where = f"spec.metrics[{index}]" if index else "spec.metrics"
+    if scrape.misplaced:
+        return f"{where}: no eval of {metric!r} is exported; {scrape.misplaced}"
     close = nearest(metric, seen)
     question = f"; {did_you_mean(close)}" if close else ""
     return (

@@ -256,6 +256,7 @@ class ScrapeView:
     pod_created: float = 0.0  # s
     member: int | None = None  # completion index of that pod; None: not known
     searching: bool = False  # nobody of the gang spoke yet, and some were not asked: the next turn goes on
+    misplaced: str = ""  # how the page has the Primary metric where it is not read; "": it does not
 
 
 class Progress(NamedTuple):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from controller.policy.group_types import times_allowed
 from controller.policy.sharing.overlap import player, slowdowns
 from controller.policy.sharing.types import Family, Resident, SharingSettings, WorkerGroup
 
@@ -65,8 +66,9 @@ def fit_into(job: Resident, group: WorkerGroup, family: Family, settings: Sharin
     everybody = (*group.residents, job)
     predicted = _predicted(everybody, settings)
     for one, slowdown in zip(everybody, predicted, strict=True):
-        if slowdown > 1.0 + one.max_slowdown_percent / 100.0:
-            message = f"{one.key} would be {slowdown:.2f} times as slow, {_allowed(one)} is allowed"
+        allowed = times_allowed(one.max_slowdown_percent)
+        if slowdown > allowed:
+            message = f"{one.key} would be {slowdown:.2f} times as slow, {allowed:.2f} is allowed"
             found = tuple((r.key, s) for r, s in zip(everybody, predicted, strict=True))
             return Fit(group.name, Misfit.SLOWDOWN, f"{message} in {group.name}", found)
     return Fit(group.name, slowdowns=tuple((r.key, s) for r, s in zip(everybody, predicted, strict=True)))
@@ -150,7 +152,3 @@ def _predicted(everybody: Sequence[Resident], settings: SharingSettings) -> tupl
         player(one.profile, one.state_bytes) for one in everybody if one.profile is not None
     )  # all are known by now
     return slowdowns(players, settings.consecutive)
-
-
-def _allowed(one: Resident) -> str:
-    return f"{1.0 + one.max_slowdown_percent / 100.0:.2f}"

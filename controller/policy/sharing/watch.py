@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from controller.policy.group_types import times_allowed
 from controller.policy.sharing.types import Resident
 
 STAYS = 20  # steps in a row with the mean above the limit: as many as a profile has
@@ -41,7 +42,7 @@ class Slowness:
     def step(self, took: int, alone: int, max_slowdown_percent: int) -> Slowness:
         """Return it after one more step."""
         took_all, alone_all = FADES * self.took + took, FADES * self.alone + alone
-        slow = took_all > alone_all * (1.0 + max_slowdown_percent / 100.0)
+        slow = took_all > alone_all * times_allowed(max_slowdown_percent)
         return Slowness(took_all, alone_all, self.above + 1 if slow else 0)
 
 
@@ -64,7 +65,7 @@ def too_slow(residents: Sequence[Resident], measured: Mapping[str, Slowness]) ->
             last = max(residents, key=lambda resident: (resident.came, resident.key))
             message = (
                 f"{one.key} has been {slowness.slowdown:.2f} times as slow as alone after each of"
-                f" {slowness.above} steps, {1.0 + one.max_slowdown_percent / 100.0:.2f} is allowed:"
+                f" {slowness.above} steps, {times_allowed(one.max_slowdown_percent):.2f} is allowed:"
                 f" {last.key}, who came last, leaves"
             )
             return TooSlow(last.key, one.key, message)

@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from controller import names
 from controller.kube.errors import ApiError
+from controller.kube.lease import left_since
 from controller.kube.resources import LEASES
 from controller.objects import parse_time
 
 if TYPE_CHECKING:
     from controller.kube.client import Api
 
-NAME = "evalstop-operator"
 LOOK = 5.0  # s between two looks
 SPARE = 10.0  # s beside the Lease's own duration in which a new leader may come
 USUAL_DURATION = 15.0  # s, where the Lease does not say
@@ -52,18 +53,17 @@ class OperatorLease:
     async def look(self) -> None:
         """Look once. What cannot be read changes nothing: whoever cannot reach the API server says so."""
         try:
-            spec = (await self._api.get(LEASES, NAME, self._namespace)).get("spec") or {}
+            lease = await self._api.get(LEASES, names.OPERATOR, self._namespace)
         except ApiError as error:
             if error.status in (403, 404):
                 self._seen = None
             return
+        spec = lease.get("spec") or {}
         seen = (str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or ""))
         if seen != self._seen:
             first = self._seen is None
             self._seen, self._changed = seen, self._clock()
             self._renewed = parse_time(seen[1])
-            if first and self._renewed is not None:
-                # Of one that was left behind long ago the age is believed: no two clocks differ by so much.
-                old = time.time() - self._renewed
-                self._changed -= old if old > 300.0 else 0.0
+            if first and (left := left_since(lease, time.time())) is not None:
+                self._changed -= time.time() - left
         self._duration = float(spec.get("leaseDurationSeconds") or USUAL_DURATION)
