@@ -27,7 +27,7 @@ from deploy.local.agent.images import REPOSITORY
 from deploy.local.errors import PlaneError
 from tests.bench.rows import Row
 from tests.bench.scale_members import GPUS
-from tests.bench.scale_stage import OPERATOR, POOL, Json, Scale, rlhfjob, scale
+from tests.bench.scale_stage import NAMESPACE, OPERATOR, POOL, Json, Scale, rlhfjob, scale
 
 GROUPS, MEMBERS, RESIDENTS = 100, 2, 2
 NODE_GPUS = 8  # of each of as many nodes as there are groups: all GPUs are theirs
@@ -184,7 +184,16 @@ def _measured(built: Scale, what: str, say: Callable[[str], None]) -> tuple[floa
     passed = time.monotonic() - began
     changed = {name: n - writes.get(name, 0.0) for name, n in later.items() if n != writes.get(name, 0.0)}
     say(f"{what}: {used / passed:.4f} cores in {passed:.0f} s; writes: {changed or 'none'}")
+    if changed:
+        say(f"newest Events: {_newest_events(built)}")
     return used / passed, sum(changed.values())
+
+
+def _newest_events(built: Scale) -> str:
+    """Return the reasons of the newest Events of jobs: why something was written."""
+    found = built.plane.client().get(f"/api/v1/namespaces/{NAMESPACE}/events", timeout_s=60.0)["items"]
+    found.sort(key=lambda event: event.get("lastTimestamp") or "", reverse=True)
+    return "; ".join(f"{event['reason']}: {event['message'][:80]}" for event in found[:5])
 
 
 def _family() -> Json:

@@ -193,6 +193,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_what_counted_without_a_scale_is_still_in_doubt_when_the_run_goes_back_to_it",
     ),
     Mutant(
+        "what others have refuted is believed again once the run goes back",
+        "7",
+        HISTORY,
+        "        refuted |= judged.difference(counted, use.waiting(former.state))\n",
+        "        pass\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_others_have_refuted_is_not_believed_again_when_the_run_goes_back",
+    ),
+    Mutant(
         "what took the best's place waits anew when the rule begins anew",
         "10",
         HISTORY,
@@ -516,8 +525,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "evals that agree are left out beside a doubtful best",
         "7",
         HISTORY,
-        "difference(rule.settled, agree if best.step in agree else ())\n",
-        "difference(rule.settled, agree)\n",
+        "    agree = agree if best.step in agree else ()\n",
+        "",
         "tests/policy/test_policy_unsettled_bests.py"
         "::test_evals_that_agree_above_a_doubtful_best_are_the_ones_beside_it",
     ),

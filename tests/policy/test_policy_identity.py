@@ -437,6 +437,19 @@ def test_what_counted_without_a_scale_is_still_in_doubt_when_the_run_goes_back_t
     assert job.record.best.score < 1.0
 
 
+def test_what_others_have_refuted_is_not_believed_again_when_the_run_goes_back() -> None:
+    """Far too high, before there was a scale. Back to where there is none again, and to the start."""
+    world, job = running(**GATED)
+    usual = {10 * number: 0.50 + 0.01 * (number % 3) for number in range(2, 12)}
+    show(world, FIRST, {10: 5.5, **usual})
+    world.settle()
+    assert (job.record.best.step, job.record.secured.score) == (20, 0.52)
+    for back in (20, 10, 0):
+        show(world, Attempt(1, f"bbbb{back}"), {}, resumed_step=back)
+        world.settle()
+        assert (job.record.best.score, job.record.secured.score) == (0.52, 0.52)
+
+
 def test_what_took_the_bests_place_keeps_it_when_the_rule_begins_anew_with_it() -> None:
     """Its process turns out to have started from another branch: its first eval waits for the next ones, and
     the pin of the former best is gone."""

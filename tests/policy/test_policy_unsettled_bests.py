@@ -97,9 +97,9 @@ def test_a_high_eval_among_the_first_five_is_no_best_for_good(at: int, sign: flo
     seen = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=points, at=9.0)
     at_once = ingest(JobRecord(), rule, seen)
     assert (at_once.best, at_once.awaiting, at_once.rule) == (last.best, last.awaiting, last.rule)
-    # What a scale has judged is in no doubt again where the run goes back to before there was one.
+    # What a scale has judged stays judged where the run goes back to before there was one.
     best, beside = steps(records[2])
-    assert steps(rewind(last, rule, 30)) == (best, beside if at < 3 else None)
+    assert steps(rewind(last, rule, 30)) == (beside if at < 3 else best, None)
 
 
 def test_a_young_run_that_rises_keeps_its_best_once_it_is_judged() -> None:

@@ -196,7 +196,7 @@ class RuleInUse:
         One that is settled is not among them: the only one after it waits alone.
         """
         found = gate.agreeing(rule.state) if self.gated and rule.state else ()
-        open_ = tuple(step for step in found if step not in rule.settled)
+        open_ = tuple(step for step in found if step not in (*rule.settled, *rule.refuted))
         return open_ if len(open_) > 1 else ()
 
     def counting(self, rule: RuleRecord, points: tuple[EvalPoint, ...]) -> list[EvalPoint]:
@@ -206,7 +206,7 @@ class RuleInUse:
         """
         first = rule.unjudged
         before = self.counted(self.rule.initial(), points[:first])
-        steps = {*rule.settled, *before, *self.counted(rule.base, points[first:])}
+        steps = {*rule.settled, *before, *self.counted(rule.base, points[first:])}.difference(rule.refuted)
         return [p for p in points if p.step in steps]
 
     def counted(self, base: tuple[Any, ...], points: tuple[EvalPoint, ...]) -> set[int]:
@@ -489,21 +489,30 @@ def _remembered(
 
     What counted for sure by the former memory is settled where the new one, which has not seen what bore it
     out, would wait for that once more. So is all that is not judged any more, whatever becomes of the rule.
+    What counted for nothing is refuted where the new memory would believe it, or wait, once more.
     """
     rule, former = use.remember(base, kept, unjudged), record.rule
     if former is None:
         return rule
-    settled = {*former.settled}
+    settled, refuted = {*former.settled}, {*former.refuted}
     if made_under(record, use):
         counted = {p.step for p in use.counting(former, record.evals)}
         settled |= counted.difference(use.unscaled(former.state))
+        judged = {p.step for p in record.evals[former.unjudged :]}
+        refuted |= judged.difference(counted, use.waiting(former.state))
     sure = use.counted(base, kept[unjudged:]).difference(use.unscaled(rule.state))
-    return replace(rule, settled=tuple(p.step for p in kept if p.step in settled and p.step not in sure))
+    first = use.waiting(rule.state) if len(kept) == unjudged + 1 else ()  # a later one waits as it did
+    refuted &= {*first, *use.unscaled(rule.state)}
+    return replace(
+        rule,
+        settled=tuple(p.step for p in kept if p.step in settled and p.step not in sure),
+        refuted=tuple(p.step for p in kept if p.step in refuted),
+    )
 
 
 def _unsure(use: RuleInUse, rule: RuleRecord) -> set[int | None]:
     """Return steps of evals that may count for nothing yet: they wait, or are to be judged again."""
-    return {*use.waiting(rule.state), use.doubtful(rule.state)}.difference(rule.settled)
+    return {*use.waiting(rule.state), use.doubtful(rule.state)}.difference(rule.settled, rule.refuted)
 
 
 def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], step: int) -> JobRecord:
@@ -607,10 +616,12 @@ def _append(
         spare = record.awaiting  # of before the evals that are kept: it was secured for this
         if spare is not None and not any((p.attempt, p.step) == (spare.attempt, spare.step) for p in evals):
             best = use.best_of((spare,), best)
-    was = {*use.waiting(rule.state), point.step}.difference(gone, waits)
+    was = {*use.waiting(rule.state), point.step}.difference(gone, waits, rule.refuted)
     best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
     now = replace(rule, state=state)  # with the base of before the oldest left
-    settled = tuple(step for step in rule.settled if any(p.step == step for p in evals))
+    known = {p.step for p in evals}
+    settled = tuple(step for step in rule.settled if step in known)
+    refuted = tuple(step for step in rule.refuted if step in known)
     best, awaiting = stand(use, now, (*record.evals, point), best, record)
     awaiting = awaiting or _undecided_for_good(record, use, evals, best)
     return replace(
@@ -620,7 +631,7 @@ def _append(
         evals_seen=record.evals_seen + 1,
         curve=curve.with_eval(record, point, verdict if use.rises else None, kl),
         earlier_sum=earlier,
-        rule=replace(rule, base=base, state=state, verdict=verdict, unjudged=unjudged, settled=settled),
+        rule=replace(now, base=base, verdict=verdict, unjudged=unjudged, settled=settled, refuted=refuted),
         best=best,
         awaiting=awaiting,
     )
@@ -654,7 +665,7 @@ def stand(
     those that waited when the rule began anew, for the run may be on their branch still. No later eval bears
     them out, so they are no best beside any that counts.
     """
-    steps = {*use.waiting(rule.state)}.difference(rule.settled)
+    steps = {*use.waiting(rule.state)}.difference(rule.settled, rule.refuted)
     held = [p for p in evals if p.step in steps]
     undecided: list[EvalPoint] = []
     if rule.unjudged:
@@ -664,12 +675,15 @@ def stand(
         held += undecided
         if best is not None and any((p.attempt, p.step) == (best.attempt, best.step) for p in undecided):
             best = use.best_of(use.counting(rule, evals))
+    refuted = {(p.attempt, p.step) for p in evals if p.step in rule.refuted}
+    if best is not None and (best.attempt, best.step) in refuted:  # it stood for the best for want of another
+        best = use.best_of(use.counting(rule, evals)) or best
     if best is None:
-        best = use.best_of(held[:1])
+        best = use.best_of(held[:1] or evals[:1])
     if best is None:
         return None, None
     of_best = best.attempt, best.step  # another life has another step 40
-    unsure = {*{use.doubtful(rule.state)}.difference(rule.settled), *use.agreeing(rule)}
+    unsure = {*{use.doubtful(rule.state)}.difference(rule.settled, rule.refuted), *use.agreeing(rule)}
     lost = record is not None and best in record.lost_bests
     if not lost and any((p.attempt, p.step) == of_best for p in evals if p.step in unsure):
         others = (p for p in undecided if (p.attempt, p.step) != of_best)
@@ -705,7 +719,8 @@ def _other_than(
 ) -> Best | None:
     """Return the best of the evals but for ``best`` and what agrees with it, and of pins of before them."""
     agree = use.agreeing(rule)
-    steps = {*use.waiting(rule.state)}.difference(rule.settled, agree if best.step in agree else ())
+    agree = agree if best.step in agree else ()
+    steps = {*use.waiting(rule.state)}.difference(rule.settled, rule.refuted, agree)
     counts = [*use.counting(rule, evals), *(p for p in evals if p.step in steps)]
     found = use.best_of(p for p in counts if (p.attempt, p.step) != (best.attempt, best.step))
     known = {(best.attempt, best.step), *((p.attempt, p.step) for p in evals)}

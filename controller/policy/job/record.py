@@ -270,6 +270,11 @@ class RuleRecord:
         "Steps of evals that count whatever the rule's memory says: they had been borne out before the run "
         "went back or the rule began anew.",
     ] = ()
+    refuted: Annotated[
+        tuple[Step, ...],
+        AtMost(EVALS_KEPT),
+        "The same of evals that count for nothing: others had shown that they are none.",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
