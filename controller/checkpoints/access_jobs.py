@@ -289,6 +289,7 @@ def _request(
         id=action.request_id,
         job=f"{metadata['namespace']}/{metadata['name']}",
         branch=tuple(BranchLife(str(one.attempt), one.after, one.base) for one in action.branch),
+        later=tuple(map(str, action.later)),
         attempt=str(action.attempt),
         former=(action.former,) if action.former else (),
         location_within=location.within,

@@ -66,13 +66,15 @@ class _Alone:
 class Survey:
     """All checkpoints of a location at one moment, judged when they are asked for.
 
-    ``branch``: whose checkpoints count, newest process first; empty: anybody's.
+    ``branch``: whose checkpoints count, newest process first; empty: anybody's. ``later``: processes after
+    those.
     """
 
     store: Store
     layout: Layout
     owner: str = ""
     branch: Sequence[BranchLife] = ()
+    later: Sequence[str] = ()
     _alone_by_name: dict[str, _Alone] = field(default_factory=dict)
     _verdicts: dict[str, Verdict] = field(default_factory=dict)
     _noted: list[Inventory] | None = None
@@ -212,7 +214,7 @@ class Survey:
         if others and any(one.base == candidate.step for one in self.branch):
             now = signatures_of(self.store, candidate)
             lay = not base_writer(candidate, now, self._inventories(), self.branch).problem
-            if lay and not self._seen_later(others[-1], candidate.step):
+            if lay and others[-1] not in self.later and not self._seen_later(others[-1], candidate.step):
                 return Verdict(None, SAVE_RECORD, NOBODY)
         if found is not None or not others:
             return found
@@ -248,9 +250,10 @@ class Survey:
             for record in self._recorded(candidate)
             if self._difference(_inside(record, candidate, self.layout), content, times) is None
         ]
-        if not fitting or (not wrote.problem and wrote.attempt == NOBODY):
+        newest = max(fitting, key=lambda record: record.written or 0, default=None)
+        lay = not wrote.problem and wrote.attempt == NOBODY
+        if newest is None or (lay and newest.attempt not in self.later):
             return bool(wrote.problem)
-        newest = max(fitting, key=lambda record: record.written or 0)
         return all(newest.attempt != one.attempt for one in branch_lives(self.branch, candidate.step))
 
     def went_on_from_others(self, step: int, pinned: Mapping[str, str]) -> bool:

@@ -69,6 +69,9 @@ class Request:
     id: str = ""  # of the request
     job: str = ""  # namespace/name of the RLHFJob, for people
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first; empty: anybody's
+    later: tuple[
+        str, ...
+    ] = ()  # processes after those: none of those went on from what these saved
     attempt: str = ""  # of the eval; claim: the number that is to start, and the life if one began within it
     former: tuple[str, ...] = ()  # claim: uids of deleted RLHFJobs that may be followed
     # Mount points that location and destination lie below: what is on the way from there is a tenant's.
@@ -105,6 +108,7 @@ class Request:
             id=_text(raw, "id", ""),
             job=_text(raw, "job", ""),
             branch=_branch(raw),
+            later=tuple(_attempt(value, "later") for value in _texts(raw, "later")),
             attempt=_attempt(_unended(raw.get("attempt", "")), "attempt", needed=False),
             former=_texts(raw, "former"),
             location_within=_text(raw, "locationWithin", ""),
@@ -148,6 +152,8 @@ class Request:
             "findOwner": self.find_owner,
             "emptyAt": self.empty_at,
         }
+        if self.later:
+            document["later"] = list(self.later)
         if self.operation == "claim":
             document["former"] = list(self.former)
         if self.source is not None:

@@ -256,7 +256,7 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, request: R
 
     A failure is reported; it does not undo that the best checkpoint was retained.
     """
-    survey = Survey(location, layout, request.owner, request.branch)
+    survey = Survey(location, layout, request.owner, request.branch, request.later)
     for candidate in survey.candidates:
         if request.source is not None and candidate.step <= request.source.step:
             break
@@ -317,7 +317,7 @@ def _find(store: Store, layout: Layout, request: Request) -> tuple[Folder, Mappi
             return content, {}
         except (Damaged, Vanished) as damage:
             problems.append(f"pin: {damage}")
-    survey = Survey(store, layout, request.owner, request.branch)
+    survey = Survey(store, layout, request.owner, request.branch, request.later)
     for candidate in survey.of_step(request.step):
         problem = survey.verdict(candidate).problem
         if problem is None:

@@ -72,7 +72,7 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
     problems: list[str] = []
     if not store.exists():
         raise away(store)
-    survey = Survey(store, layout, request.owner, request.branch)
+    survey = Survey(store, layout, request.owner, request.branch, request.later)
     pins = pins_by_step(store, request)
     window = {
         step for step in ({c.step for c in survey.candidates} | pins.keys()) if lowest <= step <= request.step

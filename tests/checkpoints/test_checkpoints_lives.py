@@ -201,6 +201,24 @@ def test_what_the_next_process_saved_is_not_what_one_started_from_whose_claim_ca
     assert ask(tmp_path, "secure", 20, branch=(third, FIRST)).attempt == third.attempt
 
 
+def test_what_a_later_process_saved_is_not_what_one_started_from_though_only_its_claim_came(
+    tmp_path: Path,
+) -> None:
+    """It saved nothing itself, and the later one was never noted: the request says that it came later."""
+    second, third = (BranchLife(life, after=20, base=20) for life in ("1-9f2c41d0", "1-c3c3c3c3"))
+    ask(tmp_path, "claim", attempt="1")
+    for life, by in ((FIRST, b"first life"), (third, b"third life")):
+        shutil.rmtree(tmp_path / "step-20", ignore_errors=True)
+        save(tmp_path, "Plain", 20, plain(20, by))
+        if (saves := tmp_path / ".evalstop" / "saves").exists():
+            age(saves)
+        record(tmp_path, life.attempt, 20, "step-20", plain(20, by))
+    ask(tmp_path, "claim", attempt=second.attempt, branch=(second, FIRST))
+    told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 20, branch=(second, FIRST), later=(third.attempt,))
+    assert f"process {third.attempt}" in told.message
+    assert ask(tmp_path, "secure", 20, branch=(third, FIRST)).attempt == third.attempt
+
+
 # row 11
 def test_what_lay_there_before_the_first_start_is_nobodys(tmp_path: Path) -> None:
     """Leftovers of an earlier run count for nothing, except the one that this run went on from."""

@@ -93,10 +93,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "what a late claim noted lay there before its process, though a later one saved it",
         "1",
         "controller/checkpoints/judge.py",
-        "            if lay and not self._seen_later(others[-1], candidate.step):\n",
-        "            if lay:\n",
+        " and not self._seen_later(others[-1], candidate.step):\n",
+        ":\n",
         "tests/checkpoints/test_checkpoints_lives.py"
         "::test_what_the_next_process_saved_is_not_what_one_started_from_whose_claim_came_late",
+    ),
+    Mutant(
+        "what a late claim noted lay there before its process, though a process saved it that no claim noted",
+        "1",
+        "controller/policy/job/access_requests.py",
+        "    later = lives.later(context.record, request.attempt) if request.branch else ()\n",
+        "    later = ()\n",
+        "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
     ),
     Mutant(
         "what was judged is not what is linked for a resume",

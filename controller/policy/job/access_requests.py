@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy.job import conditions as c
-from controller.policy.job import transfer
+from controller.policy.job import lives, transfer
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import UNKNOWN, Claim, InFlight, JobRecord, Operation
 from controller.policy.job.types import AccessView, ForgetAccess, StartAccess
@@ -92,7 +92,10 @@ def start(context: PlanContext, waited: InFlight, request: StartAccess) -> None:
         context.update(access=replace(waited, started=started, job_uid=made or waited.job_uid))
     found, owner = context.record.layout, context.record.file_owner
     layout, empty_at = found.name if found is not None else "", context.record.empty_at
-    context.act(replace(request, job_uid=made, layout=layout, file_owner=owner, empty_at=empty_at))
+    later = lives.later(context.record, request.attempt) if request.branch else ()
+    context.act(
+        replace(request, later=later, job_uid=made, layout=layout, file_owner=owner, empty_at=empty_at)
+    )
 
 
 def running(context: PlanContext, waited: InFlight) -> bool:

@@ -188,6 +188,12 @@ def branch(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ...]:
     return branch_by_steps(record, attempt)
 
 
+def later(record: JobRecord, attempt: Attempt) -> tuple[Attempt, ...]:
+    """Return the processes that came after this one, which did not start from anything that they saved."""
+    known = [life.attempt for life in record.lives]
+    return tuple(known[known.index(attempt) + 1 :]) if attempt in known else ()
+
+
 def branch_by_steps(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ...]:
     """Return the same by the steps alone at which processes started, as if each had gone on from the one
     before. Whether that is so is what a claim is asked."""
