@@ -69,9 +69,7 @@ class Request:
     id: str = ""  # of the request
     job: str = ""  # namespace/name of the RLHFJob, for people
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first; empty: anybody's
-    later: tuple[
-        str, ...
-    ] = ()  # processes after those: none of those went on from what these saved
+    later: tuple[str, ...] = ()  # processes after those: none of those went on from what these saved
     attempt: str = ""  # of the eval; claim: the number that is to start, and the life if one began within it
     former: tuple[str, ...] = ()  # claim: uids of deleted RLHFJobs that may be followed
     # Mount points that location and destination lie below: what is on the way from there is a tenant's.

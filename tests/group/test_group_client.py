@@ -3,6 +3,7 @@ not at all."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -73,6 +74,28 @@ def job(running: GroupPlane) -> Iterator[Losing]:
 def counter(job: Group) -> int:
     """Calls that count, by the state that the group has."""
     return int.from_bytes(job.read("counter"), "little")
+
+
+def test_an_answer_that_is_cut_in_its_midst_is_asked_for_again(
+    job: Losing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the supervisor is killed while it writes: a read of so many bytes returns what there is."""
+    read, cuts = http.client.HTTPResponse.read, 3
+
+    def cut(answer: http.client.HTTPResponse, amt: int | None = None) -> bytes:
+        nonlocal cuts
+        text = read(answer, amt)
+        if cuts and len(text) > 8:
+            cuts -= 1
+            answer.length, text = len(text) - 8, text[:8]
+        return text
+
+    with job.turn(step=1) as turn:
+        monkeypatch.setattr(http.client.HTTPResponse, "read", cut)
+        assert turn.call("count").result["counter"] == 1
+        monkeypatch.undo()
+    assert cuts == 0
+    assert counter(job) == 1
 
 
 def test_a_turn_counts_once_whatever_answers_are_lost(job: Losing) -> None:

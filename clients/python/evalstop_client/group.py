@@ -606,6 +606,10 @@ class Group:
         connection.request(method, path, body, given)
         answer = connection.getresponse()
         content = answer.read(_ANSWER)
+        if (
+            answer.length and len(content) < _ANSWER
+        ):  # the connection broke: what is missing is asked for again
+            raise http.client.IncompleteRead(content, answer.length)
         if answer.length:
             raise GroupError(f"{path}: an answer of more than {_ANSWER} bytes")
         kind = answer.getheader("Content-Type") or ""

@@ -89,7 +89,7 @@ class Top(App[None]):
     CSS = """
     Screen { overflow: hidden; }  /* or a second line at its head would scroll the first out of sight */
     TabbedContent { height: 1fr; }
-    #said { height: auto; max-height: 2; color: $text-muted; }
+    #said { height: auto; max-height: 3; color: $text-muted; }
     #filter { display: none; height: 3; }
     DataTable { height: 1fr; }
     #more { height: auto; color: $text-muted; }
