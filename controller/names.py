@@ -8,6 +8,7 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 GPU_RESOURCE = "nvidia.com/gpu"
+DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"  # before a DeviceClass: a pod's count of its devices
 GPU_DRIVER = "gpu.nvidia.com"  # of GPUs that are given out by dynamic resource allocation
 
 # Taint on the nodes of a GPUPool; its value is the pool.

@@ -196,6 +196,13 @@ def _gang_problem(kind: Kind, workload: Object, gang: Object, where: str) -> Pro
                 "(all pods of a gang run at once)",
             )
     pod = get(workload, (*kind.pod_template, "spec")) or {}
+    if (other := _counted_otherwise(pod)) is not None:
+        field, name = other
+        return Problem(
+            "GangGPUsMismatch",
+            f"{where}.{dotted(kind.pod_template)}.spec.{field}[{quoted(name)}]: counted by nobody here, "
+            f"expected {names.GPU_RESOURCE}, or spec.resourceClaims",
+        )
     per_pod, claims = gpus(pod), bool(pod.get("resourceClaims"))
     expected_gpus = int(gang.get("gpusPerReplica", 1))
     # What claims bring is told when they are allocated.
@@ -207,6 +214,21 @@ def _gang_problem(kind: Kind, workload: Object, gang: Object, where: str) -> Pro
             "GangGPUsMismatch",
             f"{field}: {per_pod} in all, expected {expected_gpus} as in spec.gang.gpusPerReplica",
         )
+    return None
+
+
+def _counted_otherwise(pod: Object) -> tuple[str, str] | None:
+    """Return (field, resource) by which a pod asks for GPUs, or slices of them, under a name that no pool
+    counts: it would take more than its gang."""
+    devices = f"{names.GPU_RESOURCE.partition('/')[0]}/"
+    for kind in ("containers", "initContainers"):
+        for at, container in enumerate(pod.get(kind) or ()):
+            resources = container.get("resources") or {}
+            for of in ("limits", "requests"):
+                for name, count in (resources.get(of) or {}).items():
+                    other = name.startswith(devices) and name != names.GPU_RESOURCE
+                    if (other or name.startswith(names.DEVICE_CLASS)) and str(count) != "0":
+                        return f"{kind}[{at}].resources.{of}", name
     return None
 
 

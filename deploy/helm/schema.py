@@ -329,6 +329,7 @@ def schema() -> Json:
                 "operatorFrom": array(ref("ingress")),
                 "dashboardTo": array(ref("egress")),
                 "notifyTo": array(ref("egress")),
+                "schedulerTo": array(ref("egress")),
             }
         ),
         "metrics": obj(

@@ -232,6 +232,20 @@ def test_network_policies_reach_every_trainer_and_take_more_rules(helm: Helm, ch
     assert after["evalstop-dashboard"]["ingress"] == dashboard["ingress"]
 
 
+def test_the_scheduler_reaches_an_extender_elsewhere_by_the_rules_given_alone(
+    helm: Helm, chart: Path
+) -> None:
+    rule = {"to": [{"ipBlock": {"cidr": "10.96.0.20/32"}}], "ports": [{"protocol": "TCP", "port": 8443}]}
+    given = {
+        "scheduler": SCHEDULER,
+        "extender": {"enabled": False, "url": "https://10.96.0.20:8443"},
+        "networkPolicy": {"schedulerTo": [rule]},
+    }
+    egress = named(render(helm, chart, given), "NetworkPolicy", "evalstop-scheduler")["spec"]["egress"]
+    assert egress[-1] == rule
+    assert {} not in egress, "not everything is open"
+
+
 def test_the_api_servers_addresses_are_named_or_asked_for(helm: Helm, chart: Path) -> None:
     """Nobody who holds a pod of ours sends what it reads to any address on port 443."""
     objects = render(helm, chart, {"dashboard": {"enabled": True}, "scheduler": SCHEDULER})

@@ -109,6 +109,13 @@ GUARDED = [
         {"scheduler": {"enabled": True, "image": "a:b"}, "extender": {"enabled": False}},
         "extender.enabled is false: give extender.url",
     ),
+    (
+        {
+            "scheduler": {"enabled": True, "image": "a:b"},
+            "extender": {"enabled": False, "url": "https://10.96.0.20:8443"},
+        },
+        "extender.enabled is false: give networkPolicy.schedulerTo",
+    ),
     ({"extender": {"certificates": {"mode": "certManager"}}}, "give extender.certificates.issuerRef.name"),
     (
         {"operator": {"replicas": 2, "settings": {"leaderElect": False}}},

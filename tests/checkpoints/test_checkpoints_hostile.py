@@ -169,6 +169,7 @@ def test_a_folder_swapped_for_a_link_gets_nothing_written_into_anothers_copy(
     before(monkeypatch, "mkdir", lambda path: swap.link() if ".tmp-" in path else None)
     stage.ask(Operation.RESTORE, 100, kept)
     monkeypatch.undo()
+    assert swap.is_link, "it was tried"
     assert stage.snapshot() == stage.before
 
 
@@ -237,6 +238,7 @@ def test_rights_of_another_folder_are_not_changed(stage: Stage, monkeypatch: pyt
     before(monkeypatch, "fchmod", lambda path: swap.link())
     stage.ask(Operation.CLAIM)
     monkeypatch.undo()
+    assert swap.is_link, "it was tried"
     assert stage.snapshot() == stage.before
 
 

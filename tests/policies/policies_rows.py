@@ -847,8 +847,10 @@ CONTROLLER = {
     },
 }
 _TOLERANT = {**POD, "tolerations": [_ANY]}
-_NO_GPU = {**_TOLERANT, "containers": [{key: v for key, v in TRAINER.items() if key != "resources"}]}
+_PLAIN = {key: v for key, v in TRAINER.items() if key != "resources"}
+_NO_GPU = {**_TOLERANT, "containers": [_PLAIN]}
 _CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}], **_NO_GPU}
+_BY_CLASS = f"{names.DEVICE_CLASS}gpu.example.com"
 _KEYED = {"key": names.POOL_TAINT, "operator": "Exists", "effect": "NoSchedule"}
 _EVICTED = {"operator": "Exists", "effect": "NoExecute"}
 
@@ -881,6 +883,17 @@ ROWS_GPU = [
     _mine("a pod with our toleration", "pods", pod("x", tolerations=[_KEYED]), _QUEUE),
     _mine("a pod that tolerates everything", "pods", pod("x", tolerations=[_ANY]), _QUEUE),
     _mine("a pod with a claim", "pods", changed(pod("x"), spec=_CLAIM), _QUEUE),
+    *(
+        _mine(
+            f"a pod with {of} of a device class",
+            "pods",
+            changed(
+                pod("x"), spec={**_NO_GPU, "containers": [{**_PLAIN, "resources": {of: {_BY_CLASS: "1"}}}]}
+            ),
+            _QUEUE,
+        )
+        for of in ("requests", "limits")
+    ),
     _mine("a pod with a node", "pods", pod("x", nodeName="gpu-1"), _NODE),
     _mine("a Job", "jobs", job("x", _TOLERANT), _QUEUE),
     _mine("a CronJob", "cronjobs", CRON, _QUEUE),

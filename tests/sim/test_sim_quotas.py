@@ -37,11 +37,30 @@ def workload(*jobs: tuple[str, float, int, float]) -> Workload:
     )
 
 
-def run(jobs: Workload, cluster: Cluster, quotas: tuple[Quota, ...], policy: PolicySpec = FIFO) -> Any:
+def run(
+    jobs: Workload,
+    cluster: Cluster,
+    quotas: tuple[Quota, ...],
+    policy: PolicySpec = FIFO,
+    log: EventLog | None = None,
+) -> Any:
     lasts = Latencies(handover_delay=2.0, preempt_delay=3.0)
-    return simulate(
-        jobs, cluster, EvalStop(make_policy(policy, quotas)), latencies=lasts, event_log=EventLog()
-    )
+    made = EvalStop(make_policy(policy, quotas))
+    return simulate(jobs, cluster, made, latencies=lasts, event_log=log or EventLog())
+
+
+def most_held(log: EventLog, gpus: dict[str, int], namespace: str) -> int:
+    """Return the most GPUs that the jobs of a namespace ever had at once, by the decisions alone."""
+    held, most = dict[str, int](), 0
+    for line in log.lines:
+        _, verb, key, *_ = line.split()
+        if key.startswith(f"{namespace}/"):
+            if verb == "admit":
+                held[key] = gpus[key]
+            elif verb in ("end", "free", "stop"):
+                held.pop(key, None)
+        most = max(most, sum(held.values()))
+    return most
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=["slots", "nodes"])
@@ -72,8 +91,13 @@ def test_all_end_and_nobody_gets_above_the_limit(
     rows: list[tuple[str, int, int, int]], policy: PolicySpec, cluster: Cluster
 ) -> None:
     jobs = workload(*((f"{ns}/{n}", float(at), gpus, float(w)) for n, (ns, at, gpus, w) in enumerate(rows)))
-    found = run(jobs, cluster, (Quota(("a",), 8), Quota(("b",), 4, 8)), policy)
+    log = EventLog()
+    found = run(jobs, cluster, (Quota(("a",), 8), Quota(("b",), 4, 8)), policy, log)
     assert min(found.ended) >= 0.0
+    held = most_held(log, {f"{ns}/{n}": gpus for n, (ns, _, gpus, _) in enumerate(rows)}, "b")
+    assert held <= 8
+    few = [gpus for ns, _, gpus, _ in rows if ns == "b"]
+    assert held >= max(few, default=0), "each of its jobs has run"
 
 
 def test_quotas_are_read_as_they_are_written() -> None:

@@ -157,6 +157,18 @@ MISTAKES = [
     ),
     ("spec.template.spec.containers", [], "GangGPUsMismatch", "0 in all, expected 4"),
     (
+        "spec.template.spec.containers.0.resources",
+        {"limits": {"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb": 1}},
+        "GangGPUsMismatch",
+        "containers[0].resources.limits['nvidia.com/mig-1g.10gb']: counted by nobody here",
+    ),
+    (
+        "spec.template.spec.containers.0.resources",
+        {"limits": {"nvidia.com/gpu": 4}, "requests": {"deviceclass.resource.kubernetes.io/gpu": "2"}},
+        "GangGPUsMismatch",
+        "requests['deviceclass.resource.kubernetes.io/gpu']: counted by nobody here",
+    ),
+    (
         "spec.template.spec.volumes.0",
         {"name": "evalstop-run", "emptyDir": {}},
         "ReservedName",

@@ -117,12 +117,17 @@ def _actor(root: str) -> str:
 
 
 def _gpus(pod: str) -> str:
-    """Return whether such a pod has GPUs: by count, or by a claim, of which nobody can tell here."""
+    """Return whether such a pod has GPUs: by count, or by a claim or a count of a device class, of which
+    nobody can tell here. Counts of a class need no limit, as those of other devices do."""
+    counted = " || ".join(
+        f"has(c.resources.{of}) && c.resources.{of}.exists(r, (r.startsWith('{_DEVICES}') || "
+        f"r.startsWith('{names.DEVICE_CLASS}')) && string(c.resources.{of}[r]) != '0')"
+        for of in ("limits", "requests")
+    )
     return (
         f"has({pod}.resourceClaims) && {pod}.resourceClaims.size() > 0 || "
         f"({pod}.containers + (has({pod}.initContainers) ? {pod}.initContainers : [])).exists(c, "
-        "has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r, "
-        f"r.startsWith('{_DEVICES}') && string(c.resources.limits[r]) != '0'))"
+        f"has(c.resources) && ({counted}))"
     )
 
 
