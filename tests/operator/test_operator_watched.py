@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from controller.api.gpupool import GPUPool
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
 from controller.metrics import GangScraper, Target
@@ -20,6 +21,7 @@ from controller.operator.process.workqueue import Locks
 from controller.operator.reconcile.passes import Partly
 from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.reconcile.pool import FullPoolPlan, PoolReconciler
+from controller.operator.reconcile.pool_loader import PoolLoader
 from controller.operator.reconcile.scrape_targets import ScrapeTargets
 from controller.operator.state.cluster import ClusterState
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
@@ -233,6 +235,29 @@ def test_how_far_a_pool_let_the_operator_go_holds_while_it_is_not_usable(
     assert loaded is not None
     assert loaded.desired.problem is not None
     assert loaded.desired.mode is Mode.SHADOW
+
+
+def test_a_pod_that_names_the_workload_is_none_of_its_job_and_holds_its_gpus(world: ClusterState) -> None:
+    """Label, annotation and owner's name are the job's; the owner's uid is not."""
+    # row 1 of part 8
+    stranger = pod()
+    stranger["metadata"] |= {"name": "train-1", "uid": "stranger"}
+    stranger["metadata"]["ownerReferences"] = [
+        {"kind": "Job", "name": "train", "uid": "made-up", "controller": True}
+    ]
+    world.cache.put(PODS, stranger)
+    loaded = world.load(KEY)
+    assert loaded is not None
+    assert [one.uid for one in loaded.observed.pods] == ["pod"]
+    plans = PlanCache(world, Metrics(), lambda: 1.9e9)
+    parts: Any = SimpleNamespace(
+        claims=lambda: {"n1": ("gpus",)}, pods=lambda *of: [], of_pool=lambda name: []
+    )
+    loader = PoolLoader(world.cache, world, plans, parts, parts, None, parts, lambda: 1.9e9)
+    known = world.pool("gpus")
+    assert isinstance(known, GPUPool)
+    around = loader.surroundings(loader.load(known, pool()))
+    assert [one["metadata"]["name"] for one in around.unmanaged] == ["train-1"]
 
 
 def test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it(world: ClusterState) -> None:
