@@ -99,9 +99,10 @@ async function load({ focus = false, again = false } = {}) {
     asking.abort();
     asking = new AbortController();
   }
-  let response;
+  let response, text;
   try {
     response = await fetch(wanted, { headers, cache: "no-store", credentials: "same-origin", signal: asking.signal });
+    text = await response.text();
   } catch {
     if (mine === serial) {
       state("off", "no answer; trying again");
@@ -115,8 +116,6 @@ async function load({ focus = false, again = false } = {}) {
     return;
   }
   if (response.status !== 304) {
-    const text = await response.text().catch(() => "");
-    if (mine !== serial) return;
     show(text, { focus, first: wanted.split("?")[0] !== shown.split("?")[0] });
     etag = response.ok ? response.headers.get("ETag") || "" : "";
     shown = wanted;
