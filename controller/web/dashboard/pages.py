@@ -34,7 +34,7 @@ from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
 from controller.web.dashboard.groups import ShownGroup, groups_of
 from controller.web.dashboard.groups import lanes as turns
-from controller.web.dashboard.jobs import Listing, ListQuery, Row, listing, row
+from controller.web.dashboard.jobs import PAGE, Listing, ListQuery, Row, listing, row
 from controller.web.dashboard.lanes import lanes_svg
 from controller.web.dashboard.lineup import line_up
 from controller.web.dashboard.queues import Found, Queues
@@ -255,6 +255,7 @@ class Pages:
             "queue": found,
             "waiting": waiting,
             "running": running,
+            "most": PAGE,
             "backs": self._handovers([pool], viewer),
             "groups": await self._groups_of(name, viewer),
             "loans": loans((j for j in self._feed.jobs() if j.pool == name), lambda who: _named(who, viewer)),
