@@ -8,6 +8,7 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 GPU_RESOURCE = "nvidia.com/gpu"
+DEVICES = "nvidia.com/"  # before all that its driver counts: slices of a GPU among them, nvidia.com/mig-…
 DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"  # before a DeviceClass: a pod's count of its devices
 GPU_DRIVER = "gpu.nvidia.com"  # of GPUs that are given out by dynamic resource allocation
 

@@ -220,14 +220,15 @@ def _gang_problem(kind: Kind, workload: Object, gang: Object, where: str) -> Pro
 def _counted_otherwise(pod: Object) -> tuple[str, str] | None:
     """Return (field, resource) by which a pod asks for GPUs, or slices of them, under a name that no pool
     counts: it would take more than its gang."""
-    devices = f"{names.GPU_RESOURCE.partition('/')[0]}/"
     for kind in ("containers", "initContainers"):
         for at, container in enumerate(pod.get(kind) or ()):
             resources = container.get("resources") or {}
             for of in ("limits", "requests"):
                 for name, count in (resources.get(of) or {}).items():
-                    other = name.startswith(devices) and name != names.GPU_RESOURCE
-                    if (other or name.startswith(names.DEVICE_CLASS)) and str(count) != "0":
+                    other = name != names.GPU_RESOURCE and name.startswith(
+                        (names.DEVICES, names.DEVICE_CLASS)
+                    )
+                    if other and count not in (0, "0"):
                         return f"{kind}[{at}].resources.{of}", name
     return None
 

@@ -14,7 +14,6 @@ from controller.policy.group_types import GROUPS_NAMESPACE
 
 NAME = f"gpu-pods.{names.GROUP}"
 _WRITES = ("CREATE", "UPDATE")
-_DEVICES = f"{names.GPU_RESOURCE.partition('/')[0]}/"  # slices of a GPU among them: nvidia.com/mig-…
 _UPDATED = "request.operation == 'UPDATE'"
 _NEW, _OLD = "dyn(object).spec", "dyn(oldObject).spec"  # of a Job: the other kinds have no such fields
 
@@ -120,7 +119,7 @@ def _gpus(pod: str) -> str:
     """Return whether such a pod has GPUs: by count, or by a claim or a count of a device class, of which
     nobody can tell here. Counts of a class need no limit, as those of other devices do."""
     counted = " || ".join(
-        f"has(c.resources.{of}) && c.resources.{of}.exists(r, (r.startsWith('{_DEVICES}') || "
+        f"has(c.resources.{of}) && c.resources.{of}.exists(r, (r.startsWith('{names.DEVICES}') || "
         f"r.startsWith('{names.DEVICE_CLASS}')) && string(c.resources.{of}[r]) != '0')"
         for of in ("limits", "requests")
     )
