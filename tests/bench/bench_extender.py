@@ -34,7 +34,7 @@ from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
 from deploy.local.scheduler import Certificates, Scheduler
 from tests.bench.extender_server import HOST, MEMBERS, job, node, planned
-from tests.bench.rows import Row
+from tests.bench.rows import Row, quantile
 from tests.support.process_cpu import cpu_seconds
 
 REQUESTS, BLOCK = 2_000, 100
@@ -111,7 +111,7 @@ def _latency(served: Served, size: int) -> Iterator[Row]:
             used[name] += served.cpu() - before
     what = f"extender: filter, {size} node names"
     for part, share in (("p50", 0.50), ("p99", 0.99)):
-        ours, echo = (_quantile(taken[name], share) for name in ("extender", "echo"))
+        ours, echo = (quantile(taken[name], share) for name in ("extender", "echo"))
         yield Row(f"{what}, {part}", ours, "ms", echo)
     # What a request takes of the machine, however busy the machine is with other things.
     ours, echo = (used[name] / len(taken[name]) * 1000 for name in ("extender", "echo"))
@@ -154,10 +154,6 @@ def _member() -> dict[str, Any]:
 def _right(data: bytes, size: int) -> bool:
     answer = json.loads(data)
     return answer["NodeNames"] == [node(0)] and len(answer["FailedAndUnresolvableNodes"]) == size - 1
-
-
-def _quantile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 # -- pods per second ---------------------------------------------------------------------------------

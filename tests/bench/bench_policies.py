@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import math
 import os
 import random
 import statistics
@@ -32,7 +31,7 @@ from deploy.local.api import LocalApi
 from deploy.local.components import Options
 from deploy.local.plane import Plane
 from deploy.local.versions import APISERVER
-from tests.bench.rows import Row
+from tests.bench.rows import Row, quantile
 from tests.support.process_cpu import cpu_seconds
 
 ROUNDS = int(os.environ.get("EVALSTOP_BENCH_ROUNDS", "12"))
@@ -63,11 +62,11 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
                 for side in (0, 1) if i % 2 else (1, 0):
                     taken[side].append(sides[side].suspend())
             rounds.append(taken)
-            with_, without = (_at(one, 0.99) for one in taken)
+            with_, without = (quantile(one, 0.99) for one in taken)
             say(f"round {number} of {ROUNDS}: p99 {with_:.2f} ms with the policies, {without:.2f} ms without")
         patches = 2 * ROUNDS * SUSPENDS
         used = [(side.cpu() - at) * 1000 / patches for side, at in zip(sides, began, strict=True)]
-    later = [_at(with_, 0.99) - _at(without, 0.99) for with_, without in rounds]
+    later = [quantile(with_, 0.99) - quantile(without, 0.99) for with_, without in rounds]
     low, high = _interval(later)
     late = statistics.median(later)
     say(
@@ -75,7 +74,7 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
         f"{SUSPENDS} suspends; 95 % interval {low:+.2f} to {high:+.2f}), at most {ALLOWED:g} are allowed"
     )
     for share in (0.5, 0.99):
-        with_, without = (statistics.median(_at(one[i], share) for one in rounds) for i in (0, 1))
+        with_, without = (statistics.median(quantile(one[i], share) for one in rounds) for i in (0, 1))
         yield Row(f"policies: suspend, p{share * 100:g} (baseline: without policies)", with_, "ms", without)
     yield Row("policies: suspend, p99 later by", late, "ms")
     # What a busy machine does not change.
@@ -177,8 +176,3 @@ def _child() -> dict[str, Any]:
         },
     }
     return workloads.build_child(job)
-
-
-def _at(values: Sequence[float], share: float) -> float:
-    """Return a quantile by nearest rank: of 100 values the 99th percentile is the last but one."""
-    return sorted(values)[max(0, math.ceil(round(share * len(values), 9)) - 1)]

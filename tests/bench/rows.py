@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -30,6 +31,11 @@ class Row:
 def median_row(name: str, values: Sequence[float], unit: str, baseline: Sequence[float] = ()) -> Row:
     """The median of repeated measurements, against the median of the baseline's."""
     return Row(name, statistics.median(values), unit, statistics.median(baseline) if baseline else None)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return a quantile by nearest rank: of 100 values the 99th percentile is the last but one."""
+    return sorted(values)[max(0, math.ceil(round(share * len(values), 9)) - 1)]
 
 
 def write(rows: Sequence[Row], path: Path) -> None:

@@ -23,6 +23,7 @@ from rich.table import Table
 from controller.kube.errors import ApiError
 from deploy.local.api import LocalApi
 from deploy.local.plane import Plane
+from tests.bench.rows import quantile
 from tests.bench.tenants.pages import HonestTrainer, serve
 from tests.bench.tenants.plan import BINDING, Honest, Object, Outcome, Scale, honest
 from tests.bench.tenants.stage import LABEL, RLHFJOBS, ROOT, Place, Stage, operated, rlhfjob, stage
@@ -44,8 +45,8 @@ class Run:
 
     def lag(self, share: float) -> float:
         """A quantile of how much later than it should a read of an honest page came, s."""
-        lags = sorted(lag for outcome in self.outcomes.values() for lag in outcome.lags)
-        return lags[min(len(lags) - 1, int(share * len(lags)))] if lags else float("inf")
+        lags = [lag for outcome in self.outcomes.values() for lag in outcome.lags]
+        return quantile(lags, share) if lags else float("inf")
 
     @property
     def breaches(self) -> dict[str, int]:
