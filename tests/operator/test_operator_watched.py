@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -260,6 +260,25 @@ def test_a_pod_that_names_the_workload_is_none_of_its_job_and_holds_its_gpus(wor
     assert [one["metadata"]["name"] for one in around.unmanaged] == ["train-1"]
 
 
+def pools(
+    world: ClusterState, parts: Any, writer: Any, monotonic: Callable[[], float] = time.monotonic
+) -> PoolReconciler:
+    """Return what carries out pools' plans, with ``parts`` for all that it is not to use here."""
+    return PoolReconciler(
+        world.cache,
+        world,
+        parts,
+        parts,
+        writer,
+        parts,
+        parts,
+        Metrics(),
+        Locks(),
+        lambda: 1.9e9,
+        monotonic,
+    )
+
+
 def test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it(world: ClusterState) -> None:
     """Between the pool's plan and the grant another scrape comes in: of a run that has recovered."""
     # row 19
@@ -277,20 +296,7 @@ def test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it(world: Cluster
     def carry_out(proposal: Proposal | None) -> None:
         newest = replace(full, plan=replace(full.plan, proposal=proposal))
         parts: Any = SimpleNamespace(newest_plan=lambda key: newest)
-        writer: Any = Writer()
-        made = PoolReconciler(
-            world.cache,
-            world,
-            parts,
-            parts,
-            writer,
-            parts,
-            parts,
-            Metrics(),
-            Locks(),
-            lambda: 1.9e9,
-            time.monotonic,
-        )
+        made = pools(world, parts, Writer())
         loaded: Any = SimpleNamespace(jobs={KEY: full.planned_job}, now=1.9e9)
         plan = PoolPlan(grants=(Grant(KEY, asked),))
         asyncio.run(made._carry_out(FullPoolPlan(loaded, parts, parts, plan)))
@@ -318,20 +324,7 @@ def test_reasons_to_wait_do_not_keep_the_next_plan_waiting(world: ClusterState) 
 
     keys = [f"ns/run-{n}" for n in range(5)]
     parts: Any = SimpleNamespace(newest_plan=lambda key: full)
-    writer: Any = Writer()
-    made = PoolReconciler(
-        world.cache,
-        world,
-        parts,
-        parts,
-        writer,
-        parts,
-        parts,
-        Metrics(),
-        Locks(),
-        lambda: 1.9e9,
-        lambda: now[0],
-    )
+    made = pools(world, parts, Writer(), lambda: now[0])
     loaded: Any = SimpleNamespace(jobs=dict.fromkeys(keys, full.planned_job), now=1.9e9)
 
     def carry_out(some: Sequence[str]) -> tuple[bool, bool]:

@@ -117,11 +117,10 @@ def drop_changed(context: PlanContext, paths: tuple[str, ...]) -> None:
     decision = context.record.decision
     for path in paths:
         kept = context.record.secured
-        copied = kept is not None and any(
-            decision is not None
-            and (k.attempt, k.best_step) == (kept.attempt, kept.best_step)
-            and k.at >= decision.at
-            for k in context.record.retained
+        copied = (
+            kept is not None
+            and decision is not None
+            and any(k.at >= decision.at for k in kept.copies(context.record.retained))
         )
         if kept is None or kept.path != path or not copied:
             _drop(context, path, Problem(lost_bests.CHANGED, f"{path}: {_HOW}"))

@@ -170,6 +170,10 @@ class ProtectedCheckpoint:
         """Return whether it was kept for that very eval."""
         return (self.attempt, self.best_step) == (best.attempt, best.step)
 
+    def copies(self, retained: tuple[ProtectedCheckpoint, ...]) -> tuple[ProtectedCheckpoint, ...]:
+        """Return those that stand for the eval that this one, a pin, stands for."""
+        return tuple(k for k in retained if (k.attempt, k.best_step) == (self.attempt, self.best_step))
+
 
 @dataclass(frozen=True, slots=True)
 class InFlight:

@@ -115,7 +115,7 @@ def _wanted(
     record, newest = context.record, lives.newest(context.record)
     if request.source is ResumeFrom.BEST:
         pin = record.secured
-        pinned = (pin,) if pin is not None and not retention.copies_of(pin, record.retained) else ()
+        pinned = (pin,) if pin is not None and not pin.copies(record.retained) else ()
         kept = retention.best_of(context, (*record.retained, *pinned))
         if kept is None:
             return None, None, newest

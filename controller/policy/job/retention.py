@@ -97,14 +97,7 @@ def copy_of(
     secured: ProtectedCheckpoint, decision: Decision, retained: tuple[ProtectedCheckpoint, ...]
 ) -> ProtectedCheckpoint | None:
     """Return the copy of this pin that was made or verified for this stop."""
-    return next((k for k in copies_of(secured, retained) if k.at >= decision.at), None)
-
-
-def copies_of(
-    secured: ProtectedCheckpoint, retained: tuple[ProtectedCheckpoint, ...]
-) -> tuple[ProtectedCheckpoint, ...]:
-    """Return the copies that stand for the eval that this pin stands for."""
-    return tuple(k for k in retained if (k.attempt, k.best_step) == (secured.attempt, secured.best_step))
+    return next((k for k in secured.copies(retained) if k.at >= decision.at), None)
 
 
 def best_of(context: PlanContext, candidates: tuple[ProtectedCheckpoint, ...]) -> ProtectedCheckpoint | None:
