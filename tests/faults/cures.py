@@ -578,7 +578,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a resume from the best takes a copy that is worse than the pin",
         "14",
         "controller/policy/job/resume.py",
-        " and not retention.copies_of(pin, record.retained) else ()\n",
+        " and not pin.copies(record.retained) else ()\n",
         " and _not_copied(context) else ()\n",
         "tests/policy/test_policy_endings.py"
         "::test_a_resume_from_the_best_takes_the_pin_that_no_stop_has_copied",
