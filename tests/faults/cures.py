@@ -90,6 +90,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "        record = _first_of_life(record, use, point)\n",
     ),
     Mutant(
+        "a process whose start is gone is taken for one of the branch that was seen last",
+        "10",
+        "controller/checkpoints/ownership.py",
+        "    return survey.left_by_none_of(request.known)\n",
+        "    return False\n",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_a_process_began_elsewhere_if_an_unseen_one_has_saved_and_its_own_start_is_gone",
+    ),
+    Mutant(
         "what a late claim noted lay there before its process, though a later one saved it",
         "1",
         "controller/checkpoints/judge.py",
