@@ -117,7 +117,7 @@ def test_a_claim_tells_whether_its_process_started_from_another_branchs_checkpoi
 def test_a_process_began_elsewhere_if_an_unseen_one_has_saved_and_its_own_start_is_gone(
     writer: str, before: bool, strange: bool, tmp_path: Path
 ) -> None:
-    """The operator was away: a process came and went, the next one started from what it had saved (row 10)."""
+    """The operator was away: a process came and went, the next one started from what it had saved."""
 
     def left() -> None:
         files = plain(60, writer.encode())

@@ -90,6 +90,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "        record = _first_of_life(record, use, point)\n",
     ),
     Mutant(
+        "a resumed run that is stopped before it ran goes on from its latest checkpoint",
+        "17",
+        "controller/policy/job/stop.py",
+        "        restored=None if ran else context.record.restored,\n",
+        "        restored=None,\n",
+        "tests/policy/test_policy_endings.py"
+        "::test_a_resumed_run_that_is_stopped_before_it_ran_still_goes_on_from_that_checkpoint",
+    ),
+    Mutant(
         "a process whose start is gone is taken for one of the branch that was seen last",
         "10",
         "controller/checkpoints/ownership.py",

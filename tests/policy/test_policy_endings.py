@@ -148,6 +148,37 @@ def test_its_user_has_it_go_on_by_a_resume() -> None:
     assert told(world, c.RUNNING).status
 
 
+@pytest.mark.parametrize("ran", [False, True])
+def test_a_resumed_run_that_is_stopped_before_it_ran_still_goes_on_from_that_checkpoint(ran: bool) -> None:
+    """Once it ran from there, it goes on from the trainer's latest one."""
+    world = running()
+    job = world.jobs["ns/a"]
+    for score in (0.5, 0.4):
+        world.scores("ns/a", score)
+        world.settle()
+    job.wish(run_state=RunState.STOPPED)
+    world.settle()
+    world.submit("ns/b", replicas=2, gpus=2)
+    world.settle()
+    back = job.record.evals[-2].step
+    resume = ResumeRequest("again", ResumeFrom.STEP, back)
+    job.wish(run_state=RunState.RUN, resume=resume, generation=2)
+    world.settle()
+    assert told(world, c.RESUMED).reason == "Resumed", "and waits for GPUs"
+    if ran:
+        world.finish("ns/b")
+        world.settle()
+        assert told(world, c.RUNNING).status
+    for state in (RunState.STOPPED, RunState.RUN):
+        job.wish(run_state=state)
+        world.settle()
+    if not ran:
+        world.finish("ns/b")
+        world.settle()
+    assert told(world, c.RUNNING).status
+    assert job.record.run.resume_path == ("" if ran else f"/restored/{back}")
+
+
 def test_a_resume_from_the_best_takes_the_pin_that_no_stop_has_copied() -> None:
     """Its workload went while the copy was made; an earlier stop had retained a worse one."""
     world = running()
