@@ -30,6 +30,7 @@ from controller.policy.types import (
 )
 
 SIGMA = 0.05
+SCAN = PolicySpec("scan")
 LEVEL = [0.52, 0.47, 0.5, 0.55, 0.49, 0.51, 0.46, 0.53]  # a run at .5, its noise
 
 
@@ -221,9 +222,7 @@ def test_the_memory_of_every_rule_behind_a_gate_fits_a_status_and_comes_back(rul
 # --- a job's record -----------------------------------------------------------------------------------
 
 
-def use(
-    direction: Direction = Direction.MAXIMIZE, rule: PolicySpec = PolicySpec("scan"), **params
-) -> RuleInUse:
+def use(direction: Direction = Direction.MAXIMIZE, rule: PolicySpec = SCAN, **params) -> RuleInUse:
     modifiers = (PolicySpec("patience"), PolicySpec("gate", params))
     guards = (Guardrail("safety", PolicySpec("scan")),)
     return RuleInUse.of(
