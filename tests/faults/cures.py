@@ -99,6 +99,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "::test_a_resumed_run_that_is_stopped_before_it_ran_still_goes_on_from_that_checkpoint",
     ),
     Mutant(
+        "a process whose start no claim has told is followed back over once its successor starts there",
+        "1",
+        "controller/policy/job/lives.py",
+        " if record.lives and _start_unknown(record) else record\n",
+        " if False else record\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_came_before_a_process_whose_start_nobody_told_is_not_on_its_successors_way",
+    ),
+    Mutant(
         "a process whose start is gone is taken for one of the branch that was seen last",
         "10",
         "controller/checkpoints/ownership.py",
