@@ -706,7 +706,7 @@ def test_a_process_that_began_on_another_branch_has_none_of_the_ones_before_it()
 def test_what_came_before_a_process_whose_start_nobody_told_is_not_on_its_successors_way(
     claimed: bool, saved: int
 ) -> None:
-    """Both started from 30. The first is known to have saved ``saved``; a claim would have told whose 30 is."""
+    """Both started from 30. The first has saved ``saved``; a claim would have told whose 30 is."""
     known = (
         LifeRecord(FIRST, "p", 0.0, 0.0, 0, saved=saved),
         LifeRecord(SECOND, "p", 0.0, 0.0, 30, claimed=claimed),

@@ -127,7 +127,7 @@ class LifeRecord:
     ] = False
     other_branch: Annotated[
         bool,
-        "Whether it started from a checkpoint of none before it here, or no claim could tell that it did not.",
+        "Whether it started from a checkpoint of none before it here, or no claim told otherwise.",
     ] = False
 
 
