@@ -269,7 +269,7 @@ def test_a_rule_that_does_not_know_the_noise_says_which_number_would_tell() -> N
         found = record(w).condition("QualityDeclining")
         assert found is not None
         assert said in found.message
-        assert "standard error" in found.message
+        assert "a standard error of each eval (rlhf_eval_score_stderr)" in found.message
 
 
 HOSTILE = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([1e300, -1e300, 5e-324, 0.0])

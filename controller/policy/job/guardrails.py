@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from controller.policy.job import scores
-from controller.policy.job.evals import RuleInUse, is_eval
+from controller.policy.job.evals import RuleInUse, is_eval, same_but_for_range
 from controller.policy.job.record import Guard, JobRecord
 from controller.policy.job.types import Desired, ScrapeView
 from controller.policy.stopping import carry_spent
@@ -32,7 +32,7 @@ def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView)
     for metric, use in rules.items():
         guard = known.get(metric)
         if guard is not None and guard.params_hash != use.params_hash:
-            guard = _anew(guard)
+            guard = _anew(guard, rules)
         if (
             guard is not None
             and life is not None
@@ -81,7 +81,7 @@ def joint_verdict(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | 
 def _anew(guard: Guard, rules: Mapping[str, RuleInUse] = MappingProxyType({})) -> Guard:
     state: tuple[Any, ...] = ()
     use = rules.get(guard.metric)
-    if use is not None and guard.state and guard.params_hash == use.params_hash:
+    if use is not None and guard.state and same_but_for_range(guard.params_hash, use.params_hash):
         state = carry_spent(use.rule, use.rule.initial(), guard.state)
     return replace(guard, state=state, verdict=None)
 
