@@ -307,7 +307,7 @@ def _guard(metric: str) -> Guard:
 
 
 def test_the_state_of_a_guardrail_that_is_too_long_is_refused_by_name() -> None:
-    long = Guard("safety", 1, Attempt(1, "1"), 0.5, "h", tuple(range(500)))
+    long = Guard("safety", 1, Attempt(1, "1"), 0.5, "h", tuple(range(2000)))
     with pytest.raises(ValueError, match=r"rule state of 'safety' is \d+ characters of JSON"):
         status(JobRecord(guards=(long,)), DESIRED, 0.0)
 
@@ -332,8 +332,8 @@ def _silent(r: JobRecord) -> JobRecord:
 
 
 def test_a_rule_state_that_is_too_long_is_refused_by_name() -> None:
-    long = RuleRecord("mine", 1, "h", (), tuple(range(1000)))
-    said = r"rule state of 'mine' is \d+ characters of JSON, a status holds 2400"
+    long = RuleRecord("mine", 1, "h", (), tuple(range(2000)))
+    said = r"rule state of 'mine' is \d+ characters of JSON, a status holds 8000"
     with pytest.raises(ValueError, match=said):
         status(JobRecord(rule=long), DESIRED, 0.0)
 

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from controller.policy.job import guardrails
+from controller.policy.job.comparability import begin_anew
+from controller.policy.job.evals import RuleInUse, ingest, judged_from_now_on, restart, rewind
+from controller.policy.job.record import JobRecord
+from controller.policy.job.types import Desired, Guardrail, MetricPoints, ScrapeOutcome, ScrapeView
 from controller.policy.stopping import carry_spent, make_rule, noise, ties, windows
-from controller.policy.types import EvalInContext, EvalPoint, PolicySpec, Verb, Verdict
+from controller.policy.types import (
+    Attempt,
+    EvalInContext,
+    EvalPoint,
+    EvalScale,
+    FleetView,
+    PolicySpec,
+    Verb,
+    Verdict,
+)
 
 SCAN = PolicySpec("scan", {"alpha": 0.04})
 
@@ -132,6 +147,43 @@ def test_forgetting_at_a_declared_step_refills_nothing() -> None:
         before = spent_of(state)
         state, _ = rule.observe(state, EvalInContext.of(EvalPoint(step, 0.5, stderr=0.1), progress=step / 12))
     assert spent_of(state) == before > 0.3
+
+
+def test_nothing_refills_a_runs_budget_but_another_evaluator() -> None:
+    scale, gate = EvalScale(1000, (0.0, 1.0)), (PolicySpec("gate"),)
+    guard = Guardrail("safety", SCAN, scale=scale)
+    wanted = Desired("ns/a", "u", 1, "m", 1, 1, SCAN, gate, scale=scale, guardrails=(guard,))
+    rules = RuleInUse.of(wanted, FleetView(), 50)
+    points = tuple(EvalPoint(step, 0.5 + 0.001 * (step % 3), Attempt(1, "1")) for step in range(1, 41))
+    newest = points[-32:]
+    page = ScrapeView(
+        ScrapeOutcome.OK, points=newest, evaluator="1", others=(MetricPoints("safety", newest),)
+    )
+    record = guardrails.watch(ingest(JobRecord(evaluator="1"), rules, page), rules.guards, page)
+    assert record.rule is not None
+    spent = spent_of(record.rule.state)
+    assert spent > 0.2
+    assert [spent_of(g.state) for g in record.guards] == [spent]
+    percents = rules.without_ranges(("m", "safety"), "m")
+    for after in (
+        rewind(record, rules, 25),
+        rewind(record, rules, 0),
+        restart(record, rules),
+        judged_from_now_on(record, rules),
+        ingest(record, percents, page),
+    ):
+        assert after.rule is not None
+        assert spent_of(after.rule.state) >= spent
+    for guards in (
+        guardrails.rewind(record.guards, 25, rules.guards),
+        guardrails.begun_anew(record.guards, rules.guards),
+        guardrails.watch(record, percents.guards, page).guards,
+    ):
+        assert [spent_of(g.state) for g in guards] == [spent]
+    other = begin_anew(record, rules, replace(page, evaluator="2"), None)
+    assert other.rule is not None
+    assert spent_of(other.rule.state) == 0.0
+    assert [spent_of(g.state) for g in guardrails.begun_anew(record.guards)] == [0.0]
 
 
 def test_stretches_of_shared_prompts_are_taken_to_err_together_in_long_runs_only() -> None:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.policy.codec import dumps, encode
-from controller.policy.job.record import RULE_STATE_MAX
 from controller.policy.params import ParamError
 from controller.policy.stopping import make_rule
 from controller.policy.types import EvalPoint, Paired, PolicySpec, Verb, Verdict
@@ -137,4 +136,4 @@ def test_the_state_fits_a_status_beside_the_other_modifiers() -> None:
     random = np.random.default_rng(0)
     for i, (score, proxy) in enumerate((1e-7 * random.normal(-1.0, 1.0, (100, 2))).tolist()):
         state, _ = judge.observe(state, EvalPoint(i, score, proxy=proxy))
-        assert len(dumps(encode({"base": state, "state": state}))) <= RULE_STATE_MAX
+        assert len(dumps(encode({"base": state, "state": state}))) <= 2400

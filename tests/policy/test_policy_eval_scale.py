@@ -10,7 +10,7 @@ import pytest
 
 from controller.policy.job.evals import RuleInUse
 from controller.policy.job.types import Desired, Direction, Guardrail
-from controller.policy.stopping import make_rule
+from controller.policy.stopping import MODIFIERS, make_rule
 from controller.policy.stopping.base import State
 from controller.policy.stopping.gate import Gate, GateParams, Memory
 from controller.policy.types import EvalPoint, EvalScale, Paired, PolicySpec, PromptPair, Verb, Verdict
@@ -70,15 +70,21 @@ def test_score_range_and_differences_are_oriented_alike(
     assert (seen.score, seen.prompt_pairs[0].mean, seen.range) == (score, mean, score_range)
 
 
-def test_eprocess_is_blind_to_differences_from_a_best_that_was_lucky_on_these_prompts() -> None:
-    rule = make_rule(PolicySpec("eProcess"))
+@pytest.mark.parametrize("modifiers", [(), *((name,) for name in sorted(MODIFIERS)), ("gate", "confirm")])
+def test_eprocess_is_blind_to_differences_from_a_best_that_was_lucky_on_these_prompts(
+    modifiers: tuple[str, ...],
+) -> None:
+    rule = make_rule(PolicySpec("eProcess"), tuple(map(PolicySpec, modifiers)))
     state = rule.initial()
     for step in range(50):
-        state, verdict = rule.observe(state, EvalPoint(step, 0.5, prompt_pairs=(LUCKY,)))
-        assert (verdict.reason, verdict.e_value) == ("NoPairedDifferences", 1.0)
-    for step in range(50):  # while what was scored anew does stop it
+        # They jump now and then, so that a gate holds some and shows them later.
+        lucky = EvalPoint(step, 0.5 - 0.4 * (step % 7 > 4), stderr=0.01, proxy=step, prompt_pairs=(LUCKY,))
+        state, verdict = rule.observe(state, lucky)
+        assert (verdict.verb, verdict.e_value) == (Verb.CONTINUE, 1.0)
+    for step in range(50, 100):  # while what was scored anew does stop it
         fresh = Paired(1, 400, -0.1, 0.2)
-        state, verdict = rule.observe(state, EvalPoint(step, 0.5, paired=fresh))
+        anew = EvalPoint(step, 0.5, stderr=0.01, proxy=step, paired=fresh, prompt_pairs=(LUCKY,))
+        state, verdict = rule.observe(state, anew)
     assert verdict.verb is Verb.STOP
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.values import state_text
+from controller.metrics.identity import short
 from controller.policy.job.evals import RuleInUse, ingest, rewind, stand
 from controller.policy.job.guardrails import watch
-from controller.policy.job.record import GUARD_STATE_MAX, RULE_STATE_MAX, Best, JobRecord
+from controller.policy.job.record import GUARD_STATE_MAX, RULE_STATE_MAX, Best, JobRecord, RuleRecord
 from controller.policy.job.types import Desired, Direction, Guardrail, MetricPoints, ScrapeOutcome, ScrapeView
 from controller.policy.stopping import RULES, ParamError, gate, make_rule
 from controller.policy.types import (
@@ -22,11 +24,13 @@ from controller.policy.types import (
     FleetNoise,
     Paired,
     PolicySpec,
+    PromptPair,
     Verb,
     Verdict,
 )
 
 SIGMA = 0.05
+SCAN = PolicySpec("scan")
 LEVEL = [0.52, 0.47, 0.5, 0.55, 0.49, 0.51, 0.46, 0.53]  # a run at .5, its noise
 
 
@@ -210,15 +214,15 @@ def test_the_memory_of_every_rule_behind_a_gate_fits_a_status_and_comes_back(rul
     state = made.initial()
     for step, (score, error, _) in enumerate(rows):
         state, verdict = made.observe(state, EvalPoint(step, score, stderr=error))
-        assert len(state_text(base=state, state=state)) <= RULE_STATE_MAX
-        assert len(state_text(state=state)) <= GUARD_STATE_MAX
+        assert len(state_text(base=state, state=state)) <= 2400
+        assert len(state_text(state=state)) <= 1200
         assert (verdict.e_value is not None) == RULES[rule].yields_e_value
 
 
 # --- a job's record -----------------------------------------------------------------------------------
 
 
-def use(direction: Direction = Direction.MAXIMIZE, **params) -> RuleInUse:
+def use(direction: Direction = Direction.MAXIMIZE, rule: PolicySpec = SCAN, **params) -> RuleInUse:
     modifiers = (PolicySpec("patience"), PolicySpec("gate", params))
     guards = (Guardrail("safety", PolicySpec("scan")),)
     return RuleInUse.of(
@@ -229,7 +233,7 @@ def use(direction: Direction = Direction.MAXIMIZE, **params) -> RuleInUse:
             "gold",
             1,
             1,
-            PolicySpec("scan"),
+            rule,
             modifiers,
             direction=direction,
             guardrails=guards,
@@ -251,6 +255,38 @@ def read(scores: list[float], rule: RuleInUse) -> JobRecord:
     for number in range(len(scores)):
         record = ingest(record, rule, scrape(evals(scores)[: number + 1]))
     return record
+
+
+def longest(**params) -> list[RuleRecord]:
+    """The memory after each eval of a run whose every number is as long as a page may have it."""
+    rule = use(rule=PolicySpec("scan", {"alpha": 0.04}), **params)
+    draw, size, first, life = random.Random(1), 1e-300, 900_000_000_000_000, Attempt.parse("1-123456789012")
+    record, shown, found = JobRecord(), [], []
+    for number in range(60):
+        score = -size * draw.choice([0.8 + 1e-4 * draw.random(), 0.2 + 1e-3 * draw.random()])
+        pairs = tuple(
+            PromptPair(p.step, 999_999, *(short(-size * draw.random(), 5), short(size * draw.random(), 5)))
+            for p in shown[-3:]
+        )
+        fresh = Paired(first, 999_999, short(-size * draw.random()), short(size * draw.random()))
+        error = size * draw.random() / 81 if number % 20 > 17 else None
+        proxy = short(-size * draw.random())
+        shown.append(
+            EvalPoint(first + 7919 * number, score, life, error, 999_999, proxy, fresh, 999_999, pairs)
+        )
+        record = ingest(record, rule, scrape(shown[-32:]))
+        assert record.rule is not None
+        found.append(record.rule)
+    return found
+
+
+@pytest.mark.parametrize("params", [{}, {"evals": 3, "most": 8, "count_dropped": True}])
+def test_whatever_a_page_says_its_memory_fits_a_status(params: dict) -> None:
+    memories = longest(**params)
+    sizes = [len(state_text(base=one.base, state=one.state)) for one in memories]
+    assert max(sizes) <= RULE_STATE_MAX
+    assert max(len(state_text(state=one.state)) for one in memories) <= GUARD_STATE_MAX
+    assert max(sizes) > 2400, "nothing was tried"
 
 
 def stands(record: JobRecord) -> tuple[int | None, int | None]:

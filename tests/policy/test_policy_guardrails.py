@@ -241,7 +241,11 @@ def test_a_guardrail_that_is_not_exported_is_told_and_stops_nothing() -> None:
         (PolicySpec("lossPlateau"), "LossUnknown"),
         (PolicySpec("fixedProgress"), "ProgressUnknown"),
         (PolicySpec("medianOfPeers"), "TooFewPeers"),
-        (PolicySpec("scan"), "NoiseUnknown"),  # five evals that do not scatter show no noise
+        (  # five evals that do not scatter show no noise
+            PolicySpec("scan"),
+            "NoiseUnknown, it would see with prompts and range (or preset) of the metric, or a standard "
+            "error of each eval (rlhf_eval_score_stderr)",
+        ),
     ],
 )
 def test_a_guardrail_whose_rule_sees_nothing_is_not_said_to_hold(rule: PolicySpec, reason: str) -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from controller.names import STEP_MAX
 from controller.policy.codec import dumps, encode
-from controller.policy.job.record import RULE_STATE_MAX
 from controller.policy.stopping import MODIFIERS, RULES, ParamError, make_rule
 from controller.policy.types import EvalPoint, PolicySpec, Verb
 
@@ -111,7 +110,7 @@ def test_states_of_every_rule_fit_the_status_under_eight_modifiers(rule: str, er
     state = made.initial()
     for step in range(100):
         state, _ = made.observe(state, EvalPoint(step, -1.2345678901234567e-7 * step**1.7, stderr=error))
-        assert len(dumps(encode({"base": state, "state": state}))) <= RULE_STATE_MAX
+        assert len(dumps(encode({"base": state, "state": state}))) <= 2400
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,31 @@ def test_a_guardrails_range_is_given_up_by_itself() -> None:
     assert [g.params_hash.endswith("-unbounded-min") for g in guards] == [True]
 
 
+def test_what_is_not_believed_of_a_guardrails_eval_is_not_shown_to_its_rule() -> None:
+    """Each page twice: as it is, and as it would be without what is told to be wrong with it."""
+    before = (point(10, 0.6, prompts=200), point(20, 0.5, prompts=200))
+    last = point(30, 0.4, prompts=200)
+    wrong = PromptPair(10, 200, 0.3, 0.2)  # the scores differ by -0.2
+    for bad, said in (
+        (last._replace(prompt_pairs=(wrong,)), "'safety' at step 30 is not paired with step 10"),
+        (last._replace(prompts=1000), "'safety' has 1000 prompts at step 30 and had 200 at step 20: the"),
+    ):
+        states = []
+        for newest in (bad, last):
+            guard = Guardrail("safety", PolicySpec("scan", {"alpha": 0.04}), scale=UNIT)
+            w = world(guardrails=(guard,), scale=UNIT)
+            others = (MetricPoints("safety", (*before, newest)),)
+            w.scrape("ns/a", points=(point(10, 0.5),), others=others, checkpoint_step=10, request_served=0)
+            for _ in range(3):
+                w.step("ns/a", seconds=0.0)
+                w.pool_pass()
+            told = record(w).condition("MetricsAvailable")
+            assert told is not None
+            assert (said in told.message) == (newest is bad)
+            states += [g.state for g in record(w).guards]
+        assert states[0] == states[1], said
+
+
 def test_of_numbers_of_prompts_that_change_the_fewest_count() -> None:
     w = world(scale=UNIT)
     said = page(w, point(10, 0.5, prompts=200), point(20, 0.5, prompts=10_000_000))
@@ -244,7 +269,7 @@ def test_a_rule_that_does_not_know_the_noise_says_which_number_would_tell() -> N
         found = record(w).condition("QualityDeclining")
         assert found is not None
         assert said in found.message
-        assert "standard error" in found.message
+        assert "a standard error of each eval (rlhf_eval_score_stderr)" in found.message
 
 
 HOSTILE = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([1e300, -1e300, 5e-324, 0.0])

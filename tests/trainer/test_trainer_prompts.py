@@ -101,6 +101,16 @@ def test_lower_is_better_where_run_json_says_so(tmp_path: Path) -> None:
     assert "direction" not in page(c, "loss").message.partition("step 60")[2]
 
 
+def test_a_score_that_is_no_number_is_no_best_and_no_last(tmp_path: Path) -> None:
+    told(tmp_path)
+    c = client(tmp_path)
+    for step, score in ((10, float("nan")), (20, 0.9), (30, 0.5), (40, float("nan")), (50, 0.6)):
+        c.report_eval(
+            "gold", step, score, per_prompt={"a": 0.0, "b": 2.0 * (0.0 if score != score else score)}
+        )
+    assert pairs(c) == {10: [], 20: [], 30: [20], 40: [], 50: [20, 30]}
+
+
 def test_several_answers_are_averaged_and_duplicates_dropped() -> None:
     rows = [("a", 0, 1.0), ("b", 0, 0.0), ("a", 1, 0.0), ("b", 1, 0.0), ("a", 0, 1.0)]
     assert gathered(rows) == {"a": [1.0, 0.0], "b": [0.0, 0.0]}

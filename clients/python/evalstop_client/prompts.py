@@ -44,8 +44,10 @@ class Results(NamedTuple):
         """From the score of each prompt, by its key; of several answers to one prompt the mean.
 
         Raises:
-            ValueError: no prompt, or a score that is not finite.
+            ValueError: no prompt, or a score that is not finite, be it the eval's own.
         """
+        if not math.isfinite(score):  # it would stay the best: no score is above it
+            raise ValueError(f"the eval's score is {score}, expected a finite number")
         if not isinstance(per_prompt, Mapping) or not per_prompt:
             raise ValueError(
                 f"per_prompt: expected the score of each prompt by its key, got {per_prompt!r:.60}"
@@ -263,7 +265,7 @@ def _packed(one: Results) -> dict[str, object]:
 def _unpacked(given: Mapping[str, object]) -> Results:
     values = array("d")
     values.frombytes(base64.b64decode(str(given["values"])))
-    if not values or not all(map(math.isfinite, values)):
-        raise ValueError("values: expected finite numbers")
     step, score = int(str(given["step"])), float(str(given["score"]))
+    if not values or not all(map(math.isfinite, (score, *values))):
+        raise ValueError("values: expected finite numbers")
     return Results(step, score, str(given["evaluator"]), str(given["digest"]), values)

@@ -568,6 +568,14 @@ def made_under(record: JobRecord, use: RuleInUse) -> bool:
     return record.rule is not None and record.rule.params_hash == use.params_hash
 
 
+def same_but_for_range(one: str, other: str) -> bool:
+    """Return whether two fingerprints are of one rule, whether or not its metric's range is believed.
+
+    A trainer's scores decide whether it is, so no budget is refilled by it.
+    """
+    return one.replace(_UNBOUNDED, "") == other.replace(_UNBOUNDED, "")
+
+
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Return the record judged by this rule; if another rule made it, judge the evals still known again."""
     if made_under(record, use):
@@ -579,6 +587,8 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
         known = _best_after(replace(record, best=None), use.direction, (), -1)
     unjudged = record.rule.unjudged if record.rule is not None else 0
     rule = _remembered(record, use, initial, record.evals, unjudged)
+    if record.rule is not None and same_but_for_range(before, use.params_hash):
+        rule = replace(rule, state=carry_spent(use.rule, rule.state, record.rule.state))
     best = use.best_of(use.counting(rule, record.evals), known)
     best, awaiting = stand(use, rule, record.evals, best, record)
     return replace(record, rule=rule, best=best, awaiting=awaiting)

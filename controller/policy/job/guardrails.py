@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from controller.policy.job import scores
-from controller.policy.job.evals import RuleInUse, is_eval
+from controller.policy.job.evals import RuleInUse, is_eval, same_but_for_range
 from controller.policy.job.record import Guard, JobRecord
 from controller.policy.job.types import Desired, ScrapeView
 from controller.policy.stopping import carry_spent
@@ -32,7 +32,7 @@ def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView)
     for metric, use in rules.items():
         guard = known.get(metric)
         if guard is not None and guard.params_hash != use.params_hash:
-            guard = _anew(guard)
+            guard = _anew(guard, rules)
         if (
             guard is not None
             and life is not None
@@ -81,24 +81,26 @@ def joint_verdict(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | 
 def _anew(guard: Guard, rules: Mapping[str, RuleInUse] = MappingProxyType({})) -> Guard:
     state: tuple[Any, ...] = ()
     use = rules.get(guard.metric)
-    if use is not None and guard.state and guard.params_hash == use.params_hash:
+    if use is not None and guard.state and same_but_for_range(guard.params_hash, use.params_hash):
         state = carry_spent(use.rule, use.rule.initial(), guard.state)
     return replace(guard, state=state, verdict=None)
 
 
 def _ingest(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint]) -> Guard | None:
     """``points``: of the newest life."""
-    for point in sorted(points, key=lambda p: p.step):
-        if not is_eval(point):
-            continue
+    before: list[EvalPoint] = []  # on the page: of a guardrail's earlier evals no more is kept
+    for point in sorted(filter(is_eval, points), key=lambda p: p.step):
         if guard is not None and point.attempt != guard.attempt and guard.step >= point.step:
             guard = rewind((guard,), point.step - 1, {metric: use})[0]
         if guard is None or point.step > guard.step:
-            before = guard.state if guard is not None else ()
-            known = {p.step: point.score - p.mean for p in point.prompt_pairs}  # of others nothing is kept
+            memory = guard.state if guard is not None else ()
+            # A pair with an eval that is not on the page any more is taken at its word.
+            known = {p.step: point.score - p.mean for p in point.prompt_pairs}
+            known |= {p.step: p.score for p in before}
             if guard is not None:
                 known[guard.step] = guard.score
-            point = scores.believed(point, use.scale, (), known)
-            state, verdict = use.observe(before or use.rule.initial(), point)
+            seen = scores.believed(point, use.scale, before, known)
+            state, verdict = use.observe(memory or use.rule.initial(), seen)
             guard = Guard(metric, point.step, point.attempt, point.score, use.params_hash, state, verdict)
+        before.append(point)
     return guard

@@ -38,8 +38,10 @@ TO_RELEASE_MAX = 8  # what is beyond stays on the trainer's volume
 LIVES_KEPT = 8
 ACTORS_MAX = 128  # twice as many as a step may have: those that leave are there beside those that come
 LOST_MAX = EVALS_KEPT + 2  # the best, each eval that is kept, and one that waits
-RULE_STATE_MAX = 2400  # characters of JSON: a rule's memory twice, under all modifiers that there are
-GUARD_STATE_MAX = 1200
+# Characters of JSON: a rule's memory twice. It takes 2400 at most under all modifiers that there are; more
+# where the gate holds or has dropped evals whose numbers are as long as a page may have them.
+RULE_STATE_MAX = 8000
+GUARD_STATE_MAX = 4000
 LAST_WORDS = 200  # characters
 FIRST_EVAL = 1800.0  # s
 CURVE_BUCKETS = 64

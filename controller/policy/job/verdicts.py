@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.names import METRIC_EVAL_STDERR
 from controller.policy.job import conditions as c
 from controller.policy.job import fresh_evals, guardrails, lives, trainer_requests, verdict_age
 from controller.policy.job.context import PlanContext
@@ -19,7 +20,7 @@ from controller.policy.job.service import attained
 from controller.policy.job.types import Desired, ScrapeOutcome
 from controller.policy.stopping.gate import WAITS
 from controller.policy.stopping.graded import Graded, share
-from controller.policy.types import Grade, Mode, Problem, Proposal, Verb, Verdict
+from controller.policy.types import EvalScale, Grade, Mode, Problem, Proposal, Verb, Verdict
 
 # Reasons of verdicts that say nothing, for want of what the rule looks at besides the score.
 BLIND = LACKS | {WAITS}
@@ -200,15 +201,20 @@ def _show_guardrails(context: PlanContext, use: RuleInUse) -> None:
         names = ", ".join(map(repr, missing))
         context.conditions.set(c.GUARDRAILS, False, "NoEvalsYet", f"no eval of guardrail {names} is exported")
     elif blind := [g for g in guards.values() if g.verdict is None or g.verdict.reason in BLIND]:
-        message = "; ".join(_blind_text(g) for g in blind)
+        message = "; ".join(_blind_text(g, use.guards.get(g.metric)) for g in blind)
         context.conditions.set(c.GUARDRAILS, False, "NotJudged", message)
     else:
         names = ", ".join(map(repr, use.guards))
         context.conditions.set(c.GUARDRAILS, True, "Holding", f"no rule says that {names} fell")
 
 
-def _blind_text(guard: Guard) -> str:
+def _blind_text(guard: Guard, own: RuleInUse | None) -> str:
     why = "its memory begins anew" if guard.verdict is None else guard.verdict.reason
+    if (
+        why == "NoiseUnknown" and own is not None
+    ):  # with a range declared, the number of prompts would have been enough
+        scale = own.scale
+        why += f", {_would_see(scale, counted=scale.range is None and scale.prompts is not None)}"
     return f"guardrail {guard.metric!r} is not judged by its eval at step {guard.step}: {why}"
 
 
@@ -230,18 +236,21 @@ def _numbers(record: JobRecord, use: RuleInUse, metric: str, verdict: Verdict) -
         return f"{_guard_text(use, record, metric)}, {best}"
     seen = f"{verdict.statistic:g} of {verdict.threshold:g}"
     if verdict.reason == "NoiseUnknown":
-        seen = f"{seen}, {_would_see(record, use)}"
+        counted = all(use.scale.counted(p).prompts for p in record.evals)
+        seen = f"{seen}, {_would_see(use.scale, counted=counted)}"
     gate = _gate_text(use, record.rule.state) if record.rule and made_under(record, use) else ""
     return f"{use.name}: {seen} at step {record.evals[-1].step}, {best}{gate}"
 
 
-def _would_see(record: JobRecord, use: RuleInUse) -> str:
-    """Return which numbers would tell how noisy an eval is, of those that are missing."""
-    scale = use.scale
-    lacks = [] if all(scale.counted(p).prompts for p in record.evals) else ["prompts"]
+def _would_see(scale: EvalScale, *, counted: bool) -> str:
+    """Return which numbers would tell how noisy an eval is, of those that are missing.
+
+    ``counted``: how many prompts each eval has is known.
+    """
+    lacks = [] if counted else ["prompts"]
     lacks += [] if scale.range is not None else ["range (or preset)"]
     lacking = f"{' and '.join(lacks)} of the metric, or " if lacks else ""
-    return f"it would see with {lacking}a standard error of each eval (rlhf_eval_stderr)"
+    return f"it would see with {lacking}a standard error of each eval ({METRIC_EVAL_STDERR})"
 
 
 def _gate_text(use: RuleInUse, state: tuple[object, ...]) -> str:
