@@ -57,14 +57,16 @@ class _Composer(yaml.SafeLoader):
         self._anchored: dict[int, tuple[int, int]] = {}  # id of a whole node -> its values, its levels
 
     def next_document(self) -> yaml.Node | None:
+        """Return the next document's node; None: there are no more."""
         self._anchored = {}  # nodes of an earlier document are gone, and others may have their ids
         try:
-            return self.get_node() if self.check_node() else None
+            found: yaml.Node | None = self.get_node() if self.check_node() else None
+            return found
         except (ValueError, OverflowError) as error:  # of Python's: an escape beyond Unicode, a long version
             raise Refused(f"{shown(str(error))}{_at(self.get_mark())}") from None
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
-        event = self.peek_event()
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             node = super().compose_node(parent, index)
             if id(node) not in self._anchored:
@@ -83,7 +85,7 @@ class _Composer(yaml.SafeLoader):
         self._deepest = max(above, self._deepest)
         return node
 
-    def _count(self, values: int, levels: int, event: yaml.Event) -> None:
+    def _count(self, values: int, levels: int, event: Any) -> None:
         self._values += values
         self._deepest = max(self._deepest, self._depth + levels)
         if self._values > VALUES:
@@ -167,5 +169,5 @@ def _no_json(node: yaml.Node, what: str) -> Refused:
     return Refused(f"{what} is nothing that a resource can hold{_at(node.start_mark)}")
 
 
-def _at(mark: yaml.Mark) -> str:
+def _at(mark: Any) -> str:
     return f", in line {mark.line + 1}, column {mark.column + 1}"
