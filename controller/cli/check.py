@@ -96,6 +96,8 @@ def manifests(name: str) -> Iterator[Object]:
 
 
 def _documents(text: str, where: str) -> Iterator[Object]:
+    import yaml
+
     from controller import names
     from controller.cli import yaml_reader
 
@@ -103,7 +105,7 @@ def _documents(text: str, where: str) -> Iterator[Object]:
         found = list(yaml_reader.documents(text))
     except yaml_reader.Refused as error:
         raise Failure(Exit.USAGE, f"{where} is not read: {error}", "mend the line that is named") from None
-    except yaml_reader.YAMLError as error:
+    except yaml.YAMLError as error:
         told = str(error)[:_MOST_TOLD]
         raise Failure(Exit.USAGE, f"{where} is no YAML: {told}", "mend the line that is named") from None
     listed = [

@@ -13,20 +13,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import yaml
-from yaml import YAMLError
 
 from controller.bounded import DEPTH, DIGITS, shown
 
 BYTES = 3 << 20  # of one file: as much as the API server takes in a request
 VALUES = 100_000  # keys, values and members of lists of one file; an alias counts as all that it stands for
 
-__all__ = ["BYTES", "VALUES", "Refused", "YAMLError", "documents"]
 _TAG = "tag:yaml.org,2002:"
 _TEXTS = frozenset(_TAG + kind for kind in ("str", "timestamp", "value", "merge"))
 _BOOLS = yaml.SafeLoader.bool_values
 
 
-class Refused(YAMLError):
+class Refused(yaml.YAMLError):
     """A text is not read; the message says why, and where."""
 
 
