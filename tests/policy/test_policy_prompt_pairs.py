@@ -256,6 +256,13 @@ def test_a_bound_that_says_no_more_than_other_prompts_would_is_left_out() -> Non
     assert [p.step for p in record(w).evals[-1].prompt_pairs] == [10], "(2 x .45) squared is above 2 x .25"
 
 
+def test_a_primary_that_is_no_eval_is_told_where_the_page_is() -> None:
+    batches = [point(10 * n, 0.1 + 0.7 * (n % 2), prompts=1000) for n in range(1, 11)]
+    assert "'gold' scatters by 0.507" in page(world(scale=UNIT), *batches)
+    proxies = [point(10 * n, 0.1 * n, proxy=0.1 * n) for n in range(1, 6)]
+    assert "is the reward that the run optimises" in page(world(), *proxies)
+
+
 def test_a_rule_that_does_not_know_the_noise_says_which_number_would_tell() -> None:
     """On QualityDeclining, and so in `why` and doctor, which show its message."""
     for scale, more, said in (
