@@ -90,6 +90,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "        record = _first_of_life(record, use, point)\n",
     ),
     Mutant(
+        "a resumed run that is stopped before it ran goes on from its latest checkpoint",
+        "17",
+        "controller/policy/job/stop.py",
+        "        restored=None if ran else context.record.restored,\n",
+        "        restored=None,\n",
+        "tests/policy/test_policy_endings.py"
+        "::test_a_resumed_run_that_is_stopped_before_it_ran_still_goes_on_from_that_checkpoint",
+    ),
+    Mutant(
+        "a process whose start no claim has told is followed back over once its successor starts there",
+        "1",
+        "controller/policy/job/lives.py",
+        " if record.lives and _start_unknown(record) else record\n",
+        " if False else record\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_came_before_a_process_whose_start_nobody_told_is_not_on_its_successors_way",
+    ),
+    Mutant(
+        "a process whose start is gone is taken for one of the branch that was seen last",
+        "10",
+        "controller/checkpoints/ownership.py",
+        "    return survey.left_by_none_of(request.known)\n",
+        "    return False\n",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_a_process_began_elsewhere_if_an_unseen_one_has_saved_and_its_own_start_is_gone",
+    ),
+    Mutant(
         "what a late claim noted lay there before its process, though a later one saved it",
         "1",
         "controller/checkpoints/judge.py",

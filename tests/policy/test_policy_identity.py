@@ -702,6 +702,21 @@ def test_a_process_that_began_on_another_branch_has_none_of_the_ones_before_it()
     assert found == (BranchLife(THIRD, 30, base=30),), "what it started from, and what it saves"
 
 
+@pytest.mark.parametrize(("claimed", "saved"), [(False, 20), (True, 20), (False, 30)])
+def test_what_came_before_a_process_whose_start_nobody_told_is_not_on_its_successors_way(
+    claimed: bool, saved: int
+) -> None:
+    """Both started from 30. The first has saved ``saved``; a claim would have told whose 30 is."""
+    known = (
+        LifeRecord(FIRST, "p", 0.0, 0.0, 0, saved=saved),
+        LifeRecord(SECOND, "p", 0.0, 0.0, 30, claimed=claimed),
+    )
+    record = JobRecord(attempt=1, lives=known, claim=Claim(1, 0.0, SECOND.life if claimed else ""))
+    page = ScrapeView(ScrapeOutcome.OK, resumed_step=30, page=Page("u", THIRD), pod="p")
+    way = [life.attempt for life in lives.branch_by_steps(lives.note(record, page), THIRD)]
+    assert way == ([THIRD, SECOND, FIRST] if claimed or saved == 30 else [THIRD, SECOND])
+
+
 @pytest.mark.parametrize(("claimed", "step"), [(False, 30), (True, None)])
 def test_whose_checkpoint_a_process_started_from_is_known_once_its_claim_is_answered(
     claimed: bool, step: int | None
