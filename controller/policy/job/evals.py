@@ -195,7 +195,7 @@ class RuleInUse:
 
         One that is settled is not among them: the only one after it waits alone.
         """
-        found = gate.agreeing(rule.state) if self.gated and rule.state else ()
+        found = self.rule.agreeing(rule.state) if isinstance(self.rule, gate.Gate) and rule.state else ()
         open_ = tuple(step for step in found if step not in (*rule.settled, *rule.refuted))
         return open_ if len(open_) > 1 else ()
 
@@ -469,7 +469,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
         rule = replace(rule, state=carry_spent(use.rule, rule.state, record.rule.state))
     best = _best_after(record, use.direction, use.counting(rule, kept), until)
     best, awaiting = stand(use, rule, kept, best, record)
-    return replace(
+    made = replace(
         record,
         evals=kept,
         eval_times=record.eval_times[: max(0, len(record.eval_times) - dropped)],
@@ -480,6 +480,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
         best=best,
         awaiting=awaiting,
     )
+    return _best_scored(made)
 
 
 def _remembered(
@@ -626,25 +627,35 @@ def _append(
         spare = record.awaiting  # of before the evals that are kept: it was secured for this
         if spare is not None and not any((p.attempt, p.step) == (spare.attempt, spare.step) for p in evals):
             best = use.best_of((spare,), best)
-    was = {*use.waiting(rule.state), point.step}.difference(gone, waits, rule.refuted)
+    was = {*use.waiting(rule.state), point.step}.difference(gone, waits)
     best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
     now = replace(rule, state=state)  # with the base of before the oldest left
     known = {p.step for p in evals}
     settled = tuple(step for step in rule.settled if step in known)
-    refuted = tuple(step for step in rule.refuted if step in known)
+    # On another branch one that was refuted may be borne out after all.
+    refuted = tuple(step for step in rule.refuted if step in known and step not in was)
+    now = replace(now, refuted=refuted)
     best, awaiting = stand(use, now, (*record.evals, point), best, record)
     awaiting = awaiting or _undecided_for_good(record, use, evals, best)
-    return replace(
+    made = replace(
         record,
         evals=evals,
         eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
         evals_seen=record.evals_seen + 1,
         curve=curve.with_eval(record, point, verdict if use.rises else None, kl),
         earlier_sum=earlier,
-        rule=replace(now, base=base, verdict=verdict, unjudged=unjudged, settled=settled, refuted=refuted),
+        rule=replace(now, base=base, verdict=verdict, unjudged=unjudged, settled=settled),
         best=best,
         awaiting=awaiting,
     )
+    return _best_scored(made)
+
+
+def _best_scored(record: JobRecord) -> JobRecord:
+    """Return the record with the best's score in all that is pinned, retained or asked for on its account:
+    what counted for nothing on another branch has none there."""
+    best = record.best
+    return record if best is None else on_account_of(record, {(best.attempt, best.step)}, score=best.score)
 
 
 def _undecided_for_good(
