@@ -260,9 +260,7 @@ class Gate:
         return tuple(
             step
             for at, (step, score) in enumerate(one[:2] for one in memory.held)
-            if any(
-                self._bears_out(memory.last[0], score, other) for n, other in enumerate(scores) if n != at
-            )
+            if any(self._bears_out(memory.last[0], score, other) for n, other in enumerate(scores) if n != at)
         )
 
     def _needed(self, memory: Memory) -> int:
