@@ -86,7 +86,8 @@ def judged(job: Reading, texts: list[str]) -> list[CurveOutcome]:
     Raises:
         Failure: a rule cannot be used.
     """
-    from controller.policy.job import Direction
+    from controller.api.convert import desired
+    from controller.policy.job import Direction, declared_scale
     from controller.policy.params import ParamError
     from sim import specs
     from sim.what_if import curve
@@ -111,6 +112,7 @@ def judged(job: Reading, texts: list[str]) -> list[CurveOutcome]:
                 total_steps=total,
                 end_step=total,
                 gpu_seconds_per_step=pace,
+                scale=declared_scale(desired(job.obj, None), record),
             )
         )
     return outcomes

@@ -5,8 +5,18 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from controller.policy.job import ADMITTED, COMPLETED, FAILED, Desired, Direction, RunState, attained
-from controller.policy.types import Attempt, EvalPoint, JobState, Mode, Paired, PolicySpec
+from controller.policy.job import (
+    ADMITTED,
+    COMPLETED,
+    FAILED,
+    Desired,
+    Direction,
+    RunState,
+    attained,
+    declared_scale,
+)
+from controller.policy.stopping import noise
+from controller.policy.types import NOTHING_DECLARED, Attempt, EvalPoint, JobState, Mode, Paired, PolicySpec
 from sim.foresight import RuleSpec
 from sim.traces.facts import JobFacts
 from sim.traces.past import BY_ITSELF, End, Past
@@ -197,7 +207,8 @@ def evals_of(facts: JobFacts, steps: float) -> tuple[Evals | None, int]:
     places = [(p.attempt, p.step) for p in points]
     losses = [facts.losses[place] for place in places if place in facts.losses]
     proxies, pairs = [p.proxy for p in points], [paired(p) for p in points]
-    stderrs = [p.stderr for p in points]
+    declared = NOTHING_DECLARED if facts.desired is None else declared_scale(facts.desired, facts.record)
+    stderrs = [noise.error(declared.known_of(p)) for p in points]
     return Evals(
         [min(1.0, p.step / steps) if p.step > 0 else _FIRST for p in points],
         [sign * p.score for p in points],

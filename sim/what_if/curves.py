@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.policy.job import Direction
 from controller.policy.stopping import noise
-from controller.policy.types import EvalInContext, EvalPoint, Grade, Verb
+from controller.policy.types import NOTHING_DECLARED, EvalInContext, EvalPoint, EvalScale, Grade, Verb
 from sim.foresight import RuleSpec
 
 
@@ -82,6 +82,7 @@ def curve(
     end_step: int | None = None,
     gpu_seconds_per_step: float | None = None,
     others: Mapping[str, Mapping[int, float]] | None = None,
+    scale: EvalScale = NOTHING_DECLARED,
 ) -> CurveOutcome:
     """Show a run's evals to a rule, one by one, up to its first STOP and beyond it to the end of the curve.
 
@@ -94,6 +95,7 @@ def curve(
         end_step: up to where it ran, or would have; default: its newest eval's step.
         gpu_seconds_per_step: its pace, for GPU-hours; None: unknown.
         others: scores of guardrail metrics, by metric and step, higher is better.
+        scale: what is declared of the evals, in the trainer's own orientation.
 
     Raises:
         ParamError: the rule, a modifier or a parameter does not exist or is out of bounds.
@@ -108,11 +110,12 @@ def curve(
     judged = rule.make()
     state = judged.initial()
     made: list[Judgement] = []
+    shown_scale = scale if sign > 0.0 else scale.reversed()
     for point in points:
-        seen = _oriented(point, sign)
+        seen = shown_scale.counted(_oriented(point, sign))
         progress = min(1.0, point.step / total_steps) if total_steps else None
         beside = {m: s for m, scores in (others or {}).items() if (s := scores.get(point.step)) is not None}
-        shown = EvalInContext.of(seen, progress=progress, others=beside)
+        shown = EvalInContext.of(seen, progress=progress, others=beside, range=shown_scale.range)
         state, verdict = judged.observe(state, shown)
         made.append(
             Judgement(
@@ -176,7 +179,8 @@ def _oriented(point: EvalPoint, sign: float) -> EvalPoint:
     if sign > 0.0:
         return point
     paired = point.paired._replace(mean=-point.paired.mean) if point.paired is not None else None
-    return point._replace(score=-point.score, paired=paired)
+    pairs = tuple(pair._replace(mean=-pair.mean) for pair in point.prompt_pairs)
+    return point._replace(score=-point.score, paired=paired, prompt_pairs=pairs)
 
 
 def _best(points: Sequence[EvalPoint], sign: float) -> EvalPoint | None:

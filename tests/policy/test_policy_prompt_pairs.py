@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.metrics.parse import parse
 from controller.operator.state import run_configmap
+from controller.policy.job.evals import is_eval
 from controller.policy.job.record import JobRecord, RunFile
 from controller.policy.job.types import Direction, Guardrail, MetricPoints
 from controller.policy.types import Attempt, EvalPoint, EvalScale, PolicySpec, PromptPair
@@ -108,7 +110,7 @@ def page(w: PolicyWorld, *points: EvalPoint) -> str:
         w.pool_pass()
     found = record(w).condition("MetricsAvailable")
     assert found is not None
-    assert found.status, "the page is read all the same"
+    assert found.status == any(map(is_eval, points)), "the page is read all the same"
     return found.message
 
 
@@ -256,6 +258,13 @@ def test_a_bound_that_says_no_more_than_other_prompts_would_is_left_out() -> Non
     assert [p.step for p in record(w).evals[-1].prompt_pairs] == [10], "(2 x .45) squared is above 2 x .25"
 
 
+def test_a_primary_that_is_no_eval_is_told_where_the_page_is() -> None:
+    batches = [point(10 * n, 0.1 + 0.7 * (n % 2), prompts=1000) for n in range(1, 11)]
+    assert "'gold' scatters by 0.507" in page(world(scale=UNIT), *batches)
+    proxies = [point(10 * n, 0.1 * n, proxy=0.1 * n) for n in range(1, 6)]
+    assert "is the reward that the run optimises" in page(world(), *proxies)
+
+
 def test_a_rule_that_does_not_know_the_noise_says_which_number_would_tell() -> None:
     """On QualityDeclining, and so in `why` and doctor, which show its message."""
     for scale, more, said in (
@@ -284,6 +293,7 @@ HOSTILE = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([1e30
     st.tuples(st.floats(-1e114, 1e114), st.floats(-1e114, 1e114)).filter(lambda r: r[0] < r[1]),
 )
 @settings(max_examples=60, deadline=None)
+@example(rows=[(math.inf, None, None, 0.0, 0.0)], limits=(0.0, 1.0))
 def test_no_number_of_a_tenant_breaks_the_plan(
     rows: list[tuple[float, float | None, int | None, float, float]], limits: tuple[float, float]
 ) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from controller.policy.job.types import Desired, Direction, Guardrail, MetricPoints
 from controller.policy.stopping import RULES
 from controller.policy.stopping.guardrails import shared
-from controller.policy.types import EvalPoint, Paired, PolicySpec
+from controller.policy.types import EvalPoint, EvalScale, Paired, PolicySpec
 from sim.traces import TraceError, TraceJob, read
 from sim.traces.facts import JobFacts
 from sim.traces.lifetimes import evals_of
@@ -214,6 +214,15 @@ def test_a_logs_differences_are_turned_as_its_scores_are() -> None:
     assert list(found.paired) == [None, Paired(1, 64, -1.0, 0.5), None]
     assert list(found.proxies) == [0.5, 0.75, None]
     assert list(found.stderrs) == [None, 0.25, None]
+
+
+def test_how_noisy_a_logs_evals_are_follows_from_what_the_job_declares() -> None:
+    scale = EvalScale(100, (0.0, 1.0))
+    desired = Desired("ns/a", "u", 1, "acc", 1, 1, PolicySpec("scan"), scale=scale)
+    points = [EvalPoint(10, 0.5), EvalPoint(20, 0.5, prompts=400), EvalPoint(30, 0.5, stderr=0.04)]
+    found, _ = evals_of(JobFacts(Path("log"), 1, desired=desired, points=points), 40)
+    assert found is not None
+    assert list(found.stderrs) == [0.05, 0.025, 0.04]
 
 
 def test_a_log_brings_guardrails_and_training_losses(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from controller.environ import SettingsError
 from controller.policy.job import Course, conditions, course
 from controller.policy.job.record import JobRecord, RunProgress
-from controller.policy.types import Attempt, EvalPoint, Mode
+from controller.policy.types import Attempt, EvalPoint, EvalScale, Mode
 from controller.web.dashboard import charts, render, run_chart
 from controller.web.dashboard.feed import Job, read_job
 from controller.web.dashboard.jobs import ORDERS, PAGE, ListQuery, listing, row
@@ -194,6 +194,14 @@ def test_a_runs_own_rule_on_its_own_curve_stops_it_where_it_was_stopped(halted: 
     never = what_if(halted, query | {"p.k": "9", "warmUp": ""})
     assert never.problem == ""
     assert never.outcome.stopped_step is None
+
+
+def test_what_a_run_declares_of_its_evals_is_shown_to_another_rule(halted: Job) -> None:
+    query = {"rule": "scan", "run": "1", "p.alpha": "0.04", "warmUp": ""}
+    stopped_step = what_if(halted, query).outcome.stopped_step
+    assert stopped_step is not None
+    few = replace(halted.desired, scale=EvalScale(1, (-1000.0, 1000.0)))  # so its errors are not believed
+    assert what_if(replace(halted, desired=few), query).outcome.stopped_step is None
 
 
 def test_the_warning_stands_where_the_rule_first_warned_and_did_not_take_it_back() -> None:

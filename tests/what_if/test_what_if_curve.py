@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.job.types import Direction
+from controller.policy.job import declared_scale
+from controller.policy.job.evals import RuleInUse
+from controller.policy.job.record import JobRecord, OutOfRange
+from controller.policy.job.types import Desired, Direction
 from controller.policy.params import ParamError
-from controller.policy.types import Attempt, EvalPoint, Paired, PolicySpec, Verb
+from controller.policy.types import Attempt, EvalPoint, EvalScale, Paired, PolicySpec, PromptPair, Verb
 from sim import specs
 from sim.foresight import RuleSpec, first_stop
 from sim.what_if import curve
@@ -134,6 +137,33 @@ def test_paired_differences_are_turned_with_the_scores() -> None:
     down = curve(pairs, specs.rule("eProcess"), direction=Direction.MINIMIZE)
     assert up.stopped_step is None
     assert down.stopped_step is not None
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+def test_a_jobs_own_rule_says_of_its_evals_what_it_said_in_the_run(direction: Direction) -> None:
+    """Told what the job declares: prompts, their range, and what each eval brought along."""
+    rule, modifiers, sign = PolicySpec("scan", {"alpha": 0.04}), (PolicySpec("gate"),), 1.0
+    low, high = 0.0, 1.0
+    if direction is Direction.MINIMIZE:
+        sign, low, high = -1.0, -1.0, 0.0
+    desired = Desired(
+        "ns/a", "u", 1, "m", 1, 1, rule, modifiers, direction=direction, scale=EvalScale(200, (low, high))
+    )
+    use = RuleInUse.of(desired, total_steps=140)
+    state, said, seen = use.rule.initial(), [], []
+    for step, score in enumerate((0.2, 0.4, 0.5, 0.52, 0.51, 0.49, 0.5, 0.1, 0.1, 0.1), start=1):
+        pairs = tuple(PromptPair(p.step, 200, sign * score - p.score, 0.2) for p in seen[-2:])
+        seen.append(EvalPoint(10 * step, sign * score, LIFE, prompt_pairs=pairs))
+        state, verdict = use.observe(state, seen[-1])
+        said.append((verdict.verb, verdict.statistic, verdict.threshold))
+    spec = RuleSpec(rule, modifiers)
+    found = curve(
+        seen, spec, direction=direction, total_steps=140, scale=declared_scale(desired, JobRecord())
+    )
+    assert [(one.verb, one.statistic, one.threshold) for one in found.judgements] == said
+    assert found.stopped_step == 90
+    wrong = JobRecord(out_of_range=(OutOfRange("m", 10, 7.0, low, high),))
+    assert declared_scale(desired, wrong) == EvalScale(200, None)
 
 
 def test_a_rule_out_of_bounds_is_refused() -> None:

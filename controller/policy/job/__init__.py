@@ -73,7 +73,7 @@ SHOWS = {
     "rollout_actors": "rollout_actors",
     "rollout_record": "RolloutRecord StepMeasured StepPlan StepRow",
     "rotation": "remedy",
-    "scores": "PROMPTS_MAX",
+    "scores": "PROMPTS_MAX declared_scale",
     "service": "attained remaining_seconds seconds",
     "speaker": (
         "ANY ANY_MEMBER EXPECTED INDEX_MAX LABEL_PATTERN Gang Member Speaker SpeakerSearch candidates "

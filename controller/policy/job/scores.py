@@ -42,6 +42,12 @@ def noted(record: JobRecord, desired: Desired, scrape: ScrapeView) -> JobRecord:
     return record if tuple(found) == record.out_of_range else replace(record, out_of_range=tuple(found))
 
 
+def declared_scale(desired: Desired, record: JobRecord | None) -> EvalScale:
+    """Return what is declared of the Primary metric's evals, without a range that a score contradicts."""
+    refuted = record is not None and any(one.metric == desired.metric for one in record.out_of_range)
+    return desired.scale._replace(range=None) if refuted else desired.scale
+
+
 def believed(
     point: EvalPoint, scale: EvalScale, before: Sequence[EvalPoint], known: Mapping[int, float]
 ) -> EvalPoint:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from controller.policy.job import declared_scale
 from controller.policy.params import ParamError, ParamInfo, describe
 from controller.policy.stopping import RULES
 from controller.policy.types import PolicySpec
@@ -102,6 +103,7 @@ def _judged(job: Job, rule: PolicySpec, modifiers: tuple[PolicySpec, ...]) -> An
         direction=job.desired.direction,
         total_steps=progress.total_steps if progress is not None else None,
         gpu_seconds_per_step=pace,
+        scale=declared_scale(job.desired, job.record),
     )
 
 
