@@ -111,8 +111,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the pin of a best that was refuted elsewhere has no score",
         "1",
         HISTORY,
-        "    return record if best is None else on_account_of(",
-        "    return record if best is not None else on_account_of(",
+        "    return on_account_of(record, {(best.attempt, best.step)}, score=best.score)\n",
+        "    return record\n",
         "tests/policy/test_policy_unsettled_bests.py"
         "::test_a_best_that_was_refuted_elsewhere_has_its_score_in_its_pin_again",
     ),

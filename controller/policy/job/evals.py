@@ -467,7 +467,8 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
     rule = _remembered(record, use, base, kept, unjudged)
     if record.rule is not None:  # what was looked at on the branch that is left was looked at
         rule = replace(rule, state=carry_spent(use.rule, rule.state, record.rule.state))
-    best = _best_after(record, use.direction, use.counting(rule, kept), until)
+    counting = use.counting(rule, kept)
+    best = _best_after(record, use.direction, counting, until)
     best, awaiting = stand(use, rule, kept, best, record)
     made = replace(
         record,
@@ -480,7 +481,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
         best=best,
         awaiting=awaiting,
     )
-    return _best_scored(made)
+    return _best_scored(made, counting)
 
 
 def _remembered(
@@ -628,7 +629,8 @@ def _append(
         if spare is not None and not any((p.attempt, p.step) == (spare.attempt, spare.step) for p in evals):
             best = use.best_of((spare,), best)
     was = {*use.waiting(rule.state), point.step}.difference(gone, waits)
-    best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
+    counting = [p for p in (*record.evals, point) if p.step in was]
+    best = use.best_of(counting, best)
     now = replace(rule, state=state)  # with the base of before the oldest left
     known = {p.step for p in evals}
     settled = tuple(step for step in rule.settled if step in known)
@@ -648,14 +650,16 @@ def _append(
         best=best,
         awaiting=awaiting,
     )
-    return _best_scored(made)
+    return _best_scored(made, counting)
 
 
-def _best_scored(record: JobRecord) -> JobRecord:
-    """Return the record with the best's score in all that is pinned, retained or asked for on its account:
-    what counted for nothing on another branch has none there."""
+def _best_scored(record: JobRecord, counting: Iterable[EvalPoint]) -> JobRecord:
+    """Return the record with the best's score in all that is pinned, retained or asked for on its account, if
+    it is one of those that count: what counted for nothing on another branch has none there."""
     best = record.best
-    return record if best is None else on_account_of(record, {(best.attempt, best.step)}, score=best.score)
+    if best is None or not any((p.attempt, p.step) == (best.attempt, best.step) for p in counting):
+        return record
+    return on_account_of(record, {(best.attempt, best.step)}, score=best.score)
 
 
 def _undecided_for_good(
