@@ -102,10 +102,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "what others refuted is no best though another branch bears it out",
         "7",
         HISTORY,
-        ".difference(gone, waits)\n    best =",
-        ".difference(gone, waits, rule.refuted)\n    best =",
+        ".difference(gone, waits)\n    counting =",
+        ".difference(gone, waits, rule.refuted)\n    counting =",
         "tests/policy/test_policy_unsettled_bests.py"
         "::test_what_others_refuted_is_the_best_again_once_another_branch_bears_it_out",
+    ),
+    Mutant(
+        "an eval that others refuted stays the best once its step is evaluated again",
+        "1",
+        HISTORY,
+        "{*_unsure(use, rule), *rule.refuted}",
+        "_unsure(use, rule)",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_others_have_refuted_is_no_best_when_its_step_is_evaluated_again",
     ),
     Mutant(
         "the pin of a best that was refuted elsewhere has no score",

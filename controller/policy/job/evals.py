@@ -380,14 +380,16 @@ def _measured_again(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobR
     """Return the record without its newest eval if the newest process started from that very step, and has
     evaluated it once more: the rule sees one eval of a step, the last.
 
-    The former one stays the best until there is a better one, unless it still waits to be borne out.
+    The former one stays the best until there is a better one, unless it still waits to be borne out, or others
+    have refuted it.
     """
     former, started = record.evals[-1] if record.evals else None, record.lives[-1].resumed
     if former is None or former.attempt == point.attempt or started is None:
         return record
     if not started <= point.step == former.step:
         return record
-    waits = record.rule is not None and former.step in _unsure(use, record.rule)
+    rule = record.rule
+    waits = rule is not None and former.step in {*_unsure(use, rule), *rule.refuted}
     after = rewind(record, use, point.step - 1, best_until=point.step - 1 if waits else point.step)
     return replace(after, abandoned_step=record.abandoned_step)  # no branch is left
 
