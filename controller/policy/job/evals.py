@@ -380,8 +380,8 @@ def _measured_again(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobR
     """Return the record without its newest eval if the newest process started from that very step, and has
     evaluated it once more: the rule sees one eval of a step, the last.
 
-    The former one stays the best until there is a better one, unless it still waits to be borne out, or others
-    have refuted it.
+    The former one stays the best until there is a better one, unless it still waits to be borne out or others
+    refuted it.
     """
     former, started = record.evals[-1] if record.evals else None, record.lives[-1].resumed
     if former is None or former.attempt == point.attempt or started is None:
