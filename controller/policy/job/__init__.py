@@ -15,7 +15,6 @@ from controller.policy.doors import lazy
 
 if TYPE_CHECKING:
     from controller.policy.job.actors import *
-    from controller.policy.job.bests import *
     from controller.policy.job.conditions import *
     from controller.policy.job.cures import *
     from controller.policy.job.curve import *
