@@ -1,4 +1,4 @@
-"""Which eval is the best of a record, which waits beside it, and what is kept on account of them.
+"""A record's best eval, what waits beside it, and what is pinned and kept on account of both.
 
 An eval that waits to be borne out is no best beside one that counts; its checkpoint is pinned beside it.
 """
