@@ -110,8 +110,8 @@ def _static(
 
 
 def _without_forecast(settings: RolloutSettings) -> Dispatch:
-    """Return the dispatch where nothing is predicted: one queue; but `Even`, which needs no prediction, for who
-    has chosen it."""
+    """Return the dispatch where nothing is predicted: one queue; `Even`, which needs no prediction either, for
+    who has chosen it."""
     return Dispatch.EVEN if Dispatch(settings.dispatch) is Dispatch.EVEN else Dispatch.LONGEST_FIRST
 
 
