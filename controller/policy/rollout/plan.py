@@ -110,7 +110,7 @@ def _static(
 
 
 def _without_forecast(settings: RolloutSettings) -> Dispatch:
-    """Return the dispatch where nothing is predicted: one queue; `Even`, which needs no prediction either, for
+    """Return the dispatch where nothing is predicted: one queue; `Even`, which needs none either, for
     who has chosen it."""
     return Dispatch.EVEN if Dispatch(settings.dispatch) is Dispatch.EVEN else Dispatch.LONGEST_FIRST
 
