@@ -1,9 +1,9 @@
 """How long before a step begins its actors are asked for: so that most of them are ready when it does.
 
-An actor's start is known from its entry in the status to its being ready. What lies before that, a pass of the
-job and one of the pool, is known only from whole ways: from the moment at which actors were asked for to the
-moment at which each was ready. Half of all starts take longer than the median, and a step goes on with what it
-has: so three in four are to be there.
+An actor's start is known from its entry in the status to its being ready. What lies before that, a pass of
+the job and one of the pool, is known only from whole ways: from when actors were asked for to when each was
+ready. Half of all starts take longer than the median, and a step goes on with what it has: so three in four
+are to be there.
 """
 
 from __future__ import annotations
