@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 LIVES = "controller/policy/job/lives.py"
 HISTORY = "controller/policy/job/evals.py"
+BESTS = "controller/policy/job/bests.py"
+RULE_IN_USE = "controller/policy/job/rule_in_use.py"
 SAFEKEEPING = "controller/policy/job/checkpoints.py"
 STOPPING = "controller/policy/job/stop.py"
 RETENTION = "controller/policy/job/retention.py"
@@ -88,6 +90,42 @@ MUTANTS: tuple[Mutant, ...] = (
         HISTORY,
         "        record = _measured_again(_first_of_life(record, use, point), use, point)\n",
         "        record = _first_of_life(record, use, point)\n",
+    ),
+    Mutant(
+        "an eval far beyond those that it bears out counts with them where a branch is left",
+        "7",
+        "controller/policy/stopping/gate.py",
+        "any(self._bears_out(memory.last[0], score, other) for n",
+        "any(len(scores) > 1 for n",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_what_bears_others_out_and_is_far_beyond_them_is_borne_out_by_none",
+    ),
+    Mutant(
+        "what others refuted is no best though another branch bears it out",
+        "7",
+        HISTORY,
+        ".difference(gone, waits)\n    counting =",
+        ".difference(gone, waits, rule.refuted)\n    counting =",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_what_others_refuted_is_the_best_again_once_another_branch_bears_it_out",
+    ),
+    Mutant(
+        "an eval that others refuted stays the best once its step is evaluated again",
+        "1",
+        HISTORY,
+        "{*_unsure(use, rule), *rule.refuted}",
+        "_unsure(use, rule)",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_others_have_refuted_is_no_best_when_its_step_is_evaluated_again",
+    ),
+    Mutant(
+        "the pin of a best that was refuted elsewhere has no score",
+        "1",
+        BESTS,
+        "    return on_account_of(record, {(best.attempt, best.step)}, score=best.score)\n",
+        "    return record\n",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_a_best_that_was_refuted_elsewhere_has_its_score_in_its_pin_again",
     ),
     Mutant(
         "a resumed run that is stopped before it ran goes on from its latest checkpoint",
@@ -212,7 +250,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one eval far above one that was borne out agrees with it",
         "7",
-        HISTORY,
+        RULE_IN_USE,
         "        return open_ if len(open_) > 1 else ()\n",
         "        return found\n",
         "tests/policy/test_policy_identity.py"
@@ -258,7 +296,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "what no eval will bear out is let go with the evals kept",
         "19",
         HISTORY,
-        "    awaiting = awaiting or _undecided_for_good(record, use, evals, best)\n",
+        "    awaiting = awaiting or undecided_for_good(record, use, evals, best)\n",
         "",
         "tests/policy/test_policy_identity.py"
         "::test_what_no_eval_will_ever_bear_out_stays_pinned_when_it_is_older_than_the_evals_kept",
@@ -559,7 +597,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "evals that agree are left out beside a doubtful best",
         "7",
-        HISTORY,
+        BESTS,
         "    agree = agree if best.step in agree else ()\n",
         "",
         "tests/policy/test_policy_unsettled_bests.py"
@@ -568,7 +606,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "evals that waited when the rule began anew are compared with those that count",
         "7",
-        HISTORY,
+        BESTS,
         "            best = use.best_of(use.counting(rule, evals))\n",
         "            pass\n",
         "tests/policy/test_policy_unsettled_bests.py"
@@ -577,7 +615,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what waits is compared with a best whose checkpoint is lost",
         "7",
-        HISTORY,
+        BESTS,
         "        bar = keepable(known, use.direction, use) or best\n",
         "        pass\n",
         "tests/policy/test_policy_unsettled_bests.py"
@@ -595,7 +633,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what agrees with a lost best is left out beside what stands in for it",
         "7",
-        HISTORY,
+        BESTS,
         "    if not lost and any((p.attempt, p.step) == of_best",
         "    if any((p.attempt, p.step) == of_best",
         "tests/policy/test_policy_unsettled_bests.py"
@@ -621,7 +659,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what waits is let go once the best's checkpoint is lost",
         "7",
-        HISTORY,
+        BESTS,
         "        awaiting = use.best_of([waited], awaiting)\n",
         "        pass\n",
         "tests/policy/test_policy_unsettled_bests.py::test_what_waits_goes_on_waiting_when_the_best_is_lost",
@@ -629,7 +667,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what waited when the rule began anew is let go beside a doubtful best",
         "7",
-        HISTORY,
+        BESTS,
         "        return best, use.best_of(others, _other_than(best, use, rule, evals, record))\n",
         "        return best, _other_than(best, use, rule, evals, record)\n",
         "tests/policy/test_policy_unsettled_bests.py"
@@ -742,7 +780,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what waited when the rule began anew for a start that nobody had seen is let go",
         "10",
-        HISTORY,
+        BESTS,
         "        held += undecided\n",
         "",
         "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
@@ -877,8 +915,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a guardrail's memory outlives its direction",
         "12",
-        HISTORY,
-        '    fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""\n',
+        RULE_IN_USE,
+        '    fingerprint += INVERTED if direction is Direction.MINIMIZE else ""\n',
         "",
         "tests/policy/test_policy_guardrails.py::test_a_guardrail_whose_direction_is_corrected_begins_anew",
     ),
@@ -1158,7 +1196,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a best that is older than the evals kept is forgotten",
         "19",
-        HISTORY,
+        BESTS,
         "    if record.best is not None and record.best.step <= step:\n        candidates",
         "    if False:\n        candidates",
         "tests/policy/test_policy_identity.py",

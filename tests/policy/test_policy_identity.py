@@ -8,9 +8,10 @@ import pytest
 
 from controller.policy.job import conditions as c
 from controller.policy.job import lives
-from controller.policy.job.evals import RuleInUse, ingest, judged_from_now_on, on_another_branch
+from controller.policy.job.evals import ingest, judged_from_now_on, on_another_branch
 from controller.policy.job.guardrails import watch
 from controller.policy.job.record import Claim, JobRecord, LifeRecord, Operation, ProtectedCheckpoint
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import (
     AccessView,
     BranchLife,
@@ -435,6 +436,19 @@ def test_what_counted_without_a_scale_is_still_in_doubt_when_the_run_goes_back_t
     show(world, SECOND, {10: 0.51}, resumed_step=10)
     world.settle()
     assert job.record.best.score < 1.0
+
+
+def test_what_others_have_refuted_is_no_best_when_its_step_is_evaluated_again() -> None:
+    """Nothing is pinned yet: the Job that was to pin it hangs."""
+    world, job = running(**GATED)
+    world.hangs = True
+    show_measured(world, FIRST, {10: 3.07})
+    world.step(KEY)
+    show_measured(world, FIRST, {10: 3.07, 20: 0.53, 30: 0.51, 40: 0.49})
+    world.step(KEY)
+    show_measured(world, SECOND, {10: 0.48}, resumed_step=10)
+    world.step(KEY)
+    assert job.record.best.attempt == SECOND
 
 
 def test_what_others_have_refuted_is_not_believed_again_when_the_run_goes_back() -> None:
