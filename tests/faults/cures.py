@@ -90,6 +90,42 @@ MUTANTS: tuple[Mutant, ...] = (
         "        record = _first_of_life(record, use, point)\n",
     ),
     Mutant(
+        "an eval far beyond those that it bears out counts with them where a branch is left",
+        "7",
+        "controller/policy/stopping/gate.py",
+        "any(self._bears_out(memory.last[0], score, other) for n",
+        "any(len(scores) > 1 for n",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_what_bears_others_out_and_is_far_beyond_them_is_borne_out_by_none",
+    ),
+    Mutant(
+        "what others refuted is no best though another branch bears it out",
+        "7",
+        HISTORY,
+        ".difference(gone, waits)\n    counting =",
+        ".difference(gone, waits, rule.refuted)\n    counting =",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_what_others_refuted_is_the_best_again_once_another_branch_bears_it_out",
+    ),
+    Mutant(
+        "an eval that others refuted stays the best once its step is evaluated again",
+        "1",
+        HISTORY,
+        "{*_unsure(use, rule), *rule.refuted}",
+        "_unsure(use, rule)",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_others_have_refuted_is_no_best_when_its_step_is_evaluated_again",
+    ),
+    Mutant(
+        "the pin of a best that was refuted elsewhere has no score",
+        "1",
+        HISTORY,
+        "    return on_account_of(record, {(best.attempt, best.step)}, score=best.score)\n",
+        "    return record\n",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_a_best_that_was_refuted_elsewhere_has_its_score_in_its_pin_again",
+    ),
+    Mutant(
         "a resumed run that is stopped before it ran goes on from its latest checkpoint",
         "17",
         "controller/policy/job/stop.py",

@@ -437,6 +437,19 @@ def test_what_counted_without_a_scale_is_still_in_doubt_when_the_run_goes_back_t
     assert job.record.best.score < 1.0
 
 
+def test_what_others_have_refuted_is_no_best_when_its_step_is_evaluated_again() -> None:
+    """Nothing is pinned yet: the Job that was to pin it hangs."""
+    world, job = running(**GATED)
+    world.hangs = True
+    show_measured(world, FIRST, {10: 3.07})
+    world.step(KEY)
+    show_measured(world, FIRST, {10: 3.07, 20: 0.53, 30: 0.51, 40: 0.49})
+    world.step(KEY)
+    show_measured(world, SECOND, {10: 0.48}, resumed_step=10)
+    world.step(KEY)
+    assert job.record.best.attempt == SECOND
+
+
 def test_what_others_have_refuted_is_not_believed_again_when_the_run_goes_back() -> None:
     """Far too high, before there was a scale. Back to where there is none again, and to the start."""
     world, job = running(**GATED)
