@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from controller.policy.job.record import *
     from controller.policy.job.rollout_record import *
     from controller.policy.job.rotation import *
+    from controller.policy.job.rule_in_use import *
     from controller.policy.job.scores import *
     from controller.policy.job.service import *
     from controller.policy.job.speaker import *
@@ -50,10 +51,10 @@ SHOWS = {
         "Bucket Course CurveMark CurvePoint NEW_BASELINE RESUMED STOPPED WOULD_STOP coarser course"
         " curve_branches curve_marks"
     ),
-    "endings": "AWAITS_CONTROLLER",
+    "endings": "AWAITS_CONTROLLER end_is_unknown",
     "event": "Event",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
-    "evals": "RuleInUse is_eval",
+    "evals": "is_eval",
     "lives": "lives",
     "marks": "Finding Mark health state_reason trains",
     "no_eval": "no_eval",
@@ -73,6 +74,7 @@ SHOWS = {
     "rollout_actors": "rollout_actors",
     "rollout_record": "RolloutRecord StepMeasured StepPlan StepRow",
     "rotation": "remedy",
+    "rule_in_use": "RuleInUse",
     "scores": "PROMPTS_MAX declared_scale",
     "service": "attained remaining_seconds seconds",
     "speaker": (
@@ -90,8 +92,8 @@ SHOWS = {
         "WriteRun"
     ),
     "verdict_words": (
-        "OtherRule evidence flat_stops other_rules other_rules_sentence promise statement stopped_soon"
-        " ways_on"
+        "OtherRule evidence flat_stops lost_best other_rules other_rules_sentence promise statement"
+        " stopped_soon ways_on"
     ),
     "verdicts": "BLIND is_demoted",
     "view": "job_view queued_at",

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from controller.policy.job.evals import RuleInUse
 from controller.policy.job.record import JobRecord
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Direction
 from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, RULES
 from controller.policy.types import NOTHING_DECLARED, EvalScale, Mode, PolicySpec, Verb, Verdict
@@ -108,6 +108,20 @@ def _below(record: JobRecord, direction: Direction, step: int | None) -> str:
 
 
 # -- what is promised of a run whose true score stays as it is --------------------
+
+
+def lost_best(record: JobRecord) -> str:
+    """Return that the best eval's checkpoint is lost, and which one is in safety instead; "": it is not
+    lost."""
+    best = record.best
+    kept = (*record.retained, *filter(None, (record.secured,)))
+    if best is None or best not in record.lost_bests or any(k.stands_for(best) for k in kept):
+        return ""
+    text = f"the checkpoint of the best eval, step {best.step} ({best.score:.4g})"
+    if not kept:
+        return f"{text}: none is in safety"
+    score = f" ({kept[-1].score:.4g})" if kept[-1].score is not None else ""
+    return f"{text}: in safety is that of step {kept[-1].step}{score}"
 
 
 def promise(rule: PolicySpec, evals: int) -> str:

@@ -12,10 +12,11 @@ from dataclasses import replace
 from controller.names import METRIC_EVAL_STDERR
 from controller.policy.job import conditions as c
 from controller.policy.job import fresh_evals, guardrails, lives, trainer_requests, verdict_age
+from controller.policy.job.bests import keepable
 from controller.policy.job.context import PlanContext
-from controller.policy.job.evals import RuleInUse, keepable, made_under
 from controller.policy.job.marks import LACKS
 from controller.policy.job.record import Decision, Guard, JobRecord, PastGrades
+from controller.policy.job.rule_in_use import RuleInUse, made_under
 from controller.policy.job.service import attained
 from controller.policy.job.types import Desired, ScrapeOutcome
 from controller.policy.stopping.gate import WAITS
@@ -63,8 +64,12 @@ def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
 
 
 def unsafe(context: PlanContext) -> Problem | None:
-    """Return why a run whose rule says stop may not be stopped now; None: it may."""
-    record = context.record
+    """Return why a run whose rule says stop may not be stopped now; None: it may.
+
+    Under a stop whose newer bests follow the suspend (`retention`), a pin made since it was decided will do.
+    """
+    record, decision = context.record, context.record.decision
+    follows = decision is not None and decision.deferred_at is not None
     scrape = context.observed.scrape
     read = scrape is not None and scrape.outcome is ScrapeOutcome.OK
     if read and not lives.identified(record, scrape):
@@ -81,7 +86,9 @@ def unsafe(context: PlanContext) -> Problem | None:
             "branch; the run goes on",
         )
     best = keepable(record, context.desired.direction, context.use) or record.best
-    if best is None or record.secured is None or not record.secured.stands_for(best):
+    kept = record.secured
+    overtaken = follows and kept is not None and decision is not None and kept.at > decision.at
+    if best is None or kept is None or not (overtaken or kept.stands_for(best)):
         step = best.step if best is not None else 0
         return Problem(
             "NoVerifiableCheckpoint",
