@@ -290,6 +290,7 @@ def _request(
         job=f"{metadata['namespace']}/{metadata['name']}",
         branch=tuple(BranchLife(str(one.attempt), one.after, one.base) for one in action.branch),
         later=tuple(map(str, action.later)),
+        known=tuple(map(str, action.known)),
         attempt=str(action.attempt),
         former=(action.former,) if action.former else (),
         location_within=location.within,

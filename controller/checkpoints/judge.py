@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from controller.checkpoints.errors import Damaged, Vanished, suppress_unreadable
@@ -244,17 +244,41 @@ class Survey:
         except (Vanished, Damaged):
             return False
         wrote = writer(candidate, signatures, self._inventories(), self.branch)
-        times = times_of(self.store, candidate, signatures)
-        fitting = [
-            record
-            for record in self._recorded(candidate)
-            if self._difference(_inside(record, candidate, self.layout), content, times) is None
-        ]
-        newest = max(fitting, key=lambda record: record.written or 0, default=None)
+        newest = self._newest_record(candidate, content, signatures)
         lay = not wrote.problem and wrote.attempt == NOBODY
         if newest is None or (lay and newest.attempt not in self.later):
             return bool(wrote.problem)
         return all(newest.attempt != one.attempt for one in branch_lives(self.branch, candidate.step))
+
+    def left_by_none_of(self, known: Collection[str]) -> bool:
+        """Return whether one of the checkpoints is known to be of none of these processes, and not to have
+        lain there when an inventory was made first."""
+        if not self._inventories():
+            return False
+        lay_before = self._inventories()[0].candidates
+        for candidate in self.candidates:
+            try:
+                content = candidate.content(self.store)
+                signatures = signatures_of(self.store, candidate)
+            except (Vanished, Damaged):
+                continue
+            newest = self._newest_record(candidate, content, signatures)
+            lay = lay_before.get(candidate.name) == signatures
+            if newest is not None and newest.attempt not in known and not lay:
+                return True
+        return False
+
+    def _newest_record(
+        self, candidate: Candidate, content: Folder, signatures: Mapping[str, str]
+    ) -> SaveRecord | None:
+        """Return the newest save record that fits a candidate; None: none does."""
+        times = times_of(self.store, candidate, signatures)
+        fitting = (
+            record
+            for record in self._recorded(candidate)
+            if self._difference(_inside(record, candidate, self.layout), content, times) is None
+        )
+        return max(fitting, key=lambda record: record.written or 0, default=None)
 
     def went_on_from_others(self, step: int, pinned: Mapping[str, str]) -> bool:
         """Return whether a process is known to have started from other files of a step than those that were

@@ -86,7 +86,11 @@ def _began_elsewhere(store: Store, layout: Layout, request: Request) -> bool:
     *later, oldest = request.branch
     branch = (*(replace(life, base=None) for life in later), oldest)
     survey = Survey(store, layout, request.owner, branch)
-    return any(survey.of_another_branch(candidate) for candidate in survey.of_step(start))
+    lying = survey.of_step(start)
+    if lying:
+        return any(survey.of_another_branch(candidate) for candidate in lying)
+    # What it started from is gone. Where a process that nobody saw has saved, it was most likely that one's.
+    return survey.left_by_none_of(request.known)
 
 
 def _newest_of_others(store: Store, layout: Layout, request: Request) -> int:

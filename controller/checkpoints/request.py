@@ -70,6 +70,7 @@ class Request:
     job: str = ""  # namespace/name of the RLHFJob, for people
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first; empty: anybody's
     later: tuple[str, ...] = ()  # processes after those: none of those went on from what these saved
+    known: tuple[str, ...] = ()  # claim: all processes on record
     attempt: str = ""  # of the eval; claim: the number that is to start, and the life if one began within it
     former: tuple[str, ...] = ()  # claim: uids of deleted RLHFJobs that may be followed
     # Mount points that location and destination lie below: what is on the way from there is a tenant's.
@@ -107,6 +108,7 @@ class Request:
             job=_text(raw, "job", ""),
             branch=_branch(raw),
             later=tuple(_attempt(value, "later") for value in _texts(raw, "later")),
+            known=tuple(_attempt(value, "known") for value in _texts(raw, "known")),
             attempt=_attempt(_unended(raw.get("attempt", "")), "attempt", needed=False),
             former=_texts(raw, "former"),
             location_within=_text(raw, "locationWithin", ""),
@@ -152,6 +154,8 @@ class Request:
         }
         if self.later:
             document["later"] = list(self.later)
+        if self.known:
+            document["known"] = list(self.known)
         if self.operation == "claim":
             document["former"] = list(self.former)
         if self.source is not None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
+_MOST_TOLD = 1000  # characters of what PyYAML says: it repeats names in full
 
 Files = Annotated[
     list[str],
@@ -98,16 +99,20 @@ def _documents(text: str, where: str) -> Iterator[Object]:
     import yaml
 
     from controller import names
+    from controller.cli import yaml_reader
 
     try:
-        found = list(yaml.safe_load_all(text))
+        found = list(yaml_reader.documents(text))
+    except yaml_reader.Refused as error:
+        raise Failure(Exit.USAGE, f"{where} is not read: {error}", "mend the line that is named") from None
     except yaml.YAMLError as error:
-        raise Failure(Exit.USAGE, f"{where} is no YAML: {error}", "mend the line that is named") from None
+        told = str(error)[:_MOST_TOLD]
+        raise Failure(Exit.USAGE, f"{where} is no YAML: {told}", "mend the line that is named") from None
     listed = [
         one
         for document in found
         if document is not None
-        for one in (document.get("items") or [] if _is_list(document) else [document])
+        for one in (document["items"] if _is_list(document) else [document])
     ]
     for number, one in enumerate(listed, 1):
         if not isinstance(one, dict) or not one.get("kind") or not one.get("apiVersion"):
@@ -128,4 +133,8 @@ def _documents(text: str, where: str) -> Iterator[Object]:
 
 
 def _is_list(document: Any) -> bool:
-    return isinstance(document, dict) and document.get("kind") == "List"
+    return (
+        isinstance(document, dict)
+        and document.get("kind") == "List"
+        and isinstance(document.get("items"), list)
+    )

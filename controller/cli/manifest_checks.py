@@ -132,7 +132,7 @@ async def _job(api: CallerApi, manifest: Object, pools: Mapping[str, Object]) ->
         cure = cure_of(asked.problem.reason).filled(
             str(manifest["metadata"]["name"]),
             str(manifest["metadata"]["namespace"]),
-            str((manifest.get("spec") or {}).get("pool", "")),
+            str(_inside(manifest, "spec").get("pool", "")),
             "",
         )
         found.append(wrong("spec", asked.problem.message, cure))
@@ -147,7 +147,7 @@ async def _job(api: CallerApi, manifest: Object, pools: Mapping[str, Object]) ->
             found.append(note("metric", doubt))
     if asked.rollout is not None:
         found += await gather("actors", actor_checks.template(api, manifest, asked.rollout))
-    workload = (manifest.get("spec") or {}).get("workload") or {}
+    workload = {} if isinstance(convert.parse_job(manifest), Problem) else manifest["spec"]["workload"]
     if isinstance(workload.get("template"), dict):
         model = parsed if isinstance(parsed, GPUPool) else None
         found += await gather("workload", _template(api, manifest, workload["template"], model))
@@ -156,10 +156,20 @@ async def _job(api: CallerApi, manifest: Object, pools: Mapping[str, Object]) ->
     return found
 
 
+def _inside(obj: Any, *path: str) -> Mapping[str, Any]:
+    """Return the object at a path; an empty one where none is there, whatever a user wrote instead."""
+    for name in path:
+        obj = obj.get(name)
+        if not isinstance(obj, dict):
+            return {}
+    found: Mapping[str, Any] = obj
+    return found
+
+
 async def _pool_of(
     api: CallerApi, manifest: Object, pools: Mapping[str, Object]
 ) -> tuple[list[Finding], Object | None]:
-    name = str((manifest.get("spec") or {}).get("pool") or "")
+    name = str(_inside(manifest, "spec").get("pool") or "")
     if name in pools:
         return [], pools[name]
     try:
@@ -200,8 +210,13 @@ def _fits(pool: Object, asked: Desired, most_actors: int) -> Iterator[Finding]:
 async def _template(
     api: CallerApi, manifest: Object, template: Object, pool: GPUPool | None
 ) -> AsyncIterator[Finding]:
+    shape = workloads.template_shape_problem(manifest)
+    if shape is not None:
+        yield wrong("workload", shape.message)
+        return
     scheduling = scheduling_of(pool)
     problem = workloads.template_problem(manifest, scheduling)
+    taken = False
     if problem is not None:
         yield wrong("workload", problem.message)
     else:
@@ -209,14 +224,16 @@ async def _template(
         child = workloads.build_child(owned, scheduling)
         child["metadata"].pop("ownerReferences", None)  # its owner is not there yet
         for found in [one async for one in _dry_run(api, child)]:
+            taken = found.level != "WRONG"
             yield found
         for found in [one async for one in _class(api, child)]:
             yield found
     pod = (template.get("spec") or {}).get("template") or {}
     for found in [one async for one in _store(api, manifest, pod)]:
         yield found
-    for found in examined(template):
-        yield found
+    if taken:  # or its fields may be anything
+        for found in examined(template):
+            yield found
 
 
 async def _dry_run(api: CallerApi, child: Object) -> AsyncIterator[Finding]:

@@ -576,6 +576,48 @@ def test_the_plain_manifests_say_the_same_as_the_chart(helm: Helm, chart: Path, 
             }
 
 
+def test_the_plain_manifests_let_in_whom_the_chart_lets_in(helm: Helm, chart: Path, repository: Path) -> None:
+    """And where the chart's policies replace them, which have their names, egress is closed, too."""
+
+    def let_in(objects: list[Object]) -> dict[str, list[Object]]:
+        """By namespace and pods: policies add up."""
+        found: dict[str, list[Object]] = {}
+        for policy in kinds(objects, "NetworkPolicy"):
+            pods = f"{policy['metadata']['namespace']} {policy['spec']['podSelector']['matchLabels']}"
+            found.setdefault(pods, []).extend(policy["spec"]["ingress"])
+        return found
+
+    helm_test = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "evalstop-test"}}}
+    on = {"scheduler": SCHEDULER, "dashboard": {"enabled": True}}
+    for folders in (
+        ("manifests", "extender", "dashboard"),
+        ("manifests", "extender", "dashboard", "rollouts"),
+    ):
+        files = [path for folder in folders for path in (repository / "deploy" / folder).glob("*.yaml")]
+        plain = [o for path in sorted(files) for o in yaml.safe_load_all(path.read_text()) if o]
+        ours = render(helm, chart, on | (ROLLOUTS if "rollouts" in folders else {}))
+        wanted = {
+            pods: [rule for rule in rules if rule.get("from") != [helm_test]]
+            for pods, rules in let_in(ours).items()
+        }
+        assert let_in(plain) == wanted
+    listed = [
+        (repository / "deploy" / f / "Kustomization").read_text()
+        for f in ("manifests", "extender", "rollouts")
+    ]
+    assert all("networkpolicy.yaml" in text for text in listed)
+    template = "templates/networkpolicy.yaml"
+    addresses = "networkPolicy.apiServerAddresses={10.96.0.1/32,192.0.2.10/32}"
+    text = helm(
+        "template", "evalstop", str(chart), "-n", NAMESPACE, "--show-only", template, "--set", addresses
+    )
+    written = list(yaml.safe_load_all(text))
+    assert {o["metadata"]["name"] for o in written} <= {
+        o["metadata"]["name"] for o in kinds(plain, "NetworkPolicy")
+    }
+    assert all("Egress" in o["spec"]["policyTypes"] for o in written)
+
+
 def container_of(deployment: Object) -> Object:
     """A Deployment's container, less what installations choose: image, resources, order of variables."""
     spec = deployment["spec"]["template"]["spec"]

@@ -108,6 +108,33 @@ def test_a_claim_tells_whether_its_process_started_from_another_branchs_checkpoi
     assert json.loads(found.to_json()).get("otherBranch", False) is strange
 
 
+# row 10
+@pytest.mark.parametrize(
+    ("writer", "before", "strange"),
+    [("1-0d0d0d0d", False, True), (SECOND.attempt, False, False), ("1-0d0d0d0d", True, False)],
+    ids=["a process that nobody saw", "one that is known", "what lay there before the job"],
+)
+def test_a_process_began_elsewhere_if_an_unseen_one_has_saved_and_its_own_start_is_gone(
+    writer: str, before: bool, strange: bool, tmp_path: Path
+) -> None:
+    """The operator was away: a process came and went, the next one started from what it had saved."""
+
+    def left() -> None:
+        files = plain(60, writer.encode())
+        save(tmp_path, "Plain", 60, files)
+        record(tmp_path, writer, 60, "step-60", files)
+
+    if before:
+        left()
+    ask(tmp_path, "claim", attempt="1")
+    if not before:
+        left()
+    third = BranchLife("1-c3c3c3c3", after=40)
+    known = (FIRST.attempt, SECOND.attempt, third.attempt)
+    found = ask(tmp_path, "claim", attempt=third.attempt, branch=(third, SECOND, FIRST), known=known)
+    assert found.other_branch is strange
+
+
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_process_that_saves_the_step_it_started_from_anew_has_its_own(
     recorded: bool, tmp_path: Path

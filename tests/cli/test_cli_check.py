@@ -12,10 +12,16 @@ from cli_shell import Shell
 from typer.testing import CliRunner
 
 from controller.api.crd import RESOURCES, root_schema
+from controller.cli import yaml_reader
 from controller.cli.main import app
 from controller.cli.manifest_checks import unknown_fields
 from tests.support import cli_world as w
 
+# A few lines that stand for a billion values.
+LAUGHS = "a: &a [{k: v}]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
 SCHEMA = root_schema(next(r.model for r in RESOURCES if r.kind == "RLHFJob"))
 
 
@@ -62,6 +68,17 @@ def test_what_nobody_s_schema_knows_is_left_alone() -> None:
         ("kind: RLHFJob\n", "document 1 has no apiVersion and kind"),
         ("apiVersion: evalstop.dev/v1alpha1\nkind: RLHFJob\n", "document 1, a RLHFJob, has no metadata.name"),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "there is no RLHFJob or GPUPool"),
+        ("kind: List\nitems: 5\n", "document 1 has no apiVersion and kind"),
+        ("[" * 100_000, "nested deeper than 200 levels, in line 1, column 201"),
+        ("&a [*a]", "alias a is within what it stands for, in line 1, column 5"),
+        (LAUGHS, "more than 100000 values, aliases counted in full, in line 6, column"),
+        (LAUGHS.replace("[", "{<<: [").replace("]", "]}"), "more than 100000 values"),
+        ("a: " + "9" * 5000, "a number of 5000 digits is nothing that a resource can hold"),
+        ("a: .nan", "number .nan is nothing"),
+        ("a: !!set {b}", "tag tag:yaml.org,2002:set is nothing"),
+        ("a: 2001-13-45\nb: *c", "found undefined alias 'c'"),  # a date is text, also one that is none
+        ('"\\U00110000"', "is not read: chr() arg not in range"),
+        ("a" * ((3 << 20) + 1), "3145729 bytes, at most 3145728 are read"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_exit_code_2(tmp_path: Path, text: str | None, said: str) -> None:
@@ -70,6 +87,16 @@ def test_a_file_that_cannot_be_used_is_exit_code_2(tmp_path: Path, text: str | N
         path.write_text(text)
     result = CliRunner().invoke(app, ["check", "-f", str(path)])
     assert (result.exit_code, said in result.stderr) == (2, True), result.output
+
+
+def test_yaml_is_read_as_kubectl_reads_it() -> None:
+    text = "a: &a {since: 2026-01-02, 1: on, q: 0x1f, t: 1:30}\nb: {<<: [*a, {q: 2, r: ~}], 1: off}\n"
+    since = {"since": "2026-01-02", "t": "1:30", "q": 31}
+    first, second = yaml_reader.documents(f"{text}---\n- 1_000\n")
+    assert first == {"a": {**since, "1": True}, "b": {**since, "1": False, "r": None}}
+    assert second == [1000]
+    for file in (Path(__file__).parents[2] / "examples" / "manifests").rglob("*.yaml"):
+        assert list(yaml_reader.documents(file.read_text())) == list(yaml.safe_load_all(file.read_text()))
 
 
 @pytest.mark.cluster

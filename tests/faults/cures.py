@@ -90,6 +90,69 @@ MUTANTS: tuple[Mutant, ...] = (
         "        record = _first_of_life(record, use, point)\n",
     ),
     Mutant(
+        "an eval far beyond those that it bears out counts with them where a branch is left",
+        "7",
+        "controller/policy/stopping/gate.py",
+        "any(self._bears_out(memory.last[0], score, other) for n",
+        "any(len(scores) > 1 for n",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_what_bears_others_out_and_is_far_beyond_them_is_borne_out_by_none",
+    ),
+    Mutant(
+        "what others refuted is no best though another branch bears it out",
+        "7",
+        HISTORY,
+        ".difference(gone, waits)\n    counting =",
+        ".difference(gone, waits, rule.refuted)\n    counting =",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_what_others_refuted_is_the_best_again_once_another_branch_bears_it_out",
+    ),
+    Mutant(
+        "an eval that others refuted stays the best once its step is evaluated again",
+        "1",
+        HISTORY,
+        "{*_unsure(use, rule), *rule.refuted}",
+        "_unsure(use, rule)",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_others_have_refuted_is_no_best_when_its_step_is_evaluated_again",
+    ),
+    Mutant(
+        "the pin of a best that was refuted elsewhere has no score",
+        "1",
+        HISTORY,
+        "    return on_account_of(record, {(best.attempt, best.step)}, score=best.score)\n",
+        "    return record\n",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_a_best_that_was_refuted_elsewhere_has_its_score_in_its_pin_again",
+    ),
+    Mutant(
+        "a resumed run that is stopped before it ran goes on from its latest checkpoint",
+        "17",
+        "controller/policy/job/stop.py",
+        "        restored=None if ran else context.record.restored,\n",
+        "        restored=None,\n",
+        "tests/policy/test_policy_endings.py"
+        "::test_a_resumed_run_that_is_stopped_before_it_ran_still_goes_on_from_that_checkpoint",
+    ),
+    Mutant(
+        "a process whose start no claim has told is followed back over once its successor starts there",
+        "1",
+        "controller/policy/job/lives.py",
+        " if record.lives and _start_unknown(record) else record\n",
+        " if False else record\n",
+        "tests/policy/test_policy_identity.py"
+        "::test_what_came_before_a_process_whose_start_nobody_told_is_not_on_its_successors_way",
+    ),
+    Mutant(
+        "a process whose start is gone is taken for one of the branch that was seen last",
+        "10",
+        "controller/checkpoints/ownership.py",
+        "    return survey.left_by_none_of(request.known)\n",
+        "    return False\n",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_a_process_began_elsewhere_if_an_unseen_one_has_saved_and_its_own_start_is_gone",
+    ),
+    Mutant(
         "what a late claim noted lay there before its process, though a later one saved it",
         "1",
         "controller/checkpoints/judge.py",

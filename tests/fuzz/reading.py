@@ -52,6 +52,7 @@ READERS = frozenset(
         "urllib.parse.parse_qsl",
         "urllib.parse.urlsplit",
         "xml.etree.ElementTree.fromstring",
+        "controller.cli.yaml_reader.documents",
         "yaml.safe_load",
         "yaml.safe_load_all",
         "zlib.decompress",

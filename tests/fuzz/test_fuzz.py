@@ -23,7 +23,6 @@ MOST = 60.0  # s of CPU that `make test` may take for it, imports and all
 EXEMPT = {
     "controller/api/convert.py:parse_pool_without_policy": "GPUPools, which administrators write",
     "controller/checkpoints/s3.py:Bucket._ask": "splits a URL that it has just made",
-    "controller/cli/check.py:_documents": "manifests of the user's own",
     "controller/actor/plain.py:PlainEngine._call": "the engine in the sidecar's own pod",
     "controller/actor/vllm.py:VllmEngine._call": "the engine in the sidecar's own pod",
     "controller/actor/vllm.py:VllmEngine._one": "the engine in the sidecar's own pod",

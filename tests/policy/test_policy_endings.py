@@ -4,6 +4,7 @@ free before no pod may come any more."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -38,6 +39,7 @@ from controller.policy.types import JobState, JobView, Mode, NodeView, PolicySpe
 from tests.support.policy_world import PolicyWorld
 
 RISE = (0.1, 0.3, 0.5)
+CAME_TO = {"start": "ClaimingLocation", "run": "Running"}  # reasons of Running
 
 
 def running(*, members: int = 2, nodes: int = 2, **spec) -> PolicyWorld:
@@ -49,6 +51,15 @@ def running(*, members: int = 2, nodes: int = 2, **spec) -> PolicyWorld:
 
 def told(world: PolicyWorld, type_: str, key: str = "ns/a"):
     return world.jobs[key].record.condition(type_)
+
+
+def until(world: PolicyWorld, true: Callable[[], bool], passes: int = 60) -> None:
+    """Passes over all jobs and the pool, until it is so."""
+    for _ in range(passes):
+        if true():
+            return
+        world.go_on(1.0)
+    raise AssertionError("it did not come to that")
 
 
 def lose(world: PolicyWorld, key: str = "ns/a", *, pods: tuple[PodView, ...] = ()) -> None:
@@ -146,6 +157,39 @@ def test_its_user_has_it_go_on_by_a_resume() -> None:
     assert told(world, c.FAILED) is None
     assert job.started == [1, 2]
     assert told(world, c.RUNNING).status
+
+
+@pytest.mark.parametrize("come_to", ["queue", "start", "run"])
+def test_a_resumed_run_that_is_stopped_before_it_ran_still_goes_on_from_that_checkpoint(come_to: str) -> None:
+    """Once it ran from there, it goes on from the trainer's latest one."""
+    world = running()
+    job = world.jobs["ns/a"]
+    for score in (0.5, 0.4):
+        world.scores("ns/a", score)
+        world.settle()
+    job.wish(run_state=RunState.STOPPED)
+    world.settle()
+    world.submit("ns/b", replicas=2, gpus=2)
+    world.settle()
+    back = job.record.evals[-2].step
+    world.slow = frozenset({Operation.CLAIM}) if come_to == "start" else frozenset()
+    resume = ResumeRequest("again", ResumeFrom.STEP, back)
+    job.wish(run_state=RunState.RUN, resume=resume, generation=2)
+    until(world, lambda: job.record.resume_id == resume.id)
+    if come_to != "queue":
+        world.finish("ns/b")
+        until(world, lambda: told(world, c.RUNNING).reason == CAME_TO[come_to])
+    job.wish(run_state=RunState.STOPPED)
+    world.go_on(1.0)
+    world.slow = frozenset()
+    world.settle()
+    job.wish(run_state=RunState.RUN)
+    world.settle()
+    if come_to == "queue":
+        world.finish("ns/b")
+        world.settle()
+    assert told(world, c.RUNNING).status
+    assert job.record.run.resume_path == ("" if come_to == "run" else f"/restored/{back}")
 
 
 def test_a_resume_from_the_best_takes_the_pin_that_no_stop_has_copied() -> None:

@@ -437,6 +437,19 @@ def test_what_counted_without_a_scale_is_still_in_doubt_when_the_run_goes_back_t
     assert job.record.best.score < 1.0
 
 
+def test_what_others_have_refuted_is_no_best_when_its_step_is_evaluated_again() -> None:
+    """Nothing is pinned yet: the Job that was to pin it hangs."""
+    world, job = running(**GATED)
+    world.hangs = True
+    show_measured(world, FIRST, {10: 3.07})
+    world.step(KEY)
+    show_measured(world, FIRST, {10: 3.07, 20: 0.53, 30: 0.51, 40: 0.49})
+    world.step(KEY)
+    show_measured(world, SECOND, {10: 0.48}, resumed_step=10)
+    world.step(KEY)
+    assert job.record.best.attempt == SECOND
+
+
 def test_what_others_have_refuted_is_not_believed_again_when_the_run_goes_back() -> None:
     """Far too high, before there was a scale. Back to where there is none again, and to the start."""
     world, job = running(**GATED)
@@ -700,6 +713,21 @@ def test_a_process_that_began_on_another_branch_has_none_of_the_ones_before_it()
     assert [life.attempt for life in lives.branch(record, THIRD)] == [THIRD, SECOND, FIRST]
     found = lives.branch(lives.began_elsewhere(record), THIRD)
     assert found == (BranchLife(THIRD, 30, base=30),), "what it started from, and what it saves"
+
+
+@pytest.mark.parametrize(("claimed", "saved"), [(False, 20), (True, 20), (False, 30)])
+def test_what_came_before_a_process_whose_start_nobody_told_is_not_on_its_successors_way(
+    claimed: bool, saved: int
+) -> None:
+    """Both started from 30. The first has saved ``saved``; a claim would have told whose 30 is."""
+    known = (
+        LifeRecord(FIRST, "p", 0.0, 0.0, 0, saved=saved),
+        LifeRecord(SECOND, "p", 0.0, 0.0, 30, claimed=claimed),
+    )
+    record = JobRecord(attempt=1, lives=known, claim=Claim(1, 0.0, SECOND.life if claimed else ""))
+    page = ScrapeView(ScrapeOutcome.OK, resumed_step=30, page=Page("u", THIRD), pod="p")
+    way = [life.attempt for life in lives.branch_by_steps(lives.note(record, page), THIRD)]
+    assert way == ([THIRD, SECOND, FIRST] if claimed or saved == 30 else [THIRD, SECOND])
 
 
 @pytest.mark.parametrize(("claimed", "step"), [(False, 30), (True, None)])

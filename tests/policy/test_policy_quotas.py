@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from queue_policy_world import POLICIES as EVERY_POLICY
 from quota_world import ADMITTED, QUEUED, Arrival, QuotaWorld, arrivals
 
 from controller.policy.pool.gpu_accounting import gpu_accounts
@@ -344,8 +345,7 @@ def test_every_pass_keeps_the_quotas(seed: int, policy: PolicySpec, quotas: list
         hold_to(*world.tick())
 
 
-@settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.generate])
-@given(st.integers(0, 10_000), st.sampled_from([FIFO, BACKFILL]))
+@pytest.mark.parametrize(("seed", "policy"), [*enumerate(EVERY_POLICY)], ids=str)
 def test_a_guaranteed_gang_waits_for_grace_and_termination_at_most(seed: int, policy: PolicySpec) -> None:
     """Of two namespaces with whole nodes of their own each, in a pool that others fill."""
     quotas = (Quota(("a",), 8), Quota(("b",), 8))
@@ -364,7 +364,7 @@ def test_a_guaranteed_gang_waits_for_grace_and_termination_at_most(seed: int, po
         assert world.started[one.key] - one.at <= late, one.key
     assert {one.key for one in own} <= set(world.ended)
     assert not [key for _, key, why in world.preempted if key.startswith(("a/", "b/"))]
-    assert {why for _, _, why in world.preempted} <= {REASON}
+    assert world.preempted, "nobody had to give way"
 
 
 @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])

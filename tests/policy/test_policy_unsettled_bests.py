@@ -431,3 +431,50 @@ def test_evals_that_agree_stand_for_the_former_evaluators_scale() -> None:
     assert baseline.kept is not None
     assert (baseline.kept.best_step, baseline.kept.score) == (50, 0.82)
     assert baseline.kept.step in run.job.pins
+
+
+# --- what others do not bear out, and what another branch does ------------------------------------------
+
+
+def after(record: JobRecord, rule: RuleInUse, points: dict[int, float]) -> JobRecord:
+    for step, score in points.items():
+        point = EvalPoint(step, score, stderr=0.02)
+        record = ingest(record, rule, ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=(point,)))
+    return record
+
+
+def pin(step: int, score: float | None) -> ProtectedCheckpoint:
+    return ProtectedCheckpoint(step, step, f"/pins/{step}", "sha256:0", 1.0, 1, score)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_bears_others_out_and_is_far_beyond_them_is_borne_out_by_none(sign: float) -> None:
+    """It is no best where the run leaves its branch, though it is what is pinned beside the best."""
+    rule = use(Direction.MAXIMIZE if sign > 0 else Direction.MINIMIZE, evals=3)
+    record = read([sign * s for s in (0.5, 0.51, 0.5, 1.0, 1.02, 3.8)], rule, [0.02] * 6)[-1]
+    assert record.rule is not None
+    assert rule.waiting(record.rule.state) == (40, 50, 60)
+    assert rule.agreeing(record.rule) == (40, 50)
+    record = replace(record, secured=pin(20, sign * 0.51), beside=pin(60, sign * 3.8))
+    assert steps(rewind(record, rule, 0)) == (20, None)
+
+
+def test_what_others_refuted_is_the_best_again_once_another_branch_bears_it_out() -> None:
+    rule = use()
+    record = after(JobRecord(), rule, {10: 0.5, 20: 0.1, 30: 0.12})
+    assert steps(record) == (30, None)
+    back = rewind(record, rule, 10)
+    assert steps(after(back, rule, {20: 0.11, 30: 0.12})) == (30, None), "refuted once more"
+    assert steps(after(back, rule, {20: 0.49})) == (10, None)
+
+
+def test_a_best_that_was_refuted_elsewhere_has_its_score_in_its_pin_again() -> None:
+    """Without it the pin would be let go for any other, once the run began anew."""
+    rule = use()
+    record = after(JobRecord(), rule, {10: 0.5, 20: 0.9, 30: 0.5, 40: 0.51})
+    assert steps(record) == (40, None)
+    back = rewind(replace(record, secured=pin(20, None)), rule, 20)
+    found = after(back, rule, {30: 0.89, 40: 0.88})
+    assert steps(found) == (20, None)
+    assert found.secured == pin(20, 0.9)
+    assert steps(rewind(found, rule, 0)) == (20, None)

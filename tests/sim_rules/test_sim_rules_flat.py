@@ -77,6 +77,14 @@ def test_no_total_makes_the_budget_larger() -> None:
                 assert row.stopped > 0.0, f"{total}, {row.evals} evals: nothing was tried"
 
 
+@pytest.mark.parametrize("alpha", [0.2, 0.5])
+def test_a_large_budget_is_not_passed_either(alpha: float) -> None:
+    text = f"scan:alpha={alpha}"
+    for total in (Total.KNOWN, Total.UNKNOWN):
+        for row in flat.rates(text, specs.rule(text), runs=1000, seed=3, lengths=(20, 80), total=total):
+            assert row.interval[0] <= alpha, f"{total}, {row.noise}, {row.evals} evals: {row.stopped}"
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from controller import names
-from controller.kube.errors import ApiError
-from controller.kube.resources import CONFIGMAPS, EVENTS, PODS, RLHFJOBS
+from controller.kube.errors import ApiError, NotFound
+from controller.kube.resources import CONFIGMAPS, EVENTS, JOBS, PODS, RLHFJOBS
 from controller.operator.engine import Engine
 from tests.support.fake_kubelet import FakeKubelet
 from tests.support.operator_rig import Rig, eventually
@@ -118,7 +118,8 @@ def test_bob_alone_with_rights_on_rlhfjobs_cannot_either(rig: Rig, kubelet: Fake
 def test_text_that_no_reader_survives_is_its_jobs_business_alone(
     rig: Rig, kubelet: FakeKubelet, alice: Tenant
 ) -> None:
-    """A run.json of 100,000 brackets, a pod with 5,000 digits and a made-up owner, messages, annotations."""
+    """A run.json of 100,000 brackets, a pod with 5,000 digits and a made-up owner, access pods that say 4,000
+    brackets."""
 
     async def story() -> None:
         async with rig:
@@ -134,6 +135,17 @@ def test_text_that_no_reader_survives_is_its_jobs_business_alone(
                 await eventually(lambda: written(alice, "run-run"), what="its run.json")
                 alice.patch("ConfigMap", "run-run", pill)
                 alice.create(deep_configmap("other-run", made))
+                kubelet.store.pills[f"{rig.namespace}/brackets"] = "[" * 4000
+                await rig.make_job("brackets", gpus=1)
+                rig.scores |= {name: [1.0, 2.0] for name in ("brackets", "honest")}
+                await eventually(
+                    lambda: rig.has_reason("brackets", "BestCheckpointSecured", "AccessFailed"),
+                    what="the brackets to be told on their own job",
+                )
+                told = await rig.condition("brackets", "BestCheckpointSecured")
+                assert told is not None
+                assert len(told[2]) < 1024
+                await eventually(lambda: rig.is_true("honest", "BestCheckpointSecured"))
                 await goes_on(rig, engine, "next")
                 assert failed(engine, "job") == failed(engine, "pool") == 0
 
@@ -238,8 +250,20 @@ def test_a_template_that_cannot_be_read_is_refused_with_its_field(
             f"{pod}.containers[0].resources.limits.{names.GPU_RESOURCE}",
         ),
     }
+    # A class that the server knows and takes: pods of it could evict those of all others.
     wrong = {
-        "volumes": (lambda p: p.update(volumes=["x"]), "volumes[0]: 'x', expected an object"),
+        "volumes": (
+            lambda p: p.update(volumes=["x"]),
+            "InvalidTemplate",
+            "volumes[0]: 'x', expected an object",
+        ),
+        "class": (
+            lambda p: p.update(priorityClassName="system-cluster-critical"),
+            "PriorityClassNotAllowed",
+            "priorityClassName: 'system-cluster-critical' is not allowed by the GPUPool, only: "
+            f"{names.PRIORITY_CLASS} (its spec.priorityClassName and spec.allowedPriorityClasses); or leave "
+            "it out",
+        ),
     }
 
     async def story() -> None:
@@ -252,11 +276,13 @@ def test_a_template_that_cannot_be_read_is_refused_with_its_field(
                 with pytest.raises(ApiError, match=rf"422.*{re.escape(field)}: (Invalid value|Too long)"):
                     broken(name, change)
             async with rig.operator() as engine:
-                for name, (change, _) in wrong.items():
+                for name, (change, _, _) in wrong.items():
                     broken(name, change)
-                for name, (_, says) in wrong.items():
+                for name, (_, reason, says) in wrong.items():
                     told = await eventually(lambda n=name: accepted(rig, alice.namespace, n), 20, name)
-                    assert told == ("InvalidTemplate", f"{pod}.{says}")
+                    assert told == (reason, f"{pod}.{says}")
+                    with pytest.raises(NotFound):
+                        await rig.api.get(JOBS, name, alice.namespace)
                 await goes_on(rig, engine, "next")
                 assert failed(engine, "job") == failed(engine, "pool") == 0
 

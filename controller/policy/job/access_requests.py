@@ -93,8 +93,18 @@ def start(context: PlanContext, waited: InFlight, request: StartAccess) -> None:
     found, owner = context.record.layout, context.record.file_owner
     layout, empty_at = found.name if found is not None else "", context.record.empty_at
     later = lives.later(context.record, request.attempt) if request.branch else ()
+    claims = request.branch and request.operation is Operation.CLAIM
+    known = tuple(life.attempt for life in context.record.lives) if claims else ()
     context.act(
-        replace(request, later=later, job_uid=made, layout=layout, file_owner=owner, empty_at=empty_at)
+        replace(
+            request,
+            later=later,
+            known=known,
+            job_uid=made,
+            layout=layout,
+            file_owner=owner,
+            empty_at=empty_at,
+        )
     )
 
 

@@ -195,7 +195,7 @@ class RuleInUse:
 
         One that is settled is not among them: the only one after it waits alone.
         """
-        found = gate.agreeing(rule.state) if self.gated and rule.state else ()
+        found = self.rule.agreeing(rule.state) if isinstance(self.rule, gate.Gate) and rule.state else ()
         open_ = tuple(step for step in found if step not in (*rule.settled, *rule.refuted))
         return open_ if len(open_) > 1 else ()
 
@@ -380,14 +380,16 @@ def _measured_again(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobR
     """Return the record without its newest eval if the newest process started from that very step, and has
     evaluated it once more: the rule sees one eval of a step, the last.
 
-    The former one stays the best until there is a better one, unless it still waits to be borne out.
+    The former one stays the best until there is a better one, unless it still waits to be borne out or others
+    refuted it.
     """
     former, started = record.evals[-1] if record.evals else None, record.lives[-1].resumed
     if former is None or former.attempt == point.attempt or started is None:
         return record
     if not started <= point.step == former.step:
         return record
-    waits = record.rule is not None and former.step in _unsure(use, record.rule)
+    rule = record.rule
+    waits = rule is not None and former.step in {*_unsure(use, rule), *rule.refuted}
     after = rewind(record, use, point.step - 1, best_until=point.step - 1 if waits else point.step)
     return replace(after, abandoned_step=record.abandoned_step)  # no branch is left
 
@@ -467,9 +469,10 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
     rule = _remembered(record, use, base, kept, unjudged)
     if record.rule is not None:  # what was looked at on the branch that is left was looked at
         rule = replace(rule, state=carry_spent(use.rule, rule.state, record.rule.state))
-    best = _best_after(record, use.direction, use.counting(rule, kept), until)
+    counting = use.counting(rule, kept)
+    best = _best_after(record, use.direction, counting, until)
     best, awaiting = stand(use, rule, kept, best, record)
-    return replace(
+    made = replace(
         record,
         evals=kept,
         eval_times=record.eval_times[: max(0, len(record.eval_times) - dropped)],
@@ -480,6 +483,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
         best=best,
         awaiting=awaiting,
     )
+    return _best_scored(made, counting)
 
 
 def _remembered(
@@ -626,25 +630,38 @@ def _append(
         spare = record.awaiting  # of before the evals that are kept: it was secured for this
         if spare is not None and not any((p.attempt, p.step) == (spare.attempt, spare.step) for p in evals):
             best = use.best_of((spare,), best)
-    was = {*use.waiting(rule.state), point.step}.difference(gone, waits, rule.refuted)
-    best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
+    was = {*use.waiting(rule.state), point.step}.difference(gone, waits)
+    counting = [p for p in (*record.evals, point) if p.step in was]
+    best = use.best_of(counting, best)
     now = replace(rule, state=state)  # with the base of before the oldest left
     known = {p.step for p in evals}
     settled = tuple(step for step in rule.settled if step in known)
-    refuted = tuple(step for step in rule.refuted if step in known)
+    # On another branch one that was refuted may be borne out after all.
+    refuted = tuple(step for step in rule.refuted if step in known and step not in was)
+    now = replace(now, refuted=refuted)
     best, awaiting = stand(use, now, (*record.evals, point), best, record)
     awaiting = awaiting or _undecided_for_good(record, use, evals, best)
-    return replace(
+    made = replace(
         record,
         evals=evals,
         eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
         evals_seen=record.evals_seen + 1,
         curve=curve.with_eval(record, point, verdict if use.rises else None, kl),
         earlier_sum=earlier,
-        rule=replace(now, base=base, verdict=verdict, unjudged=unjudged, settled=settled, refuted=refuted),
+        rule=replace(now, base=base, verdict=verdict, unjudged=unjudged, settled=settled),
         best=best,
         awaiting=awaiting,
     )
+    return _best_scored(made, counting)
+
+
+def _best_scored(record: JobRecord, counting: Iterable[EvalPoint]) -> JobRecord:
+    """Return the record with the best's score in all that is pinned, retained or asked for on its account, if
+    it is one of those that count: what counted for nothing on another branch has none there."""
+    best = record.best
+    if best is None or not any((p.attempt, p.step) == (best.attempt, best.step) for p in counting):
+        return record
+    return on_account_of(record, {(best.attempt, best.step)}, score=best.score)
 
 
 def _undecided_for_good(

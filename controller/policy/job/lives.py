@@ -99,6 +99,8 @@ def note(record: JobRecord, scrape: ScrapeView) -> JobRecord:
     newest = record.lives[-1] if record.lives else None
     if newest is None or newest.attempt != life:
         new = LifeRecord(life, scrape.pod, scrape.pod_created, scrape.at, scrape.resumed_step, scrape.member)
+        # Nobody will be asked any more whose checkpoint the one before started from.
+        record = began_elsewhere(record) if record.lives and _start_unknown(record) else record
         former = tuple(replace(one, claimed=False) if one.claimed else one for one in record.lives)
         found = replace(record, lives=_kept((*former, new)), evals_in_attempt=0)
         if record.claim is not None and not record.claim.problem:
@@ -131,7 +133,8 @@ def _saved(record: JobRecord, newest: LifeRecord, step: int | None) -> JobRecord
 
 
 def began_elsewhere(record: JobRecord) -> JobRecord:
-    """Return the record once the newest process is known to have started from another branch's checkpoint."""
+    """Return the record once the newest process is known to have started from another branch's checkpoint, or
+    it will never be known that it did not."""
     return replace(record, lives=(*record.lives[:-1], replace(record.lives[-1], other_branch=True)))
 
 
@@ -157,7 +160,7 @@ def _way(lives: tuple[LifeRecord, ...]) -> Iterator[tuple[int, int]]:
     and the step after which they are its own. One that never said where it started has left none.
 
     Those that started from one and the same step all are: each may have saved that very step anew. None is
-    before one of which a claim has told that it went on from another branch.
+    before one that went on from another branch, or may have.
     """
     least: int | None = None
     for index in range(len(lives) - 1, -1, -1):

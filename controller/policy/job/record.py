@@ -126,7 +126,8 @@ class LifeRecord:
         bool, "Whether a claim has told how far the checkpoints go that lay there before it; of the newest."
     ] = False
     other_branch: Annotated[
-        bool, "Whether a claim has told that it started from a checkpoint of none that came before it here."
+        bool,
+        "Whether it started from a checkpoint of none before it here, or no claim told otherwise.",
     ] = False
 
 

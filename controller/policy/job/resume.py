@@ -23,10 +23,11 @@ def resume(context: PlanContext, use: RuleInUse) -> bool:
         return False
     if request is None or request.id == context.record.resume_id:
         _withdrawn(context)
-        # A user's stop is undone by `runState: Run` alone: the trainer goes on from its latest checkpoint.
+        # A user's stop is undone by `runState: Run` alone: the trainer goes on from its latest checkpoint, or
+        # from what a resume had put back if it was stopped before it ran.
         if decision is None or decision.by != "User":
             return False
-        _back_to_queue(context, use, None)
+        _back_to_queue(context, use, context.record.restored)
         return True
     if context.observed.workload is None:
         if context.desired.workload_ref:

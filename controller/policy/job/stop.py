@@ -205,11 +205,14 @@ def _announces_first(context: PlanContext, decision: Decision) -> bool:
 
 
 def _release(context: PlanContext, decision: Decision) -> None:
+    admission = context.record.admission
+    # What a resume put back is still where the run is to go on if no attempt has run from it.
+    ran = admission is not None and admission.running_since is not None
     context.update(
         decision=replace(decision, pods_gone_at=decision.pods_gone_at or context.now),
         attained=own(context.desired, context.record, context.now),
         admission=None,
-        restored=None,
+        restored=None if ran else context.record.restored,
     )
     context.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal; the GPUs are free")
     context.conditions.set(c.RUNNING, False, "Stopped", decision.message)

@@ -452,6 +452,7 @@ class StartAccess:
     attempt: Attempt = UNKNOWN  # of the eval; claim: number and, if one began within it, life
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first
     later: tuple[Attempt, ...] = ()  # processes after those
+    known: tuple[Attempt, ...] = ()  # claim: all processes on record
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
     job_uid: str = ""
     layout: str = ""  # that was found before, where the spec names none

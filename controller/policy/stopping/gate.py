@@ -248,6 +248,21 @@ class Gate:
             return memory, [*counts, *more]
         return memory._replace(held=(_pack(point),)), counts
 
+    def agreeing(self, state: State) -> tuple[int, ...]:
+        """Return steps of the evals that wait and that another one of them bears out; none where none does.
+
+        All so far bear the first out. One far beyond the others is borne out by none of them.
+        """
+        memory = Memory(*state[0])
+        if not memory.last:
+            return ()
+        scores = [one[1] for one in memory.held]
+        return tuple(
+            step
+            for at, (step, score) in enumerate(one[:2] for one in memory.held)
+            if any(self._bears_out(memory.last[0], score, other) for n, other in enumerate(scores) if n != at)
+        )
+
     def _needed(self, memory: Memory) -> int:
         """Return how many evals have to bear out one that waits."""
         evals = spending.Pace(*memory.pace).evals
@@ -367,12 +382,6 @@ def could_bear_out(state: State) -> bool:
     """
     memory = Memory(*state[0])
     return bool(memory.last and memory.held)
-
-
-def agreeing(state: State) -> tuple[int, ...]:
-    """Return steps of the evals that wait, where two or more do and each so far bears the first out."""
-    memory = Memory(*state[0])
-    return tuple(one[0] for one in memory.held) if memory.last and len(memory.held) > 1 else ()
 
 
 def _highest(young: Sequence[tuple[int, float]]) -> int | None:

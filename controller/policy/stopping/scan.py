@@ -111,7 +111,7 @@ class Scan:
     """
 
     name: ClassVar[str] = "scan"
-    version: ClassVar[int] = 9
+    version: ClassVar[int] = 10
     uses: ClassVar[tuple[str, ...]] = ("progress",)
 
     def __init__(self, params: ScanParams) -> None:
@@ -196,7 +196,7 @@ class Scan:
         if silent:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
             return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
-        chance = p.alpha * look.share / (len(levels) if guessed else 1)
+        chance = spending.usable(p.alpha) * look.share / (len(levels) if guessed else 1)
         part = part_of_singles(number, paired is not None) if pairs or paired is not None else 1.0
         limit = spending.single_limit(chance * part, number)
         if paired is not None:
