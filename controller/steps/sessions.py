@@ -22,6 +22,7 @@ from controller.policy.rollout import (
     WorkReport,
     plan_rollout,
     refit_law,
+    scaled_law,
 )
 from controller.steps.directory import Demand, Directory, RolloutJob
 from controller.steps.planner import PlannerProcess
@@ -63,6 +64,7 @@ class Session:
         self._directory, self._planner, self._signer = directory, planner, signer
         self._clock, self._now = clock, monotonic
         self._law: ActorLaw = job.law
+        self._law_known = False  # it is a guess until a step has been reported
         self._trust = Trust()
         self._before: tuple[int, Dispatch] | None = None
         self.step = -1  # newest that was begun
@@ -211,8 +213,11 @@ class Session:
         most, held = self._directory.account(self.uid)
         whole = self._now() - self._ended_before if self._ended_before is not None else None
         self._ended_before = self._ended_at
-        self._law, used = refit_law(self._slotted(), self._reports.values())
-        self._trust = self._trust.seen(given.rank, plan.seconds if plan is not None else None, given.seconds)
+        law, reports = self._slotted(), list(self._reports.values())
+        planned = plan.seconds if plan is not None and self._law_known else None
+        self._trust = self._trust.seen(given.rank, planned, given.seconds)
+        self._law, used = refit_law(law if self._law_known else scaled_law(law, reports), reports)
+        self._law_known |= used > 0
         if plan is not None:
             self._before = (plan.actors, plan.dispatch)
         self._directory.ended(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.rollout import ActorLaw, Trust, WorkReport, rank_correlation, refit_law
+from controller.policy.rollout import ActorLaw, Trust, WorkReport, rank_correlation, refit_law, scaled_law
 
 LAW = ActorLaw(iteration=0.010, sequence=0.0001, growth=1e-8, prefill=0.004, slots=64)
 
@@ -44,6 +44,22 @@ def test_full_actors_alone_say_what_a_full_one_takes() -> None:
         law, _ = refit_law(law, [report(true, 2000, 64.0), report(true, 2000, 64.0)])
     full = law.iteration + 64 * law.sequence
     assert full == pytest.approx(true.iteration + 64 * true.sequence, rel=0.02)
+
+
+@pytest.mark.parametrize("times", [0.01, 0.2, 5.0, 400.0])
+def test_a_guessed_law_is_right_after_one_step(times: float) -> None:
+    """However far from it the guess was: the second step is planned by it."""
+    true = ActorLaw(
+        iteration=times * LAW.iteration, sequence=times * LAW.sequence, growth=times * LAW.growth, slots=64
+    )
+    reports = [report(true, 2000, 60.0), report(true, 900, 30.0)]
+    law, used = refit_law(scaled_law(LAW, reports), reports)
+    assert used == 2
+    for batch in (4.0, 30.0, 64.0):
+        seen = report(true, 1000, batch)
+        told = law.seconds(seen.iterations, seen.tokens, seen.grown, 0.0)
+        assert told == pytest.approx(seen.decode_seconds, rel=0.02)
+    assert scaled_law(LAW, [WorkReport(0, 0, 1.0)]) == LAW, "nothing that can be was reported"
 
 
 @pytest.mark.parametrize(

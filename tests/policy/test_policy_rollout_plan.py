@@ -74,6 +74,15 @@ def test_poor_predictions_fall_back_and_say_so(trust: Trust, reason: Reason, wor
     assert re.search(words, plan.message)
 
 
+@pytest.mark.parametrize("trust", [Trust(), Trust(0.9, 0.41, times_poor=True)])
+@pytest.mark.parametrize("forecast", [None, FORECAST])
+def test_who_has_chosen_equal_groups_has_them_whatever_is_predicted(
+    trust: Trust, forecast: Forecast | None
+) -> None:
+    one = settings(min=3, max=3, static=3, dispatch="Even")
+    assert plan_rollout(forecast, LAW, one, Supply(), trust=trust).dispatch is Dispatch.EVEN
+
+
 def test_static_is_cut_to_what_there_is_room_for() -> None:
     assert plan_rollout(None, LAW, settings(), Supply(most=2)).actors == 2
     assert plan_rollout(None, LAW, settings(min=2), Supply(most=0)).actors == 2

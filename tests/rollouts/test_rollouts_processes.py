@@ -102,7 +102,8 @@ def test_steps_by_two_actors_then_by_more_and_fewer(world: Pods, server: StepSer
         "engines' counters add up to what is trained on"
     )
     assert ended["reports"] >= 1
-    assert ended["law"]["iteration"] == pytest.approx(0.01, rel=0.2), "refitted from reports"
+    # An iteration of the engine takes 10 ms, and longer beside other work.
+    assert 0.009 < ended["law"]["iteration"] < 0.1, "of what was reported"
     # A third comes, the first goes: recalled in the middle of a step.
     world.start(2)
     world.await_ready(0, 1, 2)

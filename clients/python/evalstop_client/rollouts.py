@@ -20,6 +20,7 @@ import json
 import logging
 import math
 import os
+import queue
 import ssl
 import threading
 import time
@@ -41,6 +42,7 @@ BINS = 256  # of a histogram
 FAILURES, FAILURE_LENGTH = 8, 200  # of a step that the operator is told of, and characters of each
 TOKEN = "/var/run/secrets/evalstop.dev/token"  # the projected token, by default
 _ANSWER = 4 << 20  # bytes of an answer, and of a frame
+_WAITING = 16  # calls that nobody waits for and that are still to be made
 _TRIES = 16  # of an address, which may stand for several processes: of three, 1 in 600 calls finds no leader
 _TURN = 0.5  # s after which the dispatch looks again without news
 
@@ -269,8 +271,8 @@ class StepApi:
         self._ca, self._run = ca, run
         self._context = ssl.create_default_context(cadata=ca)
         self.silent = False
-        self._lock = threading.Lock()
-        self._asking = 0
+        self._outbox: queue.Queue[Callable[[], None]] = queue.Queue(_WAITING)
+        self._sender: threading.Thread | None = None
         self.refused: Counter[str] = Counter()  # by reason
 
     @staticmethod
@@ -330,30 +332,39 @@ class StepApi:
         self._send("POST", "/v1/end", body, wait=False)
 
     def _send(self, method: str, path: str, body: Mapping[str, Any], wait: bool) -> dict[str, Any] | None:
-        """Ask in a thread of its own; wait for it only while the operator is not silent."""
+        """Ask in the order in which it is called, in another thread; wait for that only while the operator is
+        not silent. How one step went has to be there before the next one is planned."""
         found: list[dict[str, Any] | None] = []
-        over = threading.Event()
+        over, late = threading.Event(), threading.Event()
 
         def ask() -> None:
-            try:
+            if not late.is_set():  # a plan that nobody waits for is none
                 found.append(self._call(method, path, {"attempt": self.attempt, **body}, 10.0))
-            finally:
-                with self._lock:
-                    self._asking -= 1
-                over.set()
+            over.set()
 
-        with self._lock:
-            if self._asking >= 16:
-                return None  # as many hang already
-            self._asking += 1
-        threading.Thread(target=ask, name="evalstop-steps", daemon=True).start()
+        try:
+            self._outbox.put_nowait(ask)
+        except queue.Full:
+            return None  # as many hang already
+        if self._sender is None:
+            self._sender = threading.Thread(target=self._send_all, name="evalstop-steps", daemon=True)
+            self._sender.start()
         if not wait or self.silent:
             return None
         if not over.wait(self._patience):
             self.silent = True
+            late.set()
             log.warning("the operator has not answered %s for %.0f s: the step goes on", path, self._patience)
             return None
         return found[0] if found else None
+
+    def _send_all(self) -> None:
+        while True:
+            ask = self._outbox.get()
+            try:
+                ask()
+            except Exception:  # the trainer goes on without an operator, and without this message
+                log.exception("step API")
 
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float

@@ -33,7 +33,7 @@ SHOWS = {
     "lengths": "LengthHistory forecast",
     "objective": "best_point",
     "plan": "plan_rollout",
-    "refit": "WorkReport refit_law",
+    "refit": "WorkReport refit_law scaled_law",
     "trust": "Trust rank_correlation",
     "types": "ActorLaw CurvePoint Dispatch Forecast MOST_ACTORS Objective Reason RolloutPlan"
     " RolloutSettings Supply WhenIdle",

@@ -50,7 +50,8 @@ def plan_rollout(
         return _static(settings, supply, None, Reason.NO_FORECAST, "no lengths were announced", ())
     if trust.poor:
         count = _static_count(settings, supply)
-        one = replace(settings, min=count, max=count, static=count, dispatch=Dispatch.LONGEST_FIRST.value)
+        dispatch = _without_forecast(settings)
+        one = replace(settings, min=count, max=count, static=count, dispatch=dispatch.value)
         points, _ = rollout_curve(forecast, law, one, supply)
         reason, message = _distrust(trust)
         return _static(settings, supply, points[0] if points else None, reason, message, tuple(points))
@@ -93,7 +94,7 @@ def _static(
     why: str,
     points: tuple[CurvePoint, ...],
 ) -> RolloutPlan:
-    """Return one queue at `static`: the plan that needs neither lengths nor times."""
+    """Return the plan at `static` that needs neither lengths nor times."""
     count = _static_count(settings, supply)
     seconds = gpu_seconds = None
     if point is not None:
@@ -102,8 +103,16 @@ def _static(
     else:
         leave = releases(WhenIdle(settings.when_idle), supply.between, supply)
         release, idle = (leave,) * count, explain(WhenIdle(settings.when_idle), supply.between, supply)
-    message = f"{why}: one queue for the static count, {count}; {idle}"
-    return RolloutPlan(count, Dispatch.LONGEST_FIRST, release, seconds, gpu_seconds, reason, message, points)
+    dispatch = _without_forecast(settings)
+    how = "equal groups" if dispatch is Dispatch.EVEN else "one queue"
+    message = f"{why}: {how} for the static count, {count}; {idle}"
+    return RolloutPlan(count, dispatch, release, seconds, gpu_seconds, reason, message, points)
+
+
+def _without_forecast(settings: RolloutSettings) -> Dispatch:
+    """Return the dispatch where nothing is predicted: one queue; `Even`, which needs none either, for
+    who has chosen it."""
+    return Dispatch.EVEN if Dispatch(settings.dispatch) is Dispatch.EVEN else Dispatch.LONGEST_FIRST
 
 
 def _release(point: CurvePoint, settings: RolloutSettings, supply: Supply) -> tuple[tuple[bool, ...], str]:

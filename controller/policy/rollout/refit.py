@@ -4,7 +4,8 @@ An actor reports iterations, tokens and seconds of decoding, and prompts and sec
 ``a iterations + c tokens`` (what responses grow dearer by is taken off); a and c are told apart only by
 actors that were full and actors that were nearly empty, so what reports cannot tell stays as it was: the
 law so far counts as `PRIOR` reports of its own. Reports that cannot be (more tokens than slots allow, no
-time) are left out, and no step changes a time by more than `MOST`.
+time) are left out, and no step changes a time by more than `MOST`. A law that no report has shaped yet is
+first brought to their scale as a whole (`scaled_law`), so that the second step can be planned by it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,22 @@ class WorkReport:
     grown: float = 0.0  # tokens that live responses had so far, summed over iterations
     prompts: float = 0.0
     prefill_seconds: float = 0.0
+
+
+def scaled_law(law: ActorLaw, reports: Iterable[WorkReport]) -> ActorLaw:
+    """Return a law that is a guess, with its times multiplied by what reports took of what it says."""
+    used = [r for r in reports if _believable(r, law.slots)]
+    guessed = sum(law.seconds(r.iterations, r.tokens, r.grown, 0.0) for r in used)
+    times = sum(r.decode_seconds for r in used) / guessed if guessed > 0.0 else 1.0
+    prompts = sum(r.prompts for r in used)
+    prefill = sum(r.prefill_seconds for r in used) / prompts if prompts > 0.0 else law.prefill
+    return replace(
+        law,
+        iteration=times * law.iteration,
+        sequence=times * law.sequence,
+        growth=times * law.growth,
+        prefill=prefill,
+    )
 
 
 def refit_law(law: ActorLaw, reports: Iterable[WorkReport]) -> tuple[ActorLaw, int]:
