@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from controller.api.codec import encode
 from controller.api.convert import StatusError, desired, parse_pool, policy, reservations
 from controller.api.status import PoolStatus
-from controller.policy.job.evals import RuleInUse, ingest
+from controller.policy.job.evals import ingest
 from controller.policy.job.record import JobRecord
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import (
     Direction,
     ProxyMetric,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 LIVES = "controller/policy/job/lives.py"
 HISTORY = "controller/policy/job/evals.py"
+BESTS = "controller/policy/job/bests.py"
+RULE_IN_USE = "controller/policy/job/rule_in_use.py"
 SAFEKEEPING = "controller/policy/job/checkpoints.py"
 STOPPING = "controller/policy/job/stop.py"
 RETENTION = "controller/policy/job/retention.py"
@@ -119,7 +121,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the pin of a best that was refuted elsewhere has no score",
         "1",
-        HISTORY,
+        BESTS,
         "    return on_account_of(record, {(best.attempt, best.step)}, score=best.score)\n",
         "    return record\n",
         "tests/policy/test_policy_unsettled_bests.py"
@@ -248,7 +250,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one eval far above one that was borne out agrees with it",
         "7",
-        HISTORY,
+        RULE_IN_USE,
         "        return open_ if len(open_) > 1 else ()\n",
         "        return found\n",
         "tests/policy/test_policy_identity.py"
@@ -294,7 +296,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "what no eval will bear out is let go with the evals kept",
         "19",
         HISTORY,
-        "    awaiting = awaiting or _undecided_for_good(record, use, evals, best)\n",
+        "    awaiting = awaiting or undecided_for_good(record, use, evals, best)\n",
         "",
         "tests/policy/test_policy_identity.py"
         "::test_what_no_eval_will_ever_bear_out_stays_pinned_when_it_is_older_than_the_evals_kept",
@@ -595,7 +597,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "evals that agree are left out beside a doubtful best",
         "7",
-        HISTORY,
+        BESTS,
         "    agree = agree if best.step in agree else ()\n",
         "",
         "tests/policy/test_policy_unsettled_bests.py"
@@ -604,7 +606,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "evals that waited when the rule began anew are compared with those that count",
         "7",
-        HISTORY,
+        BESTS,
         "            best = use.best_of(use.counting(rule, evals))\n",
         "            pass\n",
         "tests/policy/test_policy_unsettled_bests.py"
@@ -613,7 +615,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what waits is compared with a best whose checkpoint is lost",
         "7",
-        HISTORY,
+        BESTS,
         "        bar = keepable(known, use.direction, use) or best\n",
         "        pass\n",
         "tests/policy/test_policy_unsettled_bests.py"
@@ -631,7 +633,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what agrees with a lost best is left out beside what stands in for it",
         "7",
-        HISTORY,
+        BESTS,
         "    if not lost and any((p.attempt, p.step) == of_best",
         "    if any((p.attempt, p.step) == of_best",
         "tests/policy/test_policy_unsettled_bests.py"
@@ -657,7 +659,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what waits is let go once the best's checkpoint is lost",
         "7",
-        HISTORY,
+        BESTS,
         "        awaiting = use.best_of([waited], awaiting)\n",
         "        pass\n",
         "tests/policy/test_policy_unsettled_bests.py::test_what_waits_goes_on_waiting_when_the_best_is_lost",
@@ -665,7 +667,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what waited when the rule began anew is let go beside a doubtful best",
         "7",
-        HISTORY,
+        BESTS,
         "        return best, use.best_of(others, _other_than(best, use, rule, evals, record))\n",
         "        return best, _other_than(best, use, rule, evals, record)\n",
         "tests/policy/test_policy_unsettled_bests.py"
@@ -778,7 +780,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what waited when the rule began anew for a start that nobody had seen is let go",
         "10",
-        HISTORY,
+        BESTS,
         "        held += undecided\n",
         "",
         "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
@@ -913,8 +915,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a guardrail's memory outlives its direction",
         "12",
-        HISTORY,
-        '    fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""\n',
+        RULE_IN_USE,
+        '    fingerprint += INVERTED if direction is Direction.MINIMIZE else ""\n',
         "",
         "tests/policy/test_policy_guardrails.py::test_a_guardrail_whose_direction_is_corrected_begins_anew",
     ),
@@ -1194,7 +1196,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a best that is older than the evals kept is forgotten",
         "19",
-        HISTORY,
+        BESTS,
         "    if record.best is not None and record.best.step <= step:\n        candidates",
         "    if False:\n        candidates",
         "tests/policy/test_policy_identity.py",

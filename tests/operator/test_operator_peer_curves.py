@@ -11,9 +11,10 @@ from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
 from controller.operator.state.cluster import ClusterState
 from controller.policy import decision_log
-from controller.policy.job.evals import RuleInUse, ingest
+from controller.policy.job.evals import ingest
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import JobRecord
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, PeersAt, PolicySpec, Verb
 

@@ -10,8 +10,9 @@ import pytest
 
 from controller.policy.job import guardrails
 from controller.policy.job.comparability import begin_anew
-from controller.policy.job.evals import RuleInUse, ingest, judged_from_now_on, restart, rewind
+from controller.policy.job.evals import ingest, judged_from_now_on, restart, rewind
 from controller.policy.job.record import JobRecord
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Guardrail, MetricPoints, ScrapeOutcome, ScrapeView
 from controller.policy.stopping import carry_spent, make_rule, noise, ties, windows
 from controller.policy.types import (

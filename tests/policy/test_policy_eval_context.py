@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from controller.names import EVALS_KEPT
 from controller.policy import decision_log
 from controller.policy.job import peers
-from controller.policy.job.evals import RuleInUse, ingest, rewind
+from controller.policy.job.evals import ingest, rewind
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import JobRecord
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Direction, Observed, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, FleetView, PeersAt, PolicySpec, Verb, Verdict
 from tests.support.policy_world import PolicyWorld

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.policy.job.evals import RuleInUse
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Direction, Guardrail
 from controller.policy.stopping import MODIFIERS, make_rule
 from controller.policy.stopping.base import State

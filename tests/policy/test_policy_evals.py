@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.names import EVALS_KEPT
-from controller.policy.job.evals import RuleInUse, ingest, rewind
+from controller.policy.job.evals import ingest, rewind
 from controller.policy.job.record import Best, JobRecord, ProtectedCheckpoint
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Direction, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, PolicySpec
 

@@ -20,6 +20,7 @@ from controller.policy.job import conditions
 from controller.policy.job import evals as job_evals
 from controller.policy.job.comparability import begin_anew
 from controller.policy.job.record import JobRecord, ProtectedCheckpoint
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, ScrapeOutcome, ScrapeView
 from controller.policy.types import (
     Attempt,
@@ -371,8 +372,8 @@ def test_a_decline_that_began_before_the_fall_is_found_after_it() -> None:
 ONE, TWO = Attempt(1, "100"), Attempt(2, "200")
 
 
-def use() -> job_evals.RuleInUse:
-    return job_evals.RuleInUse.of(Desired("ns/a", "u", 1, "gold", 1, 1, PolicySpec("kDeclines", {"k": 3})))
+def use() -> RuleInUse:
+    return RuleInUse.of(Desired("ns/a", "u", 1, "gold", 1, 1, PolicySpec("kDeclines", {"k": 3})))
 
 
 def scrape(*points: EvalPoint, version: str | None = None, at: float = 0.0) -> ScrapeView:

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from controller.api.values import state_text
 from controller.metrics.identity import short
-from controller.policy.job.evals import RuleInUse, ingest, rewind, stand
+from controller.policy.job.bests import stand
+from controller.policy.job.evals import ingest, rewind
 from controller.policy.job.guardrails import watch
 from controller.policy.job.record import GUARD_STATE_MAX, RULE_STATE_MAX, Best, JobRecord, RuleRecord
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Direction, Guardrail, MetricPoints, ScrapeOutcome, ScrapeView
 from controller.policy.stopping import RULES, ParamError, gate, make_rule
 from controller.policy.types import (

@@ -8,9 +8,10 @@ import pytest
 
 from controller.policy.job import conditions as c
 from controller.policy.job import lives
-from controller.policy.job.evals import RuleInUse, ingest, judged_from_now_on, on_another_branch
+from controller.policy.job.evals import ingest, judged_from_now_on, on_another_branch
 from controller.policy.job.guardrails import watch
 from controller.policy.job.record import Claim, JobRecord, LifeRecord, Operation, ProtectedCheckpoint
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import (
     AccessView,
     BranchLife,

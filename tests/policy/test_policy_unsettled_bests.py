@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy.job.evals import RuleInUse, ingest, judged_from_now_on, rewind, stand_anew
+from controller.policy.job.bests import stand_anew
+from controller.policy.job.evals import ingest, judged_from_now_on, rewind
 from controller.policy.job.record import JobRecord, Operation, ProtectedCheckpoint
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import (
     AccessView,
     Desired,

@@ -23,7 +23,6 @@ from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
 from controller.policy.job import conditions as c
 from controller.policy.job.attention import with_attention
 from controller.policy.job.curve import with_eval
-from controller.policy.job.evals import RuleInUse
 from controller.policy.job.outcome import followed
 from controller.policy.job.record import (
     AdmissionRecord,
@@ -34,6 +33,7 @@ from controller.policy.job.record import (
     ProtectedCheckpoint,
     RunProgress,
 )
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Plan
 from controller.policy.types import Attempt, EvalPoint, Mode, Proposal, Verb
 from controller.web.dashboard.access import KeyGate, Viewer

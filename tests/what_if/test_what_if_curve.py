@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.policy.job import declared_scale
-from controller.policy.job.evals import RuleInUse
 from controller.policy.job.record import JobRecord, OutOfRange
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Direction
 from controller.policy.params import ParamError
 from controller.policy.types import Attempt, EvalPoint, EvalScale, Paired, PolicySpec, PromptPair, Verb

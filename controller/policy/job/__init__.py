@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from controller.policy.job.record import *
     from controller.policy.job.rollout_record import *
     from controller.policy.job.rotation import *
+    from controller.policy.job.rule_in_use import *
     from controller.policy.job.scores import *
     from controller.policy.job.service import *
     from controller.policy.job.speaker import *
@@ -53,7 +54,7 @@ SHOWS = {
     "endings": "AWAITS_CONTROLLER",
     "event": "Event",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
-    "evals": "RuleInUse is_eval",
+    "evals": "is_eval",
     "lives": "lives",
     "marks": "Finding Mark health state_reason trains",
     "no_eval": "no_eval",
@@ -73,6 +74,7 @@ SHOWS = {
     "rollout_actors": "rollout_actors",
     "rollout_record": "RolloutRecord StepMeasured StepPlan StepRow",
     "rotation": "remedy",
+    "rule_in_use": "RuleInUse",
     "scores": "PROMPTS_MAX declared_scale",
     "service": "attained remaining_seconds seconds",
     "speaker": (

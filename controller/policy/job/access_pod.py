@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from controller.policy.job import conditions as c
 from controller.policy.job import transfer
+from controller.policy.job.bests import keepable
 from controller.policy.job.context import PlanContext
-from controller.policy.job.evals import keepable
 from controller.policy.job.record import InFlight, Operation
 from controller.policy.job.types import AccessView
 

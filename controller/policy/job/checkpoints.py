@@ -22,9 +22,10 @@ from controller.policy.job import (
     remedies,
 )
 from controller.policy.job import conditions as c
+from controller.policy.job.bests import keepable
 from controller.policy.job.context import PlanContext
-from controller.policy.job.evals import better, keepable
 from controller.policy.job.record import Best, InFlight, JobRecord, Operation, ProtectedCheckpoint
+from controller.policy.job.rule_in_use import better
 from controller.policy.job.types import AccessView, ForgetAccess, StartAccess
 from controller.policy.types import Attempt, Mode, Problem
 from controller.policy.wording import NO_CHECKPOINT, did_you_mean, whole_by

@@ -16,8 +16,10 @@ from functools import lru_cache
 from typing import Any
 
 from controller.policy.job import guardrails
-from controller.policy.job.evals import RuleInUse, forget_all_but, newest_mark, on_account_of, stand
+from controller.policy.job.bests import on_account_of, stand
+from controller.policy.job.evals import forget_all_but
 from controller.policy.job.record import EvalBaseline, JobRecord
+from controller.policy.job.rule_in_use import RuleInUse, newest_mark
 from controller.policy.job.types import Desired, Direction, ScrapeView
 from controller.policy.stopping import noise
 from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from controller.policy.job.conditions import Conditions
-from controller.policy.job.evals import RuleInUse
 from controller.policy.job.event import Event
 from controller.policy.job.record import JobRecord
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Action, Desired, MakeActor, Observed, Plan
 from controller.policy.types import JobState, Problem, Proposal
 

@@ -9,276 +9,24 @@ be compared, because the evaluator changed, are not: the memory begins anew (`co
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any
 
 from controller.names import EVALS_KEPT
 from controller.policy.job import curve, lives, scores
-from controller.policy.job.record import READINGS_KEPT, Best, JobRecord, ProtectedCheckpoint, RuleRecord
-from controller.policy.job.types import Desired, Direction, Guardrail, ProxyMetric, ScrapeView
-from controller.policy.stopping import (
-    MODIFIERS,
-    RULES,
-    StopRule,
-    carry_spent,
-    gate,
-    make_rule,
-    rule_fingerprint,
+from controller.policy.job.bests import (
+    best_after,
+    best_agreeing,
+    best_scored,
+    on_account_of,
+    stand,
+    undecided_for_good,
 )
-from controller.policy.types import (
-    NOTHING_DECLARED,
-    Attempt,
-    EvalInContext,
-    EvalPoint,
-    EvalScale,
-    FleetNoise,
-    FleetView,
-    Peers,
-    PeersAt,
-    PolicySpec,
-    Verdict,
-)
-
-NO_FLEET_VIEW = FleetView()
-_UNBOUNDED = "-unbounded"  # in the fingerprint of a rule whose metric has left its declared range
-_INVERTED = "-min"  # ends the fingerprint of a rule for a metric that is to be minimised
-
-
-def better(direction: Direction, score: float, than: float) -> bool:
-    """Return whether a score, in the trainer's own orientation, is the better of two."""
-    return score > than if direction is Direction.MAXIMIZE else score < than
-
-
-def best_of(
-    direction: Direction, candidates: Iterable[EvalPoint | Best], than: Best | None = None
-) -> Best | None:
-    """Return the first of the highest, ``than`` before all of them; None: there are none."""
-    best = than
-    for one in candidates:
-        if best is None or better(direction, one.score, best.score):
-            best = Best(one.step, one.score, one.attempt)
-    return best
-
-
-@dataclass(frozen=True, slots=True)
-class RuleInUse:
-    """A job's rule together with what its recorded state must have been made under."""
-
-    rule: StopRule
-    name: str
-    params_hash: str
-    direction: Direction
-    fleet_noise: FleetNoise | None = None
-    total_steps: int | None = None  # of the run, where the rule looks at progress
-    peers: tuple[PeersAt, ...] = ()  # at the steps of new evals
-    needs: frozenset[str] = frozenset()  # fields of `EvalPoint` besides the score that rule and modifiers use
-    uses: frozenset[str] = frozenset()  # fields that they look at where these are known
-    guards: Mapping[str, RuleInUse] = field(default_factory=dict)  # by guardrail metric
-    proxy: ProxyMetric | None = None
-    gated: bool = False  # a `Gate` decides which evals count
-    scale: EvalScale = NOTHING_DECLARED  # as declared, in the trainer's own orientation
-
-    @property
-    def rises(self) -> bool:
-        """Return whether its statistic rises towards its threshold: else it is no share of that."""
-        return self.name in RULES and RULES[self.name].rises
-
-    @staticmethod
-    def of(desired: Desired, fleet: FleetView = NO_FLEET_VIEW, total_steps: int | None = None) -> RuleInUse:
-        """Return the rules of a spec, shown with each eval of the Primary metric what they look at besides.
-
-        That is the pool's usual noise, the share of ``total_steps`` that is done, peers and training loss.
-        Guardrails are judged by their evals alone, under the same modifiers, but for those that look at more.
-
-        Raises:
-            ParamError: the spec names a rule, modifier or parameter that does not exist or is out of bounds.
-        """
-        primary = _make(_Spelt(desired.rule, desired.modifiers), desired.direction)
-        plain = tuple(m for m in desired.modifiers if not MODIFIERS[m.name].needs)
-        return replace(
-            primary,
-            fleet_noise=fleet.noise,
-            total_steps=total_steps if "progress" in primary.needs | primary.uses else None,
-            peers=fleet.peers if "peers" in primary.needs else (),
-            guards={g.metric: _guard(g, plain, total_steps) for g in desired.guardrails},
-            proxy=desired.proxy,
-            scale=desired.scale,
-        )
-
-    def without_ranges(self, metrics: Container[str], metric: str) -> RuleInUse:
-        """Return the rules once the declared ranges of these metrics are not believed any more.
-
-        Its own metric is ``metric``. What was judged by such a range is judged again without it.
-        """
-        own = self
-        if metric in metrics and self.scale.range is not None:
-            inverted = _INVERTED if self.params_hash.endswith(_INVERTED) else ""
-            bare = f"{self.params_hash.removesuffix(_INVERTED)}{_UNBOUNDED}{inverted}"
-            own = replace(self, scale=self.scale._replace(range=None), params_hash=bare)
-        if not own.guards:
-            return own
-        return replace(own, guards={m: g.without_ranges(metrics, m) for m, g in own.guards.items()})
-
-    def orient(self, point: EvalPoint) -> EvalPoint:
-        """Return the point as a rule sees it: higher is better."""
-        if self.direction is Direction.MAXIMIZE:
-            return point
-        paired = point.paired._replace(mean=-point.paired.mean) if point.paired is not None else None
-        pairs = tuple(pair._replace(mean=-pair.mean) for pair in point.prompt_pairs)
-        return point._replace(score=-point.score, paired=paired, prompt_pairs=pairs)
-
-    def better(self, score: float, than: float) -> bool:
-        return better(self.direction, score, than)
-
-    def fold(
-        self, state: tuple[Any, ...], points: Iterable[EvalPoint]
-    ) -> tuple[tuple[Any, ...], Verdict | None]:
-        """Return the state after these points, and the verdict on the last of them."""
-        verdict = None
-        for point in points:
-            state, verdict = self.observe(state, point)
-        return state, verdict
-
-    def observe(
-        self, state: tuple[Any, ...], point: EvalPoint, *, new: bool = False, loss: float | None = None
-    ) -> tuple[tuple[Any, ...], Verdict]:
-        """Show the rule one eval, oriented and with what is known besides.
-
-        Progress and the fleet's noise are known at any time. Training loss (``loss``) and peers are so only
-        when the eval is first seen (``new``): folded again, after a rewind or under other parameters, it
-        comes without them. To the rules that look at them that is a gap, and a gap never stops a run.
-        """
-        seen = self.orient(point)
-        scale = self.scale if self.direction is Direction.MAXIMIZE else self.scale.reversed()
-        seen = scale.counted(seen)
-        progress = min(1.0, point.step / self.total_steps) if self.total_steps else None
-        peers = (
-            next((Peers(p.runs, p.median) for p in self.peers if p.step == point.step), None) if new else None
-        )
-        known = (progress, loss, peers, self.fleet_noise, scale.range)
-        if any(value is not None for value in known):
-            seen = EvalInContext.of(
-                seen,
-                progress=progress,
-                loss=loss,
-                peers=peers,
-                fleet_noise=self.fleet_noise,
-                range=scale.range,
-            )
-        return self.rule.observe(state, seen)
-
-    def waiting(self, state: tuple[Any, ...]) -> tuple[int, ...]:
-        """Return steps of the evals that wait until later ones bear them out, oldest first
-        (`stopping.gate`)."""
-        return gate.waiting(state) if self.gated and state else ()
-
-    def dropped(self, state: tuple[Any, ...]) -> tuple[int, ...]:
-        """Return steps of the evals that the newest one made drop, or showed to be no best."""
-        return (*gate.dropped(state), *gate.refuted(state)) if self.gated and state else ()
-
-    def unscaled(self, state: tuple[Any, ...]) -> tuple[int, ...]:
-        """Return steps of all evals that count, but were judged by no scale so far."""
-        return gate.unscaled(state) if self.gated and state else ()
-
-    def doubtful(self, state: tuple[Any, ...]) -> int | None:
-        """Step of the highest eval that counts, but was judged by no scale so far; None: none is."""
-        return gate.doubtful(state) if self.gated and state else None
-
-    def could_bear_out(self, state: tuple[Any, ...]) -> bool:
-        """Return whether an eval waits that another one of the same policy would bear out."""
-        return gate.could_bear_out(state) if self.gated and state else False
-
-    def agreeing(self, rule: RuleRecord) -> tuple[int, ...]:
-        """Return steps of two or more evals that wait, and so far bear one another out.
-
-        One that is settled is not among them: the only one after it waits alone.
-        """
-        found = self.rule.agreeing(rule.state) if isinstance(self.rule, gate.Gate) and rule.state else ()
-        open_ = tuple(step for step in found if step not in (*rule.settled, *rule.refuted))
-        return open_ if len(open_) > 1 else ()
-
-    def counting(self, rule: RuleRecord, points: tuple[EvalPoint, ...]) -> list[EvalPoint]:
-        """Return those of the evals that count, as far as is known after the last of them.
-
-        ``rule``: its memory of them. Those that are not judged count as if they were the first of a run.
-        """
-        first = rule.unjudged
-        before = self.counted(self.rule.initial(), points[:first])
-        steps = {*rule.settled, *before, *self.counted(rule.base, points[first:])}.difference(rule.refuted)
-        return [p for p in points if p.step in steps]
-
-    def counted(self, base: tuple[Any, ...], points: tuple[EvalPoint, ...]) -> set[int]:
-        """Return steps of these evals that count, by the state before them."""
-        known: set[int] = set()
-        state = base
-        for point in points:
-            state, _ = self.observe(state, point)
-            known.add(point.step)
-            known.difference_update(self.dropped(state))
-        return known.difference(self.waiting(state))
-
-    def dropped_since(self, before: JobRecord, after: JobRecord) -> tuple[int, ...]:
-        """Return steps of the Primary metric's evals that were dropped between two passes, of those still
-        kept."""
-        if not self.gated or after.rule is None or after.evals is before.evals:
-            return ()
-        known = newest_mark(before)
-        state = before.rule.state if before.rule and made_under(before, self) else ()
-        waited = (*self.waiting(state), self.doubtful(state))
-        new = [
-            p.step
-            for p in after.evals
-            if p.step in waited
-            or known is None
-            or (p.attempt == after.lives[-1].attempt and (p.attempt != known[0] or p.step > known[1]))
-        ]
-        if len(new) <= 1:
-            return tuple(s for s in self.dropped(after.rule.state) if s not in after.rule.settled)
-        still = {p.step for p in self.counting(after.rule, after.evals)}
-        return tuple(s for s in new if s not in still and s not in self.waiting(after.rule.state))
-
-    def best_of(self, candidates: Iterable[EvalPoint | Best], than: Best | None = None) -> Best | None:
-        return best_of(self.direction, candidates, than)
-
-    def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...], unjudged: int = 0) -> RuleRecord:
-        """Return the rule's memory of these evals, but for the first ``unjudged`` of them."""
-        state, verdict = self.fold(base, evals[unjudged:])
-        return RuleRecord(self.name, self.rule.version, self.params_hash, base, state, verdict, unjudged)
-
-
-class _Spelt:
-    """A rule and its modifiers, equal to others of the same spelling: ``1`` is not ``1.0``, nor ``True``."""
-
-    __slots__ = ("modifiers", "rule", "text")
-
-    def __init__(self, rule: PolicySpec, modifiers: tuple[PolicySpec, ...]) -> None:
-        self.rule, self.modifiers = rule, modifiers
-        self.text = repr([(spec.name, sorted(spec.params.items())) for spec in (rule, *modifiers)])
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Spelt) and self.text == other.text
-
-
-@lru_cache(maxsize=1024)  # made at every plan, and checking parameters would be most of what a plan costs
-def _make(spelt: _Spelt, direction: Direction) -> RuleInUse:
-    rule, modifiers = spelt.rule, spelt.modifiers
-    made, fingerprint = make_rule(rule, modifiers), rule_fingerprint(rule, modifiers)
-    needs = RULES[rule.name].needs + sum((MODIFIERS[m.name].needs for m in modifiers), ())
-    gated = any(m.name == gate.Gate.name for m in modifiers)
-    # A state holds oriented scores: under the other direction it is another memory.
-    fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""
-    uses = frozenset(RULES[rule.name].uses + sum((MODIFIERS[m.name].uses for m in modifiers), ()))
-    return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), uses=uses, gated=gated)
-
-
-def _guard(guard: Guardrail, modifiers: tuple[PolicySpec, ...], total_steps: int | None) -> RuleInUse:
-    use = _make(_Spelt(guard.rule, modifiers), guard.direction)
-    return replace(use, scale=guard.scale, total_steps=total_steps if "progress" in use.uses else None)
+from controller.policy.job.record import READINGS_KEPT, JobRecord, RuleRecord
+from controller.policy.job.rule_in_use import INVERTED, RuleInUse, made_under, newest_mark, same_but_for_range
+from controller.policy.job.types import Direction, ProxyMetric, ScrapeView
+from controller.policy.stopping import carry_spent
+from controller.policy.types import Attempt, EvalPoint
 
 
 def ingest(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
@@ -411,14 +159,6 @@ def _with_proxy(point: EvalPoint, proxy: ProxyMetric | None, scrape: ScrapeView)
     return point._replace(proxy=same if proxy.direction is Direction.MAXIMIZE else -same)
 
 
-def newest_mark(record: JobRecord) -> tuple[Attempt, int] | None:
-    """Life and step up to which evals are known, counted or not; None: none is."""
-    if record.evals:
-        return record.evals[-1].attempt, record.evals[-1].step
-    baseline = record.baseline
-    return None if baseline is None or not baseline.life else (Attempt.parse(baseline.life), baseline.step)
-
-
 def _is_new(record: JobRecord, point: EvalPoint) -> bool:
     mark = newest_mark(record)
     if mark is None:
@@ -470,7 +210,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
     if record.rule is not None:  # what was looked at on the branch that is left was looked at
         rule = replace(rule, state=carry_spent(use.rule, rule.state, record.rule.state))
     counting = use.counting(rule, kept)
-    best = _best_after(record, use.direction, counting, until)
+    best = best_after(record, use.direction, counting, until)
     best, awaiting = stand(use, rule, kept, best, record)
     made = replace(
         record,
@@ -483,7 +223,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int, best_until: int | None 
         best=best,
         awaiting=awaiting,
     )
-    return _best_scored(made, counting)
+    return best_scored(made, counting)
 
 
 def _remembered(
@@ -523,7 +263,7 @@ def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], s
     """No eval is dropped; but the best may be one of a branch that was left, and not secured."""
     if record.best is None or record.best.step <= step or record.rule is None:
         return record
-    best = _best_after(record, use.direction, use.counting(record.rule, kept), step)
+    best = best_after(record, use.direction, use.counting(record.rule, kept), step)
     best, awaiting = stand(use, record.rule, kept, best, record)
     return replace(record, best=best, awaiting=awaiting)
 
@@ -532,7 +272,7 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Forget every eval: the rule begins anew. The best stays if it is pinned or retained."""
     kept: tuple[EvalPoint, ...] = ()
     record = forget_all_but(record, use, kept)
-    best = _best_after(record, use.direction, (), -1)
+    best = best_after(record, use.direction, (), -1)
     rule = use.remember(_anew(record, use), kept)
     return replace(
         record,
@@ -567,28 +307,15 @@ def _anew(record: JobRecord, use: RuleInUse) -> tuple[Any, ...]:
     return carry_spent(use.rule, initial, record.rule.state)
 
 
-def made_under(record: JobRecord, use: RuleInUse) -> bool:
-    """Return whether the record's memory is this very rule's: another rule cannot read it."""
-    return record.rule is not None and record.rule.params_hash == use.params_hash
-
-
-def same_but_for_range(one: str, other: str) -> bool:
-    """Return whether two fingerprints are of one rule, whether or not its metric's range is believed.
-
-    A trainer's scores decide whether it is, so no budget is refilled by it.
-    """
-    return one.replace(_UNBOUNDED, "") == other.replace(_UNBOUNDED, "")
-
-
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Return the record judged by this rule; if another rule made it, judge the evals still known again."""
     if made_under(record, use):
         return record
     initial, known = use.rule.initial(), record.best
     before = record.rule.params_hash if record.rule is not None else use.params_hash
-    if before.endswith(_INVERTED) != use.params_hash.endswith(_INVERTED):
+    if before.endswith(INVERTED) != use.params_hash.endswith(INVERTED):
         # The other direction: what was the best is none.
-        known = _best_after(replace(record, best=None), use.direction, (), -1)
+        known = best_after(replace(record, best=None), use.direction, (), -1)
     unjudged = record.rule.unjudged if record.rule is not None else 0
     rule = _remembered(record, use, initial, record.evals, unjudged)
     if record.rule is not None and same_but_for_range(before, use.params_hash):
@@ -626,7 +353,7 @@ def _append(
     if best is not None and (best.attempt, best.step) in out:
         # It stood for the best for want of another. What is secured for it is no better.
         counts = use.counting(rule, (*record.evals, point))
-        best = _best_after(record, use.direction, counts, -1)
+        best = best_after(record, use.direction, counts, -1)
         spare = record.awaiting  # of before the evals that are kept: it was secured for this
         if spare is not None and not any((p.attempt, p.step) == (spare.attempt, spare.step) for p in evals):
             best = use.best_of((spare,), best)
@@ -640,7 +367,7 @@ def _append(
     refuted = tuple(step for step in rule.refuted if step in known and step not in was)
     now = replace(now, refuted=refuted)
     best, awaiting = stand(use, now, (*record.evals, point), best, record)
-    awaiting = awaiting or _undecided_for_good(record, use, evals, best)
+    awaiting = awaiting or undecided_for_good(record, use, evals, best)
     made = replace(
         record,
         evals=evals,
@@ -652,118 +379,7 @@ def _append(
         best=best,
         awaiting=awaiting,
     )
-    return _best_scored(made, counting)
-
-
-def _best_scored(record: JobRecord, counting: Iterable[EvalPoint]) -> JobRecord:
-    """Return the record with the best's score in all that is pinned, retained or asked for on its account, if
-    it is one of those that count: what counted for nothing on another branch has none there."""
-    best = record.best
-    if best is None or not any((p.attempt, p.step) == (best.attempt, best.step) for p in counting):
-        return record
-    return on_account_of(record, {(best.attempt, best.step)}, score=best.score)
-
-
-def _undecided_for_good(
-    record: JobRecord, use: RuleInUse, evals: tuple[EvalPoint, ...], best: Best | None
-) -> Best | None:
-    """Return what waits beside the best, if it is higher, and older than the evals kept: none will ever tell
-    whether it counts. None: it is not so."""
-    waited, kept = record.awaiting, record.beside
-    if waited is None or best is None or kept is None or kept.score is None or not kept.stands_for(waited):
-        return None
-    known = any((p.attempt, p.step) == (waited.attempt, waited.step) for p in evals)
-    return waited if not known and use.better(waited.score, best.score) else None
-
-
-def stand(
-    use: RuleInUse,
-    rule: RuleRecord,
-    evals: tuple[EvalPoint, ...],
-    best: Best | None,
-    record: JobRecord | None = None,
-) -> tuple[Best | None, Best | None]:
-    """Return a record's ``best`` and ``awaiting``, from the best of the evals that count.
-
-    An eval that waits is no best unless there is no other. The best of those that wait is to be pinned beside
-    it if it is higher, or if the best itself waits: which of the two is dropped shows at the next eval. Where
-    the best's checkpoint is lost (``record``), it has to be higher than what stands in for it.
-    Beside a best that may yet be refuted goes the best of all others, pins of before (``record``) too. So do
-    those that waited when the rule began anew, for the run may be on their branch still. No later eval bears
-    them out, so they are no best beside any that counts.
-    """
-    steps = {*use.waiting(rule.state)}.difference(rule.settled, rule.refuted)
-    held = [p for p in evals if p.step in steps]
-    undecided: list[EvalPoint] = []
-    if rule.unjudged:
-        before, _ = use.fold(use.rule.initial(), evals[: rule.unjudged])
-        left = {*use.waiting(before)}.difference(rule.settled)
-        undecided = [p for p in evals[: rule.unjudged] if p.step in left and p not in held]
-        held += undecided
-        if best is not None and any((p.attempt, p.step) == (best.attempt, best.step) for p in undecided):
-            best = use.best_of(use.counting(rule, evals))
-    refuted = {(p.attempt, p.step) for p in evals if p.step in rule.refuted}
-    if best is not None and (best.attempt, best.step) in refuted:  # it stood for the best for want of another
-        best = use.best_of(use.counting(rule, evals)) or best
-    if best is None:
-        best = use.best_of(held[:1] or evals[:1])
-    if best is None:
-        return None, None
-    of_best = best.attempt, best.step  # another life has another step 40
-    unsure = {*{use.doubtful(rule.state)}.difference(rule.settled, rule.refuted), *use.agreeing(rule)}
-    lost = record is not None and best in record.lost_bests
-    if not lost and any((p.attempt, p.step) == of_best for p in evals if p.step in unsure):
-        others = (p for p in undecided if (p.attempt, p.step) != of_best)
-        return best, use.best_of(others, _other_than(best, use, rule, evals, record))
-    lone = any((p.attempt, p.step) == of_best for p in held)
-    bar = best
-    if record is not None and lost:
-        held = [p for p in held if Best(p.step, p.score, p.attempt) not in record.lost_bests]
-        known = replace(record, best=best, evals=evals, rule=rule)
-        bar = keepable(known, use.direction, use) or best
-    awaiting = use.best_of(p for p in held if (p.attempt, p.step) not in (of_best, (bar.attempt, bar.step)))
-    if awaiting is None or not (lone or use.better(awaiting.score, bar.score)):
-        awaiting = None
-    return best, awaiting
-
-
-def stand_anew(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """Return the record with what waits beside the best chosen anew: a checkpoint was lost since.
-
-    What waits there already has come since the rule began anew perhaps, and goes on waiting.
-    """
-    if record.rule is None or not made_under(record, use):
-        return record
-    best, awaiting = stand(use, record.rule, record.evals, record.best, record)
-    waited = record.awaiting
-    if waited is not None and waited != best and waited not in record.lost_bests:
-        awaiting = use.best_of([waited], awaiting)
-    return replace(record, best=best, awaiting=awaiting)
-
-
-def _other_than(
-    best: Best, use: RuleInUse, rule: RuleRecord, evals: tuple[EvalPoint, ...], record: JobRecord | None
-) -> Best | None:
-    """Return the best of the evals but for ``best`` and what agrees with it, and of pins of before them."""
-    agree = use.agreeing(rule)
-    agree = agree if best.step in agree else ()
-    steps = {*use.waiting(rule.state)}.difference(rule.settled, rule.refuted, agree)
-    counts = [*use.counting(rule, evals), *(p for p in evals if p.step in steps)]
-    found = use.best_of(p for p in counts if (p.attempt, p.step) != (best.attempt, best.step))
-    known = {(best.attempt, best.step), *((p.attempt, p.step) for p in evals)}
-    if record is None:
-        return found
-    older = [one for pin in (record.secured, record.beside) if (one := _stood_for(record, pin)) is not None]
-    return use.best_of((o for o in older if (o.attempt, o.step) not in known), found)
-
-
-def settle_agreeing(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """Count waiting evals if two or more of them agree; called when the run ends or is to stop.
-
-    The best until then stays secured beside: should the run go on, they may still be dropped.
-    """
-    found = _best_agreeing(record, use, record.evals)
-    return record if found is None else replace(record, best=found, awaiting=record.best)
+    return best_scored(made, counting)
 
 
 def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
@@ -788,7 +404,7 @@ def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...
 
 def _agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
     """Count two or more waiting evals that agree, if the best of them is secured."""
-    found = _best_agreeing(record, use, tuple(p for p in record.evals if p not in kept))
+    found = best_agreeing(record, use, tuple(p for p in record.evals if p not in kept))
     if found is None or record.beside is None or not record.beside.stands_for(found):
         return record
     rule = record.rule
@@ -806,100 +422,12 @@ def _agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> J
     )
 
 
-def _best_agreeing(record: JobRecord, use: RuleInUse, evals: tuple[EvalPoint, ...]) -> Best | None:
-    """Return the best of the evals that wait, if two or more agree and it is above the best; None: it is not
-    so."""
-    steps = use.agreeing(record.rule) if record.rule and made_under(record, use) else ()
-    found = use.best_of(p for p in evals if p.step in steps)
-    if found is None or (record.best is not None and not use.better(found.score, record.best.score)):
-        return None
-    return found
-
-
 def _sum_with(record: JobRecord, leaving: float) -> float | None:
     """Sum of the scores that are no longer kept once this one, the oldest, has gone; None: nobody knows."""
     if record.evals_seen == len(record.evals):
         return leaving
     total = None if record.earlier_sum is None else record.earlier_sum + leaving
     return total if total is not None and math.isfinite(total) else None
-
-
-def on_account_of(record: JobRecord, evals: set[tuple[Attempt, int]], **change: Any) -> JobRecord:
-    """Return the record with these fields changed in all that is pinned, retained or asked for on account of
-    one of these evals (attempt and life, step)."""
-    if not evals:
-        return record
-
-    def changed(kept: ProtectedCheckpoint) -> ProtectedCheckpoint:
-        return replace(kept, **change) if (kept.attempt, kept.best_step) in evals else kept
-
-    secured, beside, access = record.secured, record.beside, record.access
-    if access is not None and (access.attempt, access.step) in evals:
-        access = replace(access, **change)
-    return replace(
-        record,
-        secured=None if secured is None else changed(secured),
-        beside=None if beside is None else changed(beside),
-        access=access,
-        retained=tuple(map(changed, record.retained)),
-    )
-
-
-def _best_after(
-    record: JobRecord,
-    direction: Direction,
-    counting: Iterable[EvalPoint],
-    step: int,
-) -> Best | None:
-    """Return the best among what is left when the run goes on from ``step``.
-
-    That is: evals up to there, the best itself if it is one of those (it may be older than the evals kept),
-    and checkpoints that are pinned or retained, of whatever branch. Not those from before the scores could
-    be compared, and none whose score nobody knows.
-    """
-    candidates: list[EvalPoint | Best] = [*counting]
-    if record.best is not None and record.best.step <= step:
-        candidates.append(record.best)
-    for kept in (*record.retained, record.secured):
-        if (one := _stood_for(record, kept)) is not None:
-            candidates.append(one)
-    return best_of(direction, candidates)
-
-
-def _stood_for(record: JobRecord, kept: ProtectedCheckpoint | None) -> Best | None:
-    """Return the eval for which a checkpoint is kept; None: its score is not known, or not on the present
-    scale."""
-    if kept is None or kept.score is None or kept.baseline != record.baseline_number:
-        return None
-    return Best(kept.best_step, kept.score, kept.attempt)
-
-
-def keepable(record: JobRecord, direction: Direction, use: RuleInUse | None = None) -> Best | None:
-    """Return the best eval whose checkpoint may still be had: the best, unless its checkpoint is lost.
-
-    Then it is the best of the others that count by ``use``; if none is left, of those that wait to be borne
-    out: what is perhaps good is better than nothing.
-    """
-    if record.best is None or record.best not in record.lost_bests:
-        return record.best
-    rule, top = record.rule, record.best.score
-
-    def had(points: Iterable[EvalPoint]) -> list[EvalPoint]:
-        """Return those whose checkpoint may be had. Without the rule an eval above the best was dropped, or
-        waits to be borne out."""
-        kept = (p for p in points if not better(direction, p.score, top))
-        return [p for p in kept if Best(p.step, p.score, p.attempt) not in record.lost_bests]
-
-    if use is None or rule is None or not made_under(record, use):
-        left = had(record.evals)
-    else:
-        left = had(use.counting(rule, record.evals))
-        if not left:
-            waits = use.waiting(rule.state)
-            left = had(p for p in record.evals if p.step in waits)
-    # A copy of one that is lost was made for an earlier stop: there is nothing to pin it from any more.
-    copies = tuple(k for k in record.retained if not any(map(k.stands_for, record.lost_bests)))
-    return _best_after(replace(record, best=None, retained=copies), direction, left, -1)
 
 
 def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> JobRecord:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from controller.policy.job import conditions as c
 from controller.policy.job import trainer_requests
 from controller.policy.job.context import PlanContext
-from controller.policy.job.evals import RuleInUse, made_under
 from controller.policy.job.record import Confirming
+from controller.policy.job.rule_in_use import RuleInUse, made_under
 from controller.policy.job.types import Desired
 from controller.policy.params import build
 from controller.policy.stopping import MODIFIERS

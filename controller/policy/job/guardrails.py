@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from controller.policy.job import scores
-from controller.policy.job.evals import RuleInUse, is_eval, same_but_for_range
+from controller.policy.job.evals import is_eval
 from controller.policy.job.record import Guard, JobRecord
+from controller.policy.job.rule_in_use import RuleInUse, same_but_for_range
 from controller.policy.job.types import Desired, ScrapeView
 from controller.policy.stopping import carry_spent
 from controller.policy.stopping.guardrails import together

@@ -9,9 +9,9 @@ from collections.abc import Collection
 
 from controller.policy.job import access_requests, lives, remedies, rotation
 from controller.policy.job import conditions as c
+from controller.policy.job.bests import keepable, stand_anew
 from controller.policy.job.context import PlanContext
 from controller.policy.job.cures import key_of
-from controller.policy.job.evals import keepable, stand_anew
 from controller.policy.job.record import Best, InFlight, Operation
 from controller.policy.types import Attempt, Problem
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from controller.policy.job import progress
 from controller.policy.job.context import PlanContext
-from controller.policy.job.evals import RuleInUse
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.params import ParamError
 from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict

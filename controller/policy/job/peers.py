@@ -17,8 +17,8 @@ from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
-from controller.policy.job.evals import newest_mark
 from controller.policy.job.record import JobRecord
+from controller.policy.job.rule_in_use import newest_mark
 from controller.policy.job.types import Desired, Direction, ScrapeView
 from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import JobKey, PeersAt, namespace_of

@@ -47,13 +47,15 @@ from controller.policy.job import (
 )
 from controller.policy.job import conditions as c
 from controller.policy.job.adoption import adopt
+from controller.policy.job.bests import settle_agreeing
 from controller.policy.job.comparability import begin_anew
 from controller.policy.job.context import PlanContext
 from controller.policy.job.endings import Ending
 from controller.policy.job.estimates import stated
-from controller.policy.job.evals import RuleInUse, begin_life, ignored_steps, ingest, settle_agreeing
+from controller.policy.job.evals import begin_life, ignored_steps, ingest
 from controller.policy.job.record import JobRecord, Operation, RunFile
 from controller.policy.job.resume import answer_early, resume
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.service import own
 from controller.policy.job.stop import after_suspend, carry_out_stop, user_stop
 from controller.policy.job.types import (

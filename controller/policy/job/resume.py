@@ -5,8 +5,9 @@ from __future__ import annotations
 from controller.policy.job import access_requests, checkpoints, guardrails, lives, retention
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
-from controller.policy.job.evals import RuleInUse, restart, rewind
+from controller.policy.job.evals import restart, rewind
 from controller.policy.job.record import Operation, ProtectedCheckpoint, Sparing
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import CreateWorkload, ResumeFrom, ResumeRequest, RunState
 from controller.policy.types import Attempt
 

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from controller.policy.job import access_requests, endings, external_queue, retention, withdrawal
 from controller.policy.job import conditions as c
+from controller.policy.job.bests import settle_agreeing
 from controller.policy.job.context import PlanContext
-from controller.policy.job.evals import RuleInUse, settle_agreeing
 from controller.policy.job.record import Decision, Operation
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.service import own
 from controller.policy.job.types import (
     CreateWorkload,

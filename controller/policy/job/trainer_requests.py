@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy.job.context import PlanContext
-from controller.policy.job.evals import best_of
+from controller.policy.job.rule_in_use import best_of
 from controller.policy.job.types import WriteRun
 from controller.policy.types import Mode
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from controller.policy.job.evals import RuleInUse
 from controller.policy.job.record import JobRecord
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Direction
 from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, RULES
 from controller.policy.types import NOTHING_DECLARED, EvalScale, Mode, PolicySpec, Verb, Verdict

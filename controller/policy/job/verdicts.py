@@ -12,10 +12,11 @@ from dataclasses import replace
 from controller.names import METRIC_EVAL_STDERR
 from controller.policy.job import conditions as c
 from controller.policy.job import fresh_evals, guardrails, lives, trainer_requests, verdict_age
+from controller.policy.job.bests import keepable
 from controller.policy.job.context import PlanContext
-from controller.policy.job.evals import RuleInUse, keepable, made_under
 from controller.policy.job.marks import LACKS
 from controller.policy.job.record import Decision, Guard, JobRecord, PastGrades
+from controller.policy.job.rule_in_use import RuleInUse, made_under
 from controller.policy.job.service import attained
 from controller.policy.job.types import Desired, ScrapeOutcome
 from controller.policy.stopping.gate import WAITS

@@ -15,8 +15,9 @@ from dataclasses import replace
 from controller.policy.job import access_requests, external_queue, guardrails, verdict_age, verdicts
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
-from controller.policy.job.evals import RuleInUse, judged_from_now_on
+from controller.policy.job.evals import judged_from_now_on
 from controller.policy.job.record import Decision, Operation, TakenBack
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Plan, ReadMetrics, ResumeFrom, RunState, ScrapeOutcome, SetFinalizer
 from controller.policy.types import JobState, Mode, Problem
 

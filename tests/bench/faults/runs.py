@@ -19,8 +19,8 @@ from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import RLHFJOBS
 from controller.policy.job import conditions as c
-from controller.policy.job.evals import RuleInUse
 from controller.policy.job.record import JobRecord
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.types import Attempt, EvalPoint, Mode, Verb
 from tests.bench.faults import oracle, stage
 from tests.bench.faults.mischief import Mischief
