@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from controller.policy.job import evals
-from controller.policy.job.evals import RuleInUse
 from controller.policy.job.record import JobRecord, RuleRecord
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import RunState
 from controller.policy.types import Mode
 from tests.faults import branches, driver, found, ledger, mutants, product
