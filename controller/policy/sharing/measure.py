@@ -168,8 +168,8 @@ class Pace:
 
 
 class TurnsOf(NamedTuple):
-    """What a report says of one resident: turns it released so far, the newest of them, and by how much
-    (percent) its steps may take longer."""
+    """One resident by a report: turns that it released so far, the newest of them, and by how much (percent)
+    its steps may take longer."""
 
     name: str
     released: int
