@@ -75,9 +75,11 @@ def mode(
         found = await read_job(api, job)
         if found.mode == to.value:
             typer.echo(f"{cluster.called(found.obj)} is in mode {to.value} already")
-            return
-        await patch(api, found, {"mode": to.value}, dry_run)
-        report_change(found, f"mode {to.value} (was {found.mode})", dry_run)
+        else:
+            await patch(api, found, {"mode": to.value}, dry_run)
+            report_change(found, f"mode {to.value} (was {found.mode})", dry_run)
+            if to is Mode.ENFORCE and (text := unsecured(found)):
+                typer.echo(f"note: {text}", err=True)
         await _cap(api, found, to)
 
     cluster.run(work, connection, namespace)
@@ -169,6 +171,17 @@ def resume(
     cluster.run(work, connection, namespace)
 
 
+def unsecured(job: Reading) -> str:
+    """Return what mode Shadow, which secures no checkpoint, has left to be done; "": nothing."""
+    best, kept = job.record.best, job.record.secured
+    if best is None or job.record.finished is not None or (kept is not None and kept.stands_for(best)):
+        return ""
+    return (
+        f"the checkpoint of its best eval, step {best.step}, is not in safety: it is looked for now, and if "
+        "the trainer's rotation has removed it, the best eval that still has one counts"
+    )
+
+
 async def read_job(api: CallerApi, name: str) -> Reading:
     """Return the RLHFJob of a name, read."""
     from controller.cli import cluster, job_view
@@ -234,8 +247,12 @@ def check_resumable(job: Reading, source: Source) -> None:
     Raises:
         Failure: it cannot; with what can be done instead.
     """
+    from controller.policy.job import end_is_unknown
+
     decision = job.record.decision
     name = f"{job.name}{job.flags()}"
+    if end_is_unknown(job.record):
+        return  # nobody saw how it ended, so its user may say that it is to go on
     if job.record.finished is not None:
         raise Failure(
             Exit.REFUSED,

@@ -22,6 +22,7 @@ from controller.policy.job import (
     Finding,
     Mark,
     evidence,
+    lost_best,
     other_rules,
     other_rules_sentence,
     promise,
@@ -78,10 +79,13 @@ def _headline(job: Reading, now: float) -> str:
         of = f" (guardrail {decision.proposal.metric!r})" if decision.proposal.metric else ""
         return f"{job.key}: {state} by {decision.by}{of} at step {decision.proposal.step}, {ago} ago"
     if decision is not None:
-        return (
-            f"{job.key}: {state}; {decision.by} would have stopped it at step {decision.proposal.step} "
-            "(mode Shadow: nothing is touched)"
-        )
+        why = "mode Shadow: nothing is touched"
+        target = job.condition(c.TERMINATION)
+        if job.mode != Mode.SHADOW and target is not None and not target.status:
+            capped = target.reason == "Shadow"
+            why = "its pool's modeCap allows Shadow only" if capped else f"{target.reason}: {target.message}"
+        when = f"at step {decision.proposal.step}"
+        return f"{job.key}: {state}; {decision.by} would have stopped it {when} ({why})"
     if found := [one for one in marks(job, now) if one.warning or state in ("Running", "Starting")]:
         return f"{job.key}: {state} ({found[0].reason}: {found[0].message})"
     message = _message_of_state(job)
@@ -169,6 +173,11 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         earlier = decision is None or decision.at != record.outcome.decided
         yield "earlier stop" if earlier else "outcome", was_right(record.outcome)
     yield from _scores(job)
+    if lost := lost_best(record):
+        yield "lost", lost
+    if job.mode == Mode.SHADOW and record.finished is None and record.best is not None and not record.secured:
+        name = f"{job.name}{job.flags()}"
+        yield "secured", f"nothing: mode Shadow secures no checkpoint (evalstop pin {name} best keeps one)"
     for kept, label in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
         if kept is not None:
             known = ", ".join(filter(None, (f"{kept.digest[:19]}...", whole_by(kept.evidence))))
@@ -305,7 +314,7 @@ def _ways(job: Reading, told: set[str]) -> Iterator[tuple[str, str]]:
         yield f"evalstop groups {job.record.residency.group}", "whose turn it is there, and who waits"
     elif job.spec.get("sharing") and state == "Queued":
         yield f"evalstop groups --pool {job.spec.get('pool', 'POOL')}", "the groups that there are"
-    if state in ("Stopped", "WouldStop"):
+    if state == "Stopped" or (state == "WouldStop" and job.mode == Mode.SHADOW):
         yield from ways_on(job.record, name)
     if job.record.evals and state not in ("Queued", "Refused"):
         yield f"evalstop simulate {name} --rule glr", "what another rule would have done"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
 
 Object = dict[str, Any]
+BAD_IF_TRUE = ("StopsHeldBack",)  # conditions of a GPUPool; the others are bad if they are not True
 Name = Annotated[
     str, typer.Argument(metavar="[POOL]", help="Name of a GPUPool; none: all.", autocompletion=complete.pools)
 ]
@@ -32,10 +33,13 @@ def ready(pool: Object) -> str:
     conditions = at(pool, "status", "conditions") or []
     if not conditions:
         return "Unknown"
-    wrong = sorted(
-        (c for c in conditions if c["status"] != "True"), key=lambda c: (c["type"] != "Ready", c["type"])
-    )
+    wrong = sorted(amiss(conditions), key=lambda c: (c["type"] != "Ready", c["type"]))
     return str(wrong[0]["reason"]) if wrong else "Yes"
+
+
+def amiss(conditions: Iterable[Object]) -> list[Object]:
+    """Return those of a GPUPool's conditions that say that something is wrong with it."""
+    return [c for c in conditions if (c["status"] == "True") is (c["type"] in BAD_IF_TRUE)]
 
 
 def _count(*path: str) -> Field:
@@ -143,10 +147,11 @@ def page(pool: Object, now: float, screen: Terminal, shadow: str = "") -> list[s
 
     spec, status = pool.get("spec") or {}, pool.get("status") or {}
     lines = ["", *facts((*_facts(spec, status), *([("shadow", shadow)] if shadow else [])), screen)]
-    wrong = [c for c in status.get("conditions") or [] if c["status"] != "True"]
+    wrong = amiss(status.get("conditions") or ())
     if wrong:
         rows = [[c["type"], c["reason"], c["message"]] for c in wrong]
-        lines += ["", *render((Column("NOT SO"), Column("REASON"), Column("WHY", text=True)), rows, screen)]
+        columns = (Column("CONDITION"), Column("REASON"), Column("WHY", text=True))
+        lines += ["", *render(columns, rows, screen)]
     if quotas := status.get("quotas"):
         lines += ["", *_quotas(quotas, screen)]
     if reservations := status.get("reservations"):

@@ -7,9 +7,13 @@ from typing import Any
 from controller.cli import formatting
 from controller.cli.job_view import Reading
 from controller.policy.job import Cure, Finding, Mark, cure_of, health
+from controller.policy.job.conditions import TERMINATION
 
 # States say the same as these marks.
 _STATES = (Mark.REFUSED, Mark.FAILED)
+_CAPPED = Cure(
+    "its pool's modeCap allows Shadow only: whoever runs the pool may raise it", "kubectl edit gpupool {pool}"
+)
 
 
 def marks(job: Reading, now: float) -> tuple[Finding, ...]:
@@ -29,8 +33,11 @@ def cure(job: Reading, reason: str, message: str = "", *, examining: bool = Fals
     lost = job.record.lost_bests
     if reason == "BestCheckpointLost" and lost and lost[-1] in job.record.changed_bests:
         reason = "DigestMismatch"  # it was not removed, but written into
-    layout = job.record.layout_of(str((job.spec.get("checkpoints") or {}).get("layout") or ""))
     found = cure_of(reason, examining=examining)
+    target = job.condition(TERMINATION)
+    if reason == "WouldStop" and job.mode != "Shadow" and target is not None and target.reason == "Shadow":
+        found = _CAPPED
+    layout = job.record.layout_of(str((job.spec.get("checkpoints") or {}).get("layout") or ""))
     return found.filled(job.name, job.namespace, str(job.spec.get("pool", "")), layout, message)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.crd import RESOURCES
-from controller.cli import explanation, formatting, get, history, job_view, jobs, pools, queue, top, why
-from controller.cli.failure import Exit, of_api
+from controller.cli import (
+    change,
+    explanation,
+    formatting,
+    get,
+    history,
+    job_view,
+    jobs,
+    pools,
+    queue,
+    top,
+    why,
+)
+from controller.cli.failure import Exit, Failure, of_api
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, clean, length, terminal
 from controller.kube.errors import ApiError, from_response
 from controller.policy.job import BY_MESSAGE, CURES
+from controller.policy.job import conditions as c
 from tests.support import cli_world as w
 
 FREE = Terminal()
@@ -85,6 +99,62 @@ def test_the_page_of_a_stopped_job() -> None:
 )
 def test_why_in_one_sentence(name: str, headline: str) -> None:
     assert explanation.explain(of(name), NOW).headline == headline
+
+
+def test_a_pool_whose_limits_hold_no_stop_back_is_ready() -> None:
+    for status, reason, shown in (("False", "NothingHeldBack", "Yes"), ("True", "ManyAtOnce", "ManyAtOnce")):
+        held = {"type": "StopsHeldBack", "status": status, "reason": reason, "message": "m"}
+        found = w.pool_status()
+        found["conditions"].append(held)
+        assert pools.ready({"status": found}) == shown
+        page = "\n".join(pools.page({"spec": {}, "status": found}, NOW, FREE))
+        assert ("StopsHeldBack" in page) is (status == "True")
+
+
+@pytest.mark.parametrize(
+    ("reason", "headline", "way"),
+    [
+        ("Shadow", "its pool's modeCap allows Shadow only", "kubectl edit gpupool a100"),
+        ("NoVerifiableCheckpoint", "NoVerifiableCheckpoint: m", "evalstop doctor healthy -n team"),
+    ],
+)
+def test_a_run_in_enforce_is_not_told_that_its_mode_is_shadow(reason: str, headline: str, way: str) -> None:
+    record = w.shadow()
+    told = w.condition(c.TERMINATION, False, reason, "m")
+    job = job_view.read(w.whole("healthy", replace(record, conditions=(*record.conditions, told))))
+    found = explanation.explain(job, NOW)
+    assert headline in found.headline
+    assert "mode Shadow" not in found.headline
+    commands = [command for command, _ in found.next_steps]
+    assert way in commands
+    assert not any("mode healthy" in command for command in commands), "it is in that mode"
+
+
+def test_a_best_whose_checkpoint_is_lost_is_named_beside_the_one_that_is_kept() -> None:
+    record = w.stopped()
+    assert record.best is not None
+    better = replace(record.best, step=60, score=0.9)
+    job = job_view.read(w.whole("over", replace(record, best=better, lost_bests=(better,))))
+    assert dict(explanation.explain(job, NOW).facts)["lost"] == (
+        "the checkpoint of the best eval, step 60 (0.9): in safety is that of step 160 (0.75)"
+    )
+    assert "lost" not in dict(explanation.explain(of("over"), NOW).facts)
+
+
+def test_in_shadow_it_is_said_that_no_checkpoint_is_secured() -> None:
+    job = job_view.read(w.whole("shadow", replace(w.shadow(), secured=None)))
+    assert dict(explanation.explain(job, NOW).facts)["secured"].startswith("nothing: mode Shadow secures no")
+    assert change.unsecured(job).startswith("the checkpoint of its best eval, step 160, is not in safety")
+    assert change.unsecured(of("shadow")) == ""
+
+
+def test_a_run_whose_end_nobody_saw_can_be_told_to_go_on() -> None:
+    for reason, refused in (("EndUnknown", False), ("BackoffLimitExceeded", True)):
+        failed = w.condition(c.FAILED, True, reason, "m")
+        record = replace(w.running(), admission=None, finished="Failed", conditions=(w.ACCEPTED, failed))
+        job = job_view.read(w.whole("gone", record))
+        with pytest.raises(Failure) if refused else nullcontext():
+            change.check_resumable(job, change.Source.LATEST)
 
 
 def test_a_stop_that_its_user_asked_for() -> None:

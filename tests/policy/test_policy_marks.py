@@ -259,7 +259,10 @@ def expected(record: JobRecord) -> set[Mark]:
         Mark.HELD_UP: said.get(c.ADMITTED) == (False, "NodesClosed")
         or said.get(c.RESUMED) == (False, "NothingRetained")
         or said[c.RUNNING] == (False, c.MEMBERS_ENDED),
-        Mark.WOULD_STOP: trains and record.decision is not None and record.decision.mode is Mode.SHADOW,
+        Mark.WOULD_STOP: trains
+        and record.decision is not None
+        and record.decision.mode is Mode.SHADOW
+        and said.get(c.TERMINATION) != (False, "PageWithoutIdentity"),  # said in mode Enforce alone
         Mark.CRASHING: trains and record.pod_trouble is not None and record.pod_trouble.exit_code == 1,
         Mark.NOT_STARTING: trains and record.pod_trouble is not None and bool(record.pod_trouble.waits),
         Mark.STUCK: c.RELEASED in said

@@ -231,7 +231,8 @@ def test_one_failed_scrape_during_the_copy_takes_nothing_back() -> None:
     assert job.observed.workload.suspended
 
 
-def test_a_new_best_under_a_verdict_that_stands_is_pinned_and_copied_too(monkeypatch) -> None:
+@pytest.mark.parametrize("faster", [False, True])
+def test_a_new_best_under_a_verdict_that_stands_is_pinned_and_copied_too(monkeypatch, faster) -> None:
     # row 5
     world = copying()
     job = world.jobs["ns/a"]
@@ -245,12 +246,22 @@ def test_a_new_best_under_a_verdict_that_stands_is_pinned_and_copied_too(monkeyp
     done = passes(world, 4)
     asked = [(a.operation, a.step) for a in done if isinstance(a, StartAccess)]
     assert asked == [(Operation.SECURE, 70), (Operation.RETAIN, 70)]
+    if faster:  # than copies are made: the next one would begin a copy anew, and so would each after it
+        world.scores("ns/a", 0.95)
+        passes(world, 3)
+        world.scores("ns/a", 0.96)
+        passes(world, 3)
+        assert job.observed.workload.suspended
+        assert (copied := condition(world, c.RETAINED)) is not None
+        assert not copied.status
     *_, retain = (a for a in done if isinstance(a, StartAccess))
     assert [one.attempt for one in retain.branch] == [job.record.lives[-1].attempt], "whose the latest one is"
     end_copy(world)
     passes(world, 8)
     assert job.observed.workload.suspended
-    assert job.record.retained[-1].best_step == 70
+    assert job.record.retained[-1].best_step == (90 if faster else 70)
+    assert not job.observed.finalizer
+    assert world.jobs["ns/b"].started == [1]
 
 
 def test_a_pin_that_is_damaged_takes_the_stop_back() -> None:

@@ -189,6 +189,14 @@ def test_quotas_are_shown_and_others_namespaces_only_counted() -> None:
 def test_a_pool_warns_of_conditions_that_do_not_hold_and_of_no_other() -> None:
     """Each healthy pool had a yellow banner: Ready: ready."""
     objects = scene(time.time())
+    pool = next(one for one in objects if one["metadata"]["name"] == "research")
+    held = {
+        "type": "StopsHeldBack",
+        "status": "False",
+        "reason": "NothingHeldBack",
+        "message": "no stop is held back",
+    }
+    pool["status"]["conditions"].append({**pool["status"]["conditions"][0], **held})
     with running(objects) as board:
         assert "banner" not in ask(board, "/view/pools/research").text
     ready = next(one for one in objects if one["metadata"]["name"] == "research")["status"]["conditions"][0]

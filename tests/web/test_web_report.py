@@ -119,6 +119,20 @@ def line(job: Job, record: JobRecord, at: float) -> str:
     return decision_log.job_line(job.desired, Observed(), record, at, Plan(record, (), (), None, None, None))
 
 
+def test_a_best_whose_checkpoint_is_lost_is_named() -> None:
+    pool = POOLS[0]
+    obj = job_object("team", "less", created=NOW - 9000)
+    record = stopped(judged(obj, until_stop(obj, over_optimising(104), pool), NOW - 900, pool), NOW - 900)
+    assert record.best is not None
+    better = replace(record.best, step=1, score=99.0)
+    lost = with_record(obj, replace(record, best=better, lost_bests=(better,)), pool)
+    words = needs_nothing(_from_statuses("less", lost, POOLS, [], NOW))
+    assert "Lost: the checkpoint of the best eval, step 1 (99): in safety is that of step" in words
+    assert "Lost:" not in needs_nothing(
+        _from_statuses("less", with_record(obj, record, pool), POOLS, [], NOW)
+    )
+
+
 def test_a_log_knows_what_was_deleted_and_says_where_it_begins() -> None:
     pool = POOLS[0]
     obj = job_object("team", "gone", created=NOW - 9000)

@@ -11,6 +11,7 @@ from controller import names
 from controller.cli.cluster import CallerApi
 from controller.cli.doctor import rights
 from controller.cli.doctor.findings import Finding, note, ok, wrong
+from controller.cli.pools import amiss
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import DEPLOYMENTS, GPUPOOLS, LEASES, PODS
 from controller.policy.wording import some
@@ -218,7 +219,7 @@ async def pools(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
                 about, "the operator has not looked at it", "see what is found of the operator, above"
             )
             continue
-        bad = [c for c in status["conditions"] if c["status"] != "True"]
+        bad = amiss(status["conditions"])
         for condition in bad:
             cure = _pool_cure(name, str(condition["reason"]))
             yield wrong(about, f"{condition['reason']}: {condition['message']}", cure)

@@ -51,7 +51,7 @@ SHOWS = {
         "Bucket Course CurveMark CurvePoint NEW_BASELINE RESUMED STOPPED WOULD_STOP coarser course"
         " curve_branches curve_marks"
     ),
-    "endings": "AWAITS_CONTROLLER",
+    "endings": "AWAITS_CONTROLLER end_is_unknown",
     "event": "Event",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
     "evals": "is_eval",
@@ -92,8 +92,8 @@ SHOWS = {
         "WriteRun"
     ),
     "verdict_words": (
-        "OtherRule evidence flat_stops other_rules other_rules_sentence promise statement stopped_soon"
-        " ways_on"
+        "OtherRule evidence flat_stops lost_best other_rules other_rules_sentence promise statement"
+        " stopped_soon ways_on"
     ),
     "verdicts": "BLIND is_demoted",
     "view": "job_view queued_at",

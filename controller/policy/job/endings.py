@@ -81,7 +81,7 @@ def expiry_note(context: PlanContext) -> str:
     )
 
 
-def is_unknown(record: JobRecord) -> bool:
+def end_is_unknown(record: JobRecord) -> bool:
     """Return whether the run ended in a way that nobody saw, so that its user may have it go on."""
     failed = record.condition(c.FAILED)
     return (

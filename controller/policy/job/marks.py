@@ -105,6 +105,8 @@ LACKS = frozenset(
 )
 
 _UNSAFE = (c.SECURED, c.RETAINED, c.CLAIMED, c.PINNED)
+# Why the pool is not asked to stop a run, where its mode allows it.
+_NOT_STOPPED = frozenset({"NoVerifiableCheckpoint", "PageWithoutIdentity", "StartUnknown"})
 _UNREAD = frozenset({"MetricsNotRead", "NoFreshScrape", "VerdictOutdated", "PageWithoutIdentity"})
 
 
@@ -251,12 +253,14 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
         since = max(guards.since, begun)
         yield Finding(Mark.BLIND, "GuardrailNotJudged", guards.message, since, since + record.first_eval)
     decision, target = record.decision, conditions.get(c.TERMINATION)
-    if decision is not None and decision.mode is Mode.SHADOW:
+    asked = _asked(target)
+    enforced = asked is not None and asked.reason in _NOT_STOPPED  # said in mode Enforce alone
+    if decision is not None and decision.mode is Mode.SHADOW and not enforced:
         why = decision.proposal.reason
         yield Finding(Mark.WOULD_STOP, why, decision.message, decision.at, decision.at)
-    if (condition := _asked(target)) is not None and condition.reason != "NotAccepted":
-        mark = Mark.UNWATCHED if condition.reason in _UNREAD else Mark.UNSAFE
-        yield _of(mark, condition, UNSAFE_AFTER)
+    if asked is not None and asked.reason != "NotAccepted":
+        mark = Mark.UNWATCHED if asked.reason in _UNREAD else Mark.UNSAFE
+        yield _of(mark, asked, UNSAFE_AFTER)
 
 
 def _waiting(conditions: dict[str, Condition], first_eval: float) -> Iterator[Finding]:

@@ -2,7 +2,9 @@
 
 Before the suspend of an automatic stop the best checkpoint is pinned, and copied out of the trainer's reach;
 with `Retain.AFTER_SUSPEND` it is enough that the pin is unchanged since its digest, and the copy follows. A
-new best under a verdict that stands goes through the same.
+new best under a verdict that stands goes through the same, once. Where bests come faster than they are
+copied, as under a guardrail's stop while the Primary metric rises, the run is suspended with the pin made
+since the decision, and the newest best is pinned and copied then: nothing rotates it any more.
 
 A user's stop waits for the same, but not for ever: after a few failed tries, or when nothing has moved for a
 while, the run is suspended, the condition says what is missing, and the operator goes on trying.
@@ -34,7 +36,7 @@ def settled(context: PlanContext) -> bool:
     if not context.observed.finalizer and _anything(context) and not context.desired.deleting:
         # At once: a finalizer cannot be put on an object that is being deleted.
         context.act(SetFinalizer(True))
-    return _settled_user(context, decision) if is_users(context) else _settled_rule(context)
+    return _settled_user(context, decision) if is_users(context) else _settled_rule(context, decision)
 
 
 def follows(context: PlanContext) -> bool:
@@ -114,20 +116,23 @@ def best_of(context: PlanContext, candidates: tuple[ProtectedCheckpoint, ...]) -
     return None if best is None else best[1]
 
 
-def _settled_rule(context: PlanContext) -> bool:
-    secured = context.record.secured
-    if checkpoints.to_pin(context) is not None or secured is None:
+def _settled_rule(context: PlanContext, decision: Decision) -> bool:
+    secured, wanted = context.record.secured, checkpoints.to_pin(context)
+    overtaken = secured is not None and secured.at > decision.at  # a best that came since is pinned already
+    if overtaken and (wanted is not None or decision.deferred_at is not None):
+        if decision.deferred_at is None and wanted is not None:
+            _put_off_newer(context, wanted.step)
+        return True
+    if wanted is not None or secured is None:
         unsettle(context)
         checkpoints.secure_best(context)
         return False
     if context.desired.retain is Retain.AFTER_SUSPEND:
-        decision = context.record.decision
-        assert decision is not None
         if copy_of(secured, decision, context.record.retained) is None:
             if decision.deferred_at is None:
                 checkpoints.check_secured(context, secured)
             return decision.deferred_at is not None
-    elif context.record.decision is not None and context.record.decision.deferred_at is not None:
+    elif decision.deferred_at is not None:
         unsettle(context)  # spec.checkpoints.retain was changed
     return _copied_now(context, secured)
 
@@ -141,7 +146,7 @@ def _settled_user(context: PlanContext, decision: Decision) -> bool:
         if wanted is None and (secured is None or copy_of(secured, decision, context.record.retained)):
             return True
         step = wanted.step if wanted is not None else context.record.best.step if context.record.best else 0
-        _put_off(context, "NewBest", f"a newer best at step {step} is copied once it is suspended")
+        _put_off_newer(context, step)
         return True
     if context.observed.workload is None and context.desired.workload_ref:
         _nothing(context, "the workload is gone; the best checkpoint stays pinned where the trainer wrote")
@@ -212,6 +217,10 @@ def _put_off(context: PlanContext, reason: str, message: str) -> None:
     assert decision is not None
     context.update(decision=replace(decision, retained_at=None, deferred_at=context.now))
     context.conditions.set(c.RETAINED, False, reason, message, warning=True)
+
+
+def _put_off_newer(context: PlanContext, step: int) -> None:
+    _put_off(context, "NewBest", f"a newer best at step {step} is copied once it is suspended")
 
 
 def _nothing(context: PlanContext, why: str) -> None:

@@ -110,6 +110,20 @@ def _below(record: JobRecord, direction: Direction, step: int | None) -> str:
 # -- what is promised of a run whose true score stays as it is --------------------
 
 
+def lost_best(record: JobRecord) -> str:
+    """Return that the best eval's checkpoint is lost, and which one is in safety instead; "": it is not
+    lost."""
+    best = record.best
+    kept = (*record.retained, *filter(None, (record.secured,)))
+    if best is None or best not in record.lost_bests or any(k.stands_for(best) for k in kept):
+        return ""
+    text = f"the checkpoint of the best eval, step {best.step} ({best.score:.4g})"
+    if not kept:
+        return f"{text}: none is in safety"
+    score = f" ({kept[-1].score:.4g})" if kept[-1].score is not None else ""
+    return f"{text}: in safety is that of step {kept[-1].step}{score}"
+
+
 def promise(rule: PolicySpec, evals: int) -> str:
     """Return what a rule promises on flat runs, in a sentence. ``evals``: of the run, as far as is known."""
     params = rule.params

@@ -64,8 +64,12 @@ def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
 
 
 def unsafe(context: PlanContext) -> Problem | None:
-    """Return why a run whose rule says stop may not be stopped now; None: it may."""
-    record = context.record
+    """Return why a run whose rule says stop may not be stopped now; None: it may.
+
+    Under a stop whose newer bests follow the suspend (`retention`), a pin made since it was decided will do.
+    """
+    record, decision = context.record, context.record.decision
+    follows = decision is not None and decision.deferred_at is not None
     scrape = context.observed.scrape
     read = scrape is not None and scrape.outcome is ScrapeOutcome.OK
     if read and not lives.identified(record, scrape):
@@ -82,7 +86,9 @@ def unsafe(context: PlanContext) -> Problem | None:
             "branch; the run goes on",
         )
     best = keepable(record, context.desired.direction, context.use) or record.best
-    if best is None or record.secured is None or not record.secured.stands_for(best):
+    kept = record.secured
+    overtaken = follows and kept is not None and decision is not None and kept.at > decision.at
+    if best is None or kept is None or not (overtaken or kept.stands_for(best)):
         step = best.step if best is not None else 0
         return Problem(
             "NoVerifiableCheckpoint",

@@ -17,6 +17,7 @@ from controller.policy.job import (
     course,
     curve_marks,
     evidence,
+    lost_best,
     other_rules,
     other_rules_sentence,
     promise,
@@ -162,6 +163,7 @@ class Pages:
             "row": shown,
             "cures": [(one, cure(job, one)) for one in shown.marks],
             "outcome": was_right(job.record.outcome) if job.record.outcome is not None else "",
+            "lost": lost_best(record),
             "evidence": evidence(record, desired.direction),
             "promise": promise(desired.rule, record.evals_seen),
             "others": other_rules_sentence(

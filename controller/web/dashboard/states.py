@@ -31,7 +31,7 @@ _STATES = (
     State("Preempting", "◌", "wait", "waiting", "gives its GPUs back and queues again"),
     State("Unfit", "✕", "bad", "waiting", "asks for more GPUs than its pool has"),
     State("New", "·", "wait", "waiting", "the operator has not looked at it yet"),
-    State("Stopped", "■", "stop", "stopped", "stopped; its best checkpoint is kept"),
+    State("Stopped", "■", "stop", "stopped", "stopped by its rule or its user"),
     State("Completed", "✓", "done", "ended", "ran to its end"),
     State("Failed", "✗", "bad", "ended", "its workload failed"),
     State("Refused", "!", "bad", "refused", "its spec cannot be carried out"),
