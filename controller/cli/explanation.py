@@ -20,6 +20,7 @@ from controller.policy.job import (
     Best,
     Decision,
     Finding,
+    JobRecord,
     Mark,
     evidence,
     lost_best,
@@ -160,6 +161,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         )
         if verdict.e_value is not None:
             yield "e-value", formatting.number(verdict.e_value)
+    if claim_step := _lay_there(record):
+        yield "folder", f"held checkpoints up to step {claim_step} before the run began"
     if record.progress is not None:
         far = record.progress
         yield "progress", f"step {far.step} of {far.total_steps} ({far.share:.0%})"
@@ -182,6 +185,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         if kept is not None:
             known = ", ".join(filter(None, (f"{kept.digest[:19]}...", whole_by(kept.evidence))))
             yield label, f"step {kept.step} at {kept.path} ({formatting.size(kept.bytes)}, {known})"
+    if job.page_notes:
+        yield "metrics", job.page_notes
     for guard in record.guards:
         if guard.verdict is not None:
             v = guard.verdict
@@ -197,6 +202,14 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
                 )
     for one in found:
         yield "trouble" if one.warning else "note", sentence(one, now)
+
+
+def _lay_there(record: JobRecord) -> int:
+    """Return the step of the newest checkpoint that lay in the folder before a run's first attempt; 0: none,
+    or nobody knows any more."""
+    claim = record.claim
+    first = claim is not None and claim.attempt == 1 and not claim.life
+    return claim.newest_step if first and claim is not None else 0
 
 
 def rollout_sentence(job: Reading) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from controller.api import record as stored
 from controller.api import values
 from controller.api.rule_text import rule_and_modifiers
-from controller.policy.job import Condition, Direction, JobRecord, ProtectedCheckpoint
+from controller.policy.job import METRICS, Condition, Direction, JobRecord, ProtectedCheckpoint
 from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import EvalPoint, EvalScale
 
@@ -68,6 +68,12 @@ class Reading:
     @property
     def maximize(self) -> bool:
         return str(self.metric.get("direction", "Maximize")) == "Maximize"
+
+    @property
+    def page_notes(self) -> str:
+        """Return what of the trainer's page counts for nothing or is doubted, although it is read."""
+        read = self.condition(METRICS)
+        return read.message.partition("; ")[2] if read is not None and read.status else ""
 
     @property
     def direction(self) -> Direction:

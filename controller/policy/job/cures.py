@@ -120,6 +120,7 @@ _OF_THE_CLUSTER = frozenset(
         "AccessPodUnschedulable",
         "AccessRefused",
         "CopyDamaged",
+        "PodsRefused",
         "PodsStuck",
         "RefusedAddress",
         "StepsNotServed",
@@ -299,6 +300,11 @@ CURES: dict[str, Cure] = {
         "correct what the message names (ConfigMap, Secret, security) in a new RLHFJob",
         "kubectl describe pods{ns} -l evalstop.dev/job={name}",
     ),
+    "PodsRefused": Cure(
+        "correct what the message names (a quota, Pod Security, a webhook, the service account); it is tried "
+        "again by itself",
+        "kubectl describe quota{ns}; kubectl describe job{ns} {name}",
+    ),
     "ImageNotPulled": Cure(
         "correct the image, or its pull secret, in the manifest",
         "kubectl describe pods{ns} -l evalstop.dev/job={name}",
@@ -366,6 +372,9 @@ CURES: dict[str, Cure] = {
         _merge('{"spec":{"scrape":{"firstEvalSeconds":<seconds>}}}'),
     ),
     "NoNewEvals": Cure("see whether the trainer's evals and its scorer work", _DOCTOR),
+    "StepsBeganAnew": Cure(
+        f"have the trainer count its steps through the whole run, or begin a new process {_CONTRACT}", _LOGS
+    ),
     "NeverRead": Cure(
         f"have the trainer stay up until its last eval was read, at most two scrape intervals {_CONTRACT}"
     ),
@@ -615,6 +624,7 @@ NEEDS_NOBODY = frozenset(
         "Spared",
         "Starting",
         "Stopped",
+        "UnitDoubtful",
         "UserRequest",
         "WaitingForCheckpoint",
         "WaitingForGPUs",

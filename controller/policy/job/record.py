@@ -43,6 +43,7 @@ LOST_MAX = EVALS_KEPT + 2  # the best, each eval that is kept, and one that wait
 RULE_STATE_MAX = 8000
 GUARD_STATE_MAX = 4000
 LAST_WORDS = 200  # characters
+FAILED_CREATE = "FailedCreate"  # what a pod waits for that the cluster does not let in
 FIRST_EVAL = 1800.0  # s
 CURVE_BUCKETS = 64
 CURVE_MARKS = 12
@@ -103,6 +104,8 @@ class PodTrouble:
     @property
     def reason(self) -> str:
         """As a CamelCase code that has a cure."""
+        if self.waits == FAILED_CREATE:
+            return "PodsRefused"
         return "PodWaits" if self.exit_code is None else "ExitCode"
 
 
@@ -297,6 +300,10 @@ class EvalBaseline:
     step: Annotated[int, Within(-1, None, "int64"), "Its step."] = -1
     kept: Annotated[ProtectedCheckpoint | None, "Stood for the best before; still kept from rotation."] = None
     number: Annotated[Count, "Baselines are counted; absent: it is the first."] = 0
+    unit: Annotated[
+        Word,
+        "What of their former size scores seem to have since: Hundredth or Hundredfold; absent: the same.",
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
