@@ -1,4 +1,4 @@
-"""How long before a step begins its actors are asked for: so that most of them are ready when it does.
+"""The lead of actors: how long before a step begins they are asked for, so that most are ready when it does.
 
 An actor's start is known from its entry in the status to its being ready. What lies before that, a pass of
 the job and one of the pool, is known only from whole ways: from when actors were asked for to when each was
