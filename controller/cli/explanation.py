@@ -20,6 +20,7 @@ from controller.policy.job import (
     Best,
     Decision,
     Finding,
+    JobRecord,
     Mark,
     evidence,
     lost_best,
@@ -33,7 +34,7 @@ from controller.policy.job import (
 from controller.policy.job import conditions as c
 from controller.policy.stopping import RULES
 from controller.policy.types import Mode, Verdict
-from controller.policy.wording import ELSEWHERE, UID, counted, other_way, percent, whole_by
+from controller.policy.wording import ELSEWHERE, UID, counted, percent, whole_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         yield "others", other_rules_sentence(other_rules(record, own.name, job.direction, job.scale))
     direction = "higher is better" if job.maximize else "lower is better"
     yield "metric", f"{job.metric.get('name', '-')} ({direction}), mode {job.mode}"
-    if doubt := other_way(str(job.metric.get("name", "")), job.maximize):
+    for doubt in job.doubts:
         yield "direction", doubt
     verdict = record.rule.verdict if record.rule is not None else None
     if decision is not None and decision.by != "User":
@@ -163,6 +164,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     if record.progress is not None:
         far = record.progress
         yield "progress", f"step {far.step} of {far.total_steps} ({far.share:.0%})"
+    if (began := _began(record)) is not None:
+        yield "began", f"at step {began}, from a checkpoint that lay in its folder before"
     if short := rollout_sentence(job):
         yield "actors", short
     if short := residency_sentence(job):
@@ -186,7 +189,11 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         if guard.verdict is not None:
             v = guard.verdict
             numbers = f"{formatting.number(v.statistic)} against {formatting.number(v.threshold)}"
-            yield "guardrail", f"{guard.metric}: {v.verb}, {v.reason}, {numbers} at step {guard.step}"
+            better = f"{'higher' if job.maximized(guard.metric) else 'lower'} is better"
+            yield (
+                "guardrail",
+                f"{guard.metric} ({better}): {v.verb}, {v.reason}, {numbers} at step {guard.step}",
+            )
     if record.past_grades is not None:
         past = record.past_grades
         for spent, what in ((past.warned, "warned of"), (past.demoted, "demoted"), (past.stopped, "stopped")):
@@ -197,6 +204,13 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
                 )
     for one in found:
         yield "trouble" if one.warning else "note", sentence(one, now)
+
+
+def _began(record: JobRecord) -> int | None:
+    """Return the step at which the first process of a run went on with what lay there before; None: it began
+    afresh, or is not the only one that is known."""
+    first = record.lives[0] if len(record.lives) == 1 else None
+    return (first.resumed or None) if first is not None and first.attempt.number == 1 else None
 
 
 def rollout_sentence(job: Reading) -> str:

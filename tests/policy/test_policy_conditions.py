@@ -12,6 +12,7 @@ from controller.policy.job.preemption import begin
 from controller.policy.job.record import Operation
 from controller.policy.job.types import (
     Direction,
+    Guardrail,
     Page,
     ResumeFrom,
     ResumeRequest,
@@ -63,6 +64,23 @@ def test_a_page_that_never_brings_a_usable_eval_shows(what: str) -> None:
     assert f"20 {what}" in message
 
 
+def test_a_step_counter_that_starts_anew_is_named_where_no_eval_comes() -> None:
+    """The client reports no step twice, so the page looks as if nobody evaluated."""
+    world, job = running()
+    for score in (0.1, 0.2, 0.3):
+        world.now += 600
+        world.scores("a", score)
+        world.settle()
+    points = job.observed.scrape.points
+    for step in (31, 12):
+        world.now += 6000
+        world.scrape("a", points=points, step=step)
+        world.step("a")
+        _, reason, message = told(job, c.METRICS)
+        assert reason == "NoNewEvals"
+        assert ("at step 12 and its newest eval is of step 30" in message) is (step == 12)
+
+
 def test_a_process_that_begins_anew_with_a_dead_scorer_is_missed() -> None:
     """Its restart from step 0 empties `eval_times`; since when an eval is due stands apart from them."""
     world, job = running()
@@ -110,21 +128,28 @@ def test_hours_in_the_queue_are_no_silence() -> None:
     assert told(job, c.METRICS)[:2] == (False, "NoNewEvals")
 
 
+@pytest.mark.parametrize("guardrail", [False, True])
 @pytest.mark.parametrize(
     ("metric", "direction", "doubted"),
     [
         ("eval_loss", "Maximize", True),
+        ("toxicity_score", "Maximize", True),
+        ("toxicity", "Minimize", False),
         ("win_rate", "Minimize", True),
         ("win_rate", "Maximize", False),
         ("gold", "Minimize", False),
     ],
 )
 def test_a_direction_that_its_name_contradicts_is_told_once_before_it_stops_a_good_run(
-    metric: str, direction: str, doubted: bool
+    metric: str, direction: str, doubted: bool, guardrail: bool
 ) -> None:
     world = PolicyWorld({"n1": 8})
     job = world.submit("a")
-    job.wish(metric=metric, direction=Direction(direction))
+    if guardrail:
+        guard = Guardrail(metric, PolicySpec("scan"), Direction(direction))
+        job.wish(guardrails=(guard,))
+    else:
+        job.wish(metric=metric, direction=Direction(direction))
     told_first, *later = [world.step("a").events for _ in range(3)]
     warned = [event.warning for event in told_first if event.reason == "DirectionDoubtful"]
     assert warned == [True] * doubted
