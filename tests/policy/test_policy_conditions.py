@@ -64,23 +64,6 @@ def test_a_page_that_never_brings_a_usable_eval_shows(what: str) -> None:
     assert f"20 {what}" in message
 
 
-def test_a_step_counter_that_starts_anew_is_named_where_no_eval_comes() -> None:
-    """The client reports no step twice, so the page looks as if nobody evaluated."""
-    world, job = running()
-    for score in (0.1, 0.2, 0.3):
-        world.now += 600
-        world.scores("a", score)
-        world.settle()
-    points = job.observed.scrape.points
-    for step in (31, 12):
-        world.now += 6000
-        world.scrape("a", points=points, step=step)
-        world.step("a")
-        _, reason, message = told(job, c.METRICS)
-        assert reason == "NoNewEvals"
-        assert ("at step 12 and its newest eval is of step 30" in message) is (step == 12)
-
-
 def test_a_process_that_begins_anew_with_a_dead_scorer_is_missed() -> None:
     """Its restart from step 0 empties `eval_times`; since when an eval is due stands apart from them."""
     world, job = running()

@@ -86,22 +86,6 @@ def test_the_sentence_of_the_issue() -> None:
     assert evidence(JobRecord(), Direction.MAXIMIZE) == ""
 
 
-@pytest.mark.parametrize(
-    ("scores", "direction", "doubted"),
-    [
-        ((50.0, 60.0, 0.61), Direction.MAXIMIZE, True),
-        ((50.0, 60.0, 1.5), Direction.MAXIMIZE, False),
-        ((50.0, 60.0, 0.0), Direction.MAXIMIZE, False),
-        ((0.5, 0.4, 41.0), Direction.MINIMIZE, True),
-        ((0.5, 0.4, 4.1), Direction.MINIMIZE, False),
-    ],
-)
-def test_a_fall_to_a_hundredth_may_be_a_change_of_unit(
-    scores: tuple[float, ...], direction: Direction, doubted: bool
-) -> None:
-    assert ("between percent and fraction" in evidence(record(*scores, best=1), direction)) is doubted
-
-
 def test_the_sentence_is_of_the_eval_that_asked_for_the_stop() -> None:
     found = record(0.5, 1.0, 0.9, 0.5, best=2)
     asked = Proposal(30, 20, "ConsecutiveDeclines", 3.0, 3.0)

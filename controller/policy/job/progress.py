@@ -85,18 +85,7 @@ def without_evals(context: PlanContext) -> str:
     message = f"no usable eval of {context.desired.metric!r} for {quiet / 60.0:.0f} min"
     if usual is not None:
         message += f", though one takes {usual / 60.0:.1f} min"
-    return message + _unusable(context) + _went_back(context)
-
-
-def _went_back(context: PlanContext) -> str:
-    """Return in words that the process counts its steps anew, so that its evals are none; "": it does not."""
-    scrape, evals = context.observed.scrape, context.record.evals
-    if scrape is None or scrape.step is None or not evals or scrape.step >= evals[-1].step:
-        return ""
-    return (
-        f"; the page is at step {scrape.step} and its newest eval is of step {evals[-1].step}: count steps "
-        "through the whole run, for an eval of a step that is not beyond the last one is no new eval"
-    )
+    return message + _unusable(context)
 
 
 def _usual(record: JobRecord) -> float | None:

@@ -19,7 +19,6 @@ from controller.policy.types import NOTHING_DECLARED, EvalScale, Mode, PolicySpe
 from controller.policy.wording import counted, percent
 
 USER = "User"
-HUNDREDTH = (0.005, 0.02)  # of the best: what a change of unit makes of a score that is about as good
 _NO_NUMBERS: Mapping[str, str] = {
     "TooFewEvals": "there are too few evals to judge by",
     "NoiseUnknown": "how noisy an eval is, is not known yet",
@@ -105,11 +104,7 @@ def _below(record: JobRecord, direction: Direction, step: int | None) -> str:
     share = sign * (best.score - found.score) / abs(best.score)
     if not math.isfinite(share) or share < 0.0005:
         return ""
-    ratio = abs(found.score / best.score)
-    unit = HUNDREDTH[0] <= (1.0 / ratio if lower_is_better and ratio else ratio) <= HUNDREDTH[1]
-    side = "above" if lower_is_better else "below"
-    more = ", by about a hundred times: did the scorer change between percent and fraction?" if unit else ""
-    return f"{percent(share)} {side} the best{more}"
+    return f"{percent(share)} {'above' if lower_is_better else 'below'} the best"
 
 
 # -- what is promised of a run whose true score stays as it is --------------------
