@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr  # type: ignore[import-untyped, unused-ignore]
 
 from controller.policy.params import build
-from controller.policy.stopping import MODIFIERS, RULES, glr, scan, spending, windows
+from controller.policy.stopping import MODIFIERS, RULES, glr, scan, windows
 from controller.policy.stopping.divergence import Divergence
 from controller.policy.stopping.gate import Gate, GateParams
 from controller.policy.stopping.patience import Patience
@@ -198,11 +198,7 @@ def _spent(evals: Evals, p: Any) -> Matrix:
             )
             for fall, sigma, freedom in (alone[:3], grown[:3])
         )
-        levels.append(
-            vector_spending.levels(
-                single, wide, around, look, known, alone.paired, ~guessed, p.window, p.share
-            )
-        )
+        levels.append(vector_spending.levels(single, wide, around, look, known, alone.paired, ~guessed, p))
     one, other = estimates
     two = guessed & ~np.isnan(one.sigma + other.sigma)
     two &= (one.sigma != other.sigma) | (one.freedom != other.freedom)
@@ -320,7 +316,7 @@ class Form(NamedTuple):
 FORMS: dict[str, Form] = {
     "kDeclines": Form(_k_declines, lambda p: p.k - 0.5),
     "drawdown": Form(_drawdown, lambda p: p.sigmas if p.sigmas else p.max_drop),
-    "scan": Form(_scan, lambda p: -math.log(spending.usable(p.alpha)) if p.alpha else p.threshold),
+    "scan": Form(_scan, lambda p: -math.log(p.alpha) if p.alpha else p.threshold),
     "glr": Form(_glr, lambda p: -math.log(p.alpha)),
     "cusum": Form(_cusum, lambda p: p.threshold),
     "eProcess": Form(_e_process, lambda p: -math.log(p.alpha)),

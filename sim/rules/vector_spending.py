@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -186,38 +186,38 @@ def levels(
     shared: Flags,
     paired: Flags | None,
     noise_known: Flags,
-    window: int,
-    share: float,
+    p: Any,
 ) -> Matrix:
-    """Return minus the log of the smallest alpha that would have stopped here.
+    """Return minus the log of the smallest alpha that would have stopped here, shared out as ``p.alpha`` is.
 
     Of z of singles, of windows and of those around the best by what pairs tell (NaN, -inf: none).
 
     ``shared``: windows have their part of the look; ``paired``: singles are judged by the prompts of both;
-    ``noise_known``: the noise is not guessed from the scores.
+    ``noise_known``: the noise is not guessed from the scores; ``p``: parameters of the rule.
     """
     if paired is not None:
         shared = shared | paired
-    count = single.shape[1]
+    count, wide_part = single.shape[1], spending.of_windows(p.alpha)
     level = np.full(single.shape, -np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         for t in range(1, count):
-            pairs = windows.comparisons(t + 1, window, share, False)
+            pairs = windows.comparisons(t + 1, p.window, p.share, False)
             least = np.full(len(level), scan.part_of_singles(t + 1, False))
             if paired is not None:
                 least = np.where(paired[:, t], scan.part_of_singles(t + 1, True), least)
             part = np.where(shared[:, t] & (pairs > 0), least, 1.0)
             if paired is not None:
                 part = np.where(paired[:, t], least, part)
-            spent = np.log(look.share[:, t] * part) - log_ndtr(-single[:, t]) - np.log(t)
-            left, more = np.log(look.share[:, t] * (1.0 - part)), look.more[:, t]
+            of_singles = part + (1.0 - wide_part) * (1.0 - part)
+            spent = np.log(look.share[:, t] * of_singles) - log_ndtr(-single[:, t]) - np.log(t)
+            left, more = np.log(look.share[:, t] * wide_part * (1.0 - part)), look.more[:, t]
             if pairs:
                 fewer = np.where(noise_known[:, t], spending.stretches(t + 1), 1.0)
                 spent = np.fmax(spent, left - _log_rate(wide[:, t], more, t + 1, pairs, fewer))
             if pairs and around is not None:
                 fewer = np.full(len(left), spending.stretches(t + 1))
-                around_left = np.log(look.share[:, t] * scan.AROUND)
-                pairs += windows.comparisons(t + 1, window, scan.SHORTER * share, False)
+                around_left = np.log(look.share[:, t] * wide_part * scan.AROUND)
+                pairs += windows.comparisons(t + 1, p.window, scan.SHORTER * p.share, False)
                 spent = np.fmax(spent, around_left - _log_rate(around[:, t], more, t + 1, pairs, fewer))
             level[:, t] = np.where(np.isnan(spent), -np.inf, spent)
     return level

@@ -224,7 +224,7 @@ def test_pairs_alone_are_enough_for_single_evals() -> None:
 
 
 def test_where_the_prompts_of_both_are_known_all_looks_of_a_run_spend_alike() -> None:
-    made = make_rule(SPENDING)
+    made = make_rule(PolicySpec("scan", {"alpha": 0.04}))
     state, spent, limits = made.initial(), [], []
     for step in range(1, 11):
         pairs = (PromptPair(1, 200, 0.0, 0.2),) if step > 1 else ()
@@ -232,5 +232,18 @@ def test_where_the_prompts_of_both_are_known_all_looks_of_a_run_spend_alike() ->
         spent.append(state[2][-1])
         limits.append(verdict.threshold)
     assert spent == pytest.approx([0.1 * step for step in range(10)])
-    early = spending.single_limit(0.045 * 0.1 * scan.part_of_singles(3, True), 3)
+    early = spending.single_limit(0.04 * 0.1 * scan.part_of_singles(3, True), 3)
     assert limits[2] == pytest.approx(noise.widen(early, 199.0)), "the rest is kept for longer stretches"
+
+
+def test_of_a_large_budget_single_evals_get_what_is_not_measured_of_longer_windows() -> None:
+    shares = [spending.of_windows(alpha) for alpha in (0.001, 0.04, 0.08, 0.4)]
+    assert shares == pytest.approx([1.0, 1.0, 0.5, 0.1])
+    limits = []
+    for alpha in (0.04, 0.4):
+        made = make_rule(PolicySpec("scan", {"alpha": alpha}))
+        state = made.initial()
+        for step in range(1, 12):
+            state, verdict = made.observe(state, an_eval(step, 0.5, stderr=0.02, total=11))
+        limits.append(verdict.threshold)
+    assert limits[1] < limits[0]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from controller.cli.main import app
 from controller.policy.types import EvalInContext, EvalPoint, Verb
 from sim import specs, twin
-from sim.rules import flat
+from sim.rules import flat, short_runs, vector
 from sim.rules.flat import Total
 
 PROMPTS, EVALS, MOST = 20, 5, 5  # of .02 more than MOST right come in one of 100,000 runs
@@ -77,12 +77,15 @@ def test_no_total_makes_the_budget_larger() -> None:
                 assert row.stopped > 0.0, f"{total}, {row.evals} evals: nothing was tried"
 
 
-@pytest.mark.parametrize("alpha", [0.2, 0.5])
+@pytest.mark.parametrize("alpha", [0.1, 0.5])
 def test_a_large_budget_is_not_passed_either(alpha: float) -> None:
-    text = f"scan:alpha={alpha}"
+    text, random = f"scan:alpha={alpha}", np.random.default_rng(7)
     for total in (Total.KNOWN, Total.UNKNOWN):
         for row in flat.rates(text, specs.rule(text), runs=1000, seed=3, lengths=(20, 80), total=total):
             assert row.interval[0] <= alpha, f"{total}, {row.noise}, {row.evals} evals: {row.stopped}"
+    for evals in (8, 10, 12):  # with pairs of evals that err as if their prompts were others
+        shown = short_runs.paired(random.standard_normal((2000, evals)), 1.0, 2.0**0.5)
+        assert (vector.first_stops(specs.rule(text), shown) >= 0).mean() <= alpha
 
 
 @pytest.mark.parametrize(

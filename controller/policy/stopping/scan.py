@@ -196,16 +196,17 @@ class Scan:
         if silent:
             reason = "TooFewEvals" if number == 1 else "NoiseUnknown"
             return state, Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
-        chance = spending.usable(p.alpha) * look.share / (len(levels) if guessed else 1)
+        chance = p.alpha * look.share / (len(levels) if guessed else 1)
+        measured = chance * spending.of_windows(p.alpha)
         part = part_of_singles(number, paired is not None) if pairs or paired is not None else 1.0
-        limit = spending.single_limit(chance * part, number)
+        limit = spending.single_limit(chance * part + (chance - measured) * (1.0 - part), number)
         if paired is not None:
             compared = [_against(best - now, paired, limit, p.min_drop)]
         else:
             fall = ((second if guessed else best) - now) / math.sqrt(2.0)
             compared = [_against(fall, one, limit, p.min_drop) for one in levels]
         if pairs:
-            limit = spending.windows_limit(chance * (1.0 - part), look.more, number, pairs, not guessed)
+            limit = spending.windows_limit(measured * (1.0 - part), look.more, number, pairs, not guessed)
             compared += [_against(wide, one, limit, p.min_drop) for one in levels]
         if pairs and paired is not None:
             share = min(1.0, (near / paired.sigma) ** 2)
@@ -213,7 +214,7 @@ class Scan:
             fall = max(windows.since(one, best_at, share) for one in (curve, shorter))
             far = noise.Noise(paired.sigma / math.sqrt(2.0), paired.freedom)
             pairs += windows.comparisons(number, p.window, SHORTER * p.share, False)
-            limit = spending.windows_limit(chance * AROUND, look.more, number, pairs)
+            limit = spending.windows_limit(measured * AROUND, look.more, number, pairs)
             compared.append(_against(fall, far, limit, p.min_drop))
         stop, _, z, limit = max(compared)
         if stop:

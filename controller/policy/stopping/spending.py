@@ -22,8 +22,8 @@ by chance, on a run whose true score never falls:
   that may spend more than the one before may also be the first by having a lower limit: for that part of its
   chance (`Look.more`) it counts as if it were alone.
 
-What was measured holds for the small chances of a small budget: longer windows' first passings are rarer than
-that at no z below 3 or so. So of a budget beyond `MEASURED` only a part is spent (`usable`).
+What was measured holds for the small chances of a small budget only. So longer windows spend as if the budget
+were `MEASURED` at most (`of_windows`), and what that leaves is spent on single evals, whose bound is proved.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ RATE, LATER = 0.29, 40.0
 # Of that so much is enough up to `EARLY` evals, and `MORE` with each eval after: few stretches can be made.
 EARLY, FEWER, MORE = 8, 0.47, 0.033
 SECOND = 2  # eval at which anything can be compared
-MEASURED, OF_MORE = (
-    0.05,
-    0.5,
-)  # budgets up to which what was measured holds; part that is spent of what is more
+MEASURED = 0.04  # budget up to which what was measured of longer windows holds
 AT_FIRST = 0.05  # weight of a look, beside the square of the share of the run that is done
 AS_PLANNED = 1.02  # times what a look was to spend from the beginning on, that still counts as that
 LEAST_Z = 2.0  # below it the rate does not fall as z rises
@@ -102,9 +99,9 @@ class Look(NamedTuple):
     more: float
 
 
-def usable(alpha: float) -> float:
-    """Return how much of a budget is spent, so that no more flat runs are stopped than it allows."""
-    return alpha if alpha <= MEASURED else MEASURED + OF_MORE * (alpha - MEASURED)
+def of_windows(alpha: float) -> float:
+    """Return the share of a budget that longer windows spend as if it were all of it."""
+    return min(1.0, MEASURED / alpha)
 
 
 def look(seen: int, evals: int, spent: float, *, late: bool = True) -> Look:
