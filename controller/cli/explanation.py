@@ -161,11 +161,11 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         )
         if verdict.e_value is not None:
             yield "e-value", formatting.number(verdict.e_value)
+    if claim_step := _lay_there(record):
+        yield "folder", f"held checkpoints up to step {claim_step} before the run began"
     if record.progress is not None:
         far = record.progress
         yield "progress", f"step {far.step} of {far.total_steps} ({far.share:.0%})"
-    if (began := _began(record)) is not None:
-        yield "began", f"at step {began}, from a checkpoint that lay in its folder before"
     if short := rollout_sentence(job):
         yield "actors", short
     if short := residency_sentence(job):
@@ -185,6 +185,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         if kept is not None:
             known = ", ".join(filter(None, (f"{kept.digest[:19]}...", whole_by(kept.evidence))))
             yield label, f"step {kept.step} at {kept.path} ({formatting.size(kept.bytes)}, {known})"
+    if job.page_notes:
+        yield "metrics", job.page_notes
     for guard in record.guards:
         if guard.verdict is not None:
             v = guard.verdict
@@ -206,11 +208,12 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         yield "trouble" if one.warning else "note", sentence(one, now)
 
 
-def _began(record: JobRecord) -> int | None:
-    """Return the step at which the first process of a run went on with what lay there before; None: it began
-    afresh, or is not the only one that is known."""
-    first = record.lives[0] if len(record.lives) == 1 else None
-    return (first.resumed or None) if first is not None and first.attempt.number == 1 else None
+def _lay_there(record: JobRecord) -> int:
+    """Return the step of the newest checkpoint that lay in the folder before a run's first attempt; 0: none,
+    or nobody knows any more."""
+    claim = record.claim
+    first = claim is not None and claim.attempt == 1 and not claim.life
+    return claim.newest_step if first and claim is not None else 0
 
 
 def rollout_sentence(job: Reading) -> str:

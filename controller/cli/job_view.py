@@ -10,7 +10,7 @@ from typing import Any
 from controller.api import record as stored
 from controller.api import values
 from controller.api.rule_text import rule_and_modifiers
-from controller.policy.job import Condition, Direction, JobRecord, ProtectedCheckpoint
+from controller.policy.job import METRICS, Condition, Direction, JobRecord, ProtectedCheckpoint
 from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import EvalPoint, EvalScale
 from controller.policy.wording import other_way
@@ -81,6 +81,12 @@ class Reading:
         """Return what is to be said of judged metrics whose names say the opposite of their direction."""
         judged = (str(m.get("name")) for m in self.spec.get("metrics") or () if m.get("role") != "Proxy")
         return [doubt for name in judged if (doubt := other_way(name, self.maximized(name)))]
+
+    @property
+    def page_notes(self) -> str:
+        """Return what of the trainer's page counts for nothing or is doubted, although it is read."""
+        read = self.condition(METRICS)
+        return read.message.partition("; ")[2] if read is not None and read.status else ""
 
     @property
     def direction(self) -> Direction:

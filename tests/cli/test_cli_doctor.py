@@ -20,7 +20,7 @@ import yaml
 from typer.testing import CliRunner
 
 from controller.api.crd import RESOURCES, root_schema
-from controller.cli import job_view, remedies
+from controller.cli import explanation, job_view, remedies
 from controller.cli.doctor import command, installation
 from controller.cli.doctor import job as checks
 from controller.cli.doctor.findings import Finding, Level, gather, note, ok, unknown, wrong
@@ -31,7 +31,7 @@ from controller.kube.errors import Refused
 from controller.policy.job import Member
 from controller.policy.job import conditions as c
 from controller.policy.job.cures import CURES, EXAMINING, NEEDS_NOBODY
-from controller.policy.job.record import InFlight, Operation
+from controller.policy.job.record import Claim, InFlight, Operation
 from deploy.local.plane import Plane
 from tests.support import cli_world as w
 from tests.support.fresh_namespace import fresh_namespace
@@ -800,3 +800,25 @@ def test_the_manifests_that_cures_name_are_there(repository: Path) -> None:
     for name in ("crds", "deploy/manifests", "deploy/manifests/rbac.yaml", "deploy/extender",
                  "examples/manifests/10-pool.yaml", "examples/manifests/20-claims.yaml"):  # fmt: skip
         assert (repository / name).exists(), name
+
+
+def test_what_is_doubted_of_a_page_that_is_read_is_told_by_doctor_and_why() -> None:
+    """A true condition is shown nowhere; the note in it is what its owner has to know."""
+    doubt = "the unit of 'gold' seems to have changed after step 60"
+    read = w.condition(c.METRICS, True, "Scraped", f"evals of 'gold' are being read; {doubt}")
+    record = w.running()
+    others = tuple(one for one in record.conditions if one.type != c.METRICS)
+    for conditions, said in (((*others, read), [doubt]), (record.conditions, [])):
+        job = job_view.read(w.whole("healthy", replace(record, conditions=conditions)))
+        assert [f.text for f in checks.conditions(job, LATER) if f.about == c.METRICS] == said
+        assert [text for label, text in explanation.explain(job, LATER).facts if label == "metrics"] == said
+
+
+def test_what_lay_in_the_folder_before_the_run_is_told_by_why() -> None:
+    for claim, told in (
+        (Claim(1, w.START, newest_step=90), True),
+        (Claim(2, w.START, newest_step=90), False),
+    ):
+        job = job_view.read(w.whole("healthy", replace(w.running(), claim=claim)))
+        facts = dict(explanation.explain(job, LATER).facts)
+        assert ("up to step 90" in facts.get("folder", "")) is told

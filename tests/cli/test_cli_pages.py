@@ -32,7 +32,7 @@ from controller.cli.terminal import Terminal, clean, length, terminal
 from controller.kube.errors import ApiError, from_response
 from controller.policy.job import BY_MESSAGE, CURES
 from controller.policy.job import conditions as c
-from controller.policy.job.record import Guard, JobRecord, LifeRecord
+from controller.policy.job.record import Guard, JobRecord
 from controller.policy.types import Attempt, Verb, Verdict
 from tests.support import cli_world as w
 
@@ -171,14 +171,6 @@ def test_a_guardrail_is_shown_with_its_direction_and_a_doubt_about_it() -> None:
     facts = dict(explanation.explain(job_view.read(obj), NOW).facts)
     assert facts["guardrail"].startswith("toxicity (lower is better): ")
     assert "direction" not in facts
-
-
-def test_a_run_that_goes_on_from_what_lay_in_its_folder_says_so() -> None:
-    record = w.running()
-    for resumed, said in ((0, None), (90, "at step 90, from a checkpoint that lay in its folder before")):
-        life = LifeRecord(Attempt(1, "9f2c41d0"), "p", w.START, w.START, resumed)
-        facts = dict(explanation.explain(of_record(replace(record, lives=(life,))), NOW).facts)
-        assert facts.get("began") == said
 
 
 def test_a_run_whose_pool_is_gone_is_not_told_to_name_another_one() -> None:

@@ -354,3 +354,69 @@ def test_by_what_a_pin_is_known_to_be_whole_is_told() -> None:
     assert job.record.secured is not None
     assert job.record.secured.evidence == "Siblings"
     assert told(job, c.SECURED)[2].endswith("for it has no save record")
+
+
+# -- steps that begin anew ----------------------------------------------------------------------------------
+
+
+def counted_anew(*steps: int, other_scores: bool = False, progress: bool = True) -> list[tuple[bool, str]]:
+    """What is told of a run with evals up to step 50, whose page then is at these steps."""
+    world, job = running()
+    for n in range(1, 6):
+        world.now += 60
+        world.scores("a", 0.1 * n)
+        seen = job.observed.scrape
+        more = {"step": 10 * n, "total_steps": 200} if progress else {}
+        world.scrape("a", points=seen.points, checkpoint_step=10 * n, **more)
+        world.settle()
+    known, said = job.observed.scrape.points, []
+    for step in steps:
+        world.now += 10
+        points = tuple(p._replace(score=0.7) if other_scores and p.step <= step else p for p in known)
+        if step > 50:
+            points = (*known, EvalPoint(step, 0.6, OWN))
+        world.scrape("a", points=points, checkpoint_step=50, step=step, total_steps=200 if progress else None)
+        world.step("a")
+        said.append(told(job, c.METRICS)[:2])
+    if other_scores:
+        assert "on its page with another score: step 10, 20" in told(job, c.METRICS)[2]
+    return said
+
+
+ANEW, READ = (False, "StepsBeganAnew"), (True, "Scraped")
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_step_counter_that_starts_anew_is_told_at_once(progress: bool) -> None:
+    assert counted_anew(1, 20, progress=progress) == [ANEW, ANEW]
+    assert counted_anew(1, 60, progress=progress) == [ANEW, READ], "it has come beyond"
+    assert counted_anew(45, 41, progress=progress) == [READ, READ], "a page a little behind its eval"
+
+
+def test_evals_of_known_steps_with_other_scores_are_named() -> None:
+    assert counted_anew(20, other_scores=True) == [ANEW]
+
+
+def test_steps_that_begin_anew_are_a_mark_with_a_cure() -> None:
+    world, job = running()
+    for n in (1, 2, 3):
+        world.now += 60
+        world.scores("a", 0.1 * n)
+        world.settle()
+    world.scrape("a", points=job.observed.scrape.points, checkpoint_step=30, step=1)
+    world.step("a")
+    (found,) = [one for one in health(job.record, world.now) if one.reason == "StepsBeganAnew"]
+    assert (found.mark, found.warning) == (Mark.UNWATCHED, True)
+    assert "evals up to step 30 count for nothing" in found.message
+    assert "count its steps through the whole run" in found.cure().text
+
+
+def test_a_new_process_may_begin_at_any_step() -> None:
+    world, job = running()
+    for n in (1, 2, 3):
+        world.now += 60
+        world.scores("a", 0.1 * n)
+        world.settle()
+    world.scrape("a", points=(), checkpoint_step=0, step=1, page=Page("uid-a", Attempt(1, "2")))
+    world.step("a")
+    assert told(job, c.METRICS)[1] != "StepsBeganAnew"

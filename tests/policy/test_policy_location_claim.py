@@ -442,3 +442,21 @@ def finish_copy(world: Claims, job: Job) -> None:
         for view in job.observed.access
     )
     job.observed = replace(job.observed, access=views)
+
+
+@pytest.mark.parametrize("step", [0, 90])
+def test_checkpoints_that_lay_in_the_folder_before_the_job_are_told_once(step: int) -> None:
+    class Old(Claims):
+        def _access(self, job: Job, ask: StartAccess) -> AccessView:
+            found = super()._access(job, ask)
+            return replace(found, step=step) if ask.operation is Operation.CLAIM else found
+
+    world = Old(fails=False)
+    job = world.submit("ns/a")
+    world.go_on(300.0)
+    world.scores("ns/a", 0.1, 0.2)
+    world.go_on(300.0)
+    said = [event.message for event in world.events if event.reason == "EarlierCheckpoints"]
+    assert len(said) == (step > 0)
+    assert all("checkpoints up to step 90 from before this RLHFJob" in one for one in said)
+    assert job.record.claim.newest_step == step

@@ -89,6 +89,9 @@ def conditions(job: Reading, now: float) -> Iterator[Finding]:
             if condition.type == ACCEPTED and EXPIRES in condition.message:
                 messages.add(condition.message)
                 yield note(condition.type, condition.message)
+            elif condition.type == METRICS and job.page_notes:
+                messages.add(condition.message)
+                yield note(condition.type, job.page_notes)
             continue
         known = condition.type in _FINE_WHILE_FALSE or condition.message in messages
         if not known and (condition.type != METRICS or trains(job.record)):

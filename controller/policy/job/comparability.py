@@ -1,9 +1,10 @@
 """A run's evals that may be compared with each other: those of one evaluator.
 
 Another evaluator scores on another scale, and the first eval under it says nothing about the run. So the
-memory begins anew there: the rule, the best, the evals kept. Two signs of it. The trainer exports the
+memory begins anew there: the rule, the best, the evals kept. Three signs of it. The trainer exports the
 evaluator's version (`rlhf_evaluator_info`) and it changes. Or the pool says that many jobs fell at the same
 moment (`controller.policy.fleet.shared_drops`), which is how an evaluator looks that changed without a word.
+Or the run's own scores go on in another unit (`score_unit`).
 
 Nothing is lost by it: the checkpoint that stood for the best so far stays pinned beside the new best one, for
 it may still be the better of the two. A real decline goes on, and is found again among the evals since.
@@ -15,13 +16,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from controller.policy.job import guardrails
+from controller.policy.job import guardrails, score_unit
 from controller.policy.job.bests import on_account_of, stand
 from controller.policy.job.evals import forget_all_but
 from controller.policy.job.record import EvalBaseline, JobRecord
 from controller.policy.job.rule_in_use import RuleInUse, newest_mark
 from controller.policy.job.types import Desired, Direction, ScrapeView
-from controller.policy.stopping import noise
+from controller.policy.stopping import carry_spent, noise
 from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
 
 
@@ -33,6 +34,25 @@ def begin_anew(record: JobRecord, use: RuleInUse, scrape: ScrapeView, fall: Shar
     """
     record = _other_evaluator(record, use, scrape)
     return record if fall is None else _other_side(record, use, fall)
+
+
+def in_other_unit(record: JobRecord, use: RuleInUse) -> JobRecord:
+    """Return the record without evals before its scores changed their unit; the same one if they did not.
+
+    To be asked once the scrape's evals are taken in. It is a guess: what of the budget of false stops was
+    spent stays spent.
+    """
+    at = score_unit.changed_at(record.evals)
+    if at is None or record.rule is None:
+        return record
+    last, kept = record.evals[at - 1], record.evals[at:]
+    times = record.eval_times[-len(kept) :]
+    after = _cut(record, use, kept, last.attempt, last.step, float(times[0]) if times else 0.0)
+    assert after.rule is not None
+    assert after.baseline is not None
+    rule = replace(after.rule, state=carry_spent(use.rule, after.rule.state, record.rule.state))
+    baseline = replace(after.baseline, unit=score_unit.named(last.score, kept[0].score))
+    return replace(after, rule=rule, baseline=baseline)
 
 
 def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[str, Any]:

@@ -366,6 +366,9 @@ CURES: dict[str, Cure] = {
         _merge('{"spec":{"scrape":{"firstEvalSeconds":<seconds>}}}'),
     ),
     "NoNewEvals": Cure("see whether the trainer's evals and its scorer work", _DOCTOR),
+    "StepsBeganAnew": Cure(
+        f"have the trainer count its steps through the whole run, or begin a new process {_CONTRACT}", _LOGS
+    ),
     "NeverRead": Cure(
         f"have the trainer stay up until its last eval was read, at most two scrape intervals {_CONTRACT}"
     ),
@@ -615,6 +618,7 @@ NEEDS_NOBODY = frozenset(
         "Spared",
         "Starting",
         "Stopped",
+        "UnitDoubtful",
         "UserRequest",
         "WaitingForCheckpoint",
         "WaitingForGPUs",

@@ -132,6 +132,7 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
     """Write a claim's answer into the record; a claim that failed is tried again later."""
     life = waited.attempt
     if answered.ok:
+        _report_earlier(context, life, answered.step or 0)
         empty_at = str(life) if answered.deferred else ""
         claim = Claim(life.number, context.now, life.life, newest_step=answered.step or 0)
         context.update(access=None, claim=claim, empty_at=empty_at)
@@ -153,6 +154,22 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
     context.wake_in(delay)
     message = remedies.retry(Problem(reason, answered.message), claim.tries, delay)
     context.conditions.set(c.CLAIMED, False, reason, message, warning=True)
+
+
+def _report_earlier(context: PlanContext, life: Attempt, newest_step: int) -> None:
+    """Tell of checkpoints that lay in the folder before the job's first attempt, which its trainer may go on
+    from."""
+    record = context.record
+    known = record.claim
+    first = life.number <= 1 and not record.lives and not record.evals and record.restored is None
+    if not newest_step or not first or (known is not None and not known.problem):
+        return
+    message = (
+        f"its checkpoint folder holds checkpoints up to step {newest_step} from before this RLHFJob: a "
+        "trainer that looks for the newest one goes on from there; for a run from the start, name an empty "
+        "folder in spec.checkpoints.location"
+    )
+    context.event("EarlierCheckpoints", message)
 
 
 def _begin_anew(context: PlanContext) -> None:

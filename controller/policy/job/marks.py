@@ -76,8 +76,11 @@ class Finding:
 # Whatever may take its time takes at most what its owner gives the first eval (`firstEvalSeconds`).
 #
 # Nothing but a fault explains these: evals are there, and not this one; the operator may not read the pod;
-# evals came, and come no more (which is said only after several times their usual interval).
-CERTAIN_UNWATCHED = frozenset({"MetricMissing", "RefusedAddress", "NoNewEvals", "PageTooLarge"})
+# evals came, and come no more (which is said only after several times their usual interval), or are of steps
+# that were read before.
+CERTAIN_UNWATCHED = frozenset(
+    {"MetricMissing", "RefusedAddress", "NoNewEvals", "PageTooLarge", "StepsBeganAnew"}
+)
 # Those that come and go by themselves: a store that does not answer, a checkpoint that is being written.
 PASSING = frozenset(
     {

@@ -39,6 +39,7 @@ from controller.policy.job import (
     residency,
     retention,
     rollout_actors,
+    score_unit,
     scores,
     starvation,
     unread,
@@ -48,7 +49,7 @@ from controller.policy.job import (
 from controller.policy.job import conditions as c
 from controller.policy.job.adoption import adopt
 from controller.policy.job.bests import settle_agreeing
-from controller.policy.job.comparability import begin_anew
+from controller.policy.job.comparability import begin_anew, in_other_unit
 from controller.policy.job.context import PlanContext
 from controller.policy.job.endings import Ending
 from controller.policy.job.estimates import stated
@@ -439,6 +440,7 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     use = use.without_ranges([one.metric for one in context.record.out_of_range], metric)
     _begin_anew(context, use, scrape)
     context.record = guardrails.watch(ingest(context.record, use, scrape), use.guards, scrape)
+    _begin_anew_in_other_unit(context, use)
     notes = [scrape.message] if scrape.message else []
     if ignored := ignored_steps(context.record, scrape):
         steps = ", ".join(map(str, ignored[:5]))
@@ -446,7 +448,11 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     if context.record.lives:
         life = context.record.lives[-1].attempt
         notes += scores.complaints(context.desired, context.record, scrape, life)
+    notes += filter(None, [score_unit.complaint(context.record, metric)])
     progress.watch_evals(context, before)
+    if anew := progress.steps_began_anew(context):
+        context.conditions.set(c.METRICS, False, progress.STEPS_BEGAN_ANEW, "; ".join([anew, *notes]))
+        return use
     if quiet := progress.without_evals(context):
         context.conditions.set(c.METRICS, False, "NoNewEvals", "; ".join([quiet, *notes]))
         return use
@@ -485,6 +491,20 @@ def _begin_anew(context: PlanContext, use: RuleInUse, scrape: ScrapeView) -> Non
     else:
         assert fall is not None
         why = f"{fall.fell} of {fall.of} jobs of the pool fell at the same moment"
+    _report_begun_anew(context, before, why)
+
+
+def _begin_anew_in_other_unit(context: PlanContext, use: RuleInUse) -> None:
+    """Forget evals before the scores changed their unit, and say so."""
+    before = context.record
+    context.record = after = in_other_unit(before, use)
+    if after is not before:
+        context.update(confirming=None)
+        _report_begun_anew(context, before, score_unit.complaint(after, context.desired.metric))
+
+
+def _report_begun_anew(context: PlanContext, before: JobRecord, why: str) -> None:
+    after = context.record
     last = before.evals[len(before.evals) - len(after.evals) - 1].step
     message = f"{why}: evals up to step {last} are not compared with later ones, the rule begins anew"
     if after.baseline is not None and after.baseline.kept is not None:

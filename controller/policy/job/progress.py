@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from math import isfinite
+from math import isclose, isfinite
 from statistics import median
 
+from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.estimates import paced
+from controller.policy.job.evals import is_eval
 from controller.policy.job.record import EvalsDue, JobRecord, RunProgress
 from controller.policy.job.service import attained
 from controller.policy.job.types import ScrapeOutcome
@@ -49,6 +51,7 @@ def note(context: PlanContext, *, news: bool) -> None:
         context.update(loss_trend=add_loss(record.loss_trend, scrape.loss, served))
 
 
+STEPS_BEGAN_ANEW = "StepsBeganAnew"
 QUIET_INTERVALS = 4.0  # eval intervals without a usable eval after which a page is said to bring nothing
 QUIET_LEAST = 300.0  # s: at least so long; and the interval that is assumed while none is known
 
@@ -86,6 +89,59 @@ def without_evals(context: PlanContext) -> str:
     if usual is not None:
         message += f", though one takes {usual / 60.0:.1f} min"
     return message + _unusable(context)
+
+
+def steps_began_anew(context: PlanContext) -> str:
+    """Return in words that the process counts its steps from the start again, so that no eval of it is new;
+    "": it does not.
+
+    The client reports no step twice, so its page merely stands still. The trainer's own step tells: once as
+    far as the evals, it is more than the distance of two of them below the newest. Other pages show a step
+    that is known with another score.
+    """
+    scrape, record = context.observed.scrape, context.record
+    if scrape is None or not record.evals or not record.lives:
+        return ""
+    newest = record.evals[-1]
+    if newest.attempt != record.lives[-1].attempt:
+        return ""  # another process may begin at any step
+    known = {p.step: p.score for p in record.evals if p.attempt == newest.attempt}
+    again = [
+        p.step
+        for p in scrape.points
+        if p.attempt == newest.attempt
+        and p.step in known
+        and is_eval(p)
+        and not _same(p.score, known[p.step])
+    ]
+    if not again and not _fell_behind(context, newest.step):
+        return ""
+    # Without the step itself: a status is written when it changes.
+    what = f" (on its page with another score: step {', '.join(map(str, again[:5]))})" if again else ""
+    return (
+        f"the trainer's steps began anew: an eval of step {newest.step} was read, and by its page it is far "
+        f"before that; evals up to step {newest.step} count for nothing{what}; count steps through the "
+        "whole run"
+    )
+
+
+def _fell_behind(context: PlanContext, newest: int) -> bool:
+    """Return whether the trainer's step has fallen below the newest eval's by more than two evals lie apart.
+
+    A step that never came so far counts something else, as the step of an epoch.
+    """
+    scrape, record = context.observed.scrape, context.record
+    if scrape is None or scrape.step is None:
+        return False
+    apart = newest - record.evals[-2].step if len(record.evals) > 1 else newest // 2
+    told = context.conditions.get(c.METRICS)
+    went_on = told is not None and told.reason == STEPS_BEGAN_ANEW
+    came_so_far = record.progress is None or record.progress.step >= newest - apart
+    return scrape.step < newest - max(1, apart) and (went_on or came_so_far)
+
+
+def _same(one: float, other: float) -> bool:
+    return isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def _usual(record: JobRecord) -> float | None:

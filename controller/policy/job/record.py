@@ -297,6 +297,10 @@ class EvalBaseline:
     step: Annotated[int, Within(-1, None, "int64"), "Its step."] = -1
     kept: Annotated[ProtectedCheckpoint | None, "Stood for the best before; still kept from rotation."] = None
     number: Annotated[Count, "Baselines are counted; absent: it is the first."] = 0
+    unit: Annotated[
+        Word,
+        "What of their former size scores seem to have since: Hundredth or Hundredfold; absent: the same.",
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,13 @@
 A stop rule says what it thinks when an eval comes in, and that verdict stands until the next one. It proposes
 nothing while the run cannot be read, after evals have failed to come for a few of their intervals, and while
 a process has begun of which it is not known where it went on: that verdict may be of a branch that was left.
+Nor does it while the newest eval may be one in another unit.
 """
 
 from __future__ import annotations
 
 from controller.policy.job import conditions as c
+from controller.policy.job import score_unit
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import Guard
 from controller.policy.types import Problem
@@ -43,6 +45,12 @@ def problem(context: PlanContext, metric: str = "") -> Problem | None:
             "NewLife",
             f"process {newest.attempt} has not said at which step it went on, nor has an eval yet",
         )
+    if not metric and score_unit.in_doubt(record.evals):
+        step = record.evals[-1].step
+        why = (
+            f"the eval of step {step} is as those before, but for a factor of 100: its unit may have changed"
+        )
+        return Problem("UnitDoubtful", f"{why}; the next one will tell")
     guard = next((g for g in record.guards if metric and g.metric == metric), None)
     return _guard_problem(context, guard) if guard is not None else None
 
