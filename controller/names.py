@@ -29,6 +29,8 @@ WAKE_OBJECT = "evalstop-wake"
 PRIORITY_CLASS = "evalstop-rlhf"
 # Kueue's label that names the queue of a workload.
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+# In the audience of tokens that API servers take, unless they are told another.
+API_AUDIENCE = "kubernetes.default.svc"
 # `spec.controllerName` of the AdmissionChecks that this operator answers.
 CHECK_CONTROLLER = f"{GROUP}/gang"
 

@@ -12,6 +12,7 @@ import aiohttp
 from controller import bounded
 from controller.actor.engines import EngineError, News, Request
 from controller.bounded import shown
+from controller.web.answers import body_of
 
 MOST_ANSWER = 16 << 20  # bytes
 
@@ -74,9 +75,7 @@ class PlainEngine:
             async with self._session.request(
                 method, f"http://engine{path}", timeout=limit, **arguments
             ) as answer:
-                body = await answer.content.read(MOST_ANSWER + 1)
-                while len(body) <= MOST_ANSWER and (more := await answer.content.read(MOST_ANSWER + 1)):
-                    body += more
+                body = await body_of(answer, MOST_ANSWER + 1)
                 document = bounded.load(body, f"the engine's answer to {path}", MOST_ANSWER, values=4_000_000)
                 if answer.status >= 400:
                     raise EngineError(

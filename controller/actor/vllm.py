@@ -23,6 +23,7 @@ import aiohttp
 from controller import bounded
 from controller.actor.engines import EngineError, News, Request
 from controller.bounded import shown
+from controller.web.answers import body_of
 
 MOST_LINE = 1 << 20  # bytes of an event
 _REASONS = {"stop": "stop", "length": "length"}
@@ -154,7 +155,7 @@ class VllmEngine:
             async with self._open().request(
                 method, f"http://vllm{path}", timeout=limit, **arguments
             ) as answer:
-                body = await answer.content.read(MOST_LINE)
+                body = await body_of(answer, MOST_LINE)
                 if answer.status >= 400:
                     raise EngineError(f"vLLM: {path}: {answer.status} {shown(body, 200)}")
                 return None if empty else bounded.load(body, "vLLM's answer", MOST_LINE)

@@ -397,8 +397,21 @@ def _lend_credentials(
     files = {
         volume["name"]: volume
         for volume in trainer.get("volumes") or ()
-        if ("secret" in volume or "projected" in volume) and volume.get("name") not in taken
+        if ("secret" in volume or "projected" in volume)
+        and volume.get("name") not in taken
+        and not _is_api_token(volume)
     }
     mounts = [m for m in first.get("volumeMounts") or () if m.get("name") in files]
     container["volumeMounts"] = [*container["volumeMounts"], *({**m, "readOnly": True} for m in mounts)]
     volumes.extend(dict(files[name]) for name in sorted({m["name"] for m in mounts}))
+
+
+def _is_api_token(volume: Object) -> bool:
+    """Return whether a projected volume holds a token of the API server: no object store wants one."""
+    tokens = [
+        source["serviceAccountToken"]
+        for source in (volume.get("projected") or {}).get("sources") or ()
+        if source.get("serviceAccountToken")
+    ]
+    audiences = [str(token.get("audience") or names.API_AUDIENCE) for token in tokens]
+    return any(names.API_AUDIENCE in audience for audience in audiences)

@@ -13,6 +13,7 @@ import aiohttp
 
 from controller import bounded, log
 from controller.bounded import shown
+from controller.web.answers import body_of
 
 TRIES = 16  # of each address: it may stand for several processes, of which one leads
 MOST_ANSWER = 256 << 10  # bytes
@@ -130,6 +131,6 @@ class Registrar(ABC):
         headers = {"Authorization": f"Bearer {self._token.read_text().strip()}"}
         where = f"{url.rstrip('/')}{self._path}"
         async with session.post(where, json=dict(body), headers=headers, ssl=self._context) as answer:
-            text = await answer.content.read(MOST_ANSWER)
+            text = await body_of(answer, MOST_ANSWER)
             found = bounded.load(text, "the operator's answer", MOST_ANSWER) if text else {}
         return answer.status, found if isinstance(found, dict) else {}

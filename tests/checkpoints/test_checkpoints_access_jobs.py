@@ -325,6 +325,27 @@ def test_object_stores_get_the_trainers_credentials_and_no_claim() -> None:
     assert "AWS" not in json.dumps(pod_of(build(RETAIN)))
 
 
+@pytest.mark.parametrize(
+    ("token", "lent"),
+    [
+        ({"path": "t"}, False),
+        ({"path": "t", "audience": "https://kubernetes.default.svc.cluster.local"}, False),
+        ({"path": "t", "audience": "sts.amazonaws.com"}, True),
+    ],
+)
+def test_a_token_of_the_api_server_is_not_lent(token: dict[str, str], lent: bool) -> None:
+    trainer: dict[str, Any] = {"spec": {"containers": [{"name": "t", "image": "t"}]}}
+    trainer["spec"]["volumes"] = [
+        {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}}
+    ]
+    trainer["spec"]["containers"][0]["volumeMounts"] = [{"name": "token", "mountPath": "/token"}]
+    container: dict[str, Any] = {"env": [], "volumeMounts": []}
+    volumes: list[dict[str, Any]] = []
+    first = trainer["spec"]["containers"][0]
+    access_jobs._lend_credentials(trainer["spec"], first, container, volumes)
+    assert [v["name"] for v in volumes] == [m["name"] for m in container["volumeMounts"]] == ["token"] * lent
+
+
 def test_a_root_trainer_is_followed_but_never_privileged() -> None:
     template = copy.deepcopy(TEMPLATE)
     template["spec"]["securityContext"] = {}

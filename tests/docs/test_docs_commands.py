@@ -116,7 +116,7 @@ def test_targets_and_benchmarks_that_pages_name_are_there() -> None:
             assert words[1] in targets, shown
         elif words[:3] == ["python", "-m", "tests.bench"]:
             source = (ROOT / "tests" / "bench" / "__main__.py").read_text()
-            if words[3:4] in (["faults"], ["tenants"]):  # they have options of their own
+            if words[3:4] in (["faults"], ["group-faults"], ["tenants"]):  # they have options of their own
                 assert f'["{words[3]}"]' in source
                 continue
             assert all(f'"{word}": bench_' in source for word in words[3:]), shown

@@ -3,6 +3,7 @@
 --runs 100000        that many histories, on all cores; each failing one is made short and saved as a trace
 --seconds 60         as many as fit (in place of --runs)
 --row 4              histories in which one row's situation comes up often
+--branches 10000     that many histories of one job's processes and branches, the policy alone (branches.py)
 --replay FILE …      play traces and print what happens
 --mutants [ROW …]    take the cure of each row away, and show what finds it (--seconds: each, in place of 600)
 --ledger             what was played in all sessions so far (ledger.py); --record adds what is played now
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.faults import cures, driver, found, ledger, mutants, rollout_mutants
+from tests.faults import branches, cures, driver, found, ledger, mutants, rollout_mutants
 from tests.faults.rows import ROWS
 from tests.faults.situations import SITUATIONS
 
@@ -96,6 +97,24 @@ def _take(result, total, seen, kinds):  # type: ignore[no-untyped-def]
     return total + number
 
 
+def run_branches(runs: int, start: int, jobs: int) -> int:
+    """Play histories of the policy alone; return 1 if one failed."""
+    began, total, failed = time.time(), 0, 0
+    with ProcessPoolExecutor(jobs) as workers:
+        waiting = [
+            (count, workers.submit(branches.run, first, count)) for first, count in chunks(runs, start)
+        ]
+        for count, one in waiting:
+            total += count
+            for seed, what in one.result():
+                failed += 1
+                print(f"seed {seed}: {what}", flush=True)
+            if total % 1000 == 0:
+                print(f"{total} histories, {time.time() - began:.0f} s", flush=True)
+    print(f"{total} histories from seed {start}, {failed} failed, {time.time() - began:.0f} s")
+    return 1 if failed else 0
+
+
 def expected() -> list[str]:
     """All that has to come up, whether it ever did or not."""
     return [*(f"act {name}" for name in driver.ACTS), *SITUATIONS]
@@ -119,6 +138,7 @@ def main() -> int:
     parser.add_argument("--row", default="", choices=["", *ROWS])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--traces", type=Path, default=driver.TRACES)
+    parser.add_argument("--branches", type=int, default=0, metavar="N")
     parser.add_argument("--replay", type=Path, nargs="+")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--ledger", action="store_true")
@@ -129,6 +149,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.replay:
         return replay(given.replay)
+    if given.branches:
+        return run_branches(given.branches, given.seed, given.jobs)
     if given.ledger:
         print(*ledger.table(ledger.read()), sep="\n")
         return 0

@@ -502,8 +502,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a new best under a stop is not pinned",
         "5",
         RETENTION,
-        "    if checkpoints.to_pin(context) is not None or secured is None:\n",
-        "    if secured is None:\n",
+        "        return True\n    if wanted is not None or secured is None:\n        unsettle(context)\n",
+        "        return True\n    if secured is None:\n        unsettle(context)\n",
         "tests/policy/test_policy_withdrawal.py::test_a_new_best_under_a_verdict_that_stands_is_pinned_and_copied_too",
     ),
     Mutant(

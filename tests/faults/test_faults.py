@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from controller.policy.job import evals
+from controller.policy.job.record import JobRecord, RuleRecord
+from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import RunState
 from controller.policy.types import Mode
-from tests.faults import driver, found, ledger, mutants, product
+from tests.faults import branches, driver, found, ledger, mutants, product
 from tests.faults.cures import MUTANTS, Mutant
 from tests.faults.disk import watched
 from tests.faults.machine import Machine
@@ -21,6 +25,7 @@ from tests.faults.world import World
 
 HISTORIES = 160  # from seeds, beside hypothesis' own
 FIRST = 1_000_000  # seed
+FORGOTTEN = 309  # of `branches`: an eval that was borne out goes with a branch that is left
 
 
 @pytest.mark.parametrize("trace", sorted(driver.TRACES.glob("*.json")), ids=lambda path: path.stem)
@@ -55,6 +60,19 @@ def test_the_stateful_machine_finds_nothing() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_what_is_in_safety_never_gets_worse_however_processes_come_and_go() -> None:
+    assert branches.run(0, 40) == []
+
+
+def test_a_rule_that_forgets_what_was_decided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgets(record: JobRecord, use: RuleInUse, base: Any, kept: Any, unjudged: int) -> RuleRecord:
+        return use.remember(base, kept, unjudged)
+
+    assert branches.run(FORGOTTEN, 1) == []
+    monkeypatch.setattr(evals, "_remembered", forgets)
+    assert branches.run(FORGOTTEN, 1) != []
 
 
 def test_what_users_write_reaches_the_operator() -> None:

@@ -100,6 +100,17 @@ def test_it_asks_until_whoever_leads_admits_it(tmp_path: Path) -> None:
     assert made.problem in ("", "not tried yet")
 
 
+def test_an_answer_that_comes_in_parts_is_read_whole(tmp_path: Path) -> None:
+    """As that to a member of a group of a thousand is: one read brings a part."""
+    signer = Signer()
+    long = answer(signer)
+    long["keys"] += ["0" * 64] * 2000
+    took, _, _ = registered(
+        tmp_path, [(200, long)], lambda took, made: bool(took) or "not JSON" in made.problem
+    )
+    assert len(took[0].keys) == 2001
+
+
 def test_a_new_leaders_key_is_taken_up(tmp_path: Path) -> None:
     one, two = Signer(), Signer()
     later = answer(two)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from policies_access import any_shape
+from policies_access import cases as access_cases
 from policies_scene import (
     CLOSED,
     GPU,
@@ -37,6 +39,7 @@ from controller import names
 
 Body = Callable[[Scene], Any]
 BOB, ALICE, CAROL, ADMIN = "bob", "alice", "carol", ""
+DORA, EMIL, FRIDA = "dora", "emil", "frida"  # may create, may patch every kind of workload; may update pools
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 
 
@@ -66,7 +69,9 @@ def changed(obj: Json, **fields: Any) -> Json:
         *parents, last = where.split("__")
         for part in parents:
             node = node[int(part)] if isinstance(node, list) else node.setdefault(part, {})
-        if value is None:
+        if isinstance(node, list):
+            node[int(last) :] = [value, *node[int(last) + 1 :]]
+        elif value is None:
             node.pop(last, None)
         else:
             node[last] = value
@@ -146,6 +151,47 @@ def actor(**fields: Any) -> Body:
     return lambda scene: changed(scene.actor(), **fields)
 
 
+def owned_otherwise(**fields: Any) -> Body:
+    """A workload whose owner differs in something."""
+    return lambda scene: changed(
+        changed(scene.workload("other"), **_owned(scene)),
+        **{f"{_FIRST}{key}": value for key, value in fields.items()},
+    )
+
+
+_FIRST = "metadata__ownerReferences__0__"
+_NO_OWNERS: dict[str, Json] = {
+    "one that does not control it": {"controller": False},
+    "another kind": {"kind": "Other"},
+    "another group": {"apiVersion": "x/v1"},
+    "another job": {"name": "else"},
+}
+_NO_GROUPS: dict[str, Json] = {
+    "nobody": {"metadata__ownerReferences": []},
+    "one that does not control it": {f"{_FIRST}controller": False},
+    "another kind": {f"{_FIRST}kind": "Other"},
+    "another group of kinds": {f"{_FIRST}apiVersion": "x/v1"},
+    "another group": {f"{_FIRST}name": "wg-9"},
+}
+_ROOT_CA = {"apiVersion": "v1", "kind": "ConfigMap", "name": "kube-root-ca.crt", "uid": "x"}
+_NO_WORKLOADS: dict[str, Json] = {
+    "nobody": {"metadata__ownerReferences": []},
+    "two": {"metadata__ownerReferences__1": _ROOT_CA},
+    "one that does not control it": {f"{_FIRST}controller": False},
+    "another kind": {f"{_FIRST}kind": "Other"},
+    "another group": {f"{_FIRST}apiVersion": "x/v1"},
+}
+_NODE_OF_ACTOR = (
+    f"{_SPEC}__affinity__nodeAffinity__requiredDuringSchedulingIgnoredDuringExecution__nodeSelectorTerms"
+)
+_NO_NODES: dict[str, list[Json]] = {
+    "of any node with a label": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}],
+    "of any node but one": [
+        {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["x"]}]}
+    ],
+}
+
+
 def placed(scene: Scene) -> Json:
     tolerations = [*POD["tolerations"], TOLERATION]
     return {
@@ -181,6 +227,11 @@ _POD_UID = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x", "control
 
 ROWS_JOBS = [
     create(JOBS, "a workload", "jobs", of_rlhfjob()),
+    create(JOBS, "a workload of whatever shape", "jobs", of_rlhfjob(**any_shape())),
+    *(
+        create(JOBS, f"a workload under {name}", "jobs", owned_otherwise(**fields), _NOT_OURS)
+        for name, fields in _NO_OWNERS.items()
+    ),
     create(JOBS, "an access Job", "jobs", access()),
     create(JOBS, "somebody else's Job", "jobs", fixed(job("x", suspend=False)), by=ADMIN, without="operator"),
     create(JOBS, "in kube-system", "jobs", owned_workload("kube-system"), "kube-*", namespace="kube-system"),
@@ -189,73 +240,9 @@ ROWS_JOBS = [
     create(JOBS, "a privileged pod on a node", "jobs", fixed(job("x", PRIVILEGED)), _NOT_OURS),
     create(JOBS, "under another kind", "jobs", under(_POD_UID), "under their workload"),
     create(JOBS, "running at once", "jobs", of_rlhfjob(spec__suspend=False), "makes every Job suspended"),
-    create(
-        JOBS,
-        "an access Job of nobody's",
-        "jobs",
-        access(metadata__annotations={"evalstop.dev/request": "x"}),
-        "say whose they are",
-    ),
-    create(JOBS, "pods again and again", "jobs", access(spec__backoffLimit=9), "one pod, once"),
-    create(
-        JOBS,
-        "a container before it",
-        "jobs",
-        access(**{f"{_SPEC}__initContainers": [{"name": "x", "image": "x"}]}),
-        "have one container",
-    ),
-    create(JOBS, "another program", "jobs", access(**{f"{_ONE}__args": ["x"]}), "run the access program"),
-    create(JOBS, "another image", "jobs", access(**{f"{_ONE}__image": "x"}), "run image"),
-    create(
-        JOBS,
-        "escalation",
-        "jobs",
-        access(**{f"{_ONE}__securityContext__allowPrivilegeEscalation": True}),
-        "have no privileges",
-    ),
-    create(
-        JOBS,
-        "a capability",
-        "jobs",
-        access(**{f"{_ONE}__securityContext__capabilities": {"drop": ["ALL"], "add": ["CHOWN"]}}),
-        "have no capabilities",
-    ),
-    create(
-        JOBS,
-        "a file system to write",
-        "jobs",
-        access(**{f"{_ONE}__securityContext__readOnlyRootFilesystem": False}),
-        "read-only root",
-    ),
-    create(
-        JOBS,
-        "the node's processes",
-        "jobs",
-        access(**{f"{_SPEC}__hostPID": True}),
-        "namespaces of their node",
-    ),
-    create(
-        JOBS,
-        "a token",
-        "jobs",
-        access(**{f"{_SPEC}__automountServiceAccountToken": True}),
-        "no token of the API server",
-    ),
-    create(
-        JOBS,
-        "the node's files",
-        "jobs",
-        access(
-            **{
-                f"{_SPEC}__volumes": [{"name": "location", "hostPath": {"path": "/"}}],
-                f"{_ONE}__volumeMounts": [],
-            }
-        ),
-        "mount claims",
-    ),
-    create(JOBS, "a GPU", "jobs", access(**{f"{_ONE}__resources__limits": {GPU: "1"}}), "ask for no devices"),
-    create(
-        JOBS, "past the scheduler", "jobs", access(**{f"{_SPEC}__nodeName": "gpu-1"}), "placed by a scheduler"
+    *(
+        create(JOBS, f"an access Job {case.name}", "jobs", access(**case.fields), case.refused)
+        for case in access_cases()
     ),
     patch(
         UPDATES,
@@ -300,6 +287,22 @@ ROWS_JOBS = [
         "run",
         {"metadata": {"labels": {names.QUEUE_LABEL: "theirs"}}},
         "puts none into another",
+    ),
+    patch(
+        UPDATES,
+        "into a first queue",
+        "jobs",
+        "access",
+        {"metadata": {"labels": {names.QUEUE_LABEL: "theirs"}}},
+        "puts none into another",
+    ),
+    patch(
+        UPDATES,
+        "an access Job to another owner",
+        "jobs",
+        "access",
+        lambda scene: {"metadata": {"ownerReferences": [scene.owner(False)]}},
+        "no owners of Jobs",
     ),
     patch(
         UPDATES,
@@ -370,6 +373,23 @@ ROWS_JOBS = [
         "of rollout actors are made under their workload",
     ),
     create(
+        JOBS,
+        "an actor of no number",
+        "jobs",
+        actor(**{f"metadata__labels__{names.LABEL_ACTOR}": None}),
+        "of rollout actors say whose",
+    ),
+    *(
+        create(JOBS, f"an actor under {name}", "jobs", actor(**fields), "of rollout actors are made under")
+        for name, fields in _NO_WORKLOADS.items()
+    ),
+    create(JOBS, "two actors", "jobs", actor(spec__completions=2), "of rollout actors have one pod"),
+    create(JOBS, "no actor", "jobs", actor(spec__parallelism=0), "of rollout actors have one pod"),
+    *(
+        create(JOBS, f"an actor {name}", "jobs", actor(**{_NODE_OF_ACTOR: terms}), "name their node")
+        for name, terms in _NO_NODES.items()
+    ),
+    create(
         JOBS, "actors again and again", "jobs", actor(spec__backoffLimit=9), "of rollout actors have one pod"
     ),
     create(
@@ -413,6 +433,17 @@ ROWS_JOBS = [
         "of worker groups are made under their WorkerGroup",
         namespace=WORKERS,
     ),
+    *(
+        create(
+            JOBS,
+            f"a group under {name}",
+            "jobs",
+            workers(metadata__name="wg-1-3", **fields),
+            "of worker groups are made under",
+            namespace=WORKERS,
+        )
+        for name, fields in _NO_GROUPS.items()
+    ),
     create(
         JOBS,
         "a group with a token",
@@ -432,15 +463,27 @@ ROWS_JOBS = [
     ),
     Row(JOBS, "delete a group's", "DELETE", "jobs", "wg-1-2", fixed(None), namespace=WORKERS),
     Row(JOBS, "delete a workload", "DELETE", "jobs", "run", fixed(None)),
+    Row(JOBS, "delete one with another owner", "DELETE", "jobs", "access-owned", fixed(None)),
+    Row(JOBS, "delete an actor with another owner", "DELETE", "jobs", "run-actor-1-8", fixed(None)),
+    Row(
+        JOBS,
+        "delete a group's with another owner",
+        "DELETE",
+        "jobs",
+        "wg-1-9",
+        fixed(None),
+        namespace=WORKERS,
+    ),
     Row(JOBS, "delete an access Job", "DELETE", "jobs", "access", fixed(None)),
     Row(JOBS, "delete a stranger's", "DELETE", "jobs", "stranger", fixed(None), _NOT_OURS),
-    Row(JOBS, "delete a forged one", "DELETE", "jobs", "forged", fixed(None), "if it made them itself"),
+    Row(JOBS, "delete a forged one", "DELETE", "jobs", "forged", fixed(None), "with its own label"),
 ]
 
 # -- their status --------------------------------------------------------------------------------------------
 
 STATUS = "operator-job-status"
 ROWS_STATUS = [
+    patch(STATUS, "nothing of one that has started", "jobs/status", "ran", {"status": {}}),
     patch(STATUS, "forget a start", "jobs/status", "run", {"status": {"startTime": None}}),
     patch(
         STATUS,
@@ -480,12 +523,24 @@ def run_map(namespace: str = TEAM, **fields: Any) -> Body:
     return lambda scene: changed(scene.run_map("other"), metadata__namespace=namespace, **fields)
 
 
+def of_owner(**fields: Any) -> Body:
+    return lambda scene: changed(
+        scene.run_map("other"),
+        **{f"metadata__ownerReferences__0__{key}": value for key, value in fields.items()},
+    )
+
+
+def group_map(**fields: Any) -> Body:
+    return lambda scene: changed(scene.group_map(), **fields)
+
+
 AWS_AUTH = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
     "metadata": {"name": "aws-auth", "namespace": "kube-system"},
     "data": {"mapUsers": "[]"},
 }
+_OTHERS = {names.LABEL_JOB: "other", names.LABEL_COMPONENT: "x", names.LABEL_MANAGED_BY: "evalstop"}
 _LABELS = {names.LABEL_JOB: "other", names.LABEL_COMPONENT: "run", names.LABEL_MANAGED_BY: "evalstop"}
 
 
@@ -495,6 +550,19 @@ def adopt(scene: Scene) -> Json:
         "metadata": {"labels": labels, "ownerReferences": [scene.owner(name="settings")]},
         "data": {"run.json": "{}"},
     }
+
+
+def adopt_given(scene: Scene) -> Json:
+    labels = {**_LABELS, names.LABEL_JOB: "given"}
+    return {
+        "metadata": {"labels": labels, "ownerReferences": [scene.owner(name="given")]},
+        "data": {"run.json": "{}"},
+    }
+
+
+def let_go(scene: Scene) -> Json:
+    """Of two owners the one that controls it is left."""
+    return {"metadata": {"ownerReferences": scene.run_map()["metadata"]["ownerReferences"]}}
 
 
 def take_over(scene: Scene) -> Json:
@@ -524,7 +592,27 @@ ROWS_MAPS = [
         run_map(metadata__labels={**_LABELS, names.LABEL_MANAGED_BY: "helm"}),
         "its own labels alone",
     ),
+    create(MAPS, "of another's component", "configmaps", run_map(metadata__labels=_OTHERS), "its own labels"),
     create(MAPS, "under nobody", "configmaps", run_map(metadata__ownerReferences=[]), "RLHFJob controls"),
+    *(
+        create(MAPS, f"under {name}", "configmaps", of_owner(**fields), "RLHFJob controls")
+        for name, fields in _NO_OWNERS.items()
+    ),
+    create(
+        MAPS, "of a group elsewhere", "configmaps", group_map(metadata__namespace=TEAM), "RLHFJob controls"
+    ),
+    *(
+        create(
+            MAPS,
+            f"of a group under {name}",
+            "configmaps",
+            group_map(**fields),
+            "RLHFJob controls",
+            namespace=WORKERS,
+        )
+        for name, fields in _NO_GROUPS.items()
+    ),
+    create(MAPS, "with bytes", "configmaps", run_map(binaryData={"x": "eA=="}), "makes ConfigMaps with keys"),
     create(
         MAPS,
         "another key",
@@ -542,6 +630,13 @@ ROWS_MAPS = [
         {"data": {"more": "2"}},
         "of a ConfigMap keys run.json and steps-ca.crt alone",
     ),
+    patch(MAPS, "one that is labelled for it", "configmaps", "given-run", adopt_given),
+    patch(MAPS, "no more authority", "configmaps", "run-run", {"data": {names.STEPS_CA_KEY: None}}),
+    patch(MAPS, "one more key of it", "configmaps", "run-run", {"data": {"new": "2"}}, "of a ConfigMap keys"),
+    patch(
+        MAPS, "one key of it fewer", "configmaps", "run-run", {"data": {"more": None}}, "of a ConfigMap keys"
+    ),
+    patch(MAPS, "from who does not control it", "configmaps", "run-run", let_go),
     patch(MAPS, "bytes", "configmaps", "run-run", {"binaryData": {"x": "eA=="}}, "no binaryData of"),
     *metadata_rows(MAPS, "configmaps", "run-run", "ConfigMaps", owners=""),
     patch(MAPS, "from its controller", "configmaps", "theirs-run", take_over, "from who controls it"),
@@ -619,6 +714,20 @@ ROWS_EVENTS = [
     ),
     create(EVENTS, "about a pod", "events", fixed(event("e", _POD_ABOUT)), "and of nothing else"),
     create(EVENTS, "as the kubelet", "events", fixed(event("e", _ABOUT, "kubelet")), "in its own name"),
+    create(
+        EVENTS,
+        "from the kubelet",
+        "events",
+        fixed({**event("e", _ABOUT), "source": {"component": "kubelet"}}),
+        "in its own name",
+    ),
+    create(
+        EVENTS,
+        "as reported by the kubelet",
+        "events",
+        fixed({**event("e", _ABOUT), "reportingComponent": "kubelet"}),
+        "in its own name",
+    ),
     patch(EVENTS, "once more", "events", "told", {"count": 2, "lastTimestamp": "2026-01-01T00:00:00Z"}),
     patch(EVENTS, "another message", "events", "told", {"message": "all is well"}, "lastTimestamp alone"),
 ]
@@ -713,6 +822,29 @@ def _authored() -> list[Row]:
             by=BOB,
             without="spec-new-or-changed",
         ),
+        patch(
+            AUTHOR,
+            "a colleague's run",
+            "rlhfjobs",
+            "run",
+            {"spec": {"runState": "Stopped"}},
+            "you may not create jobs.batch in",
+            by=BOB,
+        ),
+        create(
+            AUTHOR,
+            "with actors, of one that may make Jobs",
+            "rlhfjobs",
+            fixed(changed(RLHFJOB, metadata__name="x", spec__rollout=ROLLOUT)),
+            by=ALICE,
+        ),
+        create(
+            AUTHOR,
+            "a ref to a Job",
+            "rlhfjobs",
+            rlhfjob({"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "mine"}}),
+            by=ALICE,
+        ),
         create(
             AUTHOR,
             "an unknown kind",
@@ -722,7 +854,10 @@ def _authored() -> list[Row]:
             by=BOB,
         ),
     ]
-    jobset = {"template": {"apiVersion": "jobset.x-k8s.io/v1", "kind": "JobSet", "spec": {}}}
+    of_jobset = {"apiVersion": "jobset.x-k8s.io/v1", "kind": "JobSet"}
+    jobset = {"template": {**of_jobset, "spec": {}}}
+    for name, workload in (("template", jobset), ("ref", {"ref": {**of_jobset, "name": "mine"}})):
+        rows.append(create(AUTHOR, f"carol's JobSet by {name}", "rlhfjobs", rlhfjob(workload), by=CAROL))
     rows.append(
         create(
             AUTHOR,
@@ -753,6 +888,8 @@ def _authored() -> list[Row]:
                 AUTHOR, f"a template of {full}", "rlhfjobs", rlhfjob(template), f"not create {full}", by=BOB
             ),
             create(AUTHOR, f"a ref to {full}", "rlhfjobs", rlhfjob(ref), f"not patch {full}", by=BOB),
+            create(AUTHOR, f"a template of {full} that she may make", "rlhfjobs", rlhfjob(template), by=DORA),
+            create(AUTHOR, f"a ref to {full} that he may patch", "rlhfjobs", rlhfjob(ref), by=EMIL),
         ]
     return rows
 
@@ -770,6 +907,16 @@ ROWS_GROUPS = [
         "somebody's",
         "workergroups",
         _NEXT,
+        "WorkerGroups are the EvalStop operator's",
+        by=ALICE,
+        namespace=WORKERS,
+    ),
+    patch(
+        GROUPS,
+        "its family",
+        "workergroups",
+        "wg-1",
+        {"spec": {"family": "another"}},
         "WorkerGroups are the EvalStop operator's",
         by=ALICE,
         namespace=WORKERS,
@@ -847,12 +994,34 @@ CONTROLLER = {
     },
 }
 _TOLERANT = {**POD, "tolerations": [_ANY]}
+_AS_ACTOR = {"labels": {names.LABEL_COMPONENT: "actor"}}
+_WITH_GPU = {
+    "spec": {
+        "template": {
+            "spec": {"containers": [{"name": "x", "image": "x", "resources": {"limits": {GPU: "1"}}}]}
+        }
+    }
+}
 _PLAIN = {key: v for key, v in TRAINER.items() if key != "resources"}
 _NO_GPU = {**_TOLERANT, "containers": [_PLAIN]}
 _CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}], **_NO_GPU}
 _BY_CLASS = f"{names.DEVICE_CLASS}gpu.example.com"
 _KEYED = {"key": names.POOL_TAINT, "operator": "Exists", "effect": "NoSchedule"}
 _EVICTED = {"operator": "Exists", "effect": "NoExecute"}
+
+
+def _counted(resources: Json) -> Json:
+    return {**_NO_GPU, "containers": [{**_PLAIN, "resources": resources}]}
+
+
+_FIRST_GPU = {**_NO_GPU, "initContainers": [{**TRAINER, "name": "first"}]}
+_CRON_PLAIN = changed(CRON, spec__jobTemplate__spec__template__spec__tolerations=[])
+_SMALL = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "x", "namespace": TEAM},
+    "spec": {"containers": [{"name": "x", "image": "x"}]},
+}
 
 
 def _mine(name: str, what: Json | str, body: Json, refused: str = "", **more: Any) -> Row:
@@ -919,6 +1088,70 @@ ROWS_GPU = [
         by=JOB_CONTROLLER,
         without="not-a-group-that-may",
     ),
+    _mine("a Job that says to be one itself", "jobs", changed(job("x"), **_ACTOR_LABEL), _ACTOR),
+    _mine(
+        "a CronJob of such", "cronjobs", changed(_CRON_PLAIN, spec__jobTemplate__metadata=_AS_ACTOR), _ACTOR
+    ),
+    _mine(
+        "a CronJob of such pods",
+        "cronjobs",
+        changed(_CRON_PLAIN, spec__jobTemplate__spec__template__metadata=_AS_ACTOR),
+        _ACTOR,
+    ),
+    patch(
+        GPU_PODS, "an actor's label", "jobs", "run-actor-1-7", {"metadata": {"labels": {"z": "1"}}}, by=ALICE
+    ),
+    patch(GPU_PODS, "a Job to be an actor", "jobs", "stranger", {"metadata": _AS_ACTOR}, _ACTOR, by=ALICE),
+    _mine(
+        "a Deployment whose pods say so",
+        "deployments",
+        changed(
+            workload_kind("Deployment", _NO_GPU),
+            spec__template__metadata__labels={"app": "x", **_AS_ACTOR["labels"]},
+        ),
+        _ACTOR,
+    ),
+    _mine(
+        "a Job by limits of a device class", "jobs", job("x", _counted({"limits": {_BY_CLASS: "1"}})), _QUEUE
+    ),
+    _mine("a pod with memory", "pods", changed(pod("x"), spec=_counted({"limits": {"memory": "1Mi"}}))),
+    _mine("a pod without GPUs on a node", "pods", changed(pod("x"), spec={**_NO_GPU, "nodeName": "gpu-1"})),
+    _mine("a pod with no GPU, counted", "pods", changed(pod("x"), spec=_counted({"limits": {GPU: "0"}}))),
+    _mine(
+        "a pod with none of a class", "pods", changed(pod("x"), spec=_counted({"requests": {_BY_CLASS: "0"}}))
+    ),
+    _mine("a pod with a GPU before all else", "pods", changed(pod("x"), spec=_FIRST_GPU), _QUEUE),
+    patch(GPU_PODS, "GPUs where tolerated", "deployments", "tolerant", _WITH_GPU, _QUEUE, by=ALICE),
+    patch(GPU_PODS, "GPUs on a node", "deployments", "fixed", _WITH_GPU, _NODE, by=ALICE),
+    patch(
+        GPU_PODS,
+        "a node for GPUs",
+        "deployments",
+        "with-gpus",
+        {"spec": {"template": {"spec": {"nodeName": "gpu-1"}}}},
+        _NODE,
+        by=ALICE,
+    ),
+    *(
+        patch(GPU_PODS, f"a label of {what}", kind, name, {"metadata": {"labels": {"z": "1"}}}, by=ALICE)
+        for what, kind, name in (("a placed pod", "pods", "placed"), ("a started Job", "jobs", "started"))
+    ),
+    *(
+        patch(GPU_PODS, f"{name}, {what}", "jobs", name, {"spec": spec}, by=ALICE)
+        for name in ("stranger", "without-gpus")
+        for what, spec in (("started", {"suspend": False}), ("of more pods", {"parallelism": 2}))
+    ),
+    _mine("a pool's keeper's", "pods", pod("x", tolerations=[_ANY]), by=FRIDA),
+    _mine("a pool's keeper's, on a node", "pods", pod("x", nodeName="gpu-1"), by=FRIDA),
+    _mine(
+        "a pool's keeper's, among groups",
+        "pods",
+        changed(_SMALL, metadata__namespace=WORKERS),
+        by=FRIDA,
+        namespace=WORKERS,
+    ),
+    patch(GPU_PODS, "a keeper starts it", "jobs", "admitted", {"spec": {"suspend": False}}, by=FRIDA),
+    patch(GPU_PODS, "a keeper has it grow", "jobs", "admitted", {"spec": {"parallelism": 2}}, by=FRIDA),
     patch(GPU_PODS, "a pod later", "pods", "waiting", {"spec": {"tolerations": [_KEYED]}}, _QUEUE, by=ALICE),
     patch(
         GPU_PODS,

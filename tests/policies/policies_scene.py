@@ -14,6 +14,7 @@ import yaml
 
 from controller import names, workloads
 from controller.api import admission
+from controller.api.kinds import KINDS
 from controller.api.workergroup import manifest
 from controller.checkpoints.access_jobs import AccessSettings, access_job
 from controller.operator.state import run_configmap
@@ -25,6 +26,7 @@ from controller.policy.job.types import StartAccess
 from controller.workloads.actor_jobs import Sidecar, build_actor
 from controller.workloads.group_jobs import GroupSettings, build_group
 from deploy.local.plane import Plane
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
@@ -100,6 +102,18 @@ def job(name: str, pod: Json = POD, **spec: Any) -> Json:
         "kind": "Job",
         "metadata": {"name": name, "namespace": TEAM},
         "spec": {"suspend": True, "template": {"spec": pod}, **spec},
+    }
+
+
+def deployment(name: str, pod: Json) -> Json:
+    """Of no pods."""
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": TEAM},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
     }
 
 
@@ -304,6 +318,7 @@ class Scene:
         self.uid = found["metadata"]["uid"]
         made = self.workload()
         made["metadata"]["labels"][names.QUEUE_LABEL] = "default"
+        made["spec"]["activeDeadlineSeconds"] = 3600
         self.apply(made)
         standing = self.access()
         standing["metadata"]["name"] = "access"
@@ -312,10 +327,18 @@ class Scene:
         forged = copy.deepcopy(standing)
         forged["metadata"]["name"] = "forged"
         del forged["metadata"]["labels"][names.LABEL_MANAGED_BY]
+        spare = {"apiVersion": "v1", "kind": "ConfigMap", "name": "kube-root-ca.crt"}
+        owned = copy.deepcopy(standing)  # to which its tenant has given an owner more
+        owned["metadata"]["name"] = "access-owned"
+        owned["metadata"]["ownerReferences"].append({**spare, "uid": self._uid("configmaps", spare["name"])})
+        self.apply(owned)
         standing_actor = self.actor()
         standing_actor["metadata"]["name"] = "run-actor-1-7"
         standing_actor["metadata"]["ownerReferences"][0]["uid"] = anchor["metadata"]["uid"]
         standing_actor["spec"]["suspend"] = True
+        self.apply(standing_actor)
+        standing_actor["metadata"]["name"] = "run-actor-1-8"
+        standing_actor["metadata"]["ownerReferences"].append(owned["metadata"]["ownerReferences"][-1])
         self.apply(standing_actor)
         standing_group = self.group_job()
         standing_group["spec"]["suspend"] = True
@@ -323,9 +346,14 @@ class Scene:
         group = self.admin.get(path("workergroups", "wg-1", WORKERS, dry=False))
         standing_group["metadata"]["ownerReferences"][0]["uid"] = group["metadata"]["uid"]
         self.apply(standing_group)
+        standing_group["metadata"]["name"] = "wg-1-9"
+        more = {**spare, "uid": self._uid("configmaps", spare["name"], WORKERS)}
+        standing_group["metadata"]["ownerReferences"].append(more)
+        self.apply(standing_group)
         tolerant = {**POD, "tolerations": [TOLERATION]}
         placed = job("admitted", tolerant, completions=1, parallelism=1, completionMode="Indexed")
         self.apply(standing, forged, job("stranger"), placed, pod("waiting", nodeSelector={"no": "node"}))
+        self._tenants()
         for space in ("kube-system", SYSTEM, CLOSED):  # where the operator may change none, labelled or not
             labelled = {"name": "labelled", "namespace": space, "labels": {names.LABEL_JOB: "labelled"}}
             self.apply({**job("labelled"), "metadata": labelled})
@@ -334,15 +362,28 @@ class Scene:
         taken["metadata"]["name"] = "theirs-run"
         taken["metadata"]["labels"][names.LABEL_JOB] = "theirs"
         taken["metadata"]["ownerReferences"] = [self.owner(kind="Other", apiVersion="x/v1", uid="0")]
+        given = {
+            **theirs,
+            "metadata": {"name": "given-run", "namespace": TEAM, "labels": {names.LABEL_JOB: "given"}},
+        }
+        self.apply(given)
         more = self.run_map()
-        more["data"]["more"] = "1"
+        more["data"] |= {"more": "1", names.STEPS_CA_KEY: "PEM"}
+        more["metadata"]["ownerReferences"].append(
+            self.owner(False, kind="Other", apiVersion="x/v1", uid="1")
+        )
         self.apply(more, taken, {**theirs, "metadata": {"name": "settings-run", "namespace": TEAM}})
         self.apply(
             {
                 "apiVersion": "v1",
                 "kind": "Node",
                 "metadata": {"name": "gpu-1", "labels": {"gpu": "a100"}},
-                "spec": {"taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]},
+                "spec": {
+                    "taints": [
+                        {"key": "dedicated", "value": "x", "effect": "NoSchedule"},
+                        {"key": "draining", "effect": "NoExecute"},
+                    ]
+                },
             }
         )
         about = {"apiVersion": names.API_VERSION, "kind": "RLHFJob", "namespace": TEAM, "name": "run"}
@@ -389,12 +430,57 @@ class Scene:
                 "metadata": {"name": "jobsets", "namespace": TEAM},
                 "rules": [
                     everything,
-                    {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["create"]},
+                    {
+                        "apiGroups": ["jobset.x-k8s.io"],
+                        "resources": ["jobsets"],
+                        "verbs": ["create", "patch"],
+                    },
                 ],
             },
             binding("carol", "Role", "jobsets", f"{VARIANTS}-carol"),
+            *(
+                made
+                for user, verb in (("dora", "create"), ("emil", "patch"))
+                for made in (
+                    {
+                        "apiVersion": f"{rights}/v1",
+                        "kind": "Role",
+                        "metadata": {"name": verb, "namespace": TEAM},
+                        "rules": [everything, *_each_kind(verb)],
+                    },
+                    binding(user, "Role", verb, f"{VARIANTS}-{user}"),
+                )
+            ),
+            binding("frida", "ClusterRole", "edit", f"{VARIANTS}-frida"),
+            binding("frida", "ClusterRole", "edit", f"{VARIANTS}-frida", WORKERS),
+            *_keeper(),
             _operators(),
         )
+
+    def _uid(self, resource: str, name: str, namespace: str = TEAM) -> str:
+        """Of an object that comes by itself."""
+        where = path(resource, name, namespace, dry=False)
+        wait_until(lambda: self.admin.succeeds(where), name)
+        return str(self.admin.get(where)["metadata"]["uid"])
+
+    def _tenants(self) -> None:
+        """What a tenant has had made, with and without GPUs, tolerations, a node."""
+        tolerant = {**POD, "tolerations": [TOLERATION]}
+        none = {"containers": [{"name": "x", "image": "x"}], "restartPolicy": "Always"}
+        self.apply(
+            job("started", tolerant, suspend=False),
+            {
+                **job("ran", suspend=False),
+                "metadata": {"name": "ran", "namespace": TEAM, "labels": {names.LABEL_JOB: "ran"}},
+            },
+            job("without-gpus", {**none, "restartPolicy": "Never", "tolerations": [TOLERATION]}),
+            pod("placed", nodeName="gpu-1"),
+            deployment("tolerant", {**none, "tolerations": [TOLERATION]}),
+            deployment("fixed", {**none, "nodeName": "gpu-1"}),
+            deployment("with-gpus", {**pod("x")["spec"], "restartPolicy": "Always"}),
+        )
+        ran = path("jobs", "ran", dry=False)
+        wait_until(lambda: "startTime" in self.admin.get(ran).get("status", {}), "a Job to start")
 
     def eventually_refused(self) -> None:
         """The last policy of the list is in force, and so are those before it."""
@@ -418,6 +504,26 @@ def binding(user: str, kind: str, role: str, users: str, namespace: str = TEAM) 
             {"apiGroup": group, "kind": "Group", "name": users},
         ],
     }
+
+
+def _each_kind(verb: str) -> list[Json]:
+    """A verb on every kind of workload."""
+    return [{"apiGroups": [k.group], "resources": [k.resource], "verbs": [verb]} for k in KINDS]
+
+
+def _keeper() -> tuple[Json, Json]:
+    """Who decides about pools."""
+    group = "rbac.authorization.k8s.io"
+    rule = {"apiGroups": [names.GROUP], "resources": ["gpupools"], "verbs": ["update"]}
+    role = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "keeper"},
+        "rules": [rule],
+    }
+    bound = binding("frida", "ClusterRole", "keeper", f"{VARIANTS}-frida")
+    del bound["metadata"]["namespace"]
+    return role, {**bound, "kind": "ClusterRoleBinding"}
 
 
 def _operators() -> Json:

@@ -9,7 +9,9 @@ from controller.policy.sharing import (
     STAYS,
     Look,
     Pace,
+    Paces,
     ReportedTurn,
+    TurnsOf,
     due,
     look,
     measured,
@@ -67,6 +69,25 @@ def test_a_step_counts_once_it_is_done_and_began_after_the_newest_came() -> None
 def test_waits_make_it_slow_and_enough_of_them_too_slow() -> None:
     assert pace(*[5] * (STAYS + 5)).slowness.above == 0
     assert pace(*[30] * (STAYS + 2)).slowness.above == STAYS
+
+
+def test_each_turn_counts_once_and_none_after_somebody_came() -> None:
+    def told(name: str, released: int) -> TurnsOf:
+        return TurnsOf(name, released, [(90, 10, step, 30) for step in range(released)][-3:], 10)
+
+    def of(*steps: int) -> Pace:
+        found = Pace()
+        for step in steps:
+            found = found.after(ReportedTurn(90, 10, step, 30), 10)
+        return found
+
+    paces = Paces("a")
+    for released in (0, 2, 2, 4, 5):  # of the three that a report has some were looked at before
+        paces = paces.after([told("a", released)])
+    assert paces.of == {"a": of(0, 1, 2, 3, 4)}
+    joined = paces.after([told("a", 6), told("b", 0)])
+    assert joined.of == {"a": of(5), "b": Pace()}, "no step counts that began before b came"
+    assert joined.after([told("a", 9), told("b", 2)]).of == {"a": of(5, 6, 7, 8), "b": of(0, 1)}
 
 
 @pytest.mark.parametrize(

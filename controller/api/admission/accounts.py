@@ -17,6 +17,7 @@ from controller import names
 from controller.api.admission.access_jobs import access_checks
 from controller.api.admission.actor_jobs import IS_ACTOR, actor_checks
 from controller.api.admission.base import (
+    OURS,
     UPDATED,
     Check,
     Install,
@@ -35,9 +36,8 @@ _WRITES = ("CREATE", "UPDATE")
 _EMPTY = {"labels": "{}", "annotations": "{}", "ownerReferences": "[]", "finalizers": "[]"}
 _OURS = (names.LABEL_JOB, names.LABEL_COMPONENT, names.LABEL_MANAGED_BY)
 _PLACEMENT = f"{names.GROUP}/placement"
-_IS_ACCESS = (
-    f"'{names.LABEL_COMPONENT}' in variables.marks && variables.marks['{names.LABEL_COMPONENT}'] == 'access'"
-)
+_IS_ACCESS = f"variables.marks[?'{names.LABEL_COMPONENT}'].orValue('') == 'access'"
+LABELLED = f"{names.LABEL_MANAGED_BY}: {names.MANAGED_BY}"
 _START = "startTime"
 _EVENT = "dyn(object)"  # two groups serve Events, and only one of them has these fields
 
@@ -83,8 +83,12 @@ def jobs(install: Install) -> Policy:
                 "those that reach checkpoints, rollout actors, and worker groups",
             ),
             Check(
+                OURS,
+                f"the EvalStop operator makes and deletes Jobs with its own label alone ({LABELLED})",
+            ),
+            Check(
                 "request.operation != 'CREATE' || variables.actor || variables.workers || "
-                "(has(object.spec.suspend) && object.spec.suspend)",
+                "object.spec.?suspend.orValue(false)",
                 "the EvalStop operator makes every Job suspended, but rollout actors and worker groups",
             ),
             *access_checks(install),
@@ -136,8 +140,7 @@ def job_changes(install: Install) -> Policy:
             ),
             Check(
                 f"!('{names.QUEUE_LABEL}' in variables.labels) || "
-                f"('{names.QUEUE_LABEL}' in variables.labelsBefore && variables.labels['{names.QUEUE_LABEL}']"
-                f" == variables.labelsBefore['{names.QUEUE_LABEL}'])",
+                f"variables.labels[?'{names.QUEUE_LABEL}'] == variables.labelsBefore[?'{names.QUEUE_LABEL}']",
                 "the EvalStop operator takes a Job out of a queue of Kueue's, and puts none into another",
             ),
             Check(
@@ -179,7 +182,6 @@ def job_changes(install: Install) -> Policy:
             ),
             Check(
                 kept
-                + "variables.tolerations == variables.tolerationsBefore || "
                 + _others("variables.tolerations", "t")
                 + " == "
                 + _others("variables.tolerationsBefore", "t"),
@@ -211,8 +213,7 @@ def job_status(install: Install) -> Policy:
                 f"the EvalStop operator changes of a Job's status {_START} alone",
             ),
             Check(
-                f"!has(object.status.{_START}) || (has(oldObject.status.{_START}) && "
-                f"object.status.{_START} == oldObject.status.{_START})",
+                f"!has(object.status.{_START}) || object.status.?{_START} == oldObject.status.?{_START}",
                 f"the EvalStop operator sets no {_START} of a Job",
             ),
         ),
@@ -234,7 +235,7 @@ def configmaps(install: Install) -> Policy:
             ("dataBefore", field_of("oldObject", "data", "{}")),
             ("binary", field_of("object", "binaryData", "{}")),
             ("binaryBefore", field_of("oldObject", "binaryData", "{}")),
-            ("job", f"'{job}' in variables.labels ? variables.labels['{job}'] : ''"),
+            ("job", f"variables.labels[?'{job}'].orValue('')"),
         ),
         (
             *open_namespaces(install, "ConfigMaps"),
@@ -244,10 +245,8 @@ def configmaps(install: Install) -> Policy:
                 "says <name>, and no others",
             ),
             Check(
-                f"'{names.LABEL_COMPONENT}' in variables.labels && "
-                f"variables.labels['{names.LABEL_COMPONENT}'] == 'run' && "
-                f"'{names.LABEL_MANAGED_BY}' in variables.labels && "
-                f"variables.labels['{names.LABEL_MANAGED_BY}'] == '{names.MANAGED_BY}'",
+                f"variables.labels[?'{names.LABEL_COMPONENT}'].orValue('') == 'run' && "
+                + OURS.replace("variables.marks", "variables.labels"),
                 "the EvalStop operator writes ConfigMaps with its own labels alone",
             ),
             Check(
@@ -264,8 +263,7 @@ def configmaps(install: Install) -> Policy:
                 f"the EvalStop operator makes ConfigMaps with keys {' and '.join(keys)} alone",
             ),
             Check(
-                f"{UPDATED}('{job}' in variables.labelsBefore && "
-                f"variables.labelsBefore['{job}'] == variables.job)",
+                f"{UPDATED}variables.labelsBefore[?'{job}'].orValue('') == variables.job",
                 f"the EvalStop operator takes over no ConfigMap without label {job} of that RLHFJob",
             ),
             Check(
@@ -278,7 +276,7 @@ def configmaps(install: Install) -> Policy:
             ),
             *_unchanged("ConfigMaps", {"labels": _OURS, "annotations": ()}),
             Check(
-                f"{UPDATED}!variables.ownerReferencesBefore.exists(o, has(o.controller) && o.controller && "
+                f"{UPDATED}!variables.ownerReferencesBefore.exists(o, o.?controller.orValue(false) && "
                 "!variables.ownerReferences.exists(n, n.uid == o.uid))",
                 "the EvalStop operator takes no ConfigMap from who controls it",
             ),
@@ -312,8 +310,7 @@ def nodes(install: Install) -> Policy:
                 f"the EvalStop operator changes no taints of nodes but {names.POOL_TAINT}",
             ),
             Check(
-                f"variables.taints.all(t, t.key != '{names.POOL_TAINT}' || t.effect == 'NoSchedule' || "
-                "t in variables.taintsBefore)",
+                "variables.taints.all(t, t.effect == 'NoSchedule' || t in variables.taintsBefore)",
                 f"the EvalStop operator sets taint {names.POOL_TAINT} with effect NoSchedule alone: "
                 "it puts nobody out",
             ),
@@ -357,13 +354,12 @@ def events(install: Install) -> Policy:
         (),
         (
             Check(
-                f"has({_EVENT}.involvedObject.apiVersion) && "
-                f"{_EVENT}.involvedObject.apiVersion == '{names.API_VERSION}'",
+                f"{_EVENT}.involvedObject.?apiVersion.orValue('') == '{names.API_VERSION}'",
                 "the EvalStop operator tells Events of RLHFJobs and GPUPools, and of nothing else",
             ),
             Check(
-                f"has({_EVENT}.reportingComponent) && {_EVENT}.reportingComponent == 'evalstop' && "
-                f"has({_EVENT}.source.component) && {_EVENT}.source.component == 'evalstop'",
+                f"{_EVENT}.?reportingComponent.orValue('') == 'evalstop' && "
+                f"{_EVENT}.?source.?component.orValue('') == 'evalstop'",
                 "the EvalStop operator tells Events in its own name",
             ),
             Check(
@@ -449,12 +445,12 @@ def check_status(install: Install) -> Policy:
 
 
 def _conditions(root: str) -> str:
-    return f"has({root}.status) && has({root}.status.conditions) ? {root}.status.conditions : []"
+    return f"{root}.?status.?conditions.orValue([])"
 
 
 def _others(items: str, item: str) -> str:
     """Taints or tolerations that are not of a pool."""
-    return f"{items}.filter({item}, !has({item}.key) || {item}.key != '{names.POOL_TAINT}')"
+    return f"{items}.filter({item}, {item}.?key.orValue('') != '{names.POOL_TAINT}')"
 
 
 def _variables(*fields: str) -> tuple[tuple[str, str], ...]:
@@ -475,8 +471,7 @@ def _metadata_variables(*roots: str) -> tuple[tuple[str, str], ...]:
     return tuple(
         (
             f"{root}{field.capitalize()}",
-            f"has(variables.{root}.metadata) && has(variables.{root}.metadata.{field}) ? "
-            f"variables.{root}.metadata.{field} : {{}}",
+            f"variables.{root}.?metadata.?{field}.orValue({{}})",
         )
         for root in roots
         for field in ("labels", "annotations")

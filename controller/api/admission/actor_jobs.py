@@ -11,9 +11,7 @@ from controller import names
 from controller.api.admission.base import Check
 
 COMMAND = ("python", "-m", "controller.actor")
-IS_ACTOR = (
-    f"'{names.LABEL_COMPONENT}' in variables.marks && variables.marks['{names.LABEL_COMPONENT}'] == 'actor'"
-)
+IS_ACTOR = f"variables.marks[?'{names.LABEL_COMPONENT}'].orValue('') == 'actor'"
 _MADE = "request.operation != 'CREATE' || !variables.actor || "
 _POD = "object.spec.template.spec"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -23,19 +21,17 @@ _SUBJECT = "the EvalStop operator's Jobs of rollout actors"
 def actor_checks() -> tuple[Check, ...]:
     """For the policy on the operator's Jobs; its variable ``actor`` says whether one is such a Job."""
     command = ", ".join(f"'{word}'" for word in COMMAND)
-    required = f"{_POD}.affinity.nodeAffinity.{_REQUIRED}"
+    terms = f"{_POD}.?affinity.?nodeAffinity.?{_REQUIRED}.?nodeSelectorTerms.orValue([])"
+    job = f"variables.marks[?'{names.LABEL_JOB}'].orValue('')"
     return (
         Check(
-            f"!variables.actor || ('{names.LABEL_MANAGED_BY}' in variables.marks && "
-            f"variables.marks['{names.LABEL_MANAGED_BY}'] == '{names.MANAGED_BY}' && "
-            f"'{names.LABEL_JOB}' in variables.marks && '{names.LABEL_ACTOR}' in variables.marks && "
-            f"variables.found.metadata.name.startsWith(variables.marks['{names.LABEL_JOB}'] + '-actor-'))",
+            f"!variables.actor || ('{names.LABEL_ACTOR}' in variables.marks && "
+            f"variables.found.metadata.name.startsWith({job} + '-actor-'))",
             f"{_SUBJECT} say whose they are",
         ),
         Check(
             f"{_MADE}(variables.owners.size() == 1 && variables.owners.all(o, o.kind == 'Job' && "
-            "o.apiVersion == 'batch/v1' && has(o.controller) && o.controller && "
-            f"o.name == variables.marks['{names.LABEL_JOB}']))",
+            f"o.apiVersion == 'batch/v1' && o.?controller.orValue(false) && o.name == {job}))",
             f"{_SUBJECT} are made under their workload",
         ),
         Check(
@@ -44,14 +40,13 @@ def actor_checks() -> tuple[Check, ...]:
             f"{_SUBJECT} have one pod, once",
         ),
         Check(
-            f"{_MADE}(has({_POD}.initContainers) && {_POD}.initContainers.size() > 0 && "
-            f"has({_POD}.initContainers[0].command) && {_POD}.initContainers[0].command == [{command}])",
+            f"{_MADE}{_POD}.?initContainers[?0].?command.orValue([]) == [{command}]",
             f"{_SUBJECT} have the sidecar before all else",
         ),
         Check(
-            f"{_MADE}(has({_POD}.affinity) && has({_POD}.affinity.nodeAffinity) && has({required}) && "
-            f"{required}.nodeSelectorTerms.all(t, has(t.matchFields) && t.matchFields.exists(f, "
-            "f.key == 'metadata.name' && f.operator == 'In' && f.values.size() == 1)))",
+            # The only field that can be named is the node's name, and of those one alone.
+            f"{_MADE}({terms}.size() > 0 && {terms}.all(t, t.?matchFields.orValue([]).exists(f, "
+            "f.operator == 'In')))",
             f"{_SUBJECT} name their node",
         ),
     )

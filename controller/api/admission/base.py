@@ -117,6 +117,9 @@ def manifests_of(policy: Policy, install: Install) -> tuple[Json, Json]:
 
 # -- words of CEL --------------------------------------------------------------------------------------------
 
+# Whether labels, as a policy's variable ``marks``, say that the operator made an object.
+OURS = f"variables.marks[?'{names.LABEL_MANAGED_BY}'].orValue('') == '{names.MANAGED_BY}'"
+
 
 def listed(words: Sequence[str]) -> str:
     """Return the words in quotes, separated by commas: ``'a', 'b'``."""
@@ -131,7 +134,7 @@ def field_of(owner: str, field: str, empty: str) -> str:
 def controlled_by_rlhfjob(owners: str, name: str) -> str:
     """Return whether the controlling one of some owners is the RLHFJob of a name."""
     return (
-        f"{owners}.exists(o, has(o.controller) && o.controller && o.kind == 'RLHFJob' && "
+        f"{owners}.exists(o, o.?controller.orValue(false) && o.kind == 'RLHFJob' && "
         f"o.apiVersion == '{names.API_VERSION}' && o.name == {name})"
     )
 
@@ -172,7 +175,7 @@ def open_namespaces(install: Install, what: str) -> tuple[Check, ...]:
             f"the EvalStop operator writes no {what} in its own namespace",
         ),
         Check(
-            f"has(namespaceObject.metadata.labels) && '{install.label}' in namespaceObject.metadata.labels",
+            f"namespaceObject.metadata.?labels[?'{install.label}'].hasValue()",
             f"the EvalStop operator writes {what} only in namespaces with label {install.label}",
             optional=True,
         ),

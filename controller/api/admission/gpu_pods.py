@@ -34,7 +34,7 @@ def policy(install: Install) -> Policy:
             ("not-a-user-who-may", f"!(request.userInfo.username in [{users}])"),
             (
                 "not-a-group-that-may",
-                f"!has(request.userInfo.groups) || !request.userInfo.groups.exists(g, g in [{groups}])",
+                f"!request.userInfo.?groups.orValue([]).exists(g, g in [{groups}])",
             ),
         ),
         (
@@ -58,7 +58,7 @@ def policy(install: Install) -> Policy:
                 "spec.sharing of an RLHFJob",
             ),
             Check(
-                f"!variables.actor || ({_UPDATED} && variables.actorBefore)",
+                "!variables.actor || variables.actorBefore",
                 f"pods with label {names.LABEL_COMPONENT}: actor are rollout actors, which the EvalStop "
                 "operator makes: leave the label out, and ask for actors by spec.rollout of an RLHFJob",
             ),
@@ -69,20 +69,19 @@ def policy(install: Install) -> Policy:
                 "leave the toleration out (and one without a key), and submit an RLHFJob",
             ),
             Check(
-                "!variables.gpus || !has(variables.pod.nodeName) || variables.pod.nodeName == '' || "
-                f"{had} && has(variables.podBefore.nodeName) && "
-                "variables.podBefore.nodeName == variables.pod.nodeName) || variables.keeper",
+                "!variables.gpus || variables.pod.?nodeName.orValue('') == '' || "
+                f"{had} && variables.podBefore.?nodeName == variables.pod.?nodeName) || variables.keeper",
                 "pods with GPUs are placed by a scheduler: leave nodeName out",
             ),
             Check(
-                f"request.kind.kind != 'Job' || !({_UPDATED}) || variables.tolerations.size() == 0 || "
-                f"!variables.gpus || !(has({_OLD}.suspend) && {_OLD}.suspend) || "
-                f"(has({_NEW}.suspend) && {_NEW}.suspend) || variables.keeper",
+                "variables.tolerations.size() == 0 || !variables.gpus || "
+                f"!{_OLD}.?suspend.orValue(false) || {_NEW}.?suspend.orValue(false) || "
+                "variables.keeper",
                 "the EvalStop operator starts the Jobs that may use a pool's GPUs: spec.suspend is not yours",
             ),
             Check(
-                f"request.kind.kind != 'Job' || !({_UPDATED}) || variables.tolerations.size() == 0 || "
-                f"!variables.gpus || {_NEW}.parallelism <= {_OLD}.parallelism || "
+                "variables.tolerations.size() == 0 || !variables.gpus || "
+                f"{_NEW}.?parallelism.orValue(0) <= {_OLD}.?parallelism.orValue(0) || "
                 "variables.keeper",
                 "a Job on a pool's GPUs was admitted with so many pods: spec.parallelism cannot grow",
             ),
@@ -100,40 +99,33 @@ def _pod(root: str) -> str:
 
 def _actor(root: str) -> str:
     """Return whether an object, or what it makes, says to be a rollout actor."""
-    made = f"dyn({root}).spec"
-    places = (
-        ("true", f"dyn({root}).metadata"),
-        ("request.kind.kind != 'Pod' && request.kind.kind != 'CronJob'", f"{made}.template.metadata"),
-        ("request.kind.kind == 'CronJob'", f"{made}.jobTemplate.spec.template.metadata"),
-        ("request.kind.kind == 'CronJob'", f"{made}.jobTemplate.metadata"),
-    )
-    label = names.LABEL_COMPONENT
+    places = ("metadata", "spec.?template.?metadata", "spec.?jobTemplate.?metadata")
+    nested = "spec.?jobTemplate.?spec.?template.?metadata"  # of a CronJob
     return " || ".join(
-        f"({kind} && has({metadata}) && has({metadata}.labels) && '{label}' in {metadata}.labels && "
-        f"{metadata}.labels['{label}'] == 'actor')"
-        for kind, metadata in places
+        f"dyn({root}).?{place}.?labels[?'{names.LABEL_COMPONENT}'].orValue('') == 'actor'"
+        for place in (*places, nested)
     )
 
 
 def _gpus(pod: str) -> str:
     """Return whether such a pod has GPUs: by count, or by a claim or a count of a device class, of which
     nobody can tell here. Counts of a class need no limit, as those of other devices do."""
-    counted = " || ".join(
-        f"has(c.resources.{of}) && c.resources.{of}.exists(r, (r.startsWith('{names.DEVICES}') || "
-        f"r.startsWith('{names.DEVICE_CLASS}')) && string(c.resources.{of}[r]) != '0')"
-        for of in ("limits", "requests")
-    )
+    of_class = f"r.startsWith('{names.DEVICE_CLASS}')"
+
+    def counted(of: str, which: str) -> str:
+        return f"c.?resources.?{of}.orValue({{}}).exists(r, {which} && string(c.resources.{of}[r]) != '0')"
+
+    limits = counted("limits", f"(r.startsWith('{names.DEVICES}') || {of_class})")
     return (
-        f"has({pod}.resourceClaims) && {pod}.resourceClaims.size() > 0 || "
-        f"({pod}.containers + (has({pod}.initContainers) ? {pod}.initContainers : [])).exists(c, "
-        f"has(c.resources) && ({counted}))"
+        f"{pod}.?resourceClaims.orValue([]).size() > 0 || "
+        f"({pod}.containers + {pod}.?initContainers.orValue([])).exists(c, "
+        f"{limits} || {counted('requests', of_class)})"
     )
 
 
 def _tolerations(pod: str) -> str:
     """Its tolerations that a pool's taint counts: by name, or without a key, which is any taint."""
     return (
-        f"has({pod}.tolerations) ? {pod}.tolerations.filter(t, (!has(t.key) || t.key == '' || "
-        f"t.key == '{names.POOL_TAINT}') && "
-        "(!has(t.effect) || t.effect == '' || t.effect == 'NoSchedule')) : []"
+        f"{pod}.?tolerations.orValue([]).filter(t, t.?key.orValue('') in ['', '{names.POOL_TAINT}'] && "
+        "t.?effect.orValue('') in ['', 'NoSchedule'])"
     )

@@ -7,9 +7,7 @@ from controller.api.admission.base import Check, Install, Policy
 from controller.policy.group_types import GROUPS_NAMESPACE
 
 NAME = f"operator-workergroups.{names.GROUP}"
-IS_GROUP = (
-    f"'{names.LABEL_COMPONENT}' in variables.marks && variables.marks['{names.LABEL_COMPONENT}'] == 'group'"
-)
+IS_GROUP = f"variables.marks[?'{names.LABEL_COMPONENT}'].orValue('') == 'group'"
 _POD = "object.spec.template.spec"
 _SUBJECT = "the EvalStop operator's Jobs of worker groups"
 
@@ -17,7 +15,7 @@ _SUBJECT = "the EvalStop operator's Jobs of worker groups"
 def made_for_group(owners: str, name: str) -> str:
     """Return whether the only owner of an object is the WorkerGroup of a name."""
     return (
-        f"({owners}.size() == 1 && {owners}.all(o, has(o.controller) && o.controller && "
+        f"({owners}.size() == 1 && {owners}.all(o, o.?controller.orValue(false) && "
         f"o.kind == 'WorkerGroup' && o.apiVersion == '{names.API_VERSION}' && o.name == {name}))"
     )
 
@@ -32,8 +30,8 @@ def group_checks() -> tuple[Check, ...]:
             f"{_SUBJECT} are in namespace {GROUPS_NAMESPACE}, and no others are",
         ),
         Check(
-            f"!variables.workers || ('{label}' in variables.marks && "
-            f"variables.found.metadata.name.startsWith(variables.marks['{label}'] + '-'))",
+            f"!variables.workers || "
+            f"variables.found.metadata.name.startsWith(variables.marks[?'{label}'].orValue('/') + '-')",
             f"{_SUBJECT} say whose they are",
         ),
         Check(
@@ -41,7 +39,7 @@ def group_checks() -> tuple[Check, ...]:
             f"{_SUBJECT} are made under their WorkerGroup",
         ),
         Check(
-            f"{made}(has({_POD}.automountServiceAccountToken) && !{_POD}.automountServiceAccountToken)",
+            f"{made}!{_POD}.?automountServiceAccountToken.orValue(true)",
             f"{_SUBJECT} have no right to the API server",
         ),
     )

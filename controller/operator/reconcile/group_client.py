@@ -6,17 +6,20 @@ Nothing here decides; what is not answered is asked again in a later pass.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from controller import bounded
 from controller.bounded import shown
 from controller.steps.groups import Server
+from controller.web.answers import body_of
 from controller.web.group_report import BYTES, GroupReport, read_report
 
 if TYPE_CHECKING:
     import aiohttp
 
 SECONDS = 5.0  # for an answer
+KEPT_OPEN = 50.0  # s that a connection waits for the next question; member 0 closes it after 60
 MOST = BYTES + 1  # bytes that are read: one more than a report may have
 
 
@@ -40,6 +43,15 @@ def report_of(status: int, text: bytes) -> GroupReport:
     raise NoAnswer(f"{status} {shown(str(given.get('message') or given.get('reason')), 200)}")
 
 
+@lru_cache(maxsize=1024)
+def _pinned(fingerprint: str) -> aiohttp.Fingerprint:
+    """Return what a connection's certificate is compared with. aiohttp keeps connections by this object, and
+    two of the same bytes are not equal to it."""
+    import aiohttp
+
+    return aiohttp.Fingerprint(bytes.fromhex(fingerprint))
+
+
 class GroupClient:
     """Asks member 0 of groups; connections stay open from one question to the next."""
 
@@ -55,9 +67,12 @@ class GroupClient:
         import aiohttp
 
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(SECONDS)
-            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False)
-        pinned = aiohttp.Fingerprint(bytes.fromhex(server.fingerprint))
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(SECONDS),
+                connector=aiohttp.TCPConnector(keepalive_timeout=KEPT_OPEN),
+                trust_env=False,
+            )
+        pinned = _pinned(server.fingerprint)
         headers = {"Authorization": f"Bearer {ticket}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         url = f"https://{server.address}{path}"
@@ -65,9 +80,7 @@ class GroupClient:
             async with self._session.request(
                 method, url, data=data, headers=headers, ssl=pinned, allow_redirects=False
             ) as answer:
-                text = await answer.content.read(MOST)
-                while len(text) < MOST and (more := await answer.content.read(MOST - len(text))):
-                    text += more
+                text = await body_of(answer, MOST)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise NoAnswer(f"{type(error).__name__}: {shown(str(error), 200)}") from None
         return report_of(answer.status, text)

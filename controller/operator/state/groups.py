@@ -27,7 +27,7 @@ from controller.policy.group_types import (
 )
 from controller.policy.job import GroupSeen, JobRecord, ResidencyRecord, residency
 from controller.policy.pool import GroupRecord, profile_of
-from controller.policy.sharing import Pace, ReportedTurn, Slowness, due, gpu_seconds, look
+from controller.policy.sharing import Pace, Paces, ReportedTurn, Slowness, TurnsOf, due, gpu_seconds, look
 from controller.policy.types import JobKey
 from controller.web.group_report import GroupReport, ReportedResident
 
@@ -40,9 +40,7 @@ class _Group:
     report: GroupReport | None = None
     reported: float = 0.0  # when it was got (s)
     problem: str = ""  # why the newest question brought none
-    newest: str = ""  # resident that came last
-    counted: dict[str, int] = field(default_factory=dict)  # turns of each that were looked at
-    paces: dict[str, Pace] = field(default_factory=dict)
+    paces: Paces = field(default_factory=Paces)
 
 
 class Groups:
@@ -136,11 +134,10 @@ class Groups:
         known = self._groups.get(name)
         before = self.report(name, number)
         if known is None or known.number != number:
-            known = self._groups[name] = _Group(
-                number, report, newest=_newest(report), paces=self._stored(name)
-            )
+            newest = report.residents[-1].name if report.residents else ""
+            known = self._groups[name] = _Group(number, report, paces=Paces(newest, self._stored(name)))
         known.report, known.reported, known.problem = report, at, ""
-        self._measure(known)
+        known.paces = known.paces.after([self._turns(one) for one in report.residents])
         if _facts(before) != _facts(report):
             for key in sorted(self._jobs.get(name, ())):
                 self._touch(key)
@@ -198,7 +195,7 @@ class Groups:
         if entry is None:
             # It is taken out of the group's record once worker and state are gone, and never put in again.
             return GroupSeen(known.group, gone=known.leaving, charged=known.charged)
-        pace = reported.paces.get(name) if reported is not None else None
+        pace = reported.paces.of.get(name) if reported is not None else None
         slow = pace.slowness if pace is not None else Slowness(known.took, known.alone, known.above)
         kind = next((one.kind for one in _residents(reported) if one.name == name), None)
         charged = (
@@ -256,22 +253,8 @@ class Groups:
         )
         return True
 
-    def _measure(self, known: _Group) -> None:
-        """Count the steps of residents that were done since the last report."""
-        assert known.report is not None
-        newest = _newest(known.report)
-        if newest != known.newest:
-            # No step counts that began before the newest resident came.
-            known.newest, known.paces = newest, {}
-        for one in _residents(known):
-            pace = known.paces.setdefault(one.name, Pace())
-            new = min(one.released - known.counted.get(one.name, one.released), len(one.turns))
-            known.counted[one.name] = one.released
-            if new > 0:
-                limit = self._limit(one.name)
-                for turn in one.turns[-new:]:
-                    pace = pace.after(ReportedTurn(*turn), limit)
-            known.paces[one.name] = pace
+    def _turns(self, one: ReportedResident) -> TurnsOf:
+        return TurnsOf(one.name, one.released, one.turns, self._limit(one.name))
 
     def _note_limit(self, key: JobKey, obj: Object | None) -> None:
         """Keep by how much a resident's steps may take longer; None: it is none. Asked at every report."""
@@ -293,11 +276,6 @@ class Groups:
                 resident = residency.name_of(obj["metadata"]["uid"], known.number)
                 found[resident] = Pace(Slowness(known.took, known.alone, known.above))
         return found
-
-
-def _newest(report: GroupReport) -> str:
-    """Return the resident that came last."""
-    return report.residents[-1].name if report.residents else ""
 
 
 def _residents(known: _Group | None) -> tuple[ReportedResident, ...]:

@@ -42,7 +42,7 @@ SHOWS = {
         "messages Answer Died Forget FromMember Gone Granted Load Loaded Ran Refused Released Run"
         " ToMember Token TurnOver Written"
     ),
-    "measure": "LOOK_AGAIN Look Pace ReportedTurn due look measured outdated",
+    "measure": "LOOK_AGAIN Look Pace Paces ReportedTurn TurnsOf due look measured outdated",
     "overlap": "Player player slowdowns",
     "place": "NO_GROUP_FITS WAYS Placed SharingPlan Wait Way plan_placements residencies why_not",
     "profile": "LEAST_STEPS MOST_STEPS MOST_TURNS Profile RecordedTurn profile_from",

@@ -7,8 +7,8 @@ grant to its release, the step that it was for (-1: not told), from asking to th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median_high
 from typing import NamedTuple
 
@@ -165,3 +165,41 @@ class Pace:
             took=pace.took + turn.away + turn.waited + turn.held,
             alone=pace.alone + turn.away + turn.held,
         )
+
+
+class TurnsOf(NamedTuple):
+    """One resident by a report: turns that it released so far, the newest of them, and by how much (percent)
+    its steps may take longer."""
+
+    name: str
+    released: int
+    newest: Sequence[tuple[int, int, int, int]]  # each as a `ReportedTurn`
+    max_slowdown_percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paces:
+    """Paces of a group's residents, as its reports come.
+
+    Attributes:
+        newest: the resident that came last; no step counts that began before it came.
+        of: by resident.
+        counted: turns of each that were looked at.
+    """
+
+    newest: str = ""
+    of: Mapping[str, Pace] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
+
+    def after(self, residents: Sequence[TurnsOf]) -> Paces:
+        """Return them after one more report. ``residents``: in the order in which they came."""
+        newest = residents[-1].name if residents else ""
+        paces = dict(self.of) if newest == self.newest else {}
+        counted = dict(self.counted)
+        for one in residents:
+            pace = paces.get(one.name, Pace())
+            new = min(one.released - counted.get(one.name, one.released), len(one.newest))
+            for turn in one.newest[-new:] if new > 0 else ():
+                pace = pace.after(ReportedTurn(*turn), one.max_slowdown_percent)
+            paces[one.name], counted[one.name] = pace, one.released
+        return Paces(newest, paces, counted)
