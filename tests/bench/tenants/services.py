@@ -1,4 +1,4 @@
-"""The extender and the dashboard beside the operator, as processes of the plane: the hostile ask them, too."""
+"""The extender and the dashboard beside the operator, as processes of the plane, for the hostile to ask."""
 
 from __future__ import annotations
 
