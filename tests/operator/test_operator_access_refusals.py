@@ -13,7 +13,7 @@ import pytest
 from controller.kube.errors import Unavailable
 from controller.kube.resources import EVENTS, Resource
 from controller.operator.state import access_refusals
-from controller.operator.state.access_refusals import FIRST, MOST, AccessRefusals, read
+from controller.operator.state.access_refusals import FIRST, MOST, AccessRefusals, newest_words, refusal
 from controller.policy.job.record import Operation
 from controller.policy.job.types import AccessView
 from tests.support.fake_kubelet import FakeKubelet
@@ -113,6 +113,30 @@ def test_no_event_means_nothing() -> None:
     assert known.touched == []
 
 
+def test_a_trainer_whose_pods_are_refused_is_told_of_it_until_they_are_there() -> None:
+    known = Known()
+    job = {"metadata": {"uid": "w", "namespace": "ns"}, "status": {"startTime": "2026-11-24T00:00:00Z"}}
+
+    def told(pods: int) -> str | None:
+        return known.refusals.of_trainer("ns/run", job, pods, 2)
+
+    assert told(2) is None
+    known.wait(FIRST)
+    assert known.asked == [], "it has its pods"
+    assert told(1) is None
+    known.wait(FIRST)
+    assert told(1) == QUOTA, "a gang of which one pod is refused"
+    assert known.touched == ["ns/run"]
+    assert told(2) is None
+    job["status"]["startTime"] = "2026-11-24T00:05:00Z"
+    assert told(0) is None
+    known.wait(FIRST)
+    assert told(0) is None, "the Event is of an earlier start"
+    known.events.append(event("new", "2026-11-24T00:05:00Z"))
+    known.wait(2 * FIRST)
+    assert told(0) == "new"
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
@@ -123,13 +147,16 @@ def test_no_event_means_nothing() -> None:
     ],
 )
 def test_a_refused_user_is_told_from_other_refusals(message: str, reason: str) -> None:
-    assert read([event(message)]) == (reason, f"the cluster refuses its access Job's pod: {message}")
+    assert refusal(newest_words([event(message)])) == (
+        reason,
+        f"the cluster refuses its access Job's pod: {message}",
+    )
 
 
 def test_the_newest_event_counts_cleaned_and_bounded() -> None:
     old = event("old", "2026-11-24T00:00:00Z")
     new = event("new \x1b[31mred\nline" + "x" * 5000, "2026-11-24T00:00:01Z")
-    _, message = read([new, old])
+    _, message = refusal(newest_words([new, old]))
     assert "new \N{REPLACEMENT CHARACTER}[31mred line" in message
     assert len(message) <= 1024
     assert message.isprintable()
@@ -151,6 +178,7 @@ def test_a_quota_that_refuses_the_pod_is_named_and_the_pod_comes_once_it_is_gone
                 body = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "0"}}}
                 metadata = {"name": "none-left", "namespace": rig.namespace}
                 quota = await rig.api.create(QUOTAS, {**body, "metadata": metadata})
+                await rig.make_job("late")
                 rig.scores["run"] = [1.0, 2.0, 3.0]
                 await eventually(
                     lambda: rig.has_reason("run", "BestCheckpointSecured", "AccessJobRefused"),
@@ -161,6 +189,14 @@ def test_a_quota_that_refuses_the_pod_is_named_and_the_pod_comes_once_it_is_gone
                 assert "the cluster refuses its access Job's pod" in found[2]
                 assert "forbidden" in found[2]
                 assert "quota" in found[2]
+
+                async def late_refused() -> bool:
+                    trouble = (await rig.record("late")).pod_trouble
+                    return (
+                        trouble is not None and trouble.waits == "FailedCreate" and "quota" in trouble.message
+                    )
+
+                await eventually(late_refused, what="the trainer's refusal to be told")
                 await rig.api.delete(QUOTAS, "none-left", rig.namespace, quota["metadata"]["uid"])
                 await eventually(
                     lambda: rig.is_true("run", "BestCheckpointSecured"), 90.0, "the pod to come by itself"

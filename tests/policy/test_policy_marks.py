@@ -446,3 +446,37 @@ def test_a_finding_is_not_changed_by_the_clock_but_for_its_warning() -> None:
     (early,), (late,) = health(record, SOON), health(record, LATE)
     assert isinstance(early, Finding)
     assert replace(early, warning=True) == late
+
+
+def test_pods_that_the_cluster_refuses_are_told_by_its_own_words_and_soon_a_warning() -> None:
+    quota = 'pods "a-x" is forbidden: exceeded quota: small'
+    world = PolicyWorld({"n1": 8})
+    job = world.submit("ns/a")
+    world.settle()
+    job.observed = replace(job.observed, pods=(), refused=quota, scrape=ScrapeView(ScrapeOutcome.NO_PODS))
+    world.step("ns/a")
+    (found,) = health(job.record, world.now)
+    assert (found.mark, found.reason, found.warning) == (Mark.NOT_STARTING, "PodsRefused", False)
+    assert found.message == f"the cluster refuses its pods: {quota}"
+    assert "kubectl describe quota" in found.cure().command
+    assert health(job.record, world.now + 31.0)[0].warning
+    written = world.writes
+    job.observed = replace(job.observed, refused=quota + ", used: 3")
+    world.step("ns/a")
+    assert world.writes == written, "no write for each change of its numbers"
+    job.observed = replace(job.observed, refused=None)
+    world.step("ns/a")
+    assert job.record.pod_trouble is None
+
+
+def test_a_gang_whose_time_is_over_says_that_its_pods_were_refused() -> None:
+    world = PolicyWorld({"n1": 8})
+    job = world.submit("ns/a")
+    world.settle()
+    job.observed = replace(job.observed, refused="exceeded quota: small", pods=())
+    admission = replace(job.record.admission, unbound_since=world.now, running_since=None)
+    job.record = replace(job.record, admission=admission)
+    world.step("ns/a", seconds=job.desired.gang_timeout + 1.0)
+    admitted = job.record.condition(c.ADMITTED)
+    assert admitted.reason == "GangTimedOut"
+    assert admitted.message.endswith("the cluster refuses its pods: exceeded quota: small")

@@ -100,8 +100,19 @@ class AccessDetails(Protocol):
         ...
 
 
+class Refusals(AccessDetails, Protocol):
+    """A source of why the cluster makes no pod of a Job (access_refusals.py)."""
+
+    def of_trainer(self, key: JobKey, job: Object, pods: int, expected: int) -> str | None:
+        """Return why a workload lacks pods; None: it does not, or nobody knows."""
+        ...
+
+
 class _NoDetails:
     """No such source."""
+
+    def of_trainer(self, key: JobKey, job: Object, pods: int, expected: int) -> str | None:
+        return None
 
     def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
         return view
@@ -233,7 +244,7 @@ class ClusterState:
         # GPUs that a pod (by uid) holds beside those that it requests by name.
         self.claimed: Callable[[str], int] = lambda uid: 0
         self.progress: AccessDetails = NO_DETAILS
-        self.refusals: AccessDetails = NO_DETAILS
+        self.refusals: Refusals = NO_DETAILS
         self.steps: StepAddress | None = None  # None: the step API is not served
         self.wants: Callable[[str], StepWants] = lambda uid: NO_WANTS  # what steps want, by uid of the job
         # What a job's worker group says of it, by its uid.
@@ -484,6 +495,7 @@ class ClusterState:
             announced=self._announced(obj, record),
             rollout=rollout,
             group=self.group_seen(desired.uid, record),
+            refused=self._refused(key, desired, record, child, pods),
         )
         problem = self._problem(desired, obj) or self._no_steps(desired, record)
         problem = problem or self._no_actors(desired, record, obj)
@@ -697,6 +709,20 @@ class ClusterState:
         except convert.StatusError:
             return True  # the pool writes none that it cannot read; nothing waits for that
         return any((s.source, s.decided) == (key_of(obj), record.decision.at) for s in stops)
+
+    def _refused(
+        self, key: JobKey, desired: Desired, record: JobRecord, child: Stored | None, pods: Sequence[Stored]
+    ) -> str | None:
+        """Return why the cluster makes no more pods of a workload that runs; None: it has them, or nobody
+        knows."""
+        if child is None or record.admission is None:
+            return None
+        job = child.open()
+        view = workloads.view(job)
+        if view.suspended or view.finished is not None:
+            return None
+        own = sum(1 for pod in pods if controlled_by(pod.open(), job["metadata"]["uid"]))
+        return self.refusals.of_trainer(key, job, own, desired.replicas)
 
     def _read_spec(self, obj: Object, pool: GPUPool | Problem | None) -> _ReadSpec:
         key, name = key_of(obj), pool_of(obj)

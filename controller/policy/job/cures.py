@@ -120,6 +120,7 @@ _OF_THE_CLUSTER = frozenset(
         "AccessPodUnschedulable",
         "AccessRefused",
         "CopyDamaged",
+        "PodsRefused",
         "PodsStuck",
         "RefusedAddress",
         "StepsNotServed",
@@ -298,6 +299,11 @@ CURES: dict[str, Cure] = {
     "PodWaits": Cure(
         "correct what the message names (ConfigMap, Secret, security) in a new RLHFJob",
         "kubectl describe pods{ns} -l evalstop.dev/job={name}",
+    ),
+    "PodsRefused": Cure(
+        "correct what the message names (a quota, Pod Security, a webhook, the service account); it is tried "
+        "again by itself",
+        "kubectl describe quota{ns}; kubectl describe job{ns} {name}",
     ),
     "ImageNotPulled": Cure(
         "correct the image, or its pull secret, in the manifest",

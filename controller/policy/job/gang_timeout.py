@@ -24,10 +24,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.policy.job import conditions as c
-from controller.policy.job import incomplete, terminating_pods
+from controller.policy.job import incomplete, pod_troubles, terminating_pods
 from controller.policy.job.context import PlanContext
 from controller.policy.job.preemption import settle_account
-from controller.policy.job.record import AdmissionRecord, GangBackoff, Preempting
+from controller.policy.job.record import FAILED_CREATE, AdmissionRecord, GangBackoff, Preempting
 from controller.policy.job.service import own
 from controller.policy.job.types import Desired, Observed, Plan, PodView, SuspendWorkload
 from controller.policy.types import JobState, Mode, Problem
@@ -164,6 +164,9 @@ def _begin(context: PlanContext, admission: AdmissionRecord, pause: float) -> No
         f"the gang was admitted or lost one, so none may keep one; tried again {pause:g} s after they are "
         f"gone"
     )
+    trouble = context.record.pod_trouble
+    if trouble is not None and trouble.waits == FAILED_CREATE:
+        message = pod_troubles.with_last_words(context.record, message)
     context.conditions.set(c.ADMITTED, False, REASON, message, warning=True)
     context.conditions.set(c.RUNNING, False, REASON, "not every pod found a node in time")
     admission = replace(admission, withdrawn=context.now, avoid=_avoided(context, admission))

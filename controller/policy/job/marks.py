@@ -17,7 +17,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job import rollout_health
 from controller.policy.job.conditions import MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
-from controller.policy.job.record import Condition, JobRecord, PodTrouble
+from controller.policy.job.record import FAILED_CREATE, Condition, JobRecord, PodTrouble
 from controller.policy.types import Mode
 
 
@@ -96,6 +96,7 @@ PASSING = frozenset(
 )
 UNSAFE_AFTER = 900.0  # s that such a one may take
 START_AFTER = 300.0  # s that an image may not be there, a Secret not be made
+REFUSED_AFTER = 30.0  # s that the cluster may not let in its pods: those of another run may be about to go
 STOP_AFTER = 1800.0  # s from a stop's decision to the end of its pods
 TERMINATE_AFTER = 600.0  # s from the suspend to the end of its pods
 UNFIT_AFTER = 300.0  # s: a pool may be about to grow
@@ -195,7 +196,8 @@ def _pods(record: JobRecord) -> Iterator[Finding]:
     if trouble is None or not trains(record):
         return
     if trouble.exit_code is None:
-        due = trouble.since + min(START_AFTER, record.first_eval)
+        refused = trouble.waits == FAILED_CREATE
+        due = trouble.since + min(REFUSED_AFTER if refused else START_AFTER, record.first_eval)
         yield Finding(Mark.NOT_STARTING, trouble.reason, words(trouble), trouble.since, due)
         return
     certain = not record.evals_seen or trouble.count >= CRASHES
@@ -206,6 +208,8 @@ def _pods(record: JobRecord) -> Iterator[Finding]:
 def words(trouble: PodTrouble) -> str:
     """Return in a sentence how a pod ended, or what it waits for."""
     detail = f": {trouble.message}" if trouble.message else ""
+    if trouble.waits == FAILED_CREATE:
+        return f"the cluster refuses its pods{detail}"
     if trouble.exit_code is None:
         return f"pod {trouble.pod} waits, {trouble.waits}{detail}"
     often = f" ({trouble.count} times)" if trouble.count > 1 else ""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from controller.policy.job import starvation
 from controller.policy.job.context import PlanContext
 from controller.policy.job.marks import words
-from controller.policy.job.record import JobRecord, PodTrouble
+from controller.policy.job.record import FAILED_CREATE, JobRecord, PodTrouble
 from controller.policy.types import Mode
 
 CALM = 600.0  # s that all pods are ready after which a crash counts as over, where nobody reads evals
@@ -36,6 +36,9 @@ def note(context: PlanContext) -> None:
     if _is_to_leave(record):
         ended = []
     waiting = [one for one in found if one.exit_code is None]
+    if context.observed.refused is not None and not waiting:
+        name = context.desired.key.rpartition("/")[2]
+        waiting = [PodTrouble(name, waits=FAILED_CREATE, message=context.observed.refused)]
     if ended:
         # Of several that ended together the first is the cause: the others lost their peer.
         new = min(ended, key=lambda one: (one.since, one.pod))

@@ -385,6 +385,8 @@ class Observed:
     )
     rollout: RolloutView | None = field(default=None, metadata=WHERE_USED)  # None: it has no actors
     group: GroupSeen | None = field(default=None, metadata=WHERE_USED)  # None: nothing is known of one
+    # Why the cluster makes no more pods of the workload, in its words; None: it does, or nobody knows.
+    refused: str | None = field(default=None, metadata=WHERE_USED)
 
 
 class BranchLife(NamedTuple):
