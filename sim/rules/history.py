@@ -130,6 +130,16 @@ def read(path: Path) -> list[Series]:
     return [_series(name, evals) for name, evals in rows.items()]
 
 
+def turned(one: Series) -> Series:
+    """Return a series of which lower evals are better, with higher ones better: all its scores negated."""
+    return replace(
+        one,
+        scores=tuple(-score for score in one.scores),
+        paired=tuple(p and p._replace(mean=-p.mean) for p in one.paired),
+        range=one.range and (-one.range[1], -one.range[0]),
+    )
+
+
 def grouped(series: Iterable[Series], pattern: str) -> list[Series]:
     """Return the series with their runs named by what ``pattern`` matches of their ids; unmatched ones stay.
 
@@ -278,7 +288,7 @@ def _checked(
 
 def _open(path: Path) -> Any:
     opener = gzip.open if path.suffix == ".gz" else open
-    return opener(path, "rt", encoding="utf-8", newline="")
+    return opener(path, "rt", encoding="utf-8-sig", newline="")  # spreadsheets write a byte order mark
 
 
 def _json_lines(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -134,6 +134,7 @@ def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
         out = told(put(good, field, value))
         assert any(said in line for line in out.splitlines()), f"{field}: {out}"
         assert "WRONG" in out, (field, out)
+        assert "kubectl edit rlhfjob" not in out, "it is not there yet: the file is to be corrected"
     out = told(put(good, "spec.metrics.0.name", "eval_loss"))
     assert "higher counts as better of 'eval_loss': is lower better, its direction is Minimize" in out
     pool = client.get(f"{w.GROUP}/gpupools/{shell.pool}")
