@@ -34,7 +34,7 @@ from controller.policy.job import (
 from controller.policy.job import conditions as c
 from controller.policy.stopping import RULES
 from controller.policy.types import Mode, Verdict
-from controller.policy.wording import ELSEWHERE, UID, counted, other_way, percent, whole_by
+from controller.policy.wording import ELSEWHERE, UID, counted, percent, whole_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         yield "others", other_rules_sentence(other_rules(record, own.name, job.direction, job.scale))
     direction = "higher is better" if job.maximize else "lower is better"
     yield "metric", f"{job.metric.get('name', '-')} ({direction}), mode {job.mode}"
-    if doubt := other_way(str(job.metric.get("name", "")), job.maximize):
+    for doubt in job.doubts:
         yield "direction", doubt
     verdict = record.rule.verdict if record.rule is not None else None
     if decision is not None and decision.by != "User":
@@ -191,7 +191,11 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         if guard.verdict is not None:
             v = guard.verdict
             numbers = f"{formatting.number(v.statistic)} against {formatting.number(v.threshold)}"
-            yield "guardrail", f"{guard.metric}: {v.verb}, {v.reason}, {numbers} at step {guard.step}"
+            better = f"{'higher' if job.maximized(guard.metric) else 'lower'} is better"
+            yield (
+                "guardrail",
+                f"{guard.metric} ({better}): {v.verb}, {v.reason}, {numbers} at step {guard.step}",
+            )
     if record.past_grades is not None:
         past = record.past_grades
         for spent, what in ((past.warned, "warned of"), (past.demoted, "demoted"), (past.stopped, "stopped")):

@@ -13,6 +13,7 @@ from controller.api.rule_text import rule_and_modifiers
 from controller.policy.job import METRICS, Condition, Direction, JobRecord, ProtectedCheckpoint
 from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import EvalPoint, EvalScale
+from controller.policy.wording import other_way
 
 Object = dict[str, Any]
 
@@ -68,6 +69,18 @@ class Reading:
     @property
     def maximize(self) -> bool:
         return str(self.metric.get("direction", "Maximize")) == "Maximize"
+
+    def maximized(self, metric: str) -> bool:
+        """Return whether higher counts as better of a metric of the spec."""
+        named = (m for m in self.spec.get("metrics") or () if m.get("name") == metric)
+        found: Mapping[str, Any] = next(named, {})
+        return str(found.get("direction", "Maximize")) == "Maximize"
+
+    @property
+    def doubts(self) -> list[str]:
+        """Return what is to be said of judged metrics whose names say the opposite of their direction."""
+        judged = (str(m.get("name")) for m in self.spec.get("metrics") or () if m.get("role") != "Proxy")
+        return [doubt for name in judged if (doubt := other_way(name, self.maximized(name)))]
 
     @property
     def page_notes(self) -> str:

@@ -23,7 +23,7 @@ from controller.kube.resources import GPUPOOLS, JOBS, PRIORITY_CLASSES, RLHFJOBS
 from controller.operator.reconcile.validation import scheduling_of
 from controller.operator.state.claims import claims_of
 from controller.operator.state.namespaces import enforced_level
-from controller.policy.job import Desired, Direction, cure_of
+from controller.policy.job import Cure, Desired, Direction, cure_of
 from controller.policy.types import Problem
 from controller.policy.wording import counted, other_way
 
@@ -124,6 +124,11 @@ async def _server(api: CallerApi, resource: Resource, manifest: Object, misspelt
     return ok(about, "it would be taken (dry run)")
 
 
+def _in_file(cure: Cure) -> Cure:
+    """Return a cure of what a file says: the file is to be corrected, for its RLHFJob is not there yet."""
+    return as_cure(cure.text) if " rlhfjob " in cure.command else cure
+
+
 async def _job(api: CallerApi, manifest: Object, pools: Mapping[str, Object]) -> list[Finding]:
     found, pool = await _pool_of(api, manifest, pools)
     parsed = convert.parse_pool(pool) if pool is not None else None
@@ -135,7 +140,7 @@ async def _job(api: CallerApi, manifest: Object, pools: Mapping[str, Object]) ->
             str(_inside(manifest, "spec").get("pool", "")),
             "",
         )
-        found.append(wrong("spec", asked.problem.message, cure))
+        found.append(wrong("spec", asked.problem.message, _in_file(cure)))
     elif pool is not None:
         actors = (manifest["spec"].get("rollout") or {}).get("actors") or {}
         found += list(_fits(pool, asked, int(actors.get("max", 0))))
@@ -277,7 +282,7 @@ async def _store(api: CallerApi, manifest: Object, pod: Object) -> AsyncIterator
         cure = cure_of(problem.reason).filled(
             str(manifest["metadata"]["name"]), str(manifest["metadata"]["namespace"]), "", ""
         )
-        yield wrong("checkpoints", problem.message, cure)
+        yield wrong("checkpoints", problem.message, _in_file(cure))
         return
     trainer = pod.get("spec") or {}
     user = run_as(manifest, trainer, None)

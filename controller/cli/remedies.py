@@ -11,6 +11,10 @@ from controller.policy.job.conditions import TERMINATION
 
 # States say the same as these marks.
 _STATES = (Mark.REFUSED, Mark.FAILED)
+_POOL_GONE = Cure(
+    "make its GPUPool again: until then the run goes on, and no rule stops it; or stop it by evalstop stop, "
+    "and name another pool then"
+)
 _CAPPED = Cure(
     "its pool's modeCap allows Shadow only: whoever runs the pool may raise it", "kubectl edit gpupool {pool}"
 )
@@ -37,6 +41,8 @@ def cure(job: Reading, reason: str, message: str = "", *, examining: bool = Fals
     target = job.condition(TERMINATION)
     if reason == "WouldStop" and job.mode != "Shadow" and target is not None and target.reason == "Shadow":
         found = _CAPPED
+    if reason == "PoolNotFound" and job.record.admission is not None:
+        found = _POOL_GONE
     layout = job.record.layout_of(str((job.spec.get("checkpoints") or {}).get("layout") or ""))
     return found.filled(job.name, job.namespace, str(job.spec.get("pool", "")), layout, message)
 

@@ -51,9 +51,9 @@ app = typer.Typer(name="rules", help="Stop rules on histories of evals.", no_arg
 History = Annotated[
     Path,
     typer.Argument(
-        help="CSV (also .gz), JSONL or Parquet: series_id, step, eval; optional proxy, kl, stderr, n, label, "
-        "family, run, peak_step, prompts, lowest, highest, total_steps, reference_step, paired_prompts, "
-        "paired_mean, paired_variance.",
+        help="CSV (also .gz), JSONL or Parquet: series_id, step, eval (higher is better); optional proxy, "
+        "kl, stderr, n, label, family, run, peak_step, prompts, lowest, highest, total_steps, "
+        "reference_step, paired_prompts, paired_mean, paired_variance.",
         exists=True,
         dir_okay=False,
         readable=True,
@@ -67,6 +67,7 @@ RunPattern = Annotated[
     str | None,
     typer.Option("--run", help="Regular expression; what it matches of a series_id names the run it is of."),
 ]
+Lower = Annotated[bool, typer.Option("--lower-is-better", help="Of the evals, as of a loss.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; nothing else goes there.")]
 Plot = Annotated[
     Path | None,
@@ -80,6 +81,7 @@ def evaluate(
     history: History,
     rule: Rules = None,
     run: RunPattern = None,
+    lower: Lower = False,
     json: Json = False,
     plot: Plot = None,
     no_plot: NoPlot = False,
@@ -89,7 +91,7 @@ def evaluate(
     from sim.rules import evaluate as evaluation
 
     try:
-        judged = _read(history, run)
+        judged = _read(history, run, lower)
         named = {text: specs.rule(text) for text in rule or _shown(judged)}
     except (ValueError, OSError) as error:
         raise _unusable(error) from None
@@ -112,6 +114,7 @@ def tune(
         bool, typer.Option("--plateaus", help="Runs labelled plateau count as healthy while choosing.")
     ] = False,
     run: RunPattern = None,
+    lower: Lower = False,
     json: Json = False,
     plot: Plot = None,
     no_plot: NoPlot = False,
@@ -127,7 +130,7 @@ def tune(
             raise ValueError(
                 f"--rule: {unknown[0]!r} cannot be tuned, expected one of {', '.join(vector.FORMS)}"
             )
-        judged = _read(history, run)
+        judged = _read(history, run, lower)
         if not any(j.truth.label == "healthy" for j in judged):
             raise ValueError(f"{history}: no healthy run in it, so no rate of false stops can be chosen")
     except (ValueError, OSError) as error:
@@ -424,7 +427,7 @@ def short(
         named = {text: specs.rule(text) for text in rule or WITH_PROMPTS}
         found = list(short_runs.rows(named, runs, seed))
         if history is not None:
-            found += list(short_runs.shuffled(named, _read(history, None), times, seed))
+            found += list(short_runs.shuffled(named, _read(history, None, False), times, seed))
     except ValueError as error:
         raise _unusable(error) from None
     if json:
@@ -478,11 +481,14 @@ def table(
         typer.echo(line)
 
 
-def _read(history: Path, run: str | None) -> list[Judged]:
+def _read(history: Path, run: str | None, lower: bool) -> list[Judged]:
     from sim.rules import evaluate as evaluation
-    from sim.rules.history import grouped, read
+    from sim.rules.history import grouped, read, turned
 
-    found = read(history)
+    found = [turned(one) for one in read(history)] if lower else read(history)
+    if all(one.scores[:1] == (max(one.scores, default=0.0),) for one in found):
+        better = "lower" if lower else "higher"
+        typer.echo(f"note: of all series the first eval is the best; {better} counts as better", err=True)
     return evaluation.judge(found if run is None else grouped(found, run))
 
 

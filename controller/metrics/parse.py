@@ -35,6 +35,8 @@ from controller.untrusted_text import printable
 
 __all__ = ["DEFAULT_LIMITS", "Limits", "MetricsError", "parse", "printable"]
 
+METRIC_CHARS = 200  # of a metric's name, as in spec.metrics[].name
+
 
 class Evals(NamedTuple):
     """Evals of a page, as its lines give them; the other fields are those of `ScrapeView` that follow from
@@ -129,7 +131,7 @@ def _evals(
     return Evals(
         digest,
         tuple(notes),
-        tuple(printable(name, 128) for name in seen[: limits.names]),
+        tuple(printable(name, METRIC_CHARS) for name in seen[: limits.names]),
         _comparable(points, scored_by, versions),
         tuple(other for other in beside if other.points),
         len(versions) == 1 and all((p.attempt, p.step) in scored_by for p in points),

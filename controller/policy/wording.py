@@ -75,7 +75,10 @@ def nearest(word: str, known: Collection[str]) -> str:
 
 
 # Words within the names of metrics, by which way is better; a name with one of `_TURNED` says nothing.
-_LESS = frozenset({"cer", "error", "errors", "loss", "mae", "mse", "nll", "perplexity", "ppl", "rmse", "wer"})
+_LESS = frozenset(
+    {"cer", "error", "errors", "hallucination", "hallucinations", "harmfulness", "kl", "loss", "mae", "mse"}
+    | {"nll", "perplexity", "ppl", "rmse", "toxic", "toxicity", "violation", "violations", "wer"}
+)
 _MORE = frozenset(
     {"acc", "accuracy", "bleu", "f1", "pass", "reward", "rewards", "rouge", "score", "win", "wins"}
 )
@@ -91,7 +94,8 @@ def other_way(metric: str, higher: bool) -> str:
         higher: higher counts as better.
     """
     words = {word.lower() for word in _WORD.findall(metric)}
-    less, more = words & _LESS, words & _MORE
+    less = words & _LESS
+    more = words & _MORE - ({"score"} if less else set())  # a score of what is to be less, as of toxicity
     if words & _TURNED or bool(less) is bool(more) or bool(less) is not higher:
         return ""
     counts, other, right = ("higher", "lower", "Minimize") if higher else ("lower", "higher", "Maximize")

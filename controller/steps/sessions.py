@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from controller.policy.rollout import (
+    REMEMBERED,
     ActorLaw,
     Dispatch,
     Forecast,
@@ -20,6 +22,7 @@ from controller.policy.rollout import (
     Supply,
     Trust,
     WorkReport,
+    lead_seconds,
     plan_rollout,
     refit_law,
     scaled_law,
@@ -81,6 +84,8 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None  # when its actors are to start
         self._due = -1  # the newest step of which they are
         self._between = 0.0
+        self._asked_at: float | None = None  # for the actors of the step that comes, or is under way
+        self._ways: deque[float] = deque(maxlen=REMEMBERED)  # `lead_seconds`
         self._ready: dict[int, _Ready] = {}
         self.revision = 1
         self._changed = asyncio.Condition()
@@ -207,7 +212,7 @@ class Session:
                 f"step: {given.step} ends, {self.step} has begun"
                 + ("" if self._generating else " and ended"),
             )
-        self._generating, self._ended_at = False, self._now()
+        self._generating, self._ended_at, self._asked_at = False, self._now(), None
         self.news()
         plan = self._plans.get(given.step)
         most, held = self._directory.account(self.uid)
@@ -250,6 +255,8 @@ class Session:
     def register(self, job: RolloutJob, number: int, pod: str, registered: Registered) -> dict[str, Any]:
         """Take in where an actor is; return whose it is and the key of tickets."""
         before = self._ready.get(number)
+        if before is None and self._asked_at is not None:
+            self._ways.append(self._now() - self._asked_at)
         self._ready[number] = _Ready(pod, self._now(), registered)
         if before is None or (before.pod, before.registered.fingerprint, before.registered.address) != (
             pod,
@@ -354,9 +361,10 @@ class Session:
         if job is None:
             return True
         lent = job.at_hand is not None and min(plan.actors, job.settings.min) > job.at_hand
-        left = self._begins_at - self._now() - job.start - (job.recall if lent else 0.0)
+        ahead = lead_seconds(job.start, self._ways) + (job.recall if lent else 0.0)
+        left = self._begins_at - self._now() - ahead
         if left <= 0.0:
-            self._due = self._announced
+            self._due, self._asked_at = self._announced, None if lent else self._now()
             return True
         self._timer = asyncio.get_running_loop().call_later(left, self._want)
         return False

@@ -30,6 +30,10 @@ from sim.traces.json_text import parse
 
 T = TypeVar("T")
 
+_HINT = (
+    "; a history of evalstop export, or a decision log, is what evalstop what-if and evalstop report read: "
+    "for stop rules write it by evalstop export --evals"
+)
 NEEDED = ("series_id", "step", "eval")
 PAIRED = ("reference_step", "paired_prompts", "paired_mean", "paired_variance")
 SIZE = ("prompts", "lowest", "highest", "total_steps")
@@ -124,6 +128,16 @@ def read(path: Path) -> list[Series]:
     if not rows:
         raise HistoryError(f"{path}: no evals in it")
     return [_series(name, evals) for name, evals in rows.items()]
+
+
+def turned(one: Series) -> Series:
+    """Return a series of which lower evals are better, with higher ones better: all its scores negated."""
+    return replace(
+        one,
+        scores=tuple(-score for score in one.scores),
+        paired=tuple(p and p._replace(mean=-p.mean) for p in one.paired),
+        range=one.range and (-one.range[1], -one.range[0]),
+    )
 
 
 def grouped(series: Iterable[Series], pattern: str) -> list[Series]:
@@ -267,13 +281,14 @@ def _checked(
         missing = [name for name in NEEDED if name not in row]
         if missing:
             seen = ", ".join(str(k) for k in row)
-            raise HistoryError(f"{path}:{number}: {missing[0]}: no such column; columns seen: {seen}")
+            hint = _HINT if {"format", "kind"} & row.keys() and "eval" not in row else ""
+            raise HistoryError(f"{path}:{number}: {missing[0]}: no such column; columns seen: {seen}{hint}")
         yield f"{path}:{number}", row
 
 
 def _open(path: Path) -> Any:
     opener = gzip.open if path.suffix == ".gz" else open
-    return opener(path, "rt", encoding="utf-8", newline="")
+    return opener(path, "rt", encoding="utf-8-sig", newline="")  # spreadsheets write a byte order mark
 
 
 def _json_lines(path: Path) -> Iterator[Mapping[str, Any]]:

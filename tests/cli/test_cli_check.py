@@ -67,6 +67,12 @@ def test_what_nobody_s_schema_knows_is_left_alone() -> None:
         ("a: [", "is no YAML"),
         ("kind: RLHFJob\n", "document 1 has no apiVersion and kind"),
         ("apiVersion: evalstop.dev/v1alpha1\nkind: RLHFJob\n", "document 1, a RLHFJob, has no metadata.name"),
+        (
+            "apiVersion: evalstop.dev/v1alpha1\nkind: RLHFJob\nmetadata: {generateName: a-}\n",
+            "give it metadata.name for the check",
+        ),
+        ("a: {{ .Values.a }}\n", "render it first, helm template CHART"),
+        ("a: b: {{ .Values.a }}\n", "render it first, helm template CHART"),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "there is no RLHFJob or GPUPool"),
         ("kind: List\nitems: 5\n", "document 1 has no apiVersion and kind"),
         ("[" * 100_000, "nested deeper than 200 levels, in line 1, column 201"),
@@ -128,6 +134,7 @@ def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
         out = told(put(good, field, value))
         assert any(said in line for line in out.splitlines()), f"{field}: {out}"
         assert "WRONG" in out, (field, out)
+        assert "kubectl edit rlhfjob" not in out, "it is not there yet: the file is to be corrected"
     out = told(put(good, "spec.metrics.0.name", "eval_loss"))
     assert "higher counts as better of 'eval_loss': is lower better, its direction is Minimize" in out
     pool = client.get(f"{w.GROUP}/gpupools/{shell.pool}")

@@ -32,6 +32,8 @@ from controller.cli.terminal import Terminal, clean, length, terminal
 from controller.kube.errors import ApiError, from_response
 from controller.policy.job import BY_MESSAGE, CURES
 from controller.policy.job import conditions as c
+from controller.policy.job.record import Guard, JobRecord
+from controller.policy.types import Attempt, Verb, Verdict
 from tests.support import cli_world as w
 
 FREE = Terminal()
@@ -155,6 +157,33 @@ def test_a_run_whose_end_nobody_saw_can_be_told_to_go_on() -> None:
         job = job_view.read(w.whole("gone", record))
         with pytest.raises(Failure) if refused else nullcontext():
             change.check_resumable(job, change.Source.LATEST)
+
+
+def test_a_guardrail_is_shown_with_its_direction_and_a_doubt_about_it() -> None:
+    verdict = Verdict(Verb.CONTINUE, "NearBest", 0.0, 3.0)
+    guard = Guard("toxicity", 120, Attempt(1, "9f2c41d0"), 0.1, "h", (), verdict=verdict)
+    obj = w.whole("healthy", replace(w.running(), guards=(guard,)))
+    obj["spec"]["metrics"].append({"name": "toxicity", "role": "Guardrail"})
+    facts = dict(explanation.explain(job_view.read(obj), NOW).facts)
+    assert facts["guardrail"].startswith("toxicity (higher is better): ")
+    assert "higher counts as better of 'toxicity': is lower better" in facts["direction"]
+    obj["spec"]["metrics"][-1]["direction"] = "Minimize"
+    facts = dict(explanation.explain(job_view.read(obj), NOW).facts)
+    assert facts["guardrail"].startswith("toxicity (lower is better): ")
+    assert "direction" not in facts
+
+
+def test_a_run_whose_pool_is_gone_is_not_told_to_name_another_one() -> None:
+    """The API server refuses that while it holds GPUs."""
+    gone = w.condition(c.ACCEPTED, False, "PoolNotFound", "spec.pool: there is no GPUPool 'a100'")
+    for record, patched in ((w.running(), False), (w.refused(), True)):
+        told = explanation.explain(of_record(replace(record, conditions=(gone,))), NOW)
+        assert any("kubectl patch rlhfjob" in command for command, _ in told.next_steps) is patched
+        assert any("make its GPUPool again" in f"{one}{two}" for one, two in told.next_steps) is not patched
+
+
+def of_record(record: JobRecord) -> job_view.Reading:
+    return job_view.read(w.whole("healthy", record))
 
 
 def test_a_stop_that_its_user_asked_for() -> None:

@@ -13,10 +13,10 @@ import pytest
 from fastapi import Request, Response
 from pydantic_core import to_json
 
-from controller.group.registration import Admitted, Registration
+from controller.group.registration import MOST_EARLIER, Admitted, Registration
 from controller.web.bare_app import bare_app
 from controller.web.certificates import issue_server, make_authority
-from controller.web.group_tickets import MEMBER, GroupTicket
+from controller.web.group_tickets import MEMBER, SECONDS, GroupTicket
 from controller.web.server import WebServer
 from controller.web.tickets import Signer
 from controller.web.tls import Tls
@@ -111,12 +111,42 @@ def test_an_answer_that_comes_in_parts_is_read_whole(tmp_path: Path) -> None:
     assert len(took[0].keys) == 2001
 
 
-def test_a_new_leaders_key_is_taken_up(tmp_path: Path) -> None:
+def test_a_new_leaders_key_is_taken_up_and_those_before_count_for_a_day(tmp_path: Path) -> None:
+    """Jobs have tickets of the leader before, and the new one may not know them yet."""
     one, two = Signer(), Signer()
-    later = answer(two)
-    later["keys"] = [two.public, one.public]
-    took, _, _ = registered(tmp_path, [(200, answer(one)), (200, later)], lambda took, _: len(took) == 2)
+    given = [(200, answer(one)), (200, answer(two))]
+    took, _, _ = registered(tmp_path, given, lambda took, _: len(took) == 2)
     assert took[1].keys == (two.public, one.public)
+    now, again = [time.time()], list[Admitted]()
+    restarted = Registration(
+        "pod-1",
+        [],
+        "",
+        str(tmp_path / "token"),
+        "",
+        "",
+        tmp_path / "ticket.json",
+        again.append,
+        lambda: now[0],
+    )
+    restarted.recall()
+    assert again[0].keys == (two.public, one.public)
+    now[0] += SECONDS - 100.0
+    restarted.take(answer(two))
+    assert again[-1].keys == (two.public, one.public)
+    now[0] += 200.0
+    restarted.take(answer(two))
+    assert again[-1].keys == (two.public,), "a ticket of before has ended by itself"
+
+
+def test_of_keys_before_so_many_are_kept(tmp_path: Path) -> None:
+    took = list[Admitted]()
+    made = Registration("pod-1", [], "", "", "", "", tmp_path / "ticket.json", took.append)
+    signers = [Signer() for _ in range(MOST_EARLIER + 5)]
+    for signer in signers:
+        made.take(answer(signer))
+    assert took[-1].keys[0] == signers[-1].public
+    assert set(took[-1].keys[1:]) == {one.public for one in signers[-MOST_EARLIER - 1 : -1]}
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,11 @@ def refused(body: bytes, metric: str = "gold", limits: Limits | None = None) -> 
     return caught.value
 
 
+def test_a_metric_whose_name_is_as_long_as_a_spec_allows_is_seen() -> None:
+    name = "n" * 200
+    assert parse(page(score(10, 0.5, metric=name)), name).metrics_seen == (name,)
+
+
 def test_a_whole_page_becomes_a_view() -> None:
     view = parse(
         page(

@@ -12,6 +12,7 @@ from controller.policy.job.preemption import begin
 from controller.policy.job.record import Operation
 from controller.policy.job.types import (
     Direction,
+    Guardrail,
     Page,
     ResumeFrom,
     ResumeRequest,
@@ -110,21 +111,28 @@ def test_hours_in_the_queue_are_no_silence() -> None:
     assert told(job, c.METRICS)[:2] == (False, "NoNewEvals")
 
 
+@pytest.mark.parametrize("guardrail", [False, True])
 @pytest.mark.parametrize(
     ("metric", "direction", "doubted"),
     [
         ("eval_loss", "Maximize", True),
+        ("toxicity_score", "Maximize", True),
+        ("toxicity", "Minimize", False),
         ("win_rate", "Minimize", True),
         ("win_rate", "Maximize", False),
         ("gold", "Minimize", False),
     ],
 )
 def test_a_direction_that_its_name_contradicts_is_told_once_before_it_stops_a_good_run(
-    metric: str, direction: str, doubted: bool
+    metric: str, direction: str, doubted: bool, guardrail: bool
 ) -> None:
     world = PolicyWorld({"n1": 8})
     job = world.submit("a")
-    job.wish(metric=metric, direction=Direction(direction))
+    if guardrail:
+        guard = Guardrail(metric, PolicySpec("scan"), Direction(direction))
+        job.wish(guardrails=(guard,))
+    else:
+        job.wish(metric=metric, direction=Direction(direction))
     told_first, *later = [world.step("a").events for _ in range(3)]
     warned = [event.warning for event in told_first if event.reason == "DirectionDoubtful"]
     assert warned == [True] * doubted

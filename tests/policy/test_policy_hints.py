@@ -54,6 +54,8 @@ def test_a_metric_that_is_spelt_alike_is_proposed() -> None:
         ("evalLoss", True, "Minimize"),
         ("val/perplexity@8", True, "Minimize"),
         ("WER", True, "Minimize"),
+        ("toxicity_score", True, "Minimize"),
+        ("KL", True, "Minimize"),
         ("eval_loss", False, ""),
         ("negative_loss", True, ""),
         ("gold_reward", True, ""),

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.rollout import ActorLaw, Trust, WorkReport, rank_correlation, refit_law, scaled_law
+from controller.policy.rollout import (
+    ActorLaw,
+    Trust,
+    WorkReport,
+    lead_seconds,
+    rank_correlation,
+    refit_law,
+    scaled_law,
+)
 
 LAW = ActorLaw(iteration=0.010, sequence=0.0001, growth=1e-8, prefill=0.004, slots=64)
 
@@ -124,3 +132,19 @@ def test_times_that_are_wrong_are_given_up_whichever_way() -> None:
 )
 def test_what_cannot_be_teaches_nothing(rank: float | None, planned: float | None, measured: float) -> None:
     assert Trust().seen(rank, planned, measured) == Trust()
+
+
+@pytest.mark.parametrize(
+    ("ways", "lead"),
+    [
+        ((), 6.0),
+        ((7.5,), 7.5),
+        ((7.0, 7.2, 7.4, 7.6, 9.0), 7.6),  # one that was slow is not waited for
+        ((2.0, 3.0), 6.0),  # never later than a start takes
+        ((300.0, 400.0), 16.0),  # there were no GPUs for it
+    ],
+)
+def test_actors_are_asked_for_so_early_that_three_in_four_are_ready(
+    ways: tuple[float, ...], lead: float
+) -> None:
+    assert lead_seconds(6.0, ways) == lead

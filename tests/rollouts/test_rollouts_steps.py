@@ -211,6 +211,21 @@ def test_actors_of_a_step_that_comes_start_as_late_as_they_may(server: StepServe
     until(lambda: server.do(lambda: due(2)), "its time comes, and nobody has to ask")
 
 
+def test_how_long_actors_take_counts_from_when_they_were_asked_for(server: StepServer, ask: Any) -> None:
+    """A pass or two come before an actor's entry, from which on its start counts."""
+    session = server.sessions.of(JOB)
+    register(ask, 0)
+    assert server.do(lambda: list(session._ways)) == [], "nobody had asked for it"
+    server.do(lambda: server.directory.put_job(replace(JOB, start=0.1)))
+    assert ask("/v1/announce", {**ANNOUNCE, "beginsIn": 0.2}) == (200, {})
+    until(lambda: server.do(lambda: session._asked_at), "its actors are asked for")
+    register(ask, 1)
+    (way,) = server.do(lambda: list(session._ways))
+    assert 0.0 < way < 60.0
+    register(ask, 1)
+    assert len(server.do(lambda: session._ways)) == 1, "it registers again and again"
+
+
 def test_an_answer_says_how_many_actors_are_still_starting(server: StepServer, ask: Any) -> None:
     server.do(lambda: server.directory.put_job(replace(JOB, coming=2)))
     assert ask("/v1/begin", STEP)[1]["coming"] == 2

@@ -56,6 +56,18 @@ def test_formats_read_alike(tmp_path: Path, kind: str) -> None:
     assert (b.run, b.label, b.scores) == ("b", None, (1.0,))
 
 
+def test_a_loss_falls_and_is_no_decline(tmp_path: Path) -> None:
+    """A spreadsheet's file, with its byte order mark."""
+    path = tmp_path / "loss.csv"
+    rows = [f"r{run},{step},{2.0 * 0.9**step + 0.001 * (step % 3)}" for run in range(3) for step in range(20)]
+    path.write_text("\n".join(["series_id,step,eval", *rows]), encoding="utf-8-sig")
+    for more, declining in ((), 3), (("--lower-is-better",), 0):
+        command = ["rules", "evaluate", str(path), "--rule", "scan", "--no-plot", "--json", *more]
+        done = CliRunner().invoke(app, command)
+        assert json.loads(done.stdout)["rows"][0]["declining"] == declining
+        assert ("higher counts as better" in done.stderr) is (declining == 3)
+
+
 def test_every_column_reaches_the_rules(tmp_path: Path) -> None:
     pairs = "reference_step,paired_prompts,paired_mean,paired_variance"
     path = tmp_path / "h.csv"
@@ -123,6 +135,7 @@ def test_runs_can_be_named_by_a_pattern() -> None:
             r"h\.csv:2: paired_prompts, paired_variance: '1', '1', expected at least 2",
         ),
         ("h.jsonl", "{}\n{\n", r"h\.jsonl:(1: series_id: no such column|2: not JSON)"),
+        ("h.jsonl", '{"format": "evalstop-trace"}\n', r"columns seen: format; .* evalstop export --evals"),
         ("h.jsonl", "[1]\n", r"h\.jsonl:1: expected an object, got list"),
         ("h.txt", "", r"expected a name that ends in \.csv"),
     ],

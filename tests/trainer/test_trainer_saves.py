@@ -211,6 +211,26 @@ def test_where_a_process_starts(tmp_path: Path) -> None:
     assert client(tmp_path, resume=named).resume_path(location) == str(location / named["path"])
 
 
+def test_the_page_says_where_it_starts_without_being_told(tmp_path: Path) -> None:
+    """Else each restart would look like a run from step 0, and its rule would forget all evals before."""
+    location = tmp_path / "ckpt"
+    save(client(tmp_path), 20)
+
+    def said(found: EvalStopClient) -> bool:
+        return b"\nrlhf_resumed_step 20.0\n" in found.exposition()
+
+    silent = client(tmp_path, life="b")
+    assert not said(silent)
+    silent.resume_path(location)
+    assert said(silent)
+    for before in (True, False):  # what the trainer says itself counts
+        told = client(tmp_path, life="c")
+        steps = [lambda told=told: told.resumed(0), lambda told=told: told.resume_path(location)]
+        for step in steps if before else reversed(steps):
+            step()
+        assert not said(told)
+
+
 def test_another_run_s_attempt_of_the_same_number_is_not_this_one(tmp_path: Path) -> None:
     """Leftovers of an earlier RLHFJob in the folder: its attempt 1 is not ours, and resumes by name count."""
     location, run = tmp_path / "ckpt", tmp_path / "run"

@@ -234,6 +234,7 @@ def test_without_rights_to_pools_the_jobs_are_still_shown() -> None:
             assert "list GPUPools" in found.text
         overview = ask(board, "/view/").text
         assert "You may not list GPUPools" in overview
+        assert "no run was stopped" not in overview, "that is in the pools"
         assert "kDeclines" not in overview.split("Last handovers")[1]
 
 

@@ -334,6 +334,7 @@ class EvalStopClient:
         self._totals: dict[tuple[str, str], int] = {}
         self._full_reported = False
         self._named = False  # an eval or a save record carries this attempt
+        self._start_told = False  # by `resumed`
         self._gauges: dict[str, float] = {}
         self._evaluator = _word(evaluator, "evaluator", 128)
         self._phases: Phases | None = None  # made with the first phase
@@ -442,13 +443,14 @@ class EvalStopClient:
     def resumed(self, step: int) -> None:
         """Say at which step this process really starts (0: afresh). Call it before `serve`.
 
-        Not needed if the process obeys `resume`, or starts afresh without one.
+        Not needed if the process starts where `resume_path` says.
         """
         _integer(step, "step")
         if self._server is not None:
             raise RuntimeError("resumed() after serve(): a scrape may have seen another resumed step")
         with self._lock:
             self._gauges[RESUMED_STEP] = step
+            self._start_told = True
 
     def report_eval(
         self,
@@ -700,7 +702,8 @@ class EvalStopClient:
 
         The newest whole checkpoint of this attempt, since a restarted process must not go back to where its
         attempt began; else what ``run.json`` names; else the newest whole one of any attempt (a preempted
-        run). Whole means: by its save record, every file is there with its size.
+        run). Whole means: by its save record, every file is there with its size. Its step is published as
+        that of the start, unless `resumed` says another.
 
         Args:
             location: the folder the checkpoints are written to.
@@ -715,6 +718,9 @@ class EvalStopClient:
             for record in records:
                 folder = str(record.folder(place))
                 if record.whole(place) and (usable is None or usable(folder)):
+                    with self._lock:
+                        if self._server is None and not self._start_told:
+                            self._gauges[RESUMED_STEP] = record.step
                     return folder
             return None
 

@@ -25,7 +25,6 @@ from controller.policy.job import (
     ANY,
     ANY_MEMBER,
     ATTENTION,
-    MARKED,
     METRICS,
     Gang,
     Member,
@@ -42,12 +41,10 @@ from controller.policy.job import (
 )
 from controller.policy.stopping import MODIFIERS, RULES, noise
 from controller.policy.types import EvalPoint, EvalScale
-from controller.policy.wording import other_way
 
 Object = dict[str, Any]
 
 CONTRACT = "docs/use/trainer-contract.md; a client for trainers: docs/use/trainers.md"
-RUNNING = ("Running", "Declining", "Demoted", "Starting", *MARKED)
 MEMBERS_ASKED = 32  # of a gang: each is a request through the API server
 PROXY_REFUSES = "BadRequest"  # of a Status: the API server's own answer, a trainer gives none
 EXPIRES = "ttlSecondsAfterFinished"  # named where a workload would be gone before its end was seen
@@ -75,7 +72,7 @@ async def spec(job: Reading, now: float) -> AsyncIterator[Finding]:
         yield wrong("operator", text, "evalstop doctor: is the operator there, and does it lead?")
     for found in conditions(job, now):
         yield found
-    if doubt := other_way(str(job.metric.get("name", "")), job.maximize):
+    for doubt in job.doubts:
         yield note("metric", doubt)
 
 
@@ -131,7 +128,8 @@ async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
 
 async def metrics(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     """Yield the trainer's page, read through the API server as the operator reads it from the pod."""
-    if job.state not in RUNNING or job.record.admission is None:
+    decision = job.record.decision
+    if job.record.admission is None or (decision is not None and decision.suspended_at is not None):
         yield note("metrics", f"it is {job.state}: there is no trainer to ask")
         return
     if job.mode == "Off":

@@ -62,6 +62,7 @@ from controller.policy.job.stop import after_suspend, carry_out_stop, user_stop
 from controller.policy.job.types import (
     CreateWorkload,
     Desired,
+    Direction,
     Observed,
     Plan,
     RunState,
@@ -159,10 +160,13 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
     if context.problem is not None:
         context.conditions.set(c.ACCEPTED, False, *context.problem, warning=True)
     else:
-        doubt = other_way(context.desired.metric, not context.desired.minimizes)
+        desired = context.desired
+        doubts = [other_way(desired.metric, not desired.minimizes)]
+        doubts += [other_way(g.metric, g.direction is Direction.MAXIMIZE) for g in desired.guardrails]
+        doubt = "; ".join(filter(None, doubts))
         if doubt and not context.conditions.is_true(c.ACCEPTED):
             context.event("DirectionDoubtful", doubt, warning=True)
-        parts = ("the spec can be carried out", context.desired.note, doubt, endings.expiry_note(context))
+        parts = ("the spec can be carried out", desired.note, doubt, endings.expiry_note(context))
         context.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, parts)))
 
 
