@@ -98,10 +98,10 @@ def _spec(text: str, known: Mapping[str, tuple[type[Any], ...]], field: str) -> 
     values = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
-        key = _snake(key.strip())
+        written, key = key.strip(), _snake(key.strip())
         if not equals or key not in infos:
             raise ParamError(
-                f"{name}.{key}", value or part, f"parameter=value, of {', '.join(infos) or '(none)'}"
+                f"{name}.{written}", value or part, f"parameter=value, of {', '.join(infos) or '(none)'}"
             )
         values[key] = number(infos[key], value, f"{name}.{key}")
     return PolicySpec(name, values)

@@ -408,10 +408,15 @@ def _lend_credentials(
 
 def _is_api_token(volume: Object) -> bool:
     """Return whether a projected volume holds a token of the API server: no object store wants one."""
+    projected = volume.get("projected")
+    sources = projected.get("sources") if isinstance(projected, Mapping) else None
     tokens = [
-        source["serviceAccountToken"]
-        for source in (volume.get("projected") or {}).get("sources") or ()
-        if source.get("serviceAccountToken")
+        source.get("serviceAccountToken")
+        for source in (sources if isinstance(sources, list) else ())
+        if isinstance(source, Mapping)
     ]
-    audiences = [str(token.get("audience") or names.API_AUDIENCE) for token in tokens]
-    return any(names.API_AUDIENCE in audience for audience in audiences)
+    return any(
+        names.API_AUDIENCE in str(token.get("audience") or names.API_AUDIENCE)
+        for token in tokens
+        if isinstance(token, Mapping)
+    )

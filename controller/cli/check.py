@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
+_UNNAMED = "give it metadata.name for the check: what generateName makes of it, only the API server knows"
 _MOST_TOLD = 1000  # characters of what PyYAML says: it repeats names in full
 
 Files = Annotated[
@@ -104,10 +105,10 @@ def _documents(text: str, where: str) -> Iterator[Object]:
     try:
         found = list(yaml_reader.documents(text))
     except yaml_reader.Refused as error:
-        raise Failure(Exit.USAGE, f"{where} is not read: {error}", "mend the line that is named") from None
+        raise Failure(Exit.USAGE, f"{where} is not read: {error}", _mend(text)) from None
     except yaml.YAMLError as error:
         told = str(error)[:_MOST_TOLD]
-        raise Failure(Exit.USAGE, f"{where} is no YAML: {told}", "mend the line that is named") from None
+        raise Failure(Exit.USAGE, f"{where} is no YAML: {told}", _mend(text)) from None
     listed = [
         one
         for document in found
@@ -123,13 +124,21 @@ def _documents(text: str, where: str) -> Iterator[Object]:
             )
         if str(one["apiVersion"]).partition("/")[0] != names.GROUP:
             continue
-        if not isinstance(one.get("metadata"), dict) or not one["metadata"].get("name"):
+        metadata = one["metadata"] if isinstance(one.get("metadata"), dict) else {}
+        if not metadata.get("name"):
             raise Failure(
                 Exit.USAGE,
                 f"{where}: document {number}, a {one['kind']}, has no metadata.name",
-                "give it a name",
+                _UNNAMED if metadata.get("generateName") else "give it a name",
             )
         yield one
+
+
+def _mend(text: str) -> str:
+    """Return what to do about a text that is no YAML."""
+    if "{{" in text:
+        return "it looks like a Helm template: render it first, helm template CHART | evalstop check -f -"
+    return "mend the line that is named"
 
 
 def _is_list(document: Any) -> bool:

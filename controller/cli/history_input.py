@@ -14,6 +14,7 @@ from controller.cli import complete
 from controller.cli.connection import Connection
 from controller.cli.failure import Exit, Failure
 from controller.objects import parse_time
+from controller.policy.wording import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from controller.api.gpupool import GPUPool
@@ -126,6 +127,8 @@ def _adder(
         history.pool = chosen
         now, left = time.time(), Counter[str]()
         obj = next((p for p in pools or () if p["metadata"]["name"] == chosen), None)
+        if pools is not None and obj is None:
+            _refuse_unknown(chosen, jobs, pools, history)
         model = _model(obj)
         stands = []
         for job in jobs:
@@ -153,6 +156,23 @@ def _chosen(jobs: Sequence[Object], pool: str) -> str:
     if not names:
         raise ValueError("the cluster has no RLHFJob, expected the jobs whose past this is")
     raise ValueError(f"--pool: the RLHFJobs are of the pools {', '.join(names)}, expected one of them")
+
+
+def _refuse_unknown(pool: str, jobs: Sequence[Object], pools: Sequence[Object], history: History) -> None:
+    """Refuse a pool that is not there, and of which no job and no log tells either.
+
+    Raises:
+        ValueError: it is such a one.
+    """
+    logged = history.snapshot is not None and history.snapshot.pool == pool
+    if logged or any((job.get("spec") or {}).get("pool") == pool for job in jobs):
+        return
+    names = [str(one["metadata"]["name"]) for one in pools]
+    close = nearest(pool, names)
+    question = f"; {did_you_mean(close)}" if close else ""
+    raise ValueError(
+        f"--pool: there is no GPUPool {pool!r}, expected one of {', '.join(names) or 'none'}{question}"
+    )
 
 
 def _model(obj: Object | None) -> GPUPool | None:

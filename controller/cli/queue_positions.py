@@ -218,10 +218,8 @@ def by_status(
         whole = pool if where is None else None  # who sees only some of the jobs cannot tell their places
         first = _answer(found, wanted, pool, whole)
         begun = True
-        why = f"places in the queue are the operator's to tell, and it was not reached: {failure}"
-        if not wanted.job and any(place["position"] for place in first["items"]):
-            why += "; these are the queue policy's order by what the statuses say"
-        typer.echo(f"note: {why}", err=True)
+        ordered = not wanted.job and any(place["position"] for place in first["items"])
+        typer.echo(f"note: {_without_operator(failure, wanted, pool, ordered=ordered)}", err=True)
         show(first)
         if not watch:
             return
@@ -239,6 +237,16 @@ def by_status(
         if begun or second.code is Exit.NOT_FOUND:
             raise
         raise failure from None
+
+
+def _without_operator(failure: Failure, wanted: Wanted, pool: Object | None, *, ordered: bool) -> str:
+    """Return what an answer from the statuses lacks. ``pool``: None, the caller may not read it."""
+    why = f"places in the queue are the operator's to tell, and it was not reached: {failure}"
+    if ordered:
+        why += "; these are the queue policy's order by what the statuses say"
+    if pool is None:
+        why += f"; you may not read GPUPools, so it is not known whether {wanted.pool} is one"
+    return why
 
 
 def _fields(wanted: Wanted) -> str:

@@ -32,10 +32,14 @@ class Certificates:
     """An authority of the extender's own, so that no other client of the cluster can speak to it."""
 
     def __init__(self, folder: Path) -> None:
-        authority = pki.Authority(folder, "extender-ca")
-        self.ca = authority.pair.certificate
-        self.server = authority.server("extender", "evalstop-extender", [HOST, "localhost"])
-        self.client = authority.client("scheduler", names.SCHEDULER_NAME)
+        self._authority = pki.Authority(folder, "extender-ca")
+        self.ca = self._authority.pair.certificate
+        self.server = self._authority.server("extender", "evalstop-extender", [HOST, "localhost"])
+        self.client = self._authority.client("scheduler", names.SCHEDULER_NAME)
+
+    def client_named(self, name: str) -> pki.Pair:
+        """Files of a client of the same authority that bears another name."""
+        return self._authority.client(f"client-{name}", name)
 
     def options(self, url: str, **more: Any) -> scheduler_config.Options:
         """Return how kube-scheduler reaches the extender at ``url``; ``more``: fields of the options."""

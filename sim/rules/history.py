@@ -30,6 +30,10 @@ from sim.traces.json_text import parse
 
 T = TypeVar("T")
 
+_HINT = (
+    "; a history of evalstop export, or a decision log, is what evalstop what-if and evalstop report read: "
+    "for stop rules write it by evalstop export --evals"
+)
 NEEDED = ("series_id", "step", "eval")
 PAIRED = ("reference_step", "paired_prompts", "paired_mean", "paired_variance")
 SIZE = ("prompts", "lowest", "highest", "total_steps")
@@ -277,7 +281,8 @@ def _checked(
         missing = [name for name in NEEDED if name not in row]
         if missing:
             seen = ", ".join(str(k) for k in row)
-            raise HistoryError(f"{path}:{number}: {missing[0]}: no such column; columns seen: {seen}")
+            hint = _HINT if {"format", "kind"} & row.keys() and "eval" not in row else ""
+            raise HistoryError(f"{path}:{number}: {missing[0]}: no such column; columns seen: {seen}{hint}")
         yield f"{path}:{number}", row
 
 

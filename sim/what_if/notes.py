@@ -24,7 +24,17 @@ def reader_notes(made: Comparison, trace: Trace) -> list[str]:
         notes.append(
             f"{len(made.chosen)} of {len(jobs)} jobs were submitted in the window; the others run along."
         )
+    notes += _guaranteed(made)
     return notes + _fidelity(made) + _unseen(made) + _lengths(made) + _assumed(made) + _capacity(trace)
+
+
+def _guaranteed(made: Comparison) -> list[str]:
+    """Return that the quotas asked for guarantee more GPUs than there are."""
+    total = sum(quota.guaranteed for quota in made.other.quotas or ())
+    there = (made.other.cluster or made.given.cluster).gpus
+    if total <= there:
+        return []
+    return [f"The quotas guarantee {total} GPUs of {there}: who comes first by the queue policy gets them."]
 
 
 def left_out(given: Setting) -> list[str]:

@@ -13,7 +13,7 @@ from tests.bench.tenants.command import Line, Run, bench, compare, idle
 from tests.bench.tenants.plan import SMALL, Outcome, Scale, honest
 
 # Kinds of attack: with objects, with connections, with a colleague's rights, and what the runs do.
-ATTACKS = 15
+ATTACKS = 20
 
 
 @pytest.mark.cluster
@@ -66,7 +66,22 @@ def test_what_differs_is_told() -> None:
     late = missed(run(decided=4.5, freed=5.2))
     assert late == ["latest of all to the stop"]
     pool = replace(SMALL, scope="Pool")  # others of it may make a stop later, once, and change nothing else
-    assert missed(run(verdict=("scan", "Dropped"), decided=60.0, freed=62.0), pool) == []
+    as_it_was = ("kDeclines", "ConsecutiveDeclines", 90, 60, None, "3", "3", None)
+    for place, value, fine in (
+        (2, 110, True),
+        (2, 80, False),
+        (2, 9000, False),
+        (5, "2.5", True),
+        (5, "3.5", False),
+        (6, "3.5", True),
+        (6, "2.5", False),
+        (0, "scan", False),
+        (1, "Dropped", False),
+        (3, 50, False),
+    ):
+        verdict = (*as_it_was[:place], value, *as_it_was[place + 1 :])
+        found = missed(run(verdict=verdict, decided=60.0, freed=62.0), pool)
+        assert found == ([] if fine else ["rule"]), verdict
     assert missed(run(decided=70.0, digest="sha256:c"), pool) == [
         "digest of the checkpoint that is kept",
         "latest of all to the stop",

@@ -67,6 +67,12 @@ def test_what_nobody_s_schema_knows_is_left_alone() -> None:
         ("a: [", "is no YAML"),
         ("kind: RLHFJob\n", "document 1 has no apiVersion and kind"),
         ("apiVersion: evalstop.dev/v1alpha1\nkind: RLHFJob\n", "document 1, a RLHFJob, has no metadata.name"),
+        (
+            "apiVersion: evalstop.dev/v1alpha1\nkind: RLHFJob\nmetadata: {generateName: a-}\n",
+            "give it metadata.name for the check",
+        ),
+        ("a: {{ .Values.a }}\n", "render it first, helm template CHART"),
+        ("a: b: {{ .Values.a }}\n", "render it first, helm template CHART"),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "there is no RLHFJob or GPUPool"),
         ("kind: List\nitems: 5\n", "document 1 has no apiVersion and kind"),
         ("[" * 100_000, "nested deeper than 200 levels, in line 1, column 201"),

@@ -145,3 +145,9 @@ def test_wrong_usage_has_the_code_of_wrong_usage(given: str) -> None:
     assert (done.exit_code, "expected NAME or NAMESPACE/NAME" in done.stderr) == (2, True)
     done = CliRunner().invoke(app, ["queue", "p", "--url", given])
     assert (done.exit_code, "expected http://" in done.stderr) == (2, True)
+
+
+def test_who_may_not_read_pools_is_told_that_the_name_may_be_wrong() -> None:
+    for pool, told in ((None, True), ({"metadata": {"name": "p"}}, False)):
+        said = queue_positions._without_operator(GONE, ALL, pool, ordered=False)
+        assert ("it is not known whether p is one" in said) is told

@@ -84,6 +84,10 @@ def test_the_sentence_of_the_issue() -> None:
     assert evidence(low, Direction.MINIMIZE).endswith("; 25 % above the best")
     assert evidence(record(0.5, 0.0, best=2), Direction.MINIMIZE) == "4 evals in a row fell, limit 3"
     assert evidence(JobRecord(), Direction.MAXIMIZE) == ""
+    alone = replace(found, decision=None, rule=replace(found.rule, verdict=verdict("AwaitsNextEval", 0, 3)))
+    assert evidence(alone, Direction.MAXIMIZE).startswith("the newest eval waits for the next ones")
+    ended = evidence(replace(alone, finished="Complete"), Direction.MAXIMIZE)
+    assert ended == "the run ended before later evals could bear the newest one out"
 
 
 def test_the_sentence_is_of_the_eval_that_asked_for_the_stop() -> None:

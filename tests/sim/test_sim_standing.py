@@ -171,6 +171,7 @@ def test_guardrails_as_text() -> None:
         ("scan|scan:window=3", r"guardrail: 'scan:window=3' .*metric=rule"),
         ("scan|safety=nothing", "guardrail safety: 'nothing' .*one of kDeclines"),
         ("scan|safety=glr:alpha=7", r"glr\.alpha: 3\.5"),
+        ("kDeclines:K=3", r"kDeclines\.K: '3' .*parameter=value, of k"),
     ],
 )
 def test_what_is_no_guardrail_is_told(text: str, said: str) -> None:

@@ -135,6 +135,7 @@ def test_runs_can_be_named_by_a_pattern() -> None:
             r"h\.csv:2: paired_prompts, paired_variance: '1', '1', expected at least 2",
         ),
         ("h.jsonl", "{}\n{\n", r"h\.jsonl:(1: series_id: no such column|2: not JSON)"),
+        ("h.jsonl", '{"format": "evalstop-trace"}\n', r"columns seen: format; .* evalstop export --evals"),
         ("h.jsonl", "[1]\n", r"h\.jsonl:1: expected an object, got list"),
         ("h.txt", "", r"expected a name that ends in \.csv"),
     ],

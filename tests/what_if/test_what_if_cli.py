@@ -128,6 +128,9 @@ def test_quotas(exported: Path) -> None:
         {"namespaces": ["other"], "guaranteed": 2},
     ]
     assert found["title"].startswith("quotas ns=0:4 other=2")
+    assert not any("guarantee" in note for note in found["notes"])
+    notes = document(exported, "--quota", "ns=900")["notes"]
+    assert any(note.startswith("The quotas guarantee 900 GPUs of 4") for note in notes)
 
 
 def test_another_rule_that_asks_for_what_nobody_saw(exported: Path) -> None:

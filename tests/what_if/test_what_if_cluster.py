@@ -152,7 +152,11 @@ def test_one_of_several_pools_is_named() -> None:
         history(jobs, [pool()])
     trace, _ = history(jobs, [pool(), pool("other")], "other")
     assert [one.key for one in trace.jobs] == ["ns/b"]
+    with pytest.raises(
+        ValueError, match=r"no GPUPool 'reserch', expected one of research; did you mean 'res"
+    ):
+        history(jobs, [pool()], "reserch")
     with pytest.raises(TraceError, match="no job in it that had GPUs"):
-        history(jobs, [pool()], "third")
+        history(jobs, None, "third")
     with pytest.raises(ValueError, match="the cluster has no RLHFJob"):
         history([], [pool()])

@@ -53,6 +53,8 @@ def evidence(record: JobRecord, direction: Direction) -> str:
     if rule is None or rule.verdict is None:
         return ""
     newest = record.evals[-1].step if record.evals else None
+    if record.finished is not None and rule.verdict.reason == "AwaitsNextEval":
+        return "the run ended before later evals could bear the newest one out"
     return "; ".join(filter(None, (statement(rule.name, rule.verdict), _below(record, direction, newest))))
 
 

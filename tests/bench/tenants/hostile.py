@@ -10,6 +10,7 @@ attack -> requests that went through, that were refused, and that went through a
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -28,12 +29,14 @@ import aiohttp
 from controller import names
 from tests.bench.tenants.pages import HEAD, page, serve, whole
 from tests.bench.tenants.plan import Object
+from tests.bench.tenants.race import Racer
 from tests.bench.tenants.stage import RLHFJOBS, rlhfjob, template
 from tests.support.pills import pills
 
 _SLOW = 4.9  # s
 _LIVE = 5  # objects of one attack in a namespace at a time: more is a matter of ResourceQuotas
 _MERGE = "application/merge-patch+json"
+_PAGE, _AUDIENCE = "/view/", "evalstop-dashboard"
 _GPU = names.GPU_RESOURCE
 
 
@@ -387,6 +390,76 @@ class Hostile:
                 group.create_task(self.again("12: random tokens", metric, "metrics without a right"))
                 group.create_task(self.again("12: a name that resolves to it", named, "the queue by a name"))
 
+    async def services(self, given: Object) -> None:
+        """Random tokens, and another name, at the dashboard; a certificate of the extender's authority that
+        bears another name."""
+        port, context = given["dashboard"], ssl.create_default_context(cafile=given["extenderCa"])
+        context.load_cert_chain(*given["stolen"])
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10.0)) as session:
+
+            async def shown(headers: Object) -> int:
+                url = f"http://127.0.0.1:{port}{_PAGE}"
+                async with session.get(url, headers=headers, allow_redirects=False) as answer:
+                    return answer.status
+
+            async def token(number: int) -> int:
+                claims = {"aud": [_AUDIENCE], "exp": 1 << 32, "n": random.getrandbits(64)}
+                parts = (json.dumps(part).encode() for part in ({"alg": "RS256"}, claims, "signed by nobody"))
+                text = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+                status = await shown({"Authorization": f"Bearer {text}"})
+                return 403 if status == 429 else status  # its limit on tokens that nobody knows
+
+            async def named(number: int) -> int:
+                return await shown({"Host": "evil.example"})
+
+            async def asked(number: int) -> int:
+                pod = {"metadata": {"name": "x", "namespace": "x"}, "spec": {}}
+                body = {"Pod": pod, "NodeNames": [f"{self.pool}-0"]}
+                async with session.post(f"{given['extender']}/filter", json=body, ssl=context) as answer:
+                    return answer.status
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(
+                    self.again("12: random tokens at the dashboard", token, "a page without a token")
+                )
+                group.create_task(
+                    self.again("12: the dashboard by another name", named, "a page by another name")
+                )
+                group.create_task(
+                    self.again("11: another name's certificate", asked, "the extender heard it")
+                )
+
+    async def races(self, folder: Path) -> None:
+        """A trainer that swaps files while they are copied."""
+        racer = await asyncio.to_thread(Racer, folder)
+        try:
+
+            async def once(number: int) -> int:
+                return 200 if await asyncio.to_thread(racer.once) else 403
+
+            await self.again("7: files swapped while they are copied", once, "another's weights in a copy")
+        finally:
+            racer.end()
+
+    async def quoted(self, user: User) -> None:
+        """A run whose trainer is somebody else's page, of which nothing may stand in its status."""
+        secret = f"secret-{random.getrandbits(64):x}"
+
+        async def answer(writer: asyncio.StreamWriter) -> None:
+            whole(writer, f"{secret} is no metric {secret}\n".encode() * 20)
+            await writer.drain()
+
+        server, port = await serve(answer)
+        self.servers.append(server)
+        body = rlhfjob("quoted", self.pool, port, {"kDeclines": {"k": 3}})
+        await user.send("POST", user.at("rlhfjobs"), body)
+
+        async def once(number: int) -> int:
+            status, text = await user.send("GET", f"{user.at('rlhfjobs')}/quoted")
+            return status if status >= 500 or secret.encode() in text else 404
+
+        await self.again("15: another's page, quoted in a status", once, "a page was quoted")
+
     # -- all of it -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -405,6 +478,9 @@ class Hostile:
             everything += [
                 self.idle(given["ports"], given["idle"]),
                 self.tokens(given["ports"][1], given["ports"][2]),
+                self.services(given["services"]),
+                self.races(Path(given["races"])),
+                *(self.quoted(one) for one in tenants),
             ]
             everything.append(self.write_down(Path(given["told"])))
             async with asyncio.TaskGroup() as group:  # one that falls over ends all: less would be measured

@@ -15,6 +15,7 @@ from deploy.local.plane import Plane
 from deploy.local.ports import free_port
 from tests.bench.faults.operators import Operator
 from tests.bench.tenants.plan import METRIC, Honest, Object, Scale
+from tests.bench.tenants.services import services
 from tests.support.fake_kubelet import FakeKubelet, FakeStore
 from tests.support.operator_rig import install
 from tests.support.tenant_users import Tenant
@@ -55,6 +56,7 @@ class Place:
     plane: Plane
     operator: Operator
     ports: tuple[int, int, int]
+    services: Object
     ends: list[int] = field(default_factory=list)
 
     def keep(self) -> None:
@@ -93,11 +95,11 @@ def operated(plane: Plane, scale: Scale, folder: Path) -> Iterator[Place]:
         **LEASE,
     }
     operator = Operator("operator", kubeconfig, folder, scale.hurry, settings)
-    place = Place(plane, operator, ports)
     try:
         operator.start()
         _until(operator.ready, 120.0, f"the operator to work; see {operator.log}")
-        yield place
+        with services(plane) as others:
+            yield Place(plane, operator, ports, others)
     finally:
         operator.end()
 
@@ -141,7 +143,11 @@ def _pool(name: str, jobs: list[Honest], scale: Scale) -> Object:
             "quotas": [{"namespaces": [space], "guaranteed": n} for space, n in guaranteed.items()],
             "preemption": {"graceSeconds": scale.grace},
             "fleet": {"scope": scale.scope},
-            "stopLimits": {"sharedFallWaitSeconds": int(scale.shared_fall_wait)},
+            # Not `precision`: with it only rules with e-values stop, and RLHFJobs with others are refused.
+            "stopLimits": {
+                "sharedFallWaitSeconds": int(scale.shared_fall_wait),
+                "perHour": scale.honest + scale.hostile,
+            },
         },
     }
 
