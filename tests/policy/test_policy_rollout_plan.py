@@ -63,8 +63,12 @@ def test_without_lengths_there_is_one_queue_at_static(forecast: Forecast | None)
 @pytest.mark.parametrize(
     ("trust", "reason", "words"),
     [
-        (Trust(0.1, 0.05, ranks_poor=True), Reason.PREDICTIONS_POOR, "correlation 0.10, at least 0.25"),
-        (Trust(0.9, 0.41, times_poor=True), Reason.TIMES_POOR, "by 0.41 .* at most 0.3 "),
+        (
+            Trust(0.1, 0.05, ranks_poor=True),
+            Reason.PREDICTIONS_POOR,
+            "correlation 0.10: once below 0.25, 0.35 is needed",
+        ),
+        (Trust(0.9, 0.41, times_poor=True), Reason.TIMES_POOR, "by 0.41 .* once above 0.3, at most 0.2 "),
     ],
 )
 def test_poor_predictions_fall_back_and_say_so(trust: Trust, reason: Reason, words: str) -> None:

@@ -11,7 +11,7 @@ from controller.policy.rollout.curve import rollout_curve
 from controller.policy.rollout.hysteresis import keep
 from controller.policy.rollout.idle import explain, releases
 from controller.policy.rollout.objective import best_point
-from controller.policy.rollout.trust import HIGH_TIME, LOW_RANK, Trust
+from controller.policy.rollout.trust import GOOD_RANK, GOOD_TIME, HIGH_TIME, LOW_RANK, Trust
 from controller.policy.rollout.types import (
     ActorLaw,
     CurvePoint,
@@ -125,11 +125,11 @@ def _release(point: CurvePoint, settings: RolloutSettings, supply: Supply) -> tu
 def _distrust(trust: Trust) -> tuple[Reason, str]:
     if trust.ranks_poor:
         return Reason.PREDICTIONS_POOR, (
-            f"predictions rank prompts with correlation {trust.rank:.2f}, at least {LOW_RANK} is needed"
+            f"predictions rank prompts with correlation {trust.rank:.2f}: once below {LOW_RANK:g}, {GOOD_RANK:g} is needed"
         )
     return Reason.TIMES_POOR, (
         f"steps differ from their plan by {trust.time_error:.2f} (|log ratio|),"
-        f" at most {HIGH_TIME:g} is allowed"
+        f" once above {HIGH_TIME:g}, at most {GOOD_TIME:g} is allowed"
     )
 
 
