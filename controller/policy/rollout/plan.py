@@ -125,7 +125,8 @@ def _release(point: CurvePoint, settings: RolloutSettings, supply: Supply) -> tu
 def _distrust(trust: Trust) -> tuple[Reason, str]:
     if trust.ranks_poor:
         return Reason.PREDICTIONS_POOR, (
-            f"predictions rank prompts with correlation {trust.rank:.2f}: once below {LOW_RANK:g}, {GOOD_RANK:g} is needed"
+            f"predictions rank prompts with correlation {trust.rank:.2f}:"
+            f" once below {LOW_RANK:g}, {GOOD_RANK:g} is needed"
         )
     return Reason.TIMES_POOR, (
         f"steps differ from their plan by {trust.time_error:.2f} (|log ratio|),"
