@@ -300,6 +300,11 @@ class Session:
     def _named(self, job: RolloutJob) -> dict[int, _Ready]:
         """Return the actors that are ready, by number: those of the job that registered lately."""
         pods, now = self._directory.actors(job.uid), self._now()
+        self._ready = {
+            number: ready
+            for number, ready in self._ready.items()
+            if number in pods or now - ready.seen < REGISTERED_SECONDS  # its pod is seen a moment late
+        }
         return {
             number: ready
             for number, ready in sorted(self._ready.items())

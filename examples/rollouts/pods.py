@@ -23,11 +23,14 @@ class PodGenerator:
         source: where actors come from.
         record: file that gets a JSON line for each step, for ``evalstop sim rollout replay``; None: none.
         starve: s without any actor after which the run gives up.
+        between: s that training is thought to take between two generations, until that was seen once.
     """
 
-    def __init__(self, source: Source, record: Path | None = None, starve: float = 60.0) -> None:
+    def __init__(
+        self, source: Source, record: Path | None = None, starve: float = 60.0, between: float = 0.0
+    ) -> None:
         self.rollouts = Rollouts(source, starve=starve)
-        self._record = record
+        self._record, self._between = record, between
         self._training: SequenceTraining | None = None
         self._ended: float | None = None
         self._loaded = False
@@ -55,7 +58,7 @@ class PodGenerator:
         self._ended = time.monotonic()
         training.extra["lengths"] = self.rollouts.state()
         self.rollouts.end(step, {"generate": self._ended - begun, "train": between})
-        self._announce(step + 1, between)
+        self._announce(step + 1, between or self._between)
         if self._record is not None:
             self._record.parent.mkdir(parents=True, exist_ok=True)
             with self._record.open("a") as file:

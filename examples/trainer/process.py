@@ -286,7 +286,9 @@ def _training(
             f"--rollouts pods: run.json names no step API ({type(fault).__name__}: {fault}); "
             "the job needs spec.rollout, or use --rollouts local"
         ) from fault
-    generator = PodGenerator(source, settings.rollouts_record, settings.starve_seconds)
+    generator = PodGenerator(
+        source, settings.rollouts_record, settings.starve_seconds, settings.train_seconds
+    )
     training = SequenceTraining(settings.sequences, settings.seed, generator)
     generator.serve(training)
     return training

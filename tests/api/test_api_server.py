@@ -78,6 +78,17 @@ K, DELTA, WARM = (
 )
 PLACES = "spec.checkpoints"
 REF = {"apiVersion": "batch/v1", "kind": "Job", "name": "x"}
+WORKER = {"name": "worker", "resources": {"limits": {"nvidia.com/gpu": "4", "memory": "300G"}}}
+FAMILY = {
+    "name": "dense",
+    "template": {"spec": {"containers": [WORKER]}},
+    "replicas": 2,
+    "gpusPerReplica": 4,
+    "deviceBytes": 80 * 10**9,
+    "hostBytes": 200 * 10**9,
+}
+OFFERED = {"families": [FAMILY]}
+SHARES = {"family": "dense", "stateBytes": 39 * 10**9}
 STORE = {"objectStore": {"uri": "s3://bucket/run"}}
 INSIDE = {"objectStore": {"uri": "s3://bucket/run/kept"}}
 
@@ -257,6 +268,12 @@ REFUSED: list[tuple[str, Any, list[str]]] = [
         {"id": "r", "step": 5},
         ["resume.step is needed with from: Step and only with it, from is Best"],
     ),
+    ("spec.gang.gpusPerReplica", 0, ["gang.gpusPerReplica is 0, which is allowed with spec.sharing only"]),
+    (
+        "spec",
+        {**JOB["spec"], "workload": {"ref": REF}, "sharing": SHARES},
+        ["spec.sharing: is not allowed with workload.ref, whose pods get no token for their group"],
+    ),
     ("spec.runState", "Paused", ["spec.runState: Unsupported value", '"Run", "Stopped"']),
     ("metadata.name", "x" * 41, ["has 41 characters, expected at most 40"]),
     ("metadata.name", "a.b", ["expected at most 40 of a-z, 0-9 and -, no dot"]),
@@ -376,6 +393,7 @@ FIXED: list[tuple[str, Any, Json, str]] = [
         "spec.checkpoints.retention cannot change",
     ),
     ("spec.pool", "b", {"admission": ADMISSION}, "spec.pool cannot change while the job holds GPUs"),
+    ("spec.sharing", SHARES, {"admission": ADMISSION}, "spec.sharing cannot change while the job holds GPUs"),
     ("spec.metrics.0.name", "b", {"evals": ["1 0.5 -"]}, "Primary metric cannot change once evals were read"),
     ("spec.metrics.0.direction", "Minimize", {"evals": ["1 0.5 -"]}, "Primary metric cannot change"),
 ]
@@ -507,6 +525,16 @@ def test_a_pool_is_accepted_filled_in_and_shown(
         ("spec.modeCap", "Never", '"Enforce", "Shadow", "Off"'),
         ("spec.reservationSeconds", 0, "greater than or equal to 1"),
         ("metadata.name", "a.b", "must be at most 63 characters without a dot"),
+        (
+            "spec",
+            {**POOL["spec"], "delegate": "Kueue", "kueue": {"localQueue": "q"}, "sharing": OFFERED},
+            "spec.sharing: is not allowed with delegate Kueue, only with Builtin",
+        ),
+        (
+            "spec",
+            {**POOL["spec"], "delegate": "None", "sharing": OFFERED},
+            "spec.sharing: is not allowed with delegate None, only with Builtin",
+        ),
     ],
 )
 def test_a_bad_pool_is_refused_in_words(installed: Plane, path: str, value: Any, said: str) -> None:

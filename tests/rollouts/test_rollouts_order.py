@@ -51,9 +51,9 @@ def test_a_step_that_gave_up_waiting_is_not_begun_later() -> None:
 
 def test_calls_beyond_what_waits_are_left_out() -> None:
     api = Noted(patience=30.0)
-    for step in range(100):
+    for step in range(500):
         api.done({"step": step})
     api.go.set()
     while api.begin(100) is None:  # it is left out, too, while the queue is full
         pass
-    assert api.calls.count("/v1/done") <= 17
+    assert 64 < api.calls.count("/v1/done") < 300

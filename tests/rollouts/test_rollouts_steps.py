@@ -7,6 +7,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from starlette.requests import Request
 
 from controller.steps.app import Refused, StepApi
 from controller.steps.directory import ActorPod, Directory
+from controller.steps.sessions import REGISTERED_SECONDS
 from controller.web.tickets import check
 
 PRINT = "ab" * 32
@@ -224,6 +226,17 @@ def test_how_long_actors_take_counts_from_when_they_were_asked_for(server: StepS
     assert 0.0 < way < 60.0
     register(ask, 1)
     assert len(server.do(lambda: session._ways)) == 1, "it registers again and again"
+
+
+def test_actors_that_are_gone_are_forgotten(server: StepServer, ask: Any) -> None:
+    """Each start has a number of its own: a run of a week has thousands."""
+    session = server.sessions.of(JOB)
+    register(ask, 0)
+    server.do(lambda: server.directory.put_actors(JOB.uid, []))
+    assert server.do(lambda: (session._named(JOB), list(session._ready))) == ({}, [0]), "seen late perhaps"
+    later = time.monotonic() + 2.0 * REGISTERED_SECONDS
+    server.do(lambda: setattr(session, "_now", lambda: later))
+    assert server.do(lambda: (session._named(JOB), list(session._ready))) == ({}, [])
 
 
 def test_an_answer_says_how_many_actors_are_still_starting(server: StepServer, ask: Any) -> None:

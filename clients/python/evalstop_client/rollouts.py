@@ -42,7 +42,7 @@ BINS = 256  # of a histogram
 FAILURES, FAILURE_LENGTH = 8, 200  # of a step that the operator is told of, and characters of each
 TOKEN = "/var/run/secrets/evalstop.dev/token"  # the projected token, by default
 _ANSWER = 4 << 20  # bytes of an answer, and of a frame
-_WAITING = 16  # calls that nobody waits for and that are still to be made
+_WAITING = 256  # calls that are still to be made: those of 64 actors that end together, and more
 _TRIES = 16  # of an address, which may stand for several processes: of three, 1 in 600 calls finds no leader
 _TURN = 0.5  # s after which the dispatch looks again without news
 
