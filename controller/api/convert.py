@@ -397,6 +397,9 @@ def _explain(error: ValidationError) -> str:
     path = ".".join(str(part) for part in first["loc"])
     value = "" if first["type"] in ("missing", "value_error") else f" is {_short(first.get('input'))}:"
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "tuple_type":  # of Python alone
+        message = "Input should be a list"
+        message += ', as in ["0", "1"]' if first["loc"][-1] == "range" else ""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{path}:{value} {message}{more}"
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from controller.cli import formatting
 from controller.cli.job_view import Reading
-from controller.policy.job import Cure, Finding, Mark, cure_of, health
-from controller.policy.job.conditions import TERMINATION
+from controller.policy.job import TERMINATION, Cure, Finding, Mark, cure_of, health
 
 # States say the same as these marks.
 _STATES = (Mark.REFUSED, Mark.FAILED)

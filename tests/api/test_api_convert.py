@@ -189,6 +189,8 @@ INVALID: list[tuple[str, Any, str]] = [
     ("spec.workload", {}, f"0 members, {UNION}template, ref"),
     ("spec.workload.ref", REF, f"2 members, {UNION}template, ref"),
     ("spec.metrics", [], "spec.metrics"),
+    ("spec.metrics", [{"name": "a", "range": {"lowest": "0"}}], 'should be a list, as in ["0", "1"]'),
+    ("spec.metrics", {"name": "a"}, "Input should be a list"),
     ("spec.metrics", [{"name": "a", "role": "Proxy"}], "exactly one of role Primary is needed, found 0"),
     ("spec.metrics", [{"name": "a"}, {"name": "b"}], "found 2"),
     (KEPT, "work", "another volume claim than location"),

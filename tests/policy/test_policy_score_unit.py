@@ -33,7 +33,7 @@ def points(scores: list[float]) -> list[EvalPoint]:
         ([*PERCENT, 0.0, 0.0], None),
         ([0.6, 0.61, 0.6, 0.62, 0.006, 0.006], None),  # of shares
         ([-60.0, -61.0, -60.0, -0.6, -0.6], None),  # nobody counts so
-        ([1e308, 1e308, 1e308, 1.0, 1.0], None),
+        ([1e308, 1e308, 1.0, 1.0], None),  # their sum is no number
     ],
 )
 def test_where_the_unit_changed(scores: list[float], at: int | None) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
+from statistics import median_low
 
 from controller.policy.job.record import JobRecord
 from controller.policy.stopping import noise
@@ -66,7 +66,7 @@ def _continues(evals: Sequence[EvalPoint], at: int, count: int) -> bool:
     after = [p.score for p in evals[at : at + count]]
     if len(before) < LEAST or min(*before, *after) <= 0.0:
         return False
-    level = median(before)
+    level = median_low(before)  # a mean of two may be no number
     down = min(before) > 1.0 >= max(after)
     if not down and not max(before) <= 1.0 < min(after):
         return False
