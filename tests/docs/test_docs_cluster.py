@@ -204,7 +204,13 @@ def test_commands_within_sentences(desk: Desk) -> None:
     """As they stand, but for names in capitals; what would take an installation away, or bring one, dryly.
     A search in what they print (grep) is left to who looks for something."""
     # Who may do what is there already; with these it is whole.
-    more = ("manifests/operator", "manifests/priorityclass", "manifests/admission", "extender/extender")
+    more = (
+        "manifests/operator",
+        "manifests/priorityclass",
+        "manifests/admission",
+        "manifests/networkpolicy",
+        "extender/extender",
+    )
     manifests = [ROOT / "deploy" / f"{path}.yaml" for path in more]
     desk = Desk(desk.plane, desk.namespace, ROOT)
     desk.environ["EDITOR"] = "true"  # who changes nothing
