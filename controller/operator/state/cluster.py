@@ -476,26 +476,28 @@ class ClusterState:
         newer.refuse_newer_job(obj.get("status"))
         record = self.names.shown(convert.record(obj.get("status")))
         child = self._child(obj)
+        job = child.open() if child is not None else None
         pods = self._pods(obj)
+        there = [pod.open() for pod in pods]
         access, finished = self._access(obj, record)
         rollout, actor_pods = self._rollout(obj, desired, record, child)
         observed = Observed(
-            workload=workloads.view(child.open()) if child is not None else None,
-            pods=tuple(self._pod_view(pod.open()) for pod in pods),
+            workload=workloads.view(job) if job is not None else None,
+            pods=tuple(self._pod_view(pod) for pod in there),
             scrape=scrape,
             access=(*access, *finished),
             made=self._made_of(obj, record),
             run_written=run_configmap.read(
                 self._run_configmap(obj), self.steps_of(desired), self.group_door_of(desired)
             ),
-            queue=self._queue(child.open()) if child is not None else None,
-            queue_problem=self._queue_problem(desired, pool, child.open() if child is not None else None),
+            queue=self._queue(job) if job is not None else None,
+            queue_problem=self._queue_problem(desired, pool, job),
             fleet=self._fleet(desired, record, scrape, pool_of(obj)),
             finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
             announced=self._announced(obj, record),
             rollout=rollout,
             group=self.group_seen(desired.uid, record),
-            refused=self._refused(key, desired, record, child, pods),
+            refused=self._refused(key, desired, record, job, there),
         )
         problem = self._problem(desired, obj) or self._no_steps(desired, record)
         problem = problem or self._no_actors(desired, record, obj)
@@ -711,17 +713,16 @@ class ClusterState:
         return any((s.source, s.decided) == (key_of(obj), record.decision.at) for s in stops)
 
     def _refused(
-        self, key: JobKey, desired: Desired, record: JobRecord, child: Stored | None, pods: Sequence[Stored]
+        self, key: JobKey, desired: Desired, record: JobRecord, job: Object | None, pods: Sequence[Object]
     ) -> str | None:
         """Return why the cluster makes no more pods of a workload that runs; None: it has them, or nobody
         knows."""
-        if child is None or record.admission is None:
+        if job is None or record.admission is None:
             return None
-        job = child.open()
         view = workloads.view(job)
         if view.suspended or view.finished is not None:
             return None
-        own = sum(1 for pod in pods if controlled_by(pod.open(), job["metadata"]["uid"]))
+        own = sum(1 for pod in pods if controlled_by(pod, job["metadata"]["uid"]))
         return self.refusals.of_trainer(key, job, own, desired.replicas)
 
     def _read_spec(self, obj: Object, pool: GPUPool | Problem | None) -> _ReadSpec:
