@@ -243,6 +243,12 @@ class EvalPoint(NamedTuple):
     prompts: int | None = None  # scored in this eval; answers to one prompt count once, unlike `samples`
     prompt_pairs: tuple[PromptPair, ...] = ()  # with the best so far, the last, and a step that was named
 
+    def reversed(self) -> EvalPoint:
+        """Return the eval of a metric of which lower is better as one of which higher is, or back."""
+        paired = self.paired._replace(mean=-self.paired.mean) if self.paired is not None else None
+        pairs = tuple(pair._replace(mean=-pair.mean) for pair in self.prompt_pairs)
+        return self._replace(score=-self.score, paired=paired, prompt_pairs=pairs)
+
     @property
     def range(self) -> tuple[float, float] | None:
         """Lowest and highest score that a prompt can have, higher is better; None: nobody declared it."""

@@ -112,7 +112,7 @@ def curve(
     made: list[Judgement] = []
     shown_scale = scale if sign > 0.0 else scale.reversed()
     for point in points:
-        seen = shown_scale.counted(_oriented(point, sign))
+        seen = shown_scale.counted(point if sign > 0.0 else point.reversed())
         progress = min(1.0, point.step / total_steps) if total_steps else None
         beside = {m: s for m, scores in (others or {}).items() if (s := scores.get(point.step)) is not None}
         shown = EvalInContext.of(seen, progress=progress, others=beside, range=shown_scale.range)
@@ -173,14 +173,6 @@ def in_order(evals: Iterable[EvalPoint]) -> list[EvalPoint]:
         if not kept or point.step > kept[-1].step:
             kept.append(point)
     return kept
-
-
-def _oriented(point: EvalPoint, sign: float) -> EvalPoint:
-    if sign > 0.0:
-        return point
-    paired = point.paired._replace(mean=-point.paired.mean) if point.paired is not None else None
-    pairs = tuple(pair._replace(mean=-pair.mean) for pair in point.prompt_pairs)
-    return point._replace(score=-point.score, paired=paired, prompt_pairs=pairs)
 
 
 def _best(points: Sequence[EvalPoint], sign: float) -> EvalPoint | None:

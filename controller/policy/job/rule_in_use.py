@@ -60,8 +60,12 @@ class RuleInUse:
     uses: frozenset[str] = frozenset()  # fields that they look at where these are known
     guards: Mapping[str, RuleInUse] = field(default_factory=dict)  # by guardrail metric
     proxy: ProxyMetric | None = None
-    gated: bool = False  # a `Gate` decides which evals count
     scale: EvalScale = NOTHING_DECLARED  # as declared, in the trainer's own orientation
+
+    @property
+    def gated(self) -> bool:
+        """Return whether a `Gate` decides which evals count: it is outermost wherever it is listed."""
+        return isinstance(self.rule, gate.Gate)
 
     @property
     def rises(self) -> bool:
@@ -106,11 +110,7 @@ class RuleInUse:
 
     def orient(self, point: EvalPoint) -> EvalPoint:
         """Return the point as a rule sees it: higher is better."""
-        if self.direction is Direction.MAXIMIZE:
-            return point
-        paired = point.paired._replace(mean=-point.paired.mean) if point.paired is not None else None
-        pairs = tuple(pair._replace(mean=-pair.mean) for pair in point.prompt_pairs)
-        return point._replace(score=-point.score, paired=paired, prompt_pairs=pairs)
+        return point if self.direction is Direction.MAXIMIZE else point.reversed()
 
     def better(self, score: float, than: float) -> bool:
         return better(self.direction, score, than)
@@ -252,11 +252,10 @@ def _make(spelt: _Spelt, direction: Direction) -> RuleInUse:
     rule, modifiers = spelt.rule, spelt.modifiers
     made, fingerprint = make_rule(rule, modifiers), rule_fingerprint(rule, modifiers)
     needs = RULES[rule.name].needs + sum((MODIFIERS[m.name].needs for m in modifiers), ())
-    gated = any(m.name == gate.Gate.name for m in modifiers)
     # A state holds oriented scores: under the other direction it is another memory.
     fingerprint += INVERTED if direction is Direction.MINIMIZE else ""
     uses = frozenset(RULES[rule.name].uses + sum((MODIFIERS[m.name].uses for m in modifiers), ()))
-    return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), uses=uses, gated=gated)
+    return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), uses=uses)
 
 
 def _guard(guard: Guardrail, modifiers: tuple[PolicySpec, ...], total_steps: int | None) -> RuleInUse:
