@@ -68,13 +68,12 @@ class Reading:
 
     @property
     def maximize(self) -> bool:
-        return str(self.metric.get("direction", "Maximize")) == "Maximize"
+        return _maximizes(self.metric)
 
     def maximized(self, metric: str) -> bool:
         """Return whether higher counts as better of a metric of the spec."""
         named = (m for m in self.spec.get("metrics") or () if m.get("name") == metric)
-        found: Mapping[str, Any] = next(named, {})
-        return str(found.get("direction", "Maximize")) == "Maximize"
+        return _maximizes(next(named, {}))
 
     @property
     def doubts(self) -> list[str]:
@@ -184,3 +183,7 @@ def kept(found: ProtectedCheckpoint) -> dict[str, Any]:
         "bytes": found.bytes,
         "evidence": found.evidence or None,
     }
+
+
+def _maximizes(metric: Mapping[str, Any]) -> bool:
+    return str(metric.get("direction", "Maximize")) == "Maximize"

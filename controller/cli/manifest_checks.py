@@ -23,9 +23,9 @@ from controller.kube.resources import GPUPOOLS, JOBS, PRIORITY_CLASSES, RLHFJOBS
 from controller.operator.reconcile.validation import scheduling_of
 from controller.operator.state.claims import claims_of
 from controller.operator.state.namespaces import enforced_level
-from controller.policy.job import Cure, Desired, Direction, cure_of
+from controller.policy.job import Cure, Desired, cure_of, doubted_directions
 from controller.policy.types import Problem
-from controller.policy.wording import counted, other_way
+from controller.policy.wording import counted
 
 Object = dict[str, Any]
 
@@ -144,12 +144,7 @@ async def _job(api: CallerApi, manifest: Object, pools: Mapping[str, Object]) ->
     elif pool is not None:
         actors = (manifest["spec"].get("rollout") or {}).get("actors") or {}
         found += list(_fits(pool, asked, int(actors.get("max", 0))))
-    for metric, direction in (
-        (asked.metric, asked.direction),
-        *((g.metric, g.direction) for g in asked.guardrails),
-    ):
-        if doubt := other_way(metric, direction is Direction.MAXIMIZE):
-            found.append(note("metric", doubt))
+    found += [note("metric", doubt) for doubt in doubted_directions(asked)]
     if asked.rollout is not None:
         found += await gather("actors", actor_checks.template(api, manifest, asked.rollout))
     workload = {} if isinstance(convert.parse_job(manifest), Problem) else manifest["spec"]["workload"]

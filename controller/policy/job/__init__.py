@@ -75,7 +75,7 @@ SHOWS = {
     "rollout_record": "RolloutRecord StepMeasured StepPlan StepRow",
     "rotation": "remedy",
     "rule_in_use": "RuleInUse",
-    "scores": "PROMPTS_MAX declared_scale",
+    "scores": "PROMPTS_MAX declared_scale doubted_directions",
     "service": "attained remaining_seconds seconds",
     "speaker": (
         "ANY ANY_MEMBER EXPECTED INDEX_MAX LABEL_PATTERN Gang Member Speaker SpeakerSearch candidates "

@@ -62,7 +62,6 @@ from controller.policy.job.stop import after_suspend, carry_out_stop, user_stop
 from controller.policy.job.types import (
     CreateWorkload,
     Desired,
-    Direction,
     Observed,
     Plan,
     RunState,
@@ -79,7 +78,7 @@ from controller.policy.types import (
     Problem,
     Proposal,
 )
-from controller.policy.wording import did_you_mean, nearest, other_way
+from controller.policy.wording import did_you_mean, nearest
 
 # Reasons of Running that go on being told while the job waits.
 _STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED, c.GROUP_LOST)
@@ -161,9 +160,7 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
         context.conditions.set(c.ACCEPTED, False, *context.problem, warning=True)
     else:
         desired = context.desired
-        doubts = [other_way(desired.metric, not desired.minimizes)]
-        doubts += [other_way(g.metric, g.direction is Direction.MAXIMIZE) for g in desired.guardrails]
-        doubt = "; ".join(filter(None, doubts))
+        doubt = "; ".join(scores.doubted_directions(desired))
         if doubt and not context.conditions.is_true(c.ACCEPTED):
             context.event("DirectionDoubtful", doubt, warning=True)
         parts = ("the spec can be carried out", desired.note, doubt, endings.expiry_note(context))

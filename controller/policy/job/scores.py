@@ -13,9 +13,10 @@ from itertools import pairwise
 
 from controller.policy.job import no_eval
 from controller.policy.job.record import JobRecord, OutOfRange
-from controller.policy.job.types import Desired, ScrapeView
+from controller.policy.job.types import Desired, Direction, ScrapeView
 from controller.policy.stopping import noise, prompt_pairs
 from controller.policy.types import Attempt, EvalPoint, EvalScale, PromptPair
+from controller.policy.wording import other_way
 
 PROMPTS_MAX = noise.MOST_PROMPTS  # in one eval; more is a mistake, or meant to make noise look small
 MOST_PAIRS = 3  # of an eval that are kept: a status has room for so many
@@ -40,6 +41,13 @@ def noted(record: JobRecord, desired: Desired, scrape: ScrapeView) -> JobRecord:
             one = None if first is None else OutOfRange(metric, first.step, first.score, low, high)
         found += [] if one is None else [one]
     return record if tuple(found) == record.out_of_range else replace(record, out_of_range=tuple(found))
+
+
+def doubted_directions(desired: Desired) -> list[str]:
+    """Return what is to be said of judged metrics whose names say the opposite of their direction."""
+    judged = ((desired.metric, desired.direction), *((g.metric, g.direction) for g in desired.guardrails))
+    doubts = (other_way(metric, direction is Direction.MAXIMIZE) for metric, direction in judged)
+    return [doubt for doubt in doubts if doubt]
 
 
 def declared_scale(desired: Desired, record: JobRecord | None) -> EvalScale:
