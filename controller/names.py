@@ -27,6 +27,8 @@ QUEUE_API_PORT = 8081
 WAKE_OBJECT = "evalstop-wake"
 # PriorityClass of the pods of RLHF runs (deploy/manifests/priorityclass.yaml): they evict nobody.
 PRIORITY_CLASS = "evalstop-rlhf"
+# Condition of a GPUPool: its limits hold stops back, or would. True is bad; of its other conditions False is.
+HELD_BACK = "StopsHeldBack"
 # Kueue's label that names the queue of a workload.
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 # In the audience of tokens that API servers take, unless they are told another.

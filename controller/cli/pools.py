@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controller import names
 from controller.api.values import seconds
 from controller.cli import complete, flags, formatting, output
 from controller.cli.connection import USUAL, Connection
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
 
 Object = dict[str, Any]
-BAD_IF_TRUE = ("StopsHeldBack",)  # conditions of a GPUPool; the others are bad if they are not True
 Name = Annotated[
     str, typer.Argument(metavar="[POOL]", help="Name of a GPUPool; none: all.", autocompletion=complete.pools)
 ]
@@ -39,7 +39,7 @@ def ready(pool: Object) -> str:
 
 def amiss(conditions: Iterable[Object]) -> list[Object]:
     """Return those of a GPUPool's conditions that say that something is wrong with it."""
-    return [c for c in conditions if (c["status"] == "True") is (c["type"] in BAD_IF_TRUE)]
+    return [c for c in conditions if (c["status"] == "True") is (c["type"] == names.HELD_BACK)]
 
 
 def _count(*path: str) -> Field:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from controller import names
 from controller.operator.reconcile.planned_job import PlannedJob
 from controller.policy.fleet import ASKS_OTHERS, ASKS_POOL, HOUR, day_start
 from controller.policy.job import COMPLETED, FAILED, Event, JobRecord
@@ -19,8 +20,6 @@ from controller.policy.types import (
     SharedFall,
     namespace_of,
 )
-
-HELD_BACK = "StopsHeldBack"  # condition of a GPUPool: its limits hold stops back, or would
 
 ASK_AGAIN = 5.0  # s
 
@@ -69,19 +68,19 @@ def _ended(record: JobRecord) -> float:
 
 
 def held_back(obj: Mapping[str, Any], plan: PoolPlan) -> PoolCondition | None:
-    """Return the pool's condition `HELD_BACK`; None while there never was a reason for one.
+    """Return the pool's condition `names.HELD_BACK`; None while there never was a reason for one.
 
     The numbers in the message are those of the first time: they change at every pass.
     """
     stops = plan.stops
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    known = next((c for c in conditions if c["type"] == HELD_BACK), None)
+    known = next((c for c in conditions if c["type"] == names.HELD_BACK), None)
     if not stops.reason:
-        nothing = PoolCondition(HELD_BACK, False, "NothingHeldBack", "no stop is held back")
+        nothing = PoolCondition(names.HELD_BACK, False, "NothingHeldBack", "no stop is held back")
         return nothing if known is not None else None
     if known is not None and (known["status"], known["reason"]) == ("True", stops.reason):
-        return PoolCondition(HELD_BACK, True, stops.reason, known["message"])
-    return PoolCondition(HELD_BACK, True, stops.reason, stops.message)
+        return PoolCondition(names.HELD_BACK, True, stops.reason, known["message"])
+    return PoolCondition(names.HELD_BACK, True, stops.reason, stops.message)
 
 
 def ask_again_at(plan: PoolPlan, now: float) -> float | None:

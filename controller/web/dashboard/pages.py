@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from controller import names
 from controller.api.values import timestamp
 from controller.policy.job import (
     Cure,
@@ -251,6 +252,7 @@ class Pages:
         running = sorted((r for r in rows if r.state.group == "running"), key=lambda r: r.job.key)
         values = {
             "pool": pool,
+            "amiss": [c for c in pool.status.conditions if c.status is (c.type == names.HELD_BACK)],
             "holders": _holders(running),
             "first_why": _why_first(waiting),
             "bar": (await self._bars([pool], narrow))[name],
