@@ -379,6 +379,10 @@ class Decision:
         None
     )
 
+    def overtaken_by(self, pin: ProtectedCheckpoint | None) -> bool:
+        """Return whether a checkpoint was pinned since: that of a best which came after the decision."""
+        return pin is not None and pin.at > self.at
+
 
 class Outcome(StrEnum):
     """Verdict on a stop, by the evals since (`job.outcome`)."""

@@ -118,8 +118,7 @@ def best_of(context: PlanContext, candidates: tuple[ProtectedCheckpoint, ...]) -
 
 def _settled_rule(context: PlanContext, decision: Decision) -> bool:
     secured, wanted = context.record.secured, checkpoints.to_pin(context)
-    overtaken = secured is not None and secured.at > decision.at  # a best that came since is pinned already
-    if overtaken and (wanted is not None or decision.deferred_at is not None):
+    if decision.overtaken_by(secured) and (wanted is not None or decision.deferred_at is not None):
         if decision.deferred_at is None and wanted is not None:
             _put_off_newer(context, wanted.step)
         return True

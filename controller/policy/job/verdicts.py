@@ -69,7 +69,6 @@ def unsafe(context: PlanContext) -> Problem | None:
     Under a stop whose newer bests follow the suspend (`retention`), a pin made since it was decided will do.
     """
     record, decision = context.record, context.record.decision
-    follows = decision is not None and decision.deferred_at is not None
     scrape = context.observed.scrape
     read = scrape is not None and scrape.outcome is ScrapeOutcome.OK
     if read and not lives.identified(record, scrape):
@@ -87,8 +86,8 @@ def unsafe(context: PlanContext) -> Problem | None:
         )
     best = keepable(record, context.desired.direction, context.use) or record.best
     kept = record.secured
-    overtaken = follows and kept is not None and decision is not None and kept.at > decision.at
-    if best is None or kept is None or not (overtaken or kept.stands_for(best)):
+    follows = decision is not None and decision.deferred_at is not None and decision.overtaken_by(kept)
+    if best is None or kept is None or not (follows or kept.stands_for(best)):
         step = best.step if best is not None else 0
         return Problem(
             "NoVerifiableCheckpoint",
@@ -217,10 +216,8 @@ def _show_guardrails(context: PlanContext, use: RuleInUse) -> None:
 
 def _blind_text(guard: Guard, own: RuleInUse | None) -> str:
     why = "its memory begins anew" if guard.verdict is None else guard.verdict.reason
-    if (
-        why == "NoiseUnknown" and own is not None
-    ):  # with a range declared, the number of prompts would have been enough
-        scale = own.scale
+    if why == "NoiseUnknown" and own is not None:
+        scale = own.scale  # with a range declared, the number of prompts would have been enough
         why += f", {_would_see(scale, counted=scale.range is None and scale.prompts is not None)}"
     return f"guardrail {guard.metric!r} is not judged by its eval at step {guard.step}: {why}"
 
