@@ -238,11 +238,10 @@ class Survey:
     def of_another_branch(self, candidate: Candidate) -> bool:
         """Return whether a candidate, whole or not, is known to be of none of the processes whose checkpoint
         of its step counts: by the newest save record that fits it, otherwise by inventories."""
-        try:
-            content = candidate.content(self.store)
-            signatures = signatures_of(self.store, candidate)
-        except (Vanished, Damaged):
+        read = self._read(candidate)
+        if read is None:
             return False
+        content, signatures = read
         wrote = writer(candidate, signatures, self._inventories(), self.branch)
         newest = self._newest_record(candidate, content, signatures)
         lay = not wrote.problem and wrote.attempt == NOBODY
@@ -257,16 +256,20 @@ class Survey:
             return False
         lay_before = self._inventories()[0].candidates
         for candidate in self.candidates:
-            try:
-                content = candidate.content(self.store)
-                signatures = signatures_of(self.store, candidate)
-            except (Vanished, Damaged):
+            read = self._read(candidate)
+            if read is None or lay_before.get(candidate.name) == read[1]:
                 continue
-            newest = self._newest_record(candidate, content, signatures)
-            lay = lay_before.get(candidate.name) == signatures
-            if newest is not None and newest.attempt not in known and not lay:
+            newest = self._newest_record(candidate, *read)
+            if newest is not None and newest.attempt not in known:
                 return True
         return False
+
+    def _read(self, candidate: Candidate) -> tuple[Folder, Mapping[str, str]] | None:
+        """Return a candidate's content and its files' signatures; None: it went, or cannot be used."""
+        try:
+            return candidate.content(self.store), signatures_of(self.store, candidate)
+        except (Vanished, Damaged):
+            return None
 
     def _newest_record(
         self, candidate: Candidate, content: Folder, signatures: Mapping[str, str]
