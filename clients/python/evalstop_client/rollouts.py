@@ -338,9 +338,11 @@ class StepApi:
         over, late = threading.Event(), threading.Event()
 
         def ask() -> None:
-            if not late.is_set():  # a plan that nobody waits for is none
-                found.append(self._call(method, path, {"attempt": self.attempt, **body}, 10.0))
-            over.set()
+            try:
+                if not late.is_set():  # a plan that nobody waits for is none
+                    found.append(self._call(method, path, {"attempt": self.attempt, **body}, 10.0))
+            finally:
+                over.set()
 
         try:
             self._outbox.put_nowait(ask)

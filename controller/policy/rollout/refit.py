@@ -11,7 +11,7 @@ first brought to their scale as a whole (`scaled_law`), so that the second step 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from controller.policy.rollout.types import ActorLaw
@@ -37,14 +37,12 @@ def scaled_law(law: ActorLaw, reports: Iterable[WorkReport]) -> ActorLaw:
     used = [r for r in reports if _believable(r, law.slots)]
     guessed = sum(law.seconds(r.iterations, r.tokens, r.grown, 0.0) for r in used)
     times = sum(r.decode_seconds for r in used) / guessed if guessed > 0.0 else 1.0
-    prompts = sum(r.prompts for r in used)
-    prefill = sum(r.prefill_seconds for r in used) / prompts if prompts > 0.0 else law.prefill
     return replace(
         law,
         iteration=times * law.iteration,
         sequence=times * law.sequence,
         growth=times * law.growth,
-        prefill=prefill,
+        prefill=_prefill(law, used),
     )
 
 
@@ -75,17 +73,21 @@ def refit_law(law: ActorLaw, reports: Iterable[WorkReport]) -> tuple[ActorLaw, i
     iteration = max(0.0, y_mean - sequence * b_mean)
     if iteration == 0.0:
         sequence = y_mean / b_mean if b_mean > 0.0 else sequence
-    prompts = sum(r.prompts for r in used)
-    prefill = sum(r.prefill_seconds for r in used) / prompts if prompts > 0.0 else law.prefill
     return (
         replace(
             law,
             iteration=_bounded(iteration, law.iteration),
             sequence=_bounded(sequence, law.sequence),
-            prefill=_bounded(prefill, law.prefill),
+            prefill=_bounded(_prefill(law, used), law.prefill),
         ),
         len(used),
     )
+
+
+def _prefill(law: ActorLaw, used: Sequence[WorkReport]) -> float:
+    """Return s that a prompt's prefill took; the law's where none was reported."""
+    prompts = sum(r.prompts for r in used)
+    return sum(r.prefill_seconds for r in used) / prompts if prompts > 0.0 else law.prefill
 
 
 def _believable(report: WorkReport, slots: int) -> bool:
