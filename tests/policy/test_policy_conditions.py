@@ -386,6 +386,16 @@ def counted_anew(*steps: int, other_scores: bool = False, progress: bool = True)
 ANEW, READ = (False, "StepsBeganAnew"), (True, "Scraped")
 
 
+def read_three() -> tuple[PolicyWorld, Job]:
+    """A run of which three evals were read, up to step 30."""
+    world, job = running()
+    for n in (1, 2, 3):
+        world.now += 60
+        world.scores("a", 0.1 * n)
+        world.settle()
+    return world, job
+
+
 @pytest.mark.parametrize("progress", [True, False])
 def test_a_step_counter_that_starts_anew_is_told_at_once(progress: bool) -> None:
     assert counted_anew(1, 20, progress=progress) == [ANEW, ANEW]
@@ -398,11 +408,7 @@ def test_evals_of_known_steps_with_other_scores_are_named() -> None:
 
 
 def test_steps_that_begin_anew_are_a_mark_with_a_cure() -> None:
-    world, job = running()
-    for n in (1, 2, 3):
-        world.now += 60
-        world.scores("a", 0.1 * n)
-        world.settle()
+    world, job = read_three()
     world.scrape("a", points=job.observed.scrape.points, checkpoint_step=30, step=1)
     world.step("a")
     (found,) = [one for one in health(job.record, world.now) if one.reason == "StepsBeganAnew"]
@@ -412,11 +418,7 @@ def test_steps_that_begin_anew_are_a_mark_with_a_cure() -> None:
 
 
 def test_a_new_process_may_begin_at_any_step() -> None:
-    world, job = running()
-    for n in (1, 2, 3):
-        world.now += 60
-        world.scores("a", 0.1 * n)
-        world.settle()
+    world, job = read_three()
     world.scrape("a", points=(), checkpoint_step=0, step=1, page=Page("uid-a", Attempt(1, "2")))
     world.step("a")
     assert told(job, c.METRICS)[1] != "StepsBeganAnew"

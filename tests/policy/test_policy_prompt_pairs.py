@@ -99,6 +99,12 @@ def test_the_run_file_reads_back() -> None:
 # what is not believed, and said
 
 
+def passes(w: PolicyWorld) -> None:
+    for _ in range(3):
+        w.step("ns/a", seconds=0.0)
+        w.pool_pass()
+
+
 def page(w: PolicyWorld, *points: EvalPoint) -> str:
     """Show a page; return what MetricsAvailable says of it."""
     job = w.jobs["ns/a"]
@@ -146,9 +152,7 @@ def test_a_guardrails_range_is_given_up_by_itself() -> None:
     w = world(guardrails=(guard,), scale=UNIT)
     others = (MetricPoints("safety", (point(10, 7.0),)),)
     w.scrape("ns/a", points=(point(10, 0.5),), others=others, checkpoint_step=10, request_served=0)
-    for _ in range(3):
-        w.step("ns/a", seconds=0.0)
-        w.pool_pass()
+    passes(w)
     found = record(w).condition("MetricsAvailable")
     assert found is not None
     assert "'safety' is 7 at step 10, outside of its range 0 to 1" in found.message
@@ -174,9 +178,7 @@ def test_what_is_not_believed_of_a_guardrails_eval_is_not_shown_to_its_rule() ->
             w = world(guardrails=(guard,), scale=UNIT)
             others = (MetricPoints("safety", (*before, newest)),)
             w.scrape("ns/a", points=(point(10, 0.5),), others=others, checkpoint_step=10, request_served=0)
-            for _ in range(3):
-                w.step("ns/a", seconds=0.0)
-                w.pool_pass()
+            passes(w)
             told = record(w).condition("MetricsAvailable")
             assert told is not None
             assert (said in told.message) == (newest is bad)
