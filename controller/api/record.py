@@ -125,12 +125,13 @@ def _printed(record: JobRecord, desired: Desired) -> Printed:
     newest = record.evals[-1] if record.evals else None
     verdict = record.rule.verdict if record.rule is not None else None
     compared = (verdict.statistic, verdict.threshold) if verdict is not None else (math.nan, math.nan)
+    best = f"{record.best.score:.4g}" if record.best is not None else None
     return Printed(
         reason=state_reason(record) or None,
         gpus=f"{held}/{wanted}",
         step=newest.step if newest is not None else None,
         eval=f"{newest.score:.4g}" if newest is not None else None,
-        best=f"{record.best.score:.4g}" if record.best is not None else None,
+        best=f"{best} (lost)" if record.best_is_lost else best,
         streak="/".join(f"{one:.4g}" for one in compared) if all(map(math.isfinite, compared)) else None,
     )
 

@@ -39,6 +39,7 @@ from controller.policy.job.record import (
     OutOfRange,
     PastGrades,
     Preempting,
+    ProtectedCheckpoint,
     RefusalRecord,
     ResidencyRecord,
     RuleRecord,
@@ -415,3 +416,16 @@ def test_columns_are_short() -> None:
 def test_a_condition_keeps_its_generation() -> None:
     found = JobRecord(conditions=(Condition("Accepted", False, "R", "m", 5.0, 3),))
     assert record(status(found, DESIRED, 0.0)) == found
+
+
+def test_the_column_of_the_best_says_that_its_checkpoint_is_lost() -> None:
+    best = Best(60, 0.9, Attempt(1, "a"))
+    kept = ProtectedCheckpoint(60, 60, "/data/60", "sha256:0", 1e9, attempt=best.attempt)
+    for lost, secured, printed in (
+        ((), None, "0.9"),
+        ((best,), None, "0.9 (lost)"),
+        ((best,), dataclasses.replace(kept, best_step=40), "0.9 (lost)"),
+        ((best,), kept, "0.9"),
+    ):
+        record = JobRecord(best=best, lost_bests=lost, secured=secured)
+        assert status(record, DESIRED, 0.0)["printed"]["best"] == printed

@@ -9,7 +9,8 @@ import pytest
 from test_web_dashboard_http import ask
 
 from controller.policy.job import conditions as c
-from controller.policy.job.record import Condition, JobRecord
+from controller.policy.job.record import Best, Condition, JobRecord
+from controller.policy.types import EvalPoint
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import read_job, read_pool
 from controller.web.dashboard.lineup import line_up
@@ -101,3 +102,12 @@ def _shows(board: Running) -> None:
     assert "theirs" not in found
     assert found.index("a job of another namespace") < found.index("mine")
     assert "Number <strong>2</strong> in the queue" in ask(board, "/view/jobs/team-a/mine").text
+
+
+def test_a_best_of_which_no_checkpoint_is_left_is_marked_in_the_list() -> None:
+    of, best = pool({"fifo": {}}), Best(60, 0.9)
+    record = JobRecord(best=best, evals=(EvalPoint(60, 0.9),))
+    for lost in ((), (best,)):
+        had = with_record(job_object("team-a", "run"), replace(record, lost_bests=lost), of)
+        with running([of, had]) as board:
+            assert (' <span class="note">lost</span>' in ask(board, "/view/jobs").text) is bool(lost)

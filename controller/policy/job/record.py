@@ -825,6 +825,15 @@ class JobRecord:
         return self.baseline.number if self.baseline is not None else 0
 
     @property
+    def best_is_lost(self) -> bool:
+        """Return whether the best eval's checkpoint is lost, and no pin or copy of it was made before."""
+        best = self.best
+        if best is None or best not in self.lost_bests:
+            return False
+        made = (self.secured, self.beside, *self.retained)
+        return not any(kept is not None and kept.stands_for(best) for kept in made)
+
+    @property
     def spared(self) -> int | None:
         """Evals for which no rule stops the run, as it was resumed; 0: the newest is the last of them; None:
         they are over, or nobody wished it."""

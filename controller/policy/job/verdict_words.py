@@ -117,7 +117,7 @@ def lost_best(record: JobRecord) -> str:
     lost."""
     best = record.best
     kept = (*record.retained, *filter(None, (record.secured,)))
-    if best is None or best not in record.lost_bests or any(k.stands_for(best) for k in kept):
+    if best is None or not record.best_is_lost:
         return ""
     text = f"the checkpoint of the best eval, step {best.step} ({best.score:.4g})"
     if not kept:

@@ -20,6 +20,7 @@ class Row:
     """One job in a list.
 
     Attributes:
+        best_lost: no checkpoint of its best eval is left.
         below: by how much its newest score is below its best, as a share of the best's size; None: not known.
         since: when it came into its state (s).
         marks: what of it needs a hand, the most urgent first.
@@ -33,6 +34,7 @@ class Row:
     score: float | None
     best: float | None
     best_step: int | None
+    best_lost: bool
     below: float | None
     evidence: str
     since: float
@@ -74,6 +76,7 @@ def row(job: Job, now: float) -> Row:
         score=newest.score if newest else None,
         best=record.best.score if record.best else None,
         best_step=record.best.step if record.best else None,
+        best_lost=record.best_is_lost,
         below=below,
         evidence=evidence,
         since=since,
