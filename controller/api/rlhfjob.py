@@ -435,6 +435,12 @@ class Rollout(Spec):
         default=64, description="Responses that an actor generates at a time, until it reports its own."
     )
     engine: ActorEngine = Field(default=ActorEngine.PLAIN, description="Which engine the container is.")
+    weights_volume: DnsLabel | None = Field(
+        default=None,
+        alias="weightsVolume",
+        description="Name of the volume in the template that the trainer writes weights to; it is mounted "
+        "read-only at /run/weights. Absent: weights are pushed, which engine vLLM cannot do.",
+    )
     objective: RolloutObjective = Field(
         default_factory=lambda: RolloutObjective(cheapestWithin=CheapestWithin()),
         description="By what a step's count of actors is chosen.",

@@ -13,7 +13,7 @@ from controller.kube.resources import JOBS
 from controller.policy.actor_types import Actor, Part, RolloutTerms
 from controller.policy.pool import FreeGpus, fit_job
 from controller.workloads import Scheduling
-from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor
+from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor, weights_problem
 
 Object = dict[str, Any]
 FIELD = "spec.rollout"
@@ -61,7 +61,8 @@ def room(
 async def template(api: CallerApi, manifest: Object, terms: RolloutTerms) -> AsyncIterator[Finding]:
     """Yield what is wrong with the template of actors' pods, by our own rules and by a dry run."""
     asked = manifest["spec"]["rollout"].get("template") or {}
-    problem = actor_template_problem(asked, terms.gpus)
+    rollout = manifest["spec"]["rollout"]
+    problem = actor_template_problem(asked, terms.gpus) or weights_problem(rollout)
     if problem is not None:
         yield wrong("actors", problem.message)
         return
@@ -76,7 +77,7 @@ async def template(api: CallerApi, manifest: Object, terms: RolloutTerms) -> Asy
         str(metadata["name"]),
         asked,
         Actor(0, "any", terms.gpus),
-        Sidecar(names.OPERATOR_IMAGE, "", "any"),
+        Sidecar(names.OPERATOR_IMAGE, "", "any", weights=str(rollout.get("weightsVolume") or "")),
         attempt=0,
         pool=str(manifest["spec"].get("pool", "")),
         grace=int(terms.recall_seconds),

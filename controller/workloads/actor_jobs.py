@@ -24,10 +24,12 @@ from controller.workloads.running import pool_toleration
 from controller.workloads.scheduling import Scheduling, set_scheduling
 from controller.workloads.step_token import token_source
 
-TEMPLATE = "spec.rollout.template"
+TEMPLATE, WEIGHTS = "spec.rollout.template", "spec.rollout.weightsVolume"
 COMPONENT = "actor"
 SIDECAR = "evalstop-actor"
 ENGINE_DIR, ENGINE_VOLUME = "/run/engine", "evalstop-engine"
+WEIGHTS_DIR = "/run/weights"  # where sidecar and engine have the weights of a shared volume
+_OF_ONE_POD = ("emptyDir", "ephemeral", "configMap", "secret", "projected", "downwardAPI")
 TOKEN_DIR, TOKEN_VOLUME = names.STEPS_TOKEN_DIR, names.STEPS_TOKEN_VOLUME
 PORT = names.ACTOR_PORT
 PROBE_SECONDS = 2  # whole: how much later than it does it may be seen to take prompts
@@ -40,6 +42,37 @@ class Sidecar(NamedTuple):
     steps: str  # https:// addresses of the step API, by commas
     ca_configmap: str  # ConfigMap whose key `names.STEPS_CA_KEY` has the authority of its certificate
     engine: str = "Plain"
+    weights: str = ""  # volume of the template that the trainer writes weights to; "": they are pushed
+
+
+def weights_problem(rollout: Object) -> Problem | None:
+    """Return what is wrong with the way on which weights come to actors, by field, and what would be right.
+
+    Args:
+        rollout: ``spec.rollout`` of an RLHFJob.
+    """
+    named, engine = str(rollout.get("weightsVolume") or ""), str(rollout.get("engine", "Plain"))
+    if not named:
+        if engine == "Plain":
+            return None
+        return Problem(
+            "WeightsNotShared",
+            f"{WEIGHTS}: missing, engine {engine} loads weights from a shared volume alone: expected the "
+            f"name of one in {TEMPLATE}.spec.volumes",
+        )
+    volumes = {str(one.get("name")): one for one in get(rollout, ("template", "spec", "volumes")) or ()}
+    if named not in volumes:
+        there = ", ".join(sorted(volumes)) or "none"
+        return Problem(
+            "NoWeightsVolume", f"{WEIGHTS}: {named!r}, expected one of {TEMPLATE}.spec.volumes ({there})"
+        )
+    if kind := next((kind for kind in _OF_ONE_POD if kind in volumes[named]), ""):
+        return Problem(
+            "WeightsNotShared",
+            f"{WEIGHTS}: {named!r} is of kind {kind}, which is not shared with the trainer's pod: expected "
+            "one that is, such as a persistentVolumeClaim",
+        )
+    return None
 
 
 def actor_template_problem(template: Object, gpus_per_actor: int) -> Problem | None:
@@ -262,9 +295,12 @@ def _on_node(affinity: Object, node: str) -> dict[str, Any]:
 
 
 def _put_sidecar(pod: dict[str, Any], sidecar: Sidecar) -> None:
-    folder = {"name": ENGINE_VOLUME, "mountPath": ENGINE_DIR}
+    folder: Object = {"name": ENGINE_VOLUME, "mountPath": ENGINE_DIR}
+    folders = [folder]
+    if sidecar.weights:  # at one path for all: vLLM opens the file that the sidecar has found right
+        folders.append({"name": sidecar.weights, "mountPath": WEIGHTS_DIR, "readOnly": True})
     for container in pod["containers"]:
-        container["volumeMounts"] = [*(container.get("volumeMounts") or []), folder]
+        container["volumeMounts"] = [*(container.get("volumeMounts") or []), *folders]
     variables = {
         "EVALSTOP_ACTOR_HOST": "$(POD_IP)",  # where several pods share one loopback, each has its own address
         "EVALSTOP_ACTOR_ENGINE": sidecar.engine,
@@ -273,6 +309,7 @@ def _put_sidecar(pod: dict[str, Any], sidecar: Sidecar) -> None:
         "EVALSTOP_ACTOR_STEPS": sidecar.steps,
         "EVALSTOP_ACTOR_STEPS_CA": f"{TOKEN_DIR}/ca.crt",
         "EVALSTOP_ACTOR_TOKEN": f"{TOKEN_DIR}/token",
+        **({"EVALSTOP_ACTOR_WEIGHTS": WEIGHTS_DIR} if sidecar.weights else {}),
     }
     address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     container = {
@@ -289,7 +326,7 @@ def _put_sidecar(pod: dict[str, Any], sidecar: Sidecar) -> None:
             "periodSeconds": PROBE_SECONDS,
             "timeoutSeconds": 5,
         },
-        "volumeMounts": [folder, {"name": TOKEN_VOLUME, "mountPath": TOKEN_DIR, "readOnly": True}],
+        "volumeMounts": [*folders, {"name": TOKEN_VOLUME, "mountPath": TOKEN_DIR, "readOnly": True}],
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

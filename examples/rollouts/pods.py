@@ -24,13 +24,19 @@ class PodGenerator:
         record: file that gets a JSON line for each step, for ``evalstop sim rollout replay``; None: none.
         starve: s without any actor after which the run gives up.
         between: s that training is thought to take between two generations, until that was seen once.
+        shared: folder on a volume that actors have, for each step's weights; None: they are pushed.
     """
 
     def __init__(
-        self, source: Source, record: Path | None = None, starve: float = 60.0, between: float = 0.0
+        self,
+        source: Source,
+        record: Path | None = None,
+        starve: float = 60.0,
+        between: float = 0.0,
+        shared: Path | None = None,
     ) -> None:
         self.rollouts = Rollouts(source, starve=starve)
-        self._record, self._between = record, between
+        self._record, self._between, self._shared = record, between, shared
         self._training: SequenceTraining | None = None
         self._ended: float | None = None
         self._loaded = False
@@ -52,8 +58,8 @@ class PodGenerator:
         if self._ended is None:  # later steps were announced when the one before had ended
             self._announce(step, 0.0)
         found = self.rollouts.generate(
-            step, self._prompts(prompts), copies=recipe.copies, most=recipe.most, weights=Weights.of(content),
-            end=model.END, vocabulary=model.END + 1, seed=training.seed,
+            step, self._prompts(prompts), copies=recipe.copies, most=recipe.most,
+            weights=self._weights(step, content), end=model.END, vocabulary=model.END + 1, seed=training.seed,
         )  # fmt: skip
         self._ended = time.monotonic()
         training.extra["lengths"] = self.rollouts.state()
@@ -64,6 +70,18 @@ class PodGenerator:
             with self._record.open("a") as file:
                 file.write(json.dumps(self.rollouts.record) + "\n")
         return found
+
+    def _weights(self, step: int, content: bytes) -> Weights:
+        """Return a step's weights as actors are to load them: pushed, or the name of a shared file."""
+        weights = Weights.of(content)
+        if self._shared is None:
+            return weights
+        path = self._shared / f"step-{step}.bin"
+        half = path.with_suffix(".half")
+        half.write_bytes(content)
+        half.replace(path)  # nobody reads half of it
+        (self._shared / f"step-{step - 1}.bin").unlink(missing_ok=True)
+        return Weights(weights.digest, path=path.name)
 
     def _announce(self, step: int, begins_in: float) -> None:
         training = self._training

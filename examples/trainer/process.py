@@ -287,7 +287,11 @@ def _training(
             "the job needs spec.rollout, or use --rollouts local"
         ) from fault
     generator = PodGenerator(
-        source, settings.rollouts_record, settings.starve_seconds, settings.train_seconds
+        source,
+        settings.rollouts_record,
+        settings.starve_seconds,
+        settings.train_seconds,
+        settings.rollout_weights,
     )
     training = SequenceTraining(settings.sequences, settings.seed, generator)
     generator.serve(training)

@@ -43,6 +43,7 @@ class Settings:
     rollouts: str  # who generates, of ROLLOUTS
     sequences: SequenceRecipe  # of a run whose rollouts are not off
     rollouts_record: Path | None
+    rollout_weights: Path | None  # folder that actors share; None: weights are pushed
     starve_seconds: float
     group: str | None  # who makes the updates: None: this process; GROUP_AUTO; else a file with a ticket
     index: int  # completion index in an Indexed Job; only 0 speaks for the job
@@ -76,6 +77,10 @@ def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str]
         parser.error("--group: expected a gang of one pod; one process of a job takes turns")
     if args.rollouts == "pods" and environment.get("JOB_COMPLETION_INDEX", "0") != "0":
         parser.error("--rollouts pods: expected a gang of one pod; only member 0 of a job may ask for actors")
+    if args.rollout_weights is not None and args.rollouts != "pods":
+        parser.error("--rollout-weights: expected --rollouts pods, whose actors load weights")
+    if args.rollout_weights is not None and not args.rollout_weights.is_dir():
+        parser.error(f"--rollout-weights: {str(args.rollout_weights)!r} is no folder, expected one that is")
     index = environment.get("JOB_COMPLETION_INDEX", "0")
     if not (index.isascii() and index.isdigit()):
         parser.error(f"JOB_COMPLETION_INDEX: expected an integer >= 0, got {index!r}")
@@ -101,6 +106,7 @@ def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str]
         rollouts=args.rollouts,
         sequences=sequences,
         rollouts_record=args.rollouts_record,
+        rollout_weights=args.rollout_weights,
         starve_seconds=args.starve_seconds,
         group=args.group,
         index=int(index),
@@ -141,6 +147,12 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     rollouts.add_argument("--rollout-most", type=_positive, default=of.most, help="tokens of a response")
     rollouts.add_argument(
         "--rollouts-record", type=Path, metavar="FILE", help="append what each step took as a JSON line"
+    )
+    rollouts.add_argument(
+        "--rollout-weights",
+        type=Path,
+        metavar="DIR",
+        help="folder that actors share, for each step's weights; without it they are pushed",
     )
     rollouts.add_argument(
         "--train-seconds",

@@ -399,6 +399,13 @@ ROWS_JOBS = [
         actor(**{f"{_SPEC}__initContainers__0__command": ["sh"]}),
         "have the sidecar before all else",
     ),
+    create(
+        JOBS,
+        "an actor whose sidecar writes",
+        "jobs",
+        actor(**{f"{_SPEC}__initContainers__0__volumeMounts__1__readOnly": False}),
+        "a sidecar that writes to the engine's socket alone",
+    ),
     create(JOBS, "an actor anywhere", "jobs", actor(**{f"{_SPEC}__affinity": None}), "name their node"),
     patch(
         UPDATES,

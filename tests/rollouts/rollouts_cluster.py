@@ -117,10 +117,26 @@ class Jobs:
     def make_pool(self, **spec: Any) -> None:
         self.apply(jobs_manifests.pool(self.pool, self.namespace, **spec))
 
-    def make(self, name: str, command: list[str], rollout: Json | None = None, **spec: Any) -> None:
-        """Make a job as `jobs_manifests.job` returns it."""
+    def make(
+        self,
+        name: str,
+        command: list[str],
+        rollout: Json | None = None,
+        shared: Path | None = None,
+        **spec: Any,
+    ) -> None:
+        """Make a job as `jobs_manifests.job` returns it. ``shared``: folder of this machine that its trainer
+        has at /weights, and its actors by ``rollout.weightsVolume``."""
         asked = {} if rollout is None else {"rollout": rollout}
-        self.apply(jobs_manifests.job(name, self.namespace, self.pool, command, **asked, **spec))
+        made = jobs_manifests.job(name, self.namespace, self.pool, command, **asked, **spec)
+        if shared is not None:
+            volume = {"name": "weights", "hostPath": {"path": str(shared), "type": "Directory"}}
+            pod = made["spec"]["workload"]["template"]["spec"]["template"]["spec"]
+            pod["volumes"] = [volume]
+            pod["containers"][0]["volumeMounts"] = [{"name": "weights", "mountPath": "/weights"}]
+            made["spec"]["rollout"]["template"]["spec"]["volumes"] = [volume]
+            made["spec"]["rollout"]["weightsVolume"] = "weights"
+        self.apply(made)
 
     def apply(self, *manifests: Json) -> None:
         self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))

@@ -107,8 +107,13 @@ def test_actors_come_and_one_is_recalled_for_a_gang(jobs: Jobs, alone: tuple[str
     )
 
 
-def test_the_operator_killed_in_a_step_and_started_again(jobs: Jobs, alone: tuple[str, int]) -> None:
-    jobs.make("run", TRAIN, rollout())
+def test_the_operator_killed_in_a_step_and_started_again(
+    jobs: Jobs, alone: tuple[str, int], tmp_path: Path
+) -> None:
+    """And weights come to its actors by a volume: none is pushed."""
+    shared = tmp_path / "weights"
+    shared.mkdir()
+    jobs.make("run", [*TRAIN, "--rollout-weights", "/weights"], rollout(), shared)
     jobs.until(lambda: jobs.actors("run", ready=True), "the base actor is ready")
     jobs.until(lambda: jobs.status("run").get("rollout", {}).get("plan"), "a step is planned")
     jobs.operator.kill()
@@ -116,6 +121,7 @@ def test_the_operator_killed_in_a_step_and_started_again(jobs: Jobs, alone: tupl
     assert set(jobs.actors("run")) <= entries, "no pod of an actor without an entry"
     jobs.operator.start()
     jobs.until(lambda: jobs.condition("run", "Completed")[0] == "True", "the run is done", 200)
+    assert [file.name for file in shared.iterdir()] == ["step-6.bin"], "no older ones"
     jobs.until(lambda: jobs.condition("run", "GPUsReleased")[0] == "True", "its actors are gone with it")
     assert jobs.actors("run") == []
     assert jobs.digest("run") == alone

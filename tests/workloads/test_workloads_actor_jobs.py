@@ -18,6 +18,7 @@ from controller.workloads.actor_jobs import (
     actor_template_problem,
     actors_seen,
     build_actor,
+    weights_problem,
 )
 from controller.workloads.pods import gpus
 
@@ -36,9 +37,9 @@ def template(count: int | None = 2, **more: Any) -> dict[str, Any]:
     return {"metadata": {"labels": {"mine": "yes"}}, "spec": {"containers": [engine], **more}}
 
 
-def built(given: dict[str, Any]) -> dict[str, Any]:
+def built(given: dict[str, Any], sidecar: Sidecar = SIDECAR) -> dict[str, Any]:
     return build_actor(
-        CHILD, "run", given, ENTRY, SIDECAR,
+        CHILD, "run", given, ENTRY, sidecar,
         attempt=4, pool="research", grace=10, scheduling=Scheduling("evalstop-scheduler", "evalstop"),
     )  # fmt: skip
 
@@ -118,6 +119,43 @@ def test_what_is_wrong_is_said_by_field(given: dict[str, Any], reason: str, said
     assert said in problem.message
     with pytest.raises(ProblemError):
         built(given)
+
+
+def test_sidecar_and_engine_read_weights_at_one_path_and_write_none() -> None:
+    given = template(volumes=[{"name": "shared", "persistentVolumeClaim": {"claimName": "weights"}}])
+    pod = built(given, SIDECAR._replace(weights="shared"))["spec"]["template"]["spec"]
+    found = [
+        mount
+        for one in (*pod["initContainers"], *pod["containers"])
+        for mount in one["volumeMounts"]
+        if mount["name"] == "shared"
+    ]
+    assert found == [{"name": "shared", "mountPath": "/run/weights", "readOnly": True}] * 2
+    environment = {one["name"]: one.get("value") for one in pod["initContainers"][0]["env"]}
+    assert environment["EVALSTOP_ACTOR_WEIGHTS"] == "/run/weights"
+    pod = built(given)["spec"]["template"]["spec"]
+    assert "EVALSTOP_ACTOR_WEIGHTS" not in {one["name"] for one in pod["initContainers"][0]["env"]}
+
+
+CLAIM = {"name": "shared", "persistentVolumeClaim": {"claimName": "weights"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "said"),
+    [
+        ({}, None, ""),
+        ({"weightsVolume": "shared"}, None, ""),
+        ({"weightsVolume": "shared", "engine": "vLLM"}, None, ""),
+        ({"engine": "vLLM"}, "WeightsNotShared", "spec.rollout.weightsVolume: missing, engine vLLM"),
+        ({"weightsVolume": "other"}, "NoWeightsVolume", "'other', expected one of spec.rollout.template"),
+        ({"weightsVolume": "own"}, "WeightsNotShared", "'own' is of kind emptyDir"),
+    ],
+)
+def test_weights_come_by_a_shared_volume(given: dict[str, Any], reason: str | None, said: str) -> None:
+    volumes = [CLAIM, {"name": "own", "emptyDir": {}}]
+    problem = weights_problem({"template": template(volumes=volumes), **given})
+    assert (problem.reason if problem is not None else None) == reason
+    assert said in (problem.message if problem is not None else "")
 
 
 def pod(phase: str, ready: bool = False, owner: str = "job-uid") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from controller import names
 from controller.api.admission.base import Check
 
 COMMAND = ("python", "-m", "controller.actor")
+ENGINE_VOLUME = "evalstop-engine"  # the folder of the engine's socket (`controller.workloads.actor_jobs`)
 IS_ACTOR = f"variables.marks[?'{names.LABEL_COMPONENT}'].orValue('') == 'actor'"
 _MADE = "request.operation != 'CREATE' || !variables.actor || "
 _POD = "object.spec.template.spec"
@@ -42,6 +43,12 @@ def actor_checks() -> tuple[Check, ...]:
         Check(
             f"{_MADE}{_POD}.?initContainers[?0].?command.orValue([]) == [{command}]",
             f"{_SUBJECT} have the sidecar before all else",
+        ),
+        Check(
+            # Of the author's volumes it has the one of weights, and that to read.
+            f"{_MADE}{_POD}.?initContainers[?0].?volumeMounts.orValue([]).all(m, "
+            f"m.name == '{ENGINE_VOLUME}' || m.?readOnly.orValue(false))",
+            f"{_SUBJECT} have a sidecar that writes to the engine's socket alone",
         ),
         Check(
             # The only field that can be named is the node's name, and of those one alone.

@@ -27,7 +27,7 @@ from controller.operator.state.namespaces import enforced_level
 from controller.operator.state.ownership import child_key, controlled_by, generation, is_ref, leftover
 from controller.policy.actor_types import Actor
 from controller.policy.types import Mode, Problem
-from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor
+from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor, weights_problem
 
 NO_LASTS = 60.0  # s
 
@@ -109,7 +109,8 @@ class SpecChecks:
         spec, terms = loaded.obj["spec"].get("rollout"), loaded.desired.rollout
         if spec is None or terms is None:
             return None
-        if (problem := actor_template_problem(spec["template"], terms.gpus)) is not None:
+        problem = actor_template_problem(spec["template"], terms.gpus) or weights_problem(spec)
+        if problem is not None:
             return problem
         known = {**child, "metadata": {**child["metadata"], "uid": loaded.uid}}  # it is not made yet
         entry = Actor(0, "any", terms.gpus)
@@ -251,7 +252,11 @@ def actor_manifest(
     if loaded.pool is None or steps is None or spec is None or terms is None:
         raise Stale(f"{loaded.key}: there is nobody to make an actor for")
     sidecar = Sidecar(
-        image, ",".join(steps.urls), workloads.run_configmap(name), str(spec.get("engine", "Plain"))
+        image,
+        ",".join(steps.urls),
+        workloads.run_configmap(name),
+        str(spec.get("engine", "Plain")),
+        str(spec.get("weightsVolume") or ""),
     )
     return build_actor(
         child,

@@ -263,6 +263,12 @@ CURES: dict[str, Cure] = {
         "make the GPUs of spec.rollout.template equal spec.rollout.gpusPerActor", _EDIT
     ),
     "ActorPlaced": Cure("take nodeName out of spec.rollout.template", _EDIT),
+    "NoWeightsVolume": Cure(
+        "name a volume of spec.rollout.template in spec.rollout.weightsVolume, or leave it out", _EDIT
+    ),
+    "WeightsNotShared": Cure(
+        "name a volume that trainer and actors share in spec.rollout.weightsVolume", _EDIT
+    ),
     "TemplateRefused": Cure("correct spec.workload.template as the API server says, in a new RLHFJob"),
     "UnsupportedKind": Cure("use a workload kind that docs/use/api.md names"),
     "LayoutAmbiguous": Cure(
