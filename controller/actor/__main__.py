@@ -64,6 +64,7 @@ async def run(settings: Settings, environ: Mapping[str, str]) -> int:
         for part in (stopping, *parts):
             part.cancel()
         await asyncio.gather(stopping, *parts, return_exceptions=True)
+        await sidecar.frames.close()
         await server.stop()
         await engine.close()
         for part in ended:

@@ -20,16 +20,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
 from pydantic_core import to_json
-from starlette.responses import StreamingResponse
+from starlette.applications import Starlette  # FastAPI's import is a third of a sidecar's start
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from controller import bounded
 from controller.actor.engines import Engine, EngineError, requests_of
 from controller.actor.frames import MOST_LIVE, Frames, Gone
 from controller.bounded import quoted, shown
 from controller.web import tickets
-from controller.web.bare_app import bare_app
 
 MOST_BODY = 4 << 20  # bytes of a call, weights apart
 STREAM_SECONDS = 30.0  # after which the client opens the next stream
@@ -106,9 +107,9 @@ class Sidecar:
             raise Refused(429, "TooMany", f"more than {RATE:g} calls per second")
 
 
-def create(sidecar: Sidecar) -> FastAPI:
+def create(sidecar: Sidecar) -> Starlette:
     """Return the app."""
-    app = bare_app()
+    routes = []
 
     def route(path: str, method: str, answer: Callable[[Sidecar, Request], Any], free: bool = False) -> None:
         async def handle(request: Request) -> Response:
@@ -124,7 +125,7 @@ def create(sidecar: Sidecar) -> FastAPI:
                 return _json({"reason": "BadRequest", "message": shown(str(error), 300)}, 400)
             return found if isinstance(found, Response) else _json(found)
 
-        app.add_api_route(path, handle, methods=[method], response_model=None)
+        routes.append(Route(path, handle, methods=[method]))
 
     route("/healthz", "GET", _health, free=True)
     route("/v1/weights", "POST", _weights)
@@ -132,7 +133,7 @@ def create(sidecar: Sidecar) -> FastAPI:
     route("/v1/frames", "GET", _frames)
     route("/v1/abort", "POST", _abort)
     route("/v1/report", "GET", _report)
-    return app
+    return Starlette(routes=routes)
 
 
 async def _health(sidecar: Sidecar, _: Request) -> object:

@@ -47,6 +47,7 @@ class Frames:
         self.live: set[str] = set()  # ids that were asked for and have not ended
         self.tokens = 0  # that were passed on
         self.engine_error = ""
+        self._over = False
 
     async def run(self) -> None:
         """Take and frame until cancelled."""
@@ -75,6 +76,12 @@ class Frames:
         self.live.clear()
         self._kept.clear()
         self._bytes = 0
+
+    async def close(self) -> None:
+        """Let whoever reads go at once: the process ends, and its GPUs are waited for."""
+        self._over = True
+        async with self._changed:
+            self._changed.notify_all()
 
     async def _frame(self, news: News, error: str = "") -> None:
         self.live.difference_update(news.ended)
@@ -108,7 +115,7 @@ class Frames:
     async def _lines(self, at: int, mine: int, until: float) -> AsyncIterator[bytes]:
         async with self._changed:
             self._changed.notify_all()  # whoever read before sees that its turn is over
-        while self._reader == mine and (left := until - self._now()) > 0:
+        while not self._over and self._reader == mine and (left := until - self._now()) > 0:
             async with self._changed:
                 while self._kept and self._kept[0][0] <= at:
                     self._bytes -= len(self._kept.popleft()[1])  # the client has it

@@ -18,6 +18,7 @@ from controller.web.answers import body_of
 TRIES = 16  # of each address: it may stand for several processes, of which one leads
 MOST_ANSWER = 256 << 10  # bytes
 _TIMEOUT = aiohttp.ClientTimeout(10.0)
+_SOON = 0.2  # s until it is asked again for what is to be registered: nobody else is asked for that
 
 
 class NotReady(Exception):
@@ -41,6 +42,7 @@ class Registrar(ABC):
         self._context = self._authority()
         self._logger = log.get(logger)
         self.problem = "not tried yet"
+        self._waits = False  # for what is to be registered
 
     @abstractmethod
     async def body(self) -> Mapping[str, Any]:
@@ -64,6 +66,8 @@ class Registrar(ABC):
 
     def pause(self, seconds: float) -> float:
         """Return s until the next try: ``seconds``, and less while the last one failed."""
+        if self._waits:
+            return min(_SOON, seconds)
         return min(1.0, seconds) if self.problem else seconds
 
     async def run(self, seconds: float) -> None:
@@ -97,7 +101,9 @@ class Registrar(ABC):
         try:
             body = await self.body()
         except NotReady as error:
+            self._waits = True
             return str(error)
+        self._waits = False
         if self._ca:
             try:
                 self._context = self._authority()
