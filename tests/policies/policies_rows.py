@@ -404,7 +404,7 @@ ROWS_JOBS = [
         "an actor whose sidecar writes",
         "jobs",
         actor(**{f"{_SPEC}__initContainers__0__volumeMounts__1__readOnly": False}),
-        "a sidecar that writes to the engine's socket alone",
+        "which writes to the engine's folder alone",
     ),
     create(JOBS, "an actor anywhere", "jobs", actor(**{f"{_SPEC}__affinity": None}), "name their node"),
     patch(

@@ -41,14 +41,11 @@ def actor_checks() -> tuple[Check, ...]:
             f"{_SUBJECT} have one pod, once",
         ),
         Check(
-            f"{_MADE}{_POD}.?initContainers[?0].?command.orValue([]) == [{command}]",
-            f"{_SUBJECT} have the sidecar before all else",
-        ),
-        Check(
             # Of the author's volumes it has the one of weights, and that to read.
-            f"{_MADE}{_POD}.?initContainers[?0].?volumeMounts.orValue([]).all(m, "
-            f"m.name == '{ENGINE_VOLUME}' || m.?readOnly.orValue(false))",
-            f"{_SUBJECT} have a sidecar that writes to the engine's socket alone",
+            f"{_MADE}({_POD}.?initContainers[?0].?command.orValue([]) == [{command}] && "
+            f"{_POD}.?initContainers[?0].?volumeMounts.orValue([]).all(m, "
+            f"m.name == '{ENGINE_VOLUME}' || m.?readOnly.orValue(false)))",
+            f"{_SUBJECT} have the sidecar before all else, which writes to the engine's folder alone",
         ),
         Check(
             # The only field that can be named is the node's name, and of those one alone.
