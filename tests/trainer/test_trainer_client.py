@@ -104,12 +104,13 @@ def test_names_are_those_of_the_operator() -> None:
     assert len(operators) == sum(1 for v in pairs.values() if str(v).startswith(names.METRIC_PREFIX))
 
 
-BESIDE = ("evalstop_client", "evalstop_client.prompts", "evalstop_client.phases")
+BESIDE = ("evalstop_client", *(f"evalstop_client.{name}" for name in ("prompts", "prompt_set", "phases")))
 
 
 def test_needs_only_the_standard_library() -> None:
     """The contract, and the comparison of prompts that it looks for beside it."""
-    for file in (Path(evalstop_client.__file__), Path(evalstop_client.__file__).with_name("prompts.py")):
+    contract = Path(evalstop_client.__file__)
+    for file in (contract, contract.with_name("prompts.py"), contract.with_name("prompt_set.py")):
         roots = set()
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -124,6 +125,8 @@ def test_needs_only_the_standard_library() -> None:
                         "Compared",
                         "Memory",
                         "PerPrompt",
+                        "digest_of",
+                        "hash_of",
                     }
                     continue
                 roots.add((node.module or "").partition(".")[0])
@@ -171,6 +174,17 @@ def test_a_scrape_shows_everything_that_was_said() -> None:
         "rlhf_request_served": {(): 4.0},
         "rlhf_evaluator_info": {(("version", "judge-2"),): 1.0},
     }
+
+
+def test_an_evaluator_that_is_not_whole_yet_is_named_at_the_first_eval() -> None:
+    """Until then the page names none, and the evals of the process before stay comparable."""
+    c = client(evaluator="judge-1")
+    c.set_evaluator("judge-1;k=8", whole=False)
+    assert parse(c.exposition(), "gold").evaluator is None
+    c.report_eval("gold", 10, 0.5)
+    assert parse(c.exposition(), "gold").evaluator == "judge-1;k=8", "nothing more was known of it"
+    c.set_evaluator("judge-1;k=8;prompts=a")
+    assert parse(c.exposition(), "gold").evaluator == "judge-1;k=8;prompts=a"
 
 
 def test_an_eval_keeps_the_evaluator_that_scored_it() -> None:

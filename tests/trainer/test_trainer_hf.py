@@ -24,6 +24,7 @@ from trainer_world import World
 
 from controller.metrics.parse import parse
 from evalstop_client.client import EvalStopClient
+from evalstop_client.prompt_set import digest_of, hash_of
 from evalstop_client.run import EXIT_STOPPED, Run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "trainers.md").read_text()
@@ -223,6 +224,65 @@ def test_errors_samples_proxies_and_guardrails_come_by_themselves(tmp_path: Path
     (guard,) = view.others
     assert [(p.step, p.score) for p in guard.points] == [(5, 8.0), (10, 13.0), (15, 18.0), (20, 23.0)]
     assert not {"eval_runtime", "eval_samples_per_second", "eval_kl"} & set(view.metrics_seen)
+
+
+class Dataset:
+    """Columns by name, as of the package ``datasets``."""
+
+    def __init__(self, **columns: list[Any]) -> None:
+        self.column_names, self._columns = list(columns), columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def __getitem__(self, column: str) -> list[Any]:
+        return self._columns[column]
+
+
+def test_prompts_and_sampling_are_in_the_evaluators_version(tmp_path: Path) -> None:
+    """The same digest as results of these prompts have on the page. It is known at the first eval."""
+    asked = [[{"role": "user", "content": f"question {n}"}] for n in range(8)]
+    world = World(tmp_path)
+    trainer, _ = watched(world)
+    trainer.args.temperature, trainer.args.num_generations = 0.6, 8
+    trainer.dataloader.dataset = Dataset(prompt=asked, answer=[0] * 8)
+    trainer.at = {step: lambda: seen.append(world.page(GOLD).evaluator) for step in (1, 6)}
+    seen: list[str | None] = []
+    trainer.train()
+    digest = digest_of(map(hash_of, asked))
+    assert seen == [None, f"1;k=8;prompts={digest};temperature=0.6"]
+    view = world.page(GOLD)
+    assert view.evals_labelled
+    assert len(view.points) == 4
+
+
+def test_a_set_of_prompts_that_changes_is_of_one_evaluator(tmp_path: Path) -> None:
+    """Each eval may draw others; another order is the same set."""
+    versions = []
+    for prompts in (["a", "b"], ["b", "a"], ["a", "c"]):
+        world = World(tmp_path)
+        trainer, _ = watched(world)
+        trainer.dataloader.dataset = Dataset(prompt=prompts)
+        trainer.at = {8: lambda t=trainer: setattr(t.dataloader, "dataset", Dataset(prompt=["d"]))}
+        trainer.train()
+        view = world.page(GOLD)
+        assert [(p.step, p.prompts) for p in view.points] == [(5, 2), (10, 1), (15, 1), (20, 1)]
+        versions.append(view.evaluator)
+    assert versions[0] == versions[1] != versions[2]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [Dataset(text=["a"]), SimpleNamespace(column_names=["prompt"]), SimpleNamespace(), Dataset(prompt=[])],
+    ids=["no prompts", "a stream", "no columns", "empty"],
+)
+def test_prompts_that_cannot_be_read_are_left_out(tmp_path: Path, dataset: Any) -> None:
+    world = World(tmp_path)
+    trainer, _ = watched(world)
+    trainer.dataloader.dataset = dataset
+    trainer.train()
+    assert world.page(GOLD).evaluator == "1"
+    assert len(world.evals(GOLD)) == 4
 
 
 # row 9

@@ -12,14 +12,17 @@ import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from trainer_world import World
 
+from evalstop_client.prompt_set import digest_of, hash_of
 from evalstop_client.run import Run
 
 METRIC = "val_reward"
+AB = digest_of(map(hash_of, ("a", "b")))
 PAGE = Path(__file__).parents[2] / "docs" / "use" / "trainers.md"
 
 
@@ -48,6 +51,8 @@ class Trainer:
         self.callback_metrics: dict[str, float] = {}
         self.asks: dict[int, dict[str, Any]] = {}
         self.callbacks: list[Any] = [watched]
+        self.val_dataloaders: Any = None
+        self.limit_val_batches: float = 1.0
 
     def save_checkpoint(self, filepath: Any) -> None:  # pytorch/trainer/trainer.py 1439
         Path(filepath).write_text(str(self.global_step))
@@ -83,6 +88,47 @@ def test_evals_and_saves_are_published_and_the_old_go(world: World) -> None:
     ]  # fmt: skip
     assert (view.loss, view.step, view.total_steps, view.checkpoint_step) == (0.5, 20, 20, 20)
     assert {p.name for p in world.out.glob("step-*")} == {"step-10", "step-15", "step-20"}
+
+
+class _Dataset:
+    column_names = ("prompt", "answer")
+
+    def __init__(self, *prompts: str) -> None:
+        self._prompts = prompts
+
+    def __len__(self) -> int:
+        return len(self._prompts)
+
+    def __getitem__(self, column: str) -> tuple[str, ...]:
+        assert column == "prompt"
+        return self._prompts
+
+
+@pytest.mark.parametrize(
+    ("loaders", "limit", "version"),
+    [
+        (SimpleNamespace(dataset=_Dataset("a", "b")), 1.0, f"1;prompts={AB}"),
+        (
+            [SimpleNamespace(dataset=_Dataset("b")), SimpleNamespace(dataset=_Dataset("a"))],
+            1.0,
+            f"1;prompts={AB}",
+        ),
+        ({"x": SimpleNamespace(dataset=_Dataset("a", "b"))}, 4, f"1;batches=4;prompts={AB}"),
+        (SimpleNamespace(dataset=[1, 2]), 1.0, "1"),
+        (None, 1.0, "1"),
+    ],
+    ids=["one", "several", "by name, and a part of it", "rows of no columns", "none"],
+)
+def test_the_prompts_are_in_the_evaluators_version(
+    world: World, loaders: Any, limit: float, version: str
+) -> None:
+    watched = callback(world)
+    trainer = Trainer(world, watched)
+    trainer.val_dataloaders, trainer.limit_val_batches = loaders, limit
+    trainer.fit()
+    view = world.page(METRIC)
+    assert view.evaluator == version
+    assert [p.step for p in view.points] == [5, 10, 15, 20]
 
 
 def test_requests_are_carried_out_and_it_resumes(world: World, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ import pytest
 from trainer_world import World
 
 from evalstop_client import nemo_rl
+from evalstop_client.nemo_rl_validation import scores_of, settings_of
+from evalstop_client.prompts import standard_error
 from evalstop_client.run import Run
 
 METRIC = "validation/accuracy"
@@ -37,6 +39,12 @@ def classes() -> tuple[Any, Any, Any]:
             step_finished: bool = False,
         ) -> None:
             pass
+
+        def log_hyperparams(self, params: Any) -> None:
+            pass
+
+        def log_batched_dict_as_jsonl(self, to_log: Any, filename: str) -> None:
+            self.written = [*getattr(self, "written", []), filename]
 
     class CheckpointManager:
         """checkpoint.py 208."""
@@ -80,6 +88,20 @@ def classes() -> tuple[Any, Any, Any]:
     return Logger, CheckpointManager, TimeoutChecker
 
 
+# `MasterConfig.model_dump()`, what of it says how is validated.
+MASTER: dict[str, Any] = {
+    "grpo": {"val_num_generations_per_prompt": 2, "max_val_samples": 256},
+    "policy": {"generation": {"temperature": 1.0, "val_temperature": 0.6, "max_new_tokens": 512}},
+    "data": {"train": {"dataset_name": "OpenMathInstruct-2"}, "validation": {"dataset_name": "AIME2024"}},
+}
+SETTINGS = "k=2;most=256;prompts=AIME2024;temperature=0.6;tokens=512"
+
+
+def messages(prompt: str, step: int) -> list[dict[str, str]]:
+    """As `get_keys_from_message_log` leaves them."""
+    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": f"at step {step}"}]
+
+
 class Loop:
     """`setup` (452) and `grpo_train` (2751), without what they compute."""
 
@@ -94,10 +116,13 @@ class Loop:
         self.at_start = config.get("val_at_start", False)
         self.batches = config.get("batches", 1)  # that are generated for a step (dynamic sampling)
         self.logger, self.timeout = found[0](), found[2]()  # 548; 2768
+        self.master = config.get("master", MASTER)
+        self.logger.log_hyperparams(self.master)  # 549: master_config.model_dump()
         self.checkpointer = found[1](self.config)  # 554
         self.latest = self.checkpointer.get_latest_checkpoint_path()  # 555
         self.logger.log_metrics({"total_setup_time_s": 9.0}, step=0, prefix="timing/setup")  # 1642
         self.saved: list[int] = []
+        self.prompts = [f"question {n % 49}" for n in range(50)]  # one comes twice
         self.kl = config.get("kl", 0.01)
         self.asks: dict[int, Any] = {}
 
@@ -138,7 +163,13 @@ class Loop:
         return total_steps  # 3873
 
     def validate(self, step: int) -> dict[str, float]:
-        return {"accuracy": step / 100, "avg_length": 9.0}
+        """`validate`: each prompt ``val_num_generations_per_prompt`` times, one answer after the other."""
+        answers = self.master.get("grpo", {}).get("val_num_generations_per_prompt", 1)
+        prompts = [prompt for prompt in self.prompts for _ in range(answers)]
+        rewards = [float(n < step * len(prompts) / 100) for n, _ in enumerate(prompts)]
+        rows = {"content": [messages(prompt, step) for prompt in prompts], "rewards": rewards}
+        self.logger.log_batched_dict_as_jsonl(rows, f"val_data_step{step}.jsonl")
+        return {"accuracy": sum(rewards) / len(rewards), "avg_length": 9.0}
 
     def save(self, step: int) -> None:
         """3638-3689."""
@@ -166,6 +197,72 @@ def test_evals_and_saves_are_published(loop: Loop) -> None:
     assert (view.proxy, view.loss, view.step, view.checkpoint_step) == (0.25, 0.5, 20, 20)
     assert view.kl == pytest.approx(2.0), "per response"
     assert "validation/avg_length" in view.metrics_seen
+
+
+def test_evals_are_compared_prompt_by_prompt(loop: Loop) -> None:
+    loop.train()
+    loop.run.finish()
+    points = loop.world.page(METRIC).points
+    assert [(p.prompts, p.samples) for p in points] == [(50, 100)] * 4
+    assert [[pair.step for pair in p.prompt_pairs] for p in points] == [[], [5], [10], [15]]
+    assert points[0].stderr == pytest.approx(standard_error([1, 1, 0.5] + [0] * 47))
+    assert loop.world.page(METRIC).evaluator == f"1;{SETTINGS}"
+    assert loop.logger.written == [f"val_data_step{step}.jsonl" for step in (5, 10, 15, 20)]
+
+
+@pytest.mark.parametrize(
+    ("data", "prompts"),
+    [
+        (
+            {"validation": [{"data_path": "/a.jsonl"}, {"dataset_name": "b", "split": "test"}]},
+            "/a.jsonl+b:test",
+        ),
+        (
+            {"default": {"dataset_name": "c"}, "train": {"split_validation_size": 0.05, "seed": 1}},
+            "c:0.05:1",
+        ),
+        ({"validation": {}}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_the_prompts_have_the_names_of_their_data_sets(data: Any, prompts: str | None) -> None:
+    assert settings_of({"data": data})["prompts"] == prompts
+
+
+def test_a_temperature_without_one_of_the_validation_is_the_trainings() -> None:
+    settings = settings_of({"policy": {"generation": {"temperature": 0.9, "val_temperature": None}}})
+    assert (settings["temperature"], settings["k"]) == (0.9, None)
+
+
+ROWS = {"content": [messages(prompt, 5) for prompt in "aabb"], "rewards": [1.0, 0.0, -1.0, 0.0]}
+
+
+@pytest.mark.parametrize(
+    ("metric", "rows", "answers", "scores"),
+    [
+        (METRIC, ROWS, 2, [[1.0, 0.0], [-1.0, 0.0]]),
+        ("validation/pass_k", ROWS, 2, [[1.0], [0.0]]),
+        ("validation/avg_length", ROWS, 2, []),
+        (METRIC, ROWS, 4, []),  # answers to two prompts
+        (METRIC, ROWS, 3, []),
+        (METRIC, ROWS, 0, []),  # the configuration was not seen
+        (METRIC, {**ROWS, "rewards": [1.0]}, 1, []),
+        (METRIC, {**ROWS, "content": [[{"role": "user"}]] * 4}, 2, []),  # NeMo-Gym: tokens alone
+    ],
+)
+def test_results_are_taken_where_each_is_of_a_known_prompt(
+    metric: str, rows: Any, answers: int, scores: list[list[float]]
+) -> None:
+    assert list(scores_of(metric, rows, answers).values()) == scores
+
+
+def test_other_files_are_no_validation(loop: Loop) -> None:
+    loop.logger.log_batched_dict_as_jsonl(ROWS, "train_data_step5.jsonl")
+    loop.prompts = []
+    loop.logger.log_metrics({"accuracy": 0.0}, 5, prefix="validation")
+    loop.run.flush()
+    assert loop.world.page(METRIC).points[0].prompts is None
 
 
 @pytest.mark.parametrize("batches", [1, 3])

@@ -21,6 +21,7 @@ from controller.policy.job import ScrapeView
 from controller.policy.types import PromptPair
 from evalstop_client import gathered
 from evalstop_client.client import PAIRS_KEPT, EvalStopClient
+from evalstop_client.prompt_set import of_datasets
 from evalstop_client.prompts import BYTES_MAX, FILE, Memory, Results
 from evalstop_client.run import Run
 
@@ -313,6 +314,24 @@ def test_the_block_of_the_page_hands_over_what_each_prompt_scored() -> None:
     assert [p.prompts for p in page(run.client).points] == [8, 8]
 
 
+class Dataset(list[str]):
+    """Prompts, as a dataset of one column."""
+
+    column_names = ("prompt",)
+
+    def __getitem__(self, column: Any) -> Any:
+        return list(self) if column == "prompt" else super().__getitem__(column)
+
+
+def test_a_digest_in_the_version_is_that_of_the_results_on_the_page() -> None:
+    asked = Dataset(["b", "a", "c"])
+    shown = Results.of(10, 0.5, "1", dict.fromkeys(asked, 0.5)).digest
+    assert of_datasets([asked]) == of_datasets([Dataset("c"), Dataset(["b", "a"])]) == shown
+    assert of_datasets([Dataset(["a", "a"])]) != of_datasets([Dataset("a")])
+    assert of_datasets([asked, ["d"]]) is None
+    assert of_datasets([]) is None
+
+
 def test_settings_of_the_evals_are_in_the_evaluators_version() -> None:
     run = Run("gold", client(evaluator="judge-3"))
     run.evaluated_by(temperature=None)
@@ -320,6 +339,8 @@ def test_settings_of_the_evals_are_in_the_evaluators_version() -> None:
     for _ in range(2):
         run.evaluated_by(temperature=0.6, k=8, tokens=None)
         assert run.client.evaluator == "judge-3;k=8;temperature=0.6"
+    run.evaluated_by(prompts="a")
+    assert run.client.evaluator == "judge-3;k=8;prompts=a;temperature=0.6", "earlier ones stay"
     run.evaluated_by(prompts="/data/" + "x" * 200)
     long = run.client.evaluator
     assert long.startswith("judge-3;")

@@ -337,6 +337,7 @@ class EvalStopClient:
         self._start_told = False  # by `resumed`
         self._gauges: dict[str, float] = {}
         self._evaluator = _word(evaluator, "evaluator", 128)
+        self._evaluator_whole = True  # nothing more of it follows
         self._phases: Phases | None = None  # made with the first phase
         self._place: Path | None = None  # the checkpoint location, once it is known
         self._results = threading.Lock()  # guards the memory of what each prompt scored
@@ -736,10 +737,15 @@ class EvalStopClient:
         with self._lock:
             return self._evaluator
 
-    def set_evaluator(self, version: str) -> None:
-        """Set the version of what computes the scores from now on (judge, prompts)."""
+    def set_evaluator(self, version: str, *, whole: bool = True) -> None:
+        """Set the version of what computes the scores from now on (judge, prompts).
+
+        ``whole`` False: more of it is known at the first eval only. Until then the page names none: a process
+        that goes on with a run would be taken for another evaluator, and the run's evals for incomparable.
+        """
         with self._lock:
             self._evaluator = _word(version, "version", 128)
+            self._evaluator_whole = whole
 
     # what a scrape sees
 
@@ -755,7 +761,8 @@ class EvalStopClient:
             evals = [(metric, tuple(kept)) for metric, kept in self._evals.items()]
             totals = dict(self._totals)
             gauges = dict(self._gauges)
-            served, evaluator, news = self._served, self._evaluator, self._news
+            served, news = self._served, self._news
+            evaluator = self._evaluator if self._evaluator_whole or evals else None
             run, attempt = self._first, self.attempt
 
         page = _eval_families(evals, EVALS_KEPT)
@@ -772,7 +779,8 @@ class EvalStopClient:
             page += _phase_families(self._phases)
         if self.serves:
             page += _family(REQUEST_SERVED, "Id of the last request carried out.", [({}, served)])
-        page += _family(EVALUATOR_INFO, "What computes the scores.", [({"version": evaluator}, 1)])
+        if evaluator is not None:
+            page += _family(EVALUATOR_INFO, "What computes the scores.", [({"version": evaluator}, 1)])
         if run.uid:
             whose = {"uid": run.uid, "attempt": attempt}
             page += _family(RUN_INFO, "Whose page this is.", [(whose, 1)])

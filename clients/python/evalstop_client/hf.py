@@ -19,6 +19,7 @@ from transformers import TrainerCallback
 
 from evalstop_client.client import Location
 from evalstop_client.logs import first, kl_per_response, numbers
+from evalstop_client.prompt_set import of_datasets
 from evalstop_client.run import Run
 
 # What TRL calls things (trl/trainer/grpo_trainer.py 2296, 2828, 3268; the same in rloo_trainer.py).
@@ -39,6 +40,7 @@ class EvalStop(TrainerCallback):
         self.run = run if run is not None else Run(metric)
         self._proxy = proxy if proxy != metric else ""
         self._progress: dict[str, float | None] = {}
+        self._told_prompts = False
 
     def resume_path(self, output_dir: Location) -> str | None:
         """Return the checkpoint to go on from; None: start afresh. See `Run.resume_path`."""
@@ -49,9 +51,13 @@ class EvalStop(TrainerCallback):
         self.run.finish()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Say where the training starts, and under which settings is evaluated."""
+        """Say where the training starts, and under which settings is evaluated.
+
+        The prompts of the evals are known at the first one only (transformers/trainer.py, `evaluation_loop`).
+        """
         with self.run.guarded("reading the settings of the evals"):
             self.run.evaluated_by(
+                whole=False,
                 temperature=getattr(args, "temperature", None),
                 k=getattr(args, "num_generations_eval", None) or getattr(args, "num_generations", None),
                 tokens=getattr(args, "max_completion_length", None),
@@ -92,10 +98,21 @@ class EvalStop(TrainerCallback):
         """Take an eval; it is reported once its checkpoint is saved."""
         with self.run.guarded("reading an eval"):
             found = numbers(metrics or {})
-            # Several eval datasets come one after the other: only that of the metric tells its size.
-            samples = _samples(more.get("eval_dataloader")) if self.run.metric in found else None
+            # Several eval datasets come one after the other: only that of the metric tells its prompts.
+            samples = None
+            if self.run.metric in found:
+                samples = _samples(more.get("eval_dataloader"))
+                self._tell_prompts(more.get("eval_dataloader"))
             proxy = first(found, (self._proxy,))
             self.run.evaluated(state.global_step, found, samples=samples, proxy=proxy, prompts=samples)
+
+    def _tell_prompts(self, dataloader: Any) -> None:
+        """Add the set of prompts to the evaluator's version, at the first eval: where each eval draws others,
+        all of them are of one evaluator."""
+        if not self._told_prompts:
+            self._told_prompts = True
+            with self.run.guarded("reading the prompts of the evals"):
+                self.run.evaluated_by(prompts=of_datasets([getattr(dataloader, "dataset", None)]))
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Record the checkpoint, once every rank has written its files."""

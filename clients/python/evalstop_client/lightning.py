@@ -14,6 +14,7 @@ whenever the operator asks: ``<folder>/step-<N>/lightning.ckpt`` (layout ``Plain
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lightning.pytorch.callbacks import Callback
 
 from evalstop_client.client import Location
 from evalstop_client.logs import first, numbers
+from evalstop_client.prompt_set import of_datasets
 from evalstop_client.run import Run
 
 FILE = "lightning.ckpt"
@@ -42,6 +44,7 @@ class EvalStop(Callback):
         self._folder, self._keep = Path(folder), keep
         self._kept: list[Path] = []
         self._saved = -1
+        self._told_prompts = False
 
     def resume_path(self) -> str | None:
         """Return the file to go on from, for ``ckpt_path``; None: start afresh. See `Run.resume_path`."""
@@ -53,7 +56,12 @@ class EvalStop(Callback):
         self.run.finish()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Say where the training starts (pytorch/loops/fit_loop.py 431)."""
+        """Say where the training starts (pytorch/loops/fit_loop.py 431).
+
+        The validation's dataloaders may be made later, with the first validation.
+        """
+        with self.run.guarded("reading the settings of the validation"):
+            self.run.evaluated_by(whole=False, batches=_part(trainer))
         with self.run.guarded("reading the first step"):
             self.run.begin(int(trainer.global_step), _steps(trainer), self._folder)
 
@@ -80,12 +88,21 @@ class EvalStop(Callback):
             return
         step = int(trainer.global_step)
         self._save(trainer, step)
+        self._tell_prompts(trainer)
         with self.run.guarded("reading an eval"):
             self.run.evaluated(step, numbers(trainer.callback_metrics))
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Report an eval of the last step."""
         self.run.flush()
+
+    def _tell_prompts(self, trainer: Any) -> None:
+        """Add the set of prompts to the evaluator's version, at the first validation."""
+        if not self._told_prompts:
+            self._told_prompts = True
+            with self.run.guarded("reading the prompts of the validation"):
+                loaders = _leaves(trainer.val_dataloaders)
+                self.run.evaluated_by(prompts=of_datasets(getattr(one, "dataset", None) for one in loaders))
 
     def _save(self, trainer: Any, step: int) -> None:
         """Save the step once; an error of the save itself is Lightning's, and is not hidden."""
@@ -108,3 +125,19 @@ def _steps(trainer: Any) -> int | None:
     """Return how many steps are planned; None where there is no end."""
     planned = getattr(trainer, "max_steps", -1)
     return int(planned) if planned and planned > 0 else None
+
+
+def _part(trainer: Any) -> Any:
+    """Return how much of its data a validation takes (pytorch/trainer/trainer.py, ``limit_val_batches``);
+    None: all."""
+    limit = getattr(trainer, "limit_val_batches", 1.0)
+    return None if limit == 1.0 and isinstance(limit, float) else limit
+
+
+def _leaves(loaders: Any) -> list[Any]:
+    """Return the dataloaders of a validation: one, or several in lists and dictionaries."""
+    if isinstance(loaders, Mapping):
+        loaders = list(loaders.values())
+    if isinstance(loaders, (list, tuple)):
+        return [leaf for one in loaders for leaf in _leaves(one)]
+    return [loaders]

@@ -11,8 +11,9 @@ Written against the repository NVIDIA-NeMo/RL: nemo_rl/algorithms/grpo.py at com
 ``train`` what was generated for a step (3091), logs its validation (3470), saves (3638-3689;
 ``begin_finalization`` renames tmp_step_N in a thread, checkpoint.py 433), logs the step under ``train``
 (3826) and last of all its times under ``timing/train`` (3831). Followed are `Logger.log_metrics`,
-`CheckpointManager` (checkpoint.py 229, 374, 637; made at 554, asked at 555, in `setup`) and
-`TimeoutChecker.check_save` (timer.py 484, called at 3588).
+`Logger.log_hyperparams` (549: the whole configuration), `Logger.log_batched_dict_as_jsonl` (in `validate`:
+what each answer scored, before the validation is logged), `CheckpointManager` (checkpoint.py 229, 374, 637;
+made at 554, asked at 555, in `setup`) and `TimeoutChecker.check_save` (timer.py 484, called at 3588).
 
 A checkpoint that is asked for is written in the next step: for it ``checkpointing.save_period`` is 1, which
 the loop reads of its configuration at each step (3580). A stop and SIGTERM end the run as its own time limit
@@ -29,6 +30,7 @@ from typing import Any
 
 from evalstop_client.client import saved_names
 from evalstop_client.logs import first, kl_per_response, numbers
+from evalstop_client.nemo_rl_validation import FILES, answers_of, scores_of, settings_of
 from evalstop_client.run import Run
 from evalstop_client.settings import OneStep
 
@@ -53,6 +55,22 @@ class EvalStop:
         self._train: Mapping[str, float] = {}  # what was logged last of the training
         self._config: Any = None
         self._settings = OneStep()
+        self._answers = 0  # of the validation to each prompt; 0: not known
+        self._rows: int | None = None  # scored in the validation that is logged next
+
+    def configured(self, config: Mapping[str, Any]) -> None:
+        """Take the configuration, which is logged before the checkpoints are looked for."""
+        self._answers = answers_of(config)
+        self.run.evaluated_by(**settings_of(config))
+
+    def validated(self, rows: Mapping[str, Any], file: str) -> None:
+        """Take what each answer of a validation scored; other files are passed over."""
+        if not file.startswith(FILES):
+            return
+        scores = scores_of(self.run.metric, rows, self._answers)
+        if scores:
+            self._rows = sum(map(len, scores.values()))
+            self.run.scored(scores)
 
     def logged(self, metrics: Mapping[str, Any], step: int, prefix: str) -> None:
         """Take what is logged; the step's times are the last of it."""
@@ -66,7 +84,9 @@ class EvalStop:
             if prefix == VALIDATION:
                 # A validation before the first step is logged with the step of the epoch, which is 0 (2843).
                 step = max(step, self._start or 0)
-                self.run.evaluated(step, {f"{prefix}/{name}": value for name, value in found.items()})
+                rows, self._rows = self._rows, None
+                logs = {f"{prefix}/{name}": value for name, value in found.items()}
+                self.run.evaluated(step, logs, samples=rows)
             elif prefix == TRAIN:
                 self._train = found
             elif prefix == STEP_ENDS:
@@ -124,7 +144,8 @@ def watch(metric: str, run: Run | None = None) -> Run:
 
 def follow(stop: EvalStop, logger: Any, manager: Any, timeout: Any) -> None:
     """Follow the three classes."""
-    log, begin, rename = logger.log_metrics, manager.__init__, manager._rename_checkpoint
+    log, configure, write = logger.log_metrics, logger.log_hyperparams, logger.log_batched_dict_as_jsonl
+    begin, rename = manager.__init__, manager._rename_checkpoint
     latest, check = manager.get_latest_checkpoint_path, timeout.check_save
 
     @functools.wraps(log)
@@ -133,6 +154,18 @@ def follow(stop: EvalStop, logger: Any, manager: Any, timeout: Any) -> None:
         with stop.run.guarded("reading what NeMo-RL logs"):
             stop.logged(metrics, int(step), str(prefix or ""))
         return done
+
+    @functools.wraps(configure)
+    def log_hyperparams(self: Any, params: Any, *args: Any, **more: Any) -> Any:
+        with stop.run.guarded("reading the settings of NeMo-RL's validation"):
+            stop.configured(params)
+        return configure(self, params, *args, **more)
+
+    @functools.wraps(write)
+    def log_rows(self: Any, to_log: Any, filename: str, *args: Any, **more: Any) -> Any:
+        with stop.run.guarded("reading what each prompt scored"):
+            stop.validated(to_log, str(filename))
+        return write(self, to_log, filename, *args, **more)
 
     @functools.wraps(begin)
     def init(self: Any, config: Any, *args: Any, **more: Any) -> None:
@@ -157,5 +190,7 @@ def follow(stop: EvalStop, logger: Any, manager: Any, timeout: Any) -> None:
     def check_save(self: Any, *args: Any, **more: Any) -> Any:
         return check(self, *args, **more) or stop.run.ends
 
-    logger.log_metrics, manager.__init__, manager._rename_checkpoint = log_metrics, init, rename_and_record
+    logger.log_metrics, logger.log_hyperparams = log_metrics, log_hyperparams
+    logger.log_batched_dict_as_jsonl = log_rows
+    manager.__init__, manager._rename_checkpoint = init, rename_and_record
     manager.get_latest_checkpoint_path, timeout.check_save = newest_whole, check_save

@@ -13,9 +13,10 @@ import math
 import os
 from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Union
+
+from evalstop_client.prompt_set import digest_of, hash_of
 
 BYTES_MAX = 1_000_000  # of the file with all results
 FILE = ".evalstop/results.json"  # in the checkpoint location
@@ -58,10 +59,9 @@ class Results(NamedTuple):
             value = math.fsum(scores) / len(scores) if scores else math.nan
             if not math.isfinite(value):
                 raise ValueError(f"per_prompt: the score of a prompt is {value}, expected finite numbers")
-            by_hash[blake2b(repr(key).encode(errors="replace"), digest_size=16).digest()] = value
-        order = sorted(by_hash)
-        digest = blake2b(b"".join(order), digest_size=8).hexdigest()
-        return Results(step, float(score), evaluator, digest, array("d", [by_hash[one] for one in order]))
+            by_hash[hash_of(key)] = value
+        values = array("d", [by_hash[one] for one in sorted(by_hash)])
+        return Results(step, float(score), evaluator, digest_of(by_hash), values)
 
 
 def _floats(given: float | Iterable[float]) -> list[float]:

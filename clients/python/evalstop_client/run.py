@@ -95,6 +95,7 @@ class Run:
         self.asked = 0  # id of what the last step was asked for
         self._pending: _Eval | None = None
         self._judge = ""  # the evaluator's version without settings, once there are any
+        self._judged_by: dict[str, Any] = {}  # settings of the evals, by name
         self._scored: PerPrompt | None = None  # of the eval that comes next
         self._saved = -1  # step of the last whole checkpoint
         self._others: dict[str, None] = {}  # further metrics, in the order they were seen
@@ -228,15 +229,17 @@ class Run:
             self._saved = step
         self.flush()
 
-    def evaluated_by(self, **settings: Any) -> None:
+    def evaluated_by(self, *, whole: bool = True, **settings: Any) -> None:
         """Add settings of the evals to the evaluator's version, so that scores under others are not compared.
 
-        As in ``temperature=0.6, k=8, tokens=2048, prompts="aime.parquet"``; None: not known, left out.
+        As in ``temperature=0.6, k=8, tokens=2048, prompts="aime.parquet"``; None: not known, left out. Those
+        of earlier calls stay. ``whole`` False: more of them are known at the first eval only, and until then
+        the page names no version.
         """
-        known = {name: value for name, value in settings.items() if value is not None}
-        if known:
-            self._judge = self._judge or self.client.evaluator
-            self.client.set_evaluator(version_of(self._judge, known))
+        self._judge = self._judge or self.client.evaluator
+        self._judged_by.update({name: value for name, value in settings.items() if value is not None})
+        version = version_of(self._judge, self._judged_by) if self._judged_by else self._judge
+        self.client.set_evaluator(version, whole=whole)
 
     def scored(self, per_prompt: PerPrompt) -> None:
         """Hand over what each prompt scored in the eval that is reported next, by the prompt's key.
