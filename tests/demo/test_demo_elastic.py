@@ -12,7 +12,7 @@ from controller.api.rlhfjob import RLHFJob
 from deploy.local.demo.elastic.__main__ import tour_of
 from deploy.local.demo.elastic.cast import ARMS, job, pool, trainer
 from deploy.local.demo.elastic.observer import Observer
-from deploy.local.demo.elastic.story import Arm, Result, rows
+from deploy.local.demo.elastic.story import Arm, Result, rows, too_few
 from deploy.local.plane import Plane
 
 
@@ -37,6 +37,25 @@ def test_the_observer_counts_actors_from_their_node_to_their_end() -> None:
     watch._count([*there, pod("a", "n2", "Succeeded")], 3.0)
     assert watch.held == {"a": 5.0, "b": 5.0}
     assert watch.most == {"n1": 2, "n2": 1}
+    assert watch.actors == 2
+
+
+@pytest.mark.parametrize(
+    ("arm", "jobs", "actors", "said"),
+    [
+        ("Even", 2, 6, None),
+        ("Even", 2, 5, "Even, 2 jobs: at most 5 actors had a node at a time, the arm is about 6"),
+        ("LongestFirst", 1, 3, None),
+        ("elastic", 2, 4, None),
+        ("elastic", 2, 3, "the arm is about 4"),
+        ("elastic", 1, 2, "the arm is about 3"),
+    ],
+)
+def test_an_arm_with_fewer_actors_than_it_is_about_is_a_problem(
+    arm: str, jobs: int, actors: int, said: str | None
+) -> None:
+    found = too_few(arm, jobs, actors)
+    assert (found is None) if said is None else (found is not None and said in found)
 
 
 def there(uid: str, job_name: str, actor: bool = True) -> dict[str, Any]:

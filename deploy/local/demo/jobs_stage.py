@@ -23,6 +23,7 @@ from deploy.local.errors import PlaneError
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
 from deploy.local.report import Report
+from deploy.local.scheduler import start_pair
 
 NAMESPACE = "demo"  # of the story's jobs
 OPERATOR = "operator"  # its name among the plane's processes
@@ -96,7 +97,8 @@ def stage(work: Path, report: Report, pool: Json, nodes: int, gpus: int) -> Iter
     """Bring everything up in ``work``, afresh; on the way out, end every process of it.
     ``plane.detach()`` in the body lets all of it live on.
 
-    ``pool`` is the GPUPool, whose nodes have the label ``pool`` with its name; ``gpus`` are of each node.
+    ``pool`` is the GPUPool, whose nodes have the label ``pool`` with its name; if it names a scheduler, that
+    one runs, and the extender. ``gpus`` are of each node.
 
     Raises:
         PlaneError: something did not start.
@@ -111,6 +113,9 @@ def stage(work: Path, report: Report, pool: Json, nodes: int, gpus: int) -> Iter
         for name in ("namespace", "priorityclass"):
             plane.kubectl("apply", "-f", str(REPOSITORY / "deploy" / "manifests" / f"{name}.yaml"))
         plane.kubectl("create", "namespace", NAMESPACE)
+        if pool["spec"].get("schedulerName"):
+            report("starting the scheduler extender and its kube-scheduler …", progress=True)
+            start_pair(plane)
         built = _with_operator(plane, work)
         built.apply(pool)
         report("nodes, operator and pool are there (pods are local processes)")

@@ -28,7 +28,9 @@ ARMS: dict[str, Json] = {
 
 def pool() -> Json:
     """Return the GPUPool."""
-    return jobs_manifests.pool(POOL, NAMESPACE, lending={"recallSeconds": RECALL_SECONDS})
+    return jobs_manifests.pool(
+        POOL, NAMESPACE, lending={"recallSeconds": RECALL_SECONDS}, schedulerName=names.SCHEDULER_NAME
+    )
 
 
 def trainer(steps: int, seconds: float) -> list[str]:

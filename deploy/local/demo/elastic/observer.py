@@ -30,6 +30,7 @@ class Observer(threading.Thread):
     Attributes:
         held: GPU-seconds of actors by job, each from the look that first saw it on a node to its last one.
         most: GPUs that pods on a node requested at a time, by node.
+        actors: pods of actors that had a node at a time, the most of all looks.
     """
 
     def __init__(self, pods: Callable[[], list[Json]], gpus: int = 0) -> None:
@@ -39,6 +40,7 @@ class Observer(threading.Thread):
         self._fault: BaseException | None = None
         self.held: dict[str, float] = {}
         self.most: dict[str, int] = {}
+        self.actors = 0
         self._before: dict[str, dict[str, Seen]] = {}  # by node and uid, at the last look
         self._left: dict[str, tuple[Seen, frozenset[str]]] = {}  # by full node: who left, and who stayed
         self._taken: list[tuple[Seen, Seen, str]] = []  # who left, who came, on which node
@@ -59,6 +61,7 @@ class Observer(threading.Thread):
 
     def _count(self, pods: list[Json], seconds: float) -> None:
         nodes: dict[str, dict[str, Seen]] = {}
+        actors = 0
         for pod in pods:
             metadata, node = pod["metadata"], pod["spec"].get("nodeName")
             labels = metadata.get("labels") or {}
@@ -72,7 +75,9 @@ class Observer(threading.Thread):
             )
             nodes.setdefault(node, {})[metadata.get("uid") or str(id(pod))] = seen
             if seen.actor:
+                actors += 1
                 self.held[seen.job] = self.held.get(seen.job, 0.0) + seen.gpus * seconds
+        self.actors = max(actors, self.actors)
         for node, here in nodes.items():
             used = sum(one.gpus for one in here.values())
             self.most[node] = max(used, self.most.get(node, 0))

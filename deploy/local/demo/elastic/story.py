@@ -18,6 +18,7 @@ from deploy.local.report import Report
 Json = dict[str, Any]
 FIRST = 2  # step from which on times count: in the first one actors still start
 KEPT, KEPT_STEPS = "run", 10_000  # the run that is left behind where the cluster is left up
+SHARED = 4  # actors that two elastic jobs have room for
 GANG_GOAL = RECALL_SECONDS + 10.0  # s until a gang is bound whose GPUs were lent
 
 
@@ -123,6 +124,8 @@ class Story:
         arm.held.append(sum(observer.held.values()))
         if len(jobs) > 1 and name == "elastic":
             self.result.lent += observer.lent
+        if (problem := too_few(name, len(jobs), observer.actors)) is not None:
+            self.result.problems.append(problem)
         self._no_gpu_twice(observer)
         for one in jobs:
             self._stage.delete(one)
@@ -157,6 +160,20 @@ class Story:
             )
 
         self._stage.until(none, "no actor is left", 60.0)
+
+
+def too_few(arm: str, jobs: int, actors: int) -> str | None:
+    """Return what is wrong where an arm had fewer actors at a time than it is about; None: nothing.
+
+    Args:
+        arm: one of `ARMS`.
+        jobs: that ran at once.
+        actors: pods of theirs that had a node at a time.
+    """
+    wanted = SHARED if arm == "elastic" and jobs > 1 else jobs * ARMS[arm]["actors"]["static"]
+    if actors >= wanted:
+        return None
+    return f"{arm}, {jobs} jobs: at most {actors} actors had a node at a time, the arm is about {wanted}"
 
 
 def rows(result: Result) -> list[Row]:
