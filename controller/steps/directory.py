@@ -54,12 +54,14 @@ class RolloutJob:
 
 @dataclass(frozen=True, slots=True)
 class ActorPod:
-    """An actor's pod. ``leaving``: it is recalled. ``ip``: where its sidecar must be; "": anywhere."""
+    """An actor's pod. ``leaving``: it is recalled. ``ip``: where its sidecar must be; "": anywhere.
+    ``since``: when its entry was written (s)."""
 
     pod: str
     number: int
     ip: str = ""
     leaving: bool = False
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

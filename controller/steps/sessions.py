@@ -24,8 +24,11 @@ from controller.policy.rollout import (
     WorkReport,
     lead_seconds,
     plan_rollout,
+    ready_times,
     refit_law,
     scaled_law,
+    way_seconds,
+    with_starts,
 )
 from controller.steps.directory import Demand, Directory, RolloutJob
 from controller.steps.planner import PlannerProcess
@@ -85,7 +88,12 @@ class Session:
         self._due = -1  # the newest step of which they are
         self._between = 0.0
         self._asked_at: float | None = None  # for the actors of the step that comes, or is under way
+        self._asked_clock = 0.0  # the same by the clock of entries
+        self._way: float | None = None  # of that step so far, by the last of its actors
         self._ways: deque[float] = deque(maxlen=REMEMBERED)  # `lead_seconds`
+        self._supplies: dict[int, Supply] = {}  # that plans were made with
+        self._begun_at = 0.0  # of the step under way
+        self._came: dict[int, float] = {}  # s after that at which its actors were ready, by number
         self._ready: dict[int, _Ready] = {}
         self.revision = 1
         self._changed = asyncio.Condition()
@@ -123,7 +131,8 @@ class Session:
         )
         if plan is not None and given.step == self._announced and given.step not in self._plans:
             self._plans = {step: p for step, p in self._plans.items() if step >= self.step}
-            self._plans[given.step] = plan
+            self._supplies = {step: s for step, s in self._supplies.items() if step >= self.step}
+            self._plans[given.step], self._supplies[given.step] = plan, supply
             self._want()
         if job.shadow is not None and given.step == self._announced:
             other = await self._planner.plan(given.forecast, self._law, job.shadow, supply, trust=self._trust)
@@ -141,6 +150,8 @@ class Session:
             self._reports.clear()
             if self._ended_at is not None:
                 self._between = self._now() - self._ended_at
+            self._begun_at = self._now()
+            self._came = dict.fromkeys(self._named(job), 0.0)
             self._plans.setdefault(step, self._static(job))
             self._want()
             self.news()  # who watches the step before hears that it is over
@@ -213,13 +224,17 @@ class Session:
                 + ("" if self._generating else " and ended"),
             )
         self._generating, self._ended_at, self._asked_at = False, self._now(), None
+        if self._way is not None:
+            self._ways.append(self._way)
+            self._way = None
         self.news()
         plan = self._plans.get(given.step)
         most, held = self._directory.account(self.uid)
         whole = self._now() - self._ended_before if self._ended_before is not None else None
         self._ended_before = self._ended_at
         law, reports = self._slotted(), list(self._reports.values())
-        planned = plan.seconds if plan is not None and self._law_known else None
+        expected = self._expected(given.step, plan)
+        planned = expected if self._law_known else None
         self._trust = self._trust.seen(given.rank, planned, given.seconds)
         self._law, used = refit_law(law if self._law_known else scaled_law(law, reports), reports)
         self._law_known |= used > 0
@@ -244,6 +259,7 @@ class Session:
                 "actors": plan.actors if plan is not None else None,
                 "dispatch": plan.dispatch.value if plan is not None else None,
                 "planned": plan.seconds if plan is not None else None,
+                "expected": expected,
                 "plannedGpuSeconds": plan.gpu_seconds if plan is not None else None,
                 "reason": plan.reason.value if plan is not None else None,
                 "message": plan.message if plan is not None else "",
@@ -255,8 +271,13 @@ class Session:
     def register(self, job: RolloutJob, number: int, pod: str, registered: Registered) -> dict[str, Any]:
         """Take in where an actor is; return whose it is and the key of tickets."""
         before = self._ready.get(number)
-        if before is None and self._asked_at is not None:
-            self._ways.append(self._now() - self._asked_at)
+        pod_of = self._directory.actors(job.uid).get(number)
+        if before is None and self._asked_at is not None and pod_of is not None:
+            asked = self._asked_clock
+            way = way_seconds(asked, pod_of.since, asked + self._now() - self._asked_at)
+            self._way = max(way, self._way or 0.0)
+        if self._generating:
+            self._came.setdefault(number, self._now() - self._begun_at)
         self._ready[number] = _Ready(pod, self._now(), registered)
         if before is None or (before.pod, before.registered.fingerprint, before.registered.address) != (
             pod,
@@ -370,9 +391,19 @@ class Session:
         left = self._begins_at - self._now() - ahead
         if left <= 0.0:
             self._due, self._asked_at = self._announced, None if lent else self._now()
+            self._asked_clock = self._clock()
             return True
         self._timer = asyncio.get_running_loop().call_later(left, self._want)
         return False
+
+    def _expected(self, step: int, plan: RolloutPlan | None) -> float | None:
+        """Return s that a step was planned to take, with its actors' starts as they came: that they were late
+        is no error of lengths or law. None: it was not planned, or nobody came."""
+        supply = self._supplies.get(step)
+        if plan is None or plan.seconds is None or supply is None:
+            return plan.seconds if plan is not None else None
+        meant = ready_times(supply, plan.actors)
+        return with_starts(plan.seconds, meant, list(self._came.values()), plan.dispatch)
 
     def _slotted(self) -> ActorLaw:
         slots = [ready.registered.slots for ready in self._ready.values() if ready.registered.slots]

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from controller.policy.rollout import (
     ActorLaw,
+    Dispatch,
     Trust,
     WorkReport,
     lead_seconds,
     rank_correlation,
     refit_law,
     scaled_law,
+    way_seconds,
+    with_starts,
 )
 
 LAW = ActorLaw(iteration=0.010, sequence=0.0001, growth=1e-8, prefill=0.004, slots=64)
@@ -139,12 +142,51 @@ def test_what_cannot_be_teaches_nothing(rank: float | None, planned: float | Non
     [
         ((), 6.0),
         ((7.5,), 7.5),
-        ((7.0, 7.2, 7.4, 7.6, 9.0), 7.6),  # one that was slow is not waited for
+        ((7.0, 7.2, 7.4, 7.6, 9.0), 9.0),
+        ((7.0,) * 14 + (7.5, 9.0), 7.5),  # one step in sixteen is not waited for
         ((2.0, 3.0), 6.0),  # never later than a start takes
-        ((300.0, 400.0), 16.0),  # there were no GPUs for it
+        ((300.0, 400.0), 16.0),
     ],
 )
-def test_actors_are_asked_for_so_early_that_three_in_four_are_ready(
+def test_actors_are_asked_for_so_early_that_nine_steps_in_ten_have_all_of_them(
     ways: tuple[float, ...], lead: float
 ) -> None:
     assert lead_seconds(6.0, ways) == lead
+
+
+@pytest.mark.parametrize(
+    ("entry", "ready", "way"),
+    [(101.0, 106.0, 6.0), (102.0, 106.0, 6.0), (109.0, 114.0, 7.0), (90.0, 106.0, 6.0), (100.0, 99.0, 0.0)],
+)
+def test_who_waits_for_gpus_would_not_be_ready_sooner_had_it_been_asked_for_sooner(
+    entry: float, ready: float, way: float
+) -> None:
+    assert way_seconds(100.0, entry, ready) == way
+
+
+@pytest.mark.parametrize(
+    ("ready", "dispatch", "expected"),
+    [
+        ([0.0, 0.0, 0.0], "LongestFirst", 6.0),
+        ([0.0, 0.0, 0.0, 0.0], "LongestFirst", 6.0),  # more than planned: nobody said so
+        ([0.0, 0.0, 3.0], "LongestFirst", 7.0),  # 18 s of work: 7 + 7 + 4
+        ([0.0, 3.0, 3.0], "LongestFirst", 8.0),
+        ([0.0, 0.0, 20.0], "LongestFirst", 9.0),  # it came when all was done
+        ([0.0, 10.0, 12.0], "LongestFirst", 40.0 / 3.0),
+        ([0.0], "LongestFirst", 18.0),
+        ([0.0, 0.0, 3.0], "Even", 9.0),  # its group waits for it
+        ([0.0, 0.0], "Even", 9.0),
+        ([], "LongestFirst", None),
+    ],
+)
+def test_a_late_start_is_no_error_of_lengths_or_law(
+    ready: list[float], dispatch: str, expected: float | None
+) -> None:
+    found = with_starts(6.0, [0.0, 0.0, 0.0], ready, Dispatch(dispatch))
+    assert found == (None if expected is None else pytest.approx(expected))
+    if expected is not None:
+        assert not Trust().seen(1.0, found, expected).poor
+
+
+def test_a_start_that_was_planned_late_is_not_late() -> None:
+    assert with_starts(6.0, [0.0, 2.0], [0.0, 1.5], Dispatch.LONGEST_FIRST) == 6.0

@@ -216,16 +216,43 @@ def test_actors_of_a_step_that_comes_start_as_late_as_they_may(server: StepServe
 def test_how_long_actors_take_counts_from_when_they_were_asked_for(server: StepServer, ask: Any) -> None:
     """A pass or two come before an actor's entry, from which on its start counts."""
     session = server.sessions.of(JOB)
+    pods = [ActorPod(f"actor-{n}", n, "127.0.0.1") for n in range(3)]
+    server.do(lambda: server.directory.put_actors(JOB.uid, pods))
     register(ask, 0)
-    assert server.do(lambda: list(session._ways)) == [], "nobody had asked for it"
+    assert server.do(lambda: session._way) is None, "nobody had asked for it"
     server.do(lambda: server.directory.put_job(replace(JOB, start=0.1)))
     assert ask("/v1/announce", {**ANNOUNCE, "beginsIn": 0.2}) == (200, {})
     until(lambda: server.do(lambda: session._asked_at), "its actors are asked for")
     register(ask, 1)
-    (way,) = server.do(lambda: list(session._ways))
-    assert 0.0 < way < 60.0
+    first = server.do(lambda: session._way)
+    assert 0.0 < first < 60.0
     register(ask, 1)
-    assert len(server.do(lambda: session._ways)) == 1, "it registers again and again"
+    assert server.do(lambda: session._way) == first, "it registers again and again"
+    register(ask, 2)
+    assert server.do(lambda: session._way) > first, "a step's way is its last actor's"
+    assert ask("/v1/begin", STEP)[0] == 200
+    assert ask("/v1/end", END)[0] == 200
+    assert server.do(lambda: len(session._ways)) == 1
+
+
+def test_a_step_whose_actors_came_late_is_held_against_what_they_could_do(
+    server: StepServer, ask: Any
+) -> None:
+    session = server.sessions.of(JOB)
+    pods = [ActorPod(f"actor-{n}", n, "127.0.0.1") for n in range(JOB.settings.max)]
+    server.do(lambda: server.directory.put_actors(JOB.uid, pods))
+    register(ask, 0)
+    assert ask("/v1/announce", ANNOUNCE) == (200, {})
+    plan = plan_of(server, 1)
+    assert ask("/v1/begin", STEP)[0] == 200
+    server.do(lambda: setattr(session, "_begun_at", session._begun_at - 0.5 * plan.seconds))
+    for number in range(1, plan.actors):
+        register(ask, number)
+    assert ask("/v1/end", END)[0] == 200
+    (ended,) = server.do(lambda: server.directory.steps(JOB.uid))
+    assert plan.actors > 1
+    assert plan.seconds < ended["expected"] < 2.0 * plan.seconds
+    assert ended["planned"] == plan.seconds
 
 
 def test_actors_that_are_gone_are_forgotten(server: StepServer, ask: Any) -> None:

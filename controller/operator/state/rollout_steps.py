@@ -101,6 +101,7 @@ class RolloutSteps:
             )
         )
         stays = {actor.number: actor.stays for actor in record.actors}
+        since = {actor.number: actor.since for actor in record.actors}
         deleted = {action.number for action in plan.actions if isinstance(action, DeleteActor)}
         actors = loaded.observed.rollout.actors if loaded.observed.rollout is not None else ()
         seen = {one.number for one in actors if one.deleting}
@@ -113,7 +114,13 @@ class RolloutSteps:
         self._directory.put_actors(
             loaded.uid,
             [
-                ActorPod(pod["metadata"]["uid"], number, _ip(pod), not stays[number] or number in going)
+                ActorPod(
+                    pod["metadata"]["uid"],
+                    number,
+                    _ip(pod),
+                    not stays[number] or number in going,
+                    since[number],
+                )
                 for pod in pods
                 if (number := actor_number(pod)) in stays
             ],

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from controller.policy.rollout.curve import *
     from controller.policy.rollout.gain import *
     from controller.policy.rollout.idle import *
+    from controller.policy.rollout.late import *
     from controller.policy.rollout.lead import *
     from controller.policy.rollout.lengths import *
     from controller.policy.rollout.objective import *
@@ -34,7 +35,8 @@ SHOWS = {
     "lengths": "LengthHistory forecast",
     "objective": "best_point",
     "plan": "plan_rollout",
-    "lead": "REMEMBERED lead_seconds",
+    "late": "with_starts",
+    "lead": "REMEMBERED lead_seconds way_seconds",
     "refit": "WorkReport refit_law scaled_law",
     "trust": "Trust rank_correlation",
     "types": "ActorLaw CurvePoint Dispatch Forecast MOST_ACTORS Objective Reason RolloutPlan"

@@ -1,18 +1,33 @@
-"""The lead of actors: how long before a step begins they are asked for, so that most are ready when it does.
+"""The lead of actors: how long before a step begins they are asked for, so that all are ready when it does.
 
 An actor's start is known from its entry in the status to its being ready. What lies before that, a pass of
-the job and one of the pool, is known only from whole ways: from when actors were asked for to when each was
-ready. Half of all starts take longer than the median, and a step goes on with what it has: so three in four
-are to be there.
+the job and one of the pool, is known only from whole ways: from when a step's actors were asked for to when
+the last of them was ready. A step has one way, and nine in ten of its like are to be over when it begins: a
+step goes on with what it has, and the one response that waits for an actor may be the longest.
+
+Where an actor waits for GPUs, which others have, asking sooner gets it none: of that time little counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-REMEMBERED = 16  # whole ways
-SHARE = 0.75  # of actors that are to be ready when the step begins
-MOST_BEFORE = 10.0  # s that count between asking and an entry: beyond that there were no GPUs
+REMEMBERED = 16  # ways, of a step each
+SHARE = 0.9  # of steps all of whose actors are to be ready when they begin
+MOST_PASSES = 2.0  # s that count between asking and an entry: beyond that there were no GPUs
+MOST_BEFORE = 10.0  # s more than a start takes, at most
+
+
+def way_seconds(asked: float, entry: float, ready: float) -> float:
+    """Return s that an actor's way counts.
+
+    Args:
+        asked: when the step's actors were asked for (s).
+        entry: when its entry was written (s).
+        ready: when it took prompts (s).
+    """
+    waited = max(0.0, entry - asked)
+    return max(0.0, ready - asked - max(0.0, waited - MOST_PASSES))
 
 
 def lead_seconds(start: float, ways: Sequence[float]) -> float:
@@ -20,7 +35,7 @@ def lead_seconds(start: float, ways: Sequence[float]) -> float:
 
     Args:
         start: s that a start takes, from the entry.
-        ways: s from asking to being ready, of the newest actors.
+        ways: s of the newest steps, from asking to the last of their actors being ready (`way_seconds`).
     """
     known = sorted(ways)
     if not known:

@@ -2,9 +2,9 @@
 
 Two errors, each smoothed over the last steps. Ranks: Spearman's correlation of predicted and actual lengths
 over the prompts of a step (1: perfect, 0: they say nothing); dispatch lives by it. Time: the logarithm of
-measured over planned seconds; the count lives by it. While one is poor a step gets `static` actors and one
-queue, which needs neither. Planning goes on beside it, so it is taken up again when both are good, at other
-limits than it was left.
+measured over planned seconds, these with starts as they came (`late`); the count lives by it. While one is
+poor a step gets `static` actors and one queue, which needs neither. Planning goes on beside it, so it is
+taken up again when both are good, at other limits than it was left.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Trust:
 
         Args:
             rank: correlation of predicted and actual lengths; None or NaN: too few prompts to say.
-            planned: s that its generation was planned to take; None: it was not planned.
+            planned: s that its generation was planned to take, with its actors' starts as they came; None: it
+                was not planned.
             measured: s that it took.
         """
         smooth = self.rank
