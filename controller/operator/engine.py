@@ -77,6 +77,7 @@ from controller.operator.state.residents import Residents
 from controller.operator.state.rollout_steps import RolloutSteps
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import UnmanagedPods
+from controller.policy import decision_log
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.steps.directory import Directory
 from controller.steps.groups import GroupDirectory
@@ -92,6 +93,7 @@ from controller.web.tls import Tls
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from controller.policy.rollout import RolloutPlan, StepQuestion
     from controller.steps.service import StepService
 
 _logger = log.get("evalstop.engine")
@@ -248,7 +250,13 @@ class Engine:
             tls,
             self.connections,
             self.group_directory,
+            self._note_step,
         )
+
+    def _note_step(self, question: StepQuestion, plan: RolloutPlan) -> None:
+        """Put a step's plan into the decision log."""
+        if self._decisions is not None:
+            self._decisions.append(decision_log.step_line(question, self._clock(), plan))
 
     def _step_address(self) -> StepAddress | None:
         """Return what trainers and actors are told of the step API; None: jobs with rollouts are refused."""

@@ -1,6 +1,6 @@
 """The decision log: every plan's input and output, one canonical JSON line each, replayable byte for byte.
 
-    {"decision":{…output…},"input":{…},"kind":"job"|"pool","now":1732186000.25,"v":5}
+    {"decision":{…output…},"input":{…},"kind":"job"|"pool"|"step","now":1732186000.25,"v":5}
 
 The version is raised whenever the same input would be written differently. A line of any other version is
 refused by name, not misread. In version 5 what a pool knows of its runs is told apart by namespace, and it
@@ -17,6 +17,8 @@ from controller import bounded
 from controller.policy.codec import decode, dumps, encode
 from controller.policy.job import Desired, JobRecord, Observed, Plan, plan_job
 from controller.policy.pool import plan_pool
+from controller.policy.rollout import RolloutPlan, StepQuestion, as_logged
+from controller.policy.rollout import planned as plan_step
 from controller.policy.types import PoolPlan, PoolSnapshot
 
 VERSION = 5
@@ -35,7 +37,7 @@ class Replayed:
 
     line: int
     kind: str
-    subject: str  # namespace/name of the job, or the pool's name
+    subject: str  # namespace/name of the job, a step's with its number, or the pool's name
     now: float
     recorded: str
     replayed: str
@@ -56,6 +58,11 @@ def pool_line(snapshot: PoolSnapshot, now: float, planned: PoolPlan) -> str:
     return _line("pool", encode(snapshot), now, planned)
 
 
+def step_line(question: StepQuestion, now: float, planned: RolloutPlan) -> str:
+    """Return the log line of one step's plan, without its newline: at most some 10 kB, by its histogram."""
+    return _line("step", encode(question), now, as_logged(planned))
+
+
 def replay(lines: Iterable[str]) -> Iterator[Replayed]:
     """Decide every line's input anew.
 
@@ -67,7 +74,7 @@ def replay(lines: Iterable[str]) -> Iterator[Replayed]:
             yield _replay_line(number, text)
 
 
-def _line(kind: str, given: Any, now: float, planned: Plan | PoolPlan) -> str:
+def _line(kind: str, given: Any, now: float, planned: Plan | PoolPlan | RolloutPlan) -> str:
     return dumps({"v": VERSION, "kind": kind, "now": now, "input": given, "decision": encode(planned)})
 
 
@@ -114,7 +121,13 @@ def _decide_pool(given: Any, now: float) -> tuple[str, PoolPlan]:
     return snapshot.pool, plan_pool(snapshot, now)
 
 
-_KINDS: dict[str, Callable[[Any, float], tuple[str, Plan | PoolPlan]]] = {
+def _decide_step(given: Any, now: float) -> tuple[str, RolloutPlan]:
+    question = decode(StepQuestion, given)
+    return f"{question.key} step {question.step}", as_logged(plan_step(question))
+
+
+_KINDS: dict[str, Callable[[Any, float], tuple[str, Plan | PoolPlan | RolloutPlan]]] = {
     "job": _decide_job,
     "pool": _decide_pool,
+    "step": _decide_step,
 }

@@ -12,10 +12,10 @@ import os
 import pickle
 import struct
 import sys
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from controller import log
-from controller.policy.rollout import RolloutPlan, plan_rollout
+from controller.policy.rollout import RolloutPlan, StepQuestion, planned
 
 SECONDS = 10.0  # that a plan may take before its process is ended
 _LENGTH = struct.Struct(">I")
@@ -31,12 +31,12 @@ class PlannerProcess:
         self._turn = asyncio.Lock()
         self.failures = 0
 
-    async def plan(self, *args: Any, **kwargs: Any) -> RolloutPlan | None:
-        """Return `plan_rollout` of these arguments; None: it could not be planned now."""
+    async def plan(self, question: StepQuestion) -> RolloutPlan | None:
+        """Return the plan that a question asks for; None: it could not be planned now."""
         async with self._turn:
             try:
                 async with asyncio.timeout(SECONDS):
-                    return await self._ask(pickle.dumps((args, kwargs)))
+                    return await self._ask(pickle.dumps(question))
             except (OSError, EOFError, TimeoutError) as error:
                 self.failures += 1
                 _logger.warning(
@@ -77,9 +77,9 @@ class PlannerProcess:
 
 def _serve(read: BinaryIO, write: BinaryIO) -> None:
     while len(head := read.read(_LENGTH.size)) == _LENGTH.size:
-        args, kwargs = pickle.loads(read.read(_LENGTH.unpack(head)[0]))
+        question = pickle.loads(read.read(_LENGTH.unpack(head)[0]))
         try:
-            answer = plan_rollout(*args, **kwargs)
+            answer = planned(question)
         except ValueError as error:
             print(f"evalstop planner: {error}", file=sys.stderr)
             answer = None

@@ -8,7 +8,7 @@ from controller.steps.app import AUDIENCE, ReviewedTokens, StepApi, create
 from controller.steps.directory import Directory
 from controller.steps.groups import GroupDirectory
 from controller.steps.planner import PlannerProcess
-from controller.steps.sessions import Sessions
+from controller.steps.sessions import Note, Sessions, unnoted
 from controller.web.connections import Connections, Limits
 from controller.web.reviews import Allowance, Reviews
 from controller.web.server import WebServer
@@ -33,6 +33,7 @@ class StepService:
         tls: its certificate.
         connections: shared with the process's other servers.
         groups: what the operator's passes observe of worker groups.
+        note: called with each step's question and plan, for the decision log.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class StepService:
         tls: Tls | ssl.SSLContext,
         connections: Connections,
         groups: GroupDirectory,
+        note: Note = unnoted,
     ) -> None:
         self.planner = PlannerProcess()
-        self.sessions = Sessions(directory, self.planner)
+        self.sessions = Sessions(directory, self.planner, note=note)
         self.api = StepApi(directory, self.sessions, ReviewedTokens(reviews), groups=groups)
         self.server = WebServer(
             create(self.api), host, port, tls=tls, limits=LIMITS, connections=connections, name="steps"

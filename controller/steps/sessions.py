@@ -19,11 +19,13 @@ from controller.policy.rollout import (
     Dispatch,
     Forecast,
     RolloutPlan,
+    RolloutSettings,
+    StepQuestion,
     Supply,
     Trust,
     WorkReport,
     lead_seconds,
-    plan_rollout,
+    planned,
     ready_times,
     refit_law,
     scaled_law,
@@ -37,6 +39,12 @@ from controller.web.tickets import SECONDS, Signer, Ticket
 
 REGISTERED_SECONDS = 45.0  # without a registration an actor is not named any more; one registers each 10 s
 MOST_WATCHES = 4  # of a job, at a time
+
+Note = Callable[[StepQuestion, RolloutPlan], None]
+
+
+def unnoted(question: StepQuestion, plan: RolloutPlan) -> None:
+    """Keep no log."""
 
 
 class Conflict(Exception):
@@ -65,8 +73,10 @@ class Session:
         signer: Signer,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
+        note: Note = unnoted,
     ) -> None:
         self.uid, self.attempt = job.uid, job.attempt
+        self._note = note
         self._directory, self._planner, self._signer = directory, planner, signer
         self._clock, self._now = clock, monotonic
         self._law: ActorLaw = job.law
@@ -126,19 +136,35 @@ class Session:
         self._planning = asyncio.get_running_loop().create_task(self._plan(job, given, supply))
 
     async def _plan(self, job: RolloutJob, given: Announcement, supply: Supply) -> None:
-        plan = await self._planner.plan(
-            given.forecast, self._law, job.settings, supply, trust=self._trust, before=self._before
-        )
+        plan = await self._asked(self._question(job, given, job.settings, supply, self._before))
         if plan is not None and given.step == self._announced and given.step not in self._plans:
             self._plans = {step: p for step, p in self._plans.items() if step >= self.step}
             self._supplies = {step: s for step, s in self._supplies.items() if step >= self.step}
             self._plans[given.step], self._supplies[given.step] = plan, supply
             self._want()
         if job.shadow is not None and given.step == self._announced:
-            other = await self._planner.plan(given.forecast, self._law, job.shadow, supply, trust=self._trust)
+            other = await self._asked(self._question(job, given, job.shadow, supply, None))
             if other is not None:
                 self._others = {step: p for step, p in self._others.items() if step >= self.step}
                 self._others[given.step] = other
+
+    def _question(
+        self,
+        job: RolloutJob,
+        given: Announcement,
+        settings: RolloutSettings,
+        supply: Supply,
+        before: tuple[int, Dispatch] | None,
+    ) -> StepQuestion:
+        return StepQuestion(
+            job.key, given.step, given.forecast, self._law, settings, supply, self._trust, before
+        )
+
+    async def _asked(self, question: StepQuestion) -> RolloutPlan | None:
+        plan = await self._planner.plan(question)
+        if plan is not None:
+            self._note(question, plan)
+        return plan
 
     def begin(self, job: RolloutJob, step: int) -> dict[str, Any]:
         """Return the plan and the actors that are ready. From memory alone."""
@@ -152,12 +178,13 @@ class Session:
                 self._between = self._now() - self._ended_at
             self._begun_at = self._now()
             self._came = dict.fromkeys(self._named(job), 0.0)
-            self._plans.setdefault(step, self._static(job))
+            if step not in self._plans:
+                self._plans[step] = self._static(job, step)
             self._want()
             self.news()  # who watches the step before hears that it is over
         return self._answer(job)
 
-    def _static(self, job: RolloutJob) -> RolloutPlan:
+    def _static(self, job: RolloutJob, step: int) -> RolloutPlan:
         """Return a plan without a forecast: it costs nothing to make."""
         supply = Supply(
             held=len(self._named(job)),
@@ -166,7 +193,10 @@ class Session:
             between=self._between,
             most=job.most,
         )
-        return plan_rollout(None, self._law, job.settings, supply)
+        question = StepQuestion(job.key, step, None, self._law, job.settings, supply)
+        plan = planned(question)
+        self._note(question, plan)
+        return plan
 
     def _go_on(self, job: RolloutJob, step: int) -> None:
         """Take over a step that began before this process led: nobody else knows of it any more."""
@@ -234,8 +264,8 @@ class Session:
         self._ended_before = self._ended_at
         law, reports = self._slotted(), list(self._reports.values())
         expected = self._expected(given.step, plan)
-        planned = expected if self._law_known else None
-        self._trust = self._trust.seen(given.rank, planned, given.seconds)
+        known = expected if self._law_known else None
+        self._trust = self._trust.seen(given.rank, known, given.seconds)
         self._law, used = refit_law(law if self._law_known else scaled_law(law, reports), reports)
         self._law_known |= used > 0
         if plan is not None:
@@ -433,8 +463,10 @@ class Sessions:
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        note: Note = unnoted,
     ) -> None:
         self._directory, self._planner, self._clock, self._now = directory, planner, clock, monotonic
+        self._note = note
         self.signer = Signer()
         self._found: dict[str, Session] = {}
         directory.changed = self._changed
@@ -445,7 +477,9 @@ class Sessions:
         if found is None or found.attempt != job.attempt:
             if found is not None:
                 found.leave_off()
-            found = Session(job, self._directory, self._planner, self.signer, self._clock, self._now)
+            found = Session(
+                job, self._directory, self._planner, self.signer, self._clock, self._now, self._note
+            )
             self._found[job.uid] = found
         return found
 

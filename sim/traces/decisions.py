@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from controller.policy.codec import decode
 from controller.policy.decision_log import READABLE, VERSION, readable
 from controller.policy.job import Desired, JobRecord, ScrapeView
+from controller.policy.rollout import StepQuestion
 from controller.policy.types import PoolSnapshot
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.history import History
@@ -78,11 +79,13 @@ class _Fold:
         try:
             if kind == "pool":
                 self.history.plan(file, line, now, decode(PoolSnapshot, given))
+            elif kind == "step":
+                decode(StepQuestion, given)  # a trace of jobs has no steps; they replay by themselves
             elif kind == "job":
                 assert isinstance(given, dict) or given is None
                 self._job(file, line, now, given or {}, entry.get("decision"))
             else:
-                raise TraceError.value(file, line, "kind", kind, "job or pool")
+                raise TraceError.value(file, line, "kind", kind, "job, pool or step")
         except TraceError:
             raise
         except (ValueError, TypeError, AssertionError) as error:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rollout_world import FORECAST, LAW, settings
 
+from controller.policy import decision_log
 from controller.policy.params import ParamError
 from controller.policy.rollout import (
     ActorLaw,
@@ -16,9 +17,11 @@ from controller.policy.rollout import (
     Forecast,
     Reason,
     RolloutSettings,
+    StepQuestion,
     Supply,
     Trust,
     plan_rollout,
+    planned,
 )
 
 
@@ -148,3 +151,26 @@ def test_laws_and_supplies_that_cannot_be_are_refused(make: Any, field: str) -> 
 
 def test_defaults_are_a_valid_job() -> None:
     assert RolloutSettings().static == 3
+
+
+@pytest.mark.parametrize("before", [None, (3, Dispatch.LONGEST_FIRST)])
+@pytest.mark.parametrize("trust", [None, Trust(0.9, 0.41, times_poor=True)])
+@pytest.mark.parametrize("forecast", [None, FORECAST])
+def test_a_steps_plan_replays_from_the_decision_log(
+    forecast: Forecast | None, trust: Trust | None, before: tuple[int, Dispatch] | None
+) -> None:
+    asked = StepQuestion("team/run", 7, forecast, LAW, settings(), Supply(held=1, start=3.0), trust, before)
+    line = decision_log.step_line(asked, 12.5, planned(asked))
+    (found,) = decision_log.replay([line])
+    assert (found.kind, found.subject, found.now, found.same) == ("step", "team/run step 7", 12.5, True)
+    (other,) = decision_log.replay([line.replace('"actors":', '"actors":9', 1)])
+    assert not other.same
+
+
+def test_a_steps_line_is_bounded_by_its_histogram() -> None:
+    bins = tuple((1234.56789012345 - i / 7.0, 4) for i in range(256))
+    asked = StepQuestion(
+        "n" * 63 + "/" + "m" * 253, 10**12, Forecast(bins, 4, 0.123456789012345, 32768), LAW,
+        settings(max=64), Supply(held=1, start=3.0, most=64),
+    )  # fmt: skip
+    assert len(decision_log.step_line(asked, 1.7e9 + 0.123456, planned(asked))) < 16_384

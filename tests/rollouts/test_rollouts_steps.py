@@ -15,6 +15,7 @@ import pytest
 from rollouts_world import JOB, StepServer, TokensNamePods, step_server, until
 from starlette.requests import Request
 
+from controller.policy import decision_log
 from controller.steps.app import Refused, StepApi
 from controller.steps.directory import ActorPod, Directory
 from controller.steps.sessions import REGISTERED_SECONDS
@@ -390,3 +391,20 @@ def test_a_planner_that_dies_is_started_again_and_the_step_is_static(server: Ste
     until(lambda: server.do(lambda: server.planner._process.returncode is not None), "it is gone")
     ask("/v1/announce", {**ANNOUNCE, "step": 2})
     assert plan_of(server, 2).reason == "Planned"
+
+
+def test_each_plan_is_noted_with_its_question_and_replays(server: StepServer, ask: Any) -> None:
+    lines: list[str] = []
+    server.do(lambda: server.directory.put_job(JOB))
+    session = server.sessions.of(JOB)
+    session._note = lambda asked, plan: lines.append(decision_log.step_line(asked, 1.0, plan))
+    assert ask("/v1/announce", ANNOUNCE) == (200, {})
+    plan_of(server, 1)
+    assert ask("/v1/begin", STEP)[0] == 200
+    assert ask("/v1/end", END)[0] == 200
+    assert ask("/v1/begin", {**STEP, "step": 2})[0] == 200, "nobody has announced it"
+    found = list(decision_log.replay(lines))
+    assert [(one.subject, one.same) for one in found] == [
+        ("team/run step 1", True),
+        ("team/run step 2", True),
+    ]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from controller.policy.rollout.lengths import *
     from controller.policy.rollout.objective import *
     from controller.policy.rollout.plan import *
+    from controller.policy.rollout.question import *
     from controller.policy.rollout.refit import *
     from controller.policy.rollout.trust import *
     from controller.policy.rollout.types import *
@@ -35,6 +36,7 @@ SHOWS = {
     "lengths": "LengthHistory forecast",
     "objective": "best_point",
     "plan": "plan_rollout",
+    "question": "StepQuestion as_logged planned",
     "late": "with_starts",
     "lead": "REMEMBERED lead_seconds way_seconds",
     "refit": "WorkReport refit_law scaled_law",

@@ -243,6 +243,8 @@ def from_log(lines: Iterable[str], name: str, wanted: Callable[[str, str], bool]
             if kind == "pool":
                 pools |= {str(one["key"]): str(given["pool"]) for one in given["jobs"]}
                 continue
+            if kind == "step":
+                continue
             uid, decision = str(given["desired"]["uid"]), entry["decision"]["record"]["decision"]
             found = {"desired": given["desired"], "record": entry["decision"]["record"]}
             newest[uid] = at, found
