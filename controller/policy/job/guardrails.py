@@ -16,7 +16,7 @@ from controller.policy.job.evals import is_eval
 from controller.policy.job.record import Guard, JobRecord
 from controller.policy.job.rule_in_use import RuleInUse, same_but_for_range
 from controller.policy.job.types import Desired, ScrapeView
-from controller.policy.stopping import carry_spent
+from controller.policy.stopping import carry_spent, reference
 from controller.policy.stopping.guardrails import together
 from controller.policy.types import Attempt, EvalPoint, Verdict
 
@@ -88,20 +88,28 @@ def _anew(guard: Guard, rules: Mapping[str, RuleInUse] = MappingProxyType({})) -
 
 
 def _ingest(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint]) -> Guard | None:
-    """``points``: of the newest life."""
-    before: list[EvalPoint] = []  # on the page: of a guardrail's earlier evals no more is kept
-    for point in sorted(filter(is_eval, points), key=lambda p: p.step):
+    """``points``: of the newest life.
+
+    An eval is paired with the best one that counts through a third, as the Primary metric's are: by the evals
+    on the page, since of a guardrail's earlier ones no more is kept.
+    """
+    page = sorted(filter(is_eval, points), key=lambda p: p.step)
+    if guard is not None and all(p.attempt == guard.attempt and p.step <= guard.step for p in page):
+        return guard
+    before: list[EvalPoint] = []
+    for point in page:
         if guard is not None and point.attempt != guard.attempt and guard.step >= point.step:
             guard = rewind((guard,), point.step - 1, {metric: use})[0]
+        # A pair with an eval that is not on the page any more is taken at its word.
+        known = {p.step: point.score - p.mean for p in point.prompt_pairs}
+        known |= {p.step: p.score for p in before}
+        if guard is not None and guard.step < point.step:
+            known[guard.step] = guard.score
+        seen = scores.believed(point, use.scale, before, known)
         if guard is None or point.step > guard.step:
             memory = guard.state if guard is not None else ()
-            # A pair with an eval that is not on the page any more is taken at its word.
-            known = {p.step: point.score - p.mean for p in point.prompt_pairs}
-            known |= {p.step: p.score for p in before}
-            if guard is not None:
-                known[guard.step] = guard.score
-            seen = scores.believed(point, use.scale, before, known)
+            seen = scores.paired_with(reference(use.rule, memory), seen, before, use.scale)
             state, verdict = use.observe(memory or use.rule.initial(), seen)
             guard = Guard(metric, point.step, point.attempt, point.score, use.params_hash, state, verdict)
-        before.append(point)
+        before.append(seen)
     return guard

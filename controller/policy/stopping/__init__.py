@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from controller.policy import params as _params
 from controller.policy.params import ParamError, fingerprint
-from controller.policy.stopping.base import RuleType, State, StopRule, carry_spent
+from controller.policy.stopping.base import RuleType, State, StopRule, carry_spent, reference
 from controller.policy.stopping.confirm import Confirm, ConfirmParams
 from controller.policy.stopping.contended import OnlyWhenContended, OnlyWhenContendedParams
 from controller.policy.stopping.cooldown import Cooldown, CooldownParams
@@ -44,6 +44,7 @@ __all__ = [
     "StopRule",
     "carry_spent",
     "make_rule",
+    "reference",
     "rule_fingerprint",
 ]
 

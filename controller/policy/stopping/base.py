@@ -58,6 +58,22 @@ def carry_spent(rule: StopRule, state: State, before: State) -> State:
     return (*state[:at], carry_spent(inner, state[at], before[at]), *state[at + 1 :])
 
 
+def reference(rule: StopRule, state: State) -> int | None:
+    """Return the step of the eval with which the rule compares the next one; None: with none, or none yet.
+
+    Rules that compare single evals have a ``reference``. ``rule``: with its modifiers. ``state``: of it, or
+    () before any eval.
+    """
+    if not state:
+        return None
+    inner = getattr(rule, "_rule", None)
+    if inner is None:
+        own = getattr(rule, "reference", None)
+        return None if own is None else own(state)
+    at = getattr(rule, "inner_at", None)
+    return reference(inner, state if at is None else state[at])
+
+
 @dataclass(frozen=True, slots=True)
 class RuleType:
     """A registered rule or modifier: its params dataclass and how to make it.

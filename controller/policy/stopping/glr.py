@@ -110,6 +110,10 @@ class Glr:
     def initial(self) -> State:
         return (windows.initial(), noise.initial(), (0.0, 0))
 
+    def reference(self, state: State) -> int | None:
+        """Return the step of the best eval so far; None: there is none."""
+        return state[2][1] or None
+
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         p = self.params
         seen, spread, (best, best_step) = state

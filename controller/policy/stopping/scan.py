@@ -140,6 +140,10 @@ class Scan:
             return (seen, spread), Verdict(Verb.STOP, "FellBelowBestStretch", z, limit)
         return (seen, spread), Verdict(Verb.CONTINUE, "NearBestStretch", z, limit)
 
+    def reference(self, state: State) -> int | None:
+        """Return the step of the best eval so far; None: there is none, or windows alone are compared."""
+        return state[2][1] if self.params.alpha and state[2][0] else None
+
     def carry_spent(self, state: State, before: State) -> State:
         """Return a state that begins anew, or further back, with what was spent before: no budget is
         refilled."""
