@@ -112,15 +112,19 @@ def chosen(found: Choice) -> list[str]:
         ahead = "-" if r.ahead != r.ahead else f"{r.ahead:.3f}"
         right = "-" if r.right != r.right else f"{100 * r.right:.0f} %"
         lines.append(f"| `{r.rule}` | {r.known} | {values} | {shares} | {r.wrong:.2f} | {ahead} | {right} |")
-    ties = ", ".join(_rival(one) for one in found.ties)
-    doubtful = ", ".join(_rival(one) for one in found.doubtful)
+    tied = [one.rule for one in (*found.ties, *found.doubtful)]
+    undecided = ", ".join(f"`{rule}`" for rule in (found.rule, *tied))
     return [
         *lines,
         "",
         f"chosen of those that stop at most {100 * found.flat:g} % of flat runs and {100 * found.dips:g} % "
-        f"of healthy ones with one bad eval: `{found.rule}`"
-        + (f"; cannot be told from it: {ties}" if ties else "; no tie")
-        + (f"; worth more, and whether they keep to this cannot be told: {doubtful}" if doubtful else ""),
+        f"of healthy ones with one bad eval: `{found.rule}`" + ("" if tied else "; no tie"),
+        *(f"- a tie: {_rival(one)}: its value cannot be told from the chosen one's" for one in found.ties),
+        *(
+            f"- a tie: {_rival(one)}: worth more, and it cannot be told whether it keeps to both limits"
+            for one in found.doubtful
+        ),
+        *([f"these runs do not decide between {undecided}; another seed may choose any"] if tied else []),
     ]
 
 

@@ -99,7 +99,7 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The rule of the greatest value, and those that cannot be told from it.
+    """The rule of the greatest value, and those that tie with it: these runs do not decide between them.
 
     Attributes:
         rule: of the greatest value on the first seed, of those that keep the limits there.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from controller.cli import rules_text
 from controller.cli.main import app
 from sim import specs, twin
 from sim.rules import choose
@@ -131,6 +133,40 @@ def test_the_command_prints_the_table_and_the_choice() -> None:
     assert (said["ties"], said["doubtful"]) == ([], [])
     # What nobody stopped has no share of right stops.
     assert said["rows"][-1]["right"] is None
+
+
+@pytest.mark.parametrize(
+    ("ties", "doubtful", "said"),
+    [
+        ((), (), ["`scan`; no tie"]),
+        (
+            (choose.Rival("glr", -0.01, (-0.02, 0.0)),),
+            (),
+            [
+                "`scan`",
+                "- a tie: `glr` (worth -0.01, 95 %: -0.02 to +0.00): its value cannot be told from the chosen",
+                "these runs do not decide between `scan`, `glr`;",
+            ],
+        ),
+        (
+            (),
+            (choose.Rival("cusum", 0.02, (0.01, 0.03)),),
+            [
+                "`scan`",
+                "- a tie: `cusum` (worth +0.02, 95 %: +0.01 to +0.03): worth more, and it cannot be told whether",
+                "these runs do not decide between `scan`, `cusum`;",
+            ],
+        ),
+    ],
+)
+def test_a_tie_is_told_as_one(ties: tuple, doubtful: tuple, said: list[str]) -> None:
+    """Also with a rule that is worth more, of which chance alone may say that it misses a limit."""
+    stopped = choose.choose({"scan": specs.rule("scan")}, 10, 3, 1.0, 1.0, 0)
+    found = replace(stopped, ties=ties, doubtful=doubtful)
+    lines = rules_text.chosen(found)[-len(said) :]
+    assert lines[0].endswith(said[0])
+    assert all(line.startswith(text) for line, text in zip(lines[1:], said[1:], strict=True))
+    assert any("no tie" in line for line in lines) == (not ties and not doubtful)
 
 
 def test_an_unknown_rule_is_named() -> None:
