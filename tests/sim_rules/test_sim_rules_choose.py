@@ -144,7 +144,7 @@ def test_the_command_prints_the_table_and_the_choice() -> None:
             (),
             [
                 "`scan`",
-                "- a tie: `glr` (worth -0.01, 95 %: -0.02 to +0.00): its value cannot be told from the chosen",
+                "- a tie: `glr` (worth -0.01, 95 %: -0.02 to +0.00): its value cannot be told",
                 "these runs do not decide between `scan`, `glr`;",
             ],
         ),
@@ -153,7 +153,7 @@ def test_the_command_prints_the_table_and_the_choice() -> None:
             (choose.Rival("cusum", 0.02, (0.01, 0.03)),),
             [
                 "`scan`",
-                "- a tie: `cusum` (worth +0.02, 95 %: +0.01 to +0.03): worth more, and it cannot be told whether",
+                "- a tie: `cusum` (worth +0.02, 95 %: +0.01 to +0.03): worth more, and it cannot",
                 "these runs do not decide between `scan`, `cusum`;",
             ],
         ),
