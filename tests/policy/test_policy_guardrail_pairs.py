@@ -24,6 +24,8 @@ ROWS = (
     (40, 0.59, {30: 0.02, 20: 0.02}),
     (50, 0.58, {30: 0.02, 40: 0.02}),
     (60, 0.57, {30: 0.02, 50: 0.02}),
+    (70, 0.56, {30: 0.02, 60: 0.02}),
+    (80, 0.55, {30: 0.02, 70: 0.02}),
 )
 
 
@@ -103,7 +105,7 @@ def test_the_same_evals_leave_the_same_memory(
 
 @pytest.mark.parametrize("direction", list(Direction))
 def test_a_guardrail_is_stopped_by_a_pair_with_its_best_that_follows_from_two(direction: Direction) -> None:
-    """Unpaired, .03 of 1,000 prompts is 1.4 errors."""
+    """A fall by .05 is 5.6 errors of the bound on such a pair, and 2.2 of evals on other prompts."""
     minimized = direction is Direction.MINIMIZE
     scale = UNIT.reversed() if minimized else UNIT
     shown = points(1000, -1.0 if minimized else 1.0)
