@@ -72,3 +72,15 @@ def test_no_more_actors_than_there_is_room_for_and_never_fewer_than_min() -> Non
 
 def test_without_prompts_there_is_no_curve() -> None:
     assert rollout_curve(Forecast((), 4, 0.1, 2048), LAW, settings(), Supply()) == ([], [])
+
+
+@pytest.mark.parametrize(("when", "more"), [("Release", 2.0), ("Keep", 0.0)])
+def test_who_leaves_holds_its_gpus_until_they_are_somebody_elses(when: str, more: float) -> None:
+    def cost(recall: float) -> dict[int, float]:
+        supply = Supply(start=3.0, lead=3.0, recall=recall, between=20.0)
+        points, _ = rollout_curve(FORECAST, LAW, settings(when_idle=when, dispatch="LongestFirst"), supply)
+        return {point.actors: point.gpu_seconds for point in points}
+
+    before, after = cost(0.0), cost(2.0)
+    gpus = settings().gpus_per_actor
+    assert {n: after[n] - before[n] for n in before} == pytest.approx({n: more * n * gpus for n in before})

@@ -514,6 +514,7 @@ class _Link:
         self.report: dict[str, Any] = {}
         self.leaves = False  # once it is done
         self.recalled = False
+        self.cut = False  # it has given its last responses to others
         self.ready: float | None = None  # s after the begin
         self.left: float | None = None
         self._before: dict[str, Any] = {}
@@ -949,7 +950,7 @@ class _Generation:
             if self._groups and not link.given:
                 self._give_places(link, self._groups.popleft())
             loose = sorted(self._loose, key=lambda r: (-len(r.tokens), r.place, r.copy))[: link.free]
-            if loose:
+            if loose and (not link.cut or all(other.cut for other in ready)):
                 for response in loose:
                     self._loose.remove(response)
                 link.give(loose)
@@ -995,7 +996,9 @@ class _Generation:
             and not link.asks
         ]
         if fits:
-            min(fits, key=lambda link: len(link.live)).call_back()
+            mostly_done = min(fits, key=lambda link: len(link.live))
+            mostly_done.cut = True
+            mostly_done.call_back()
 
     def run(self, local: Callable[..., Any] | None, starve: float, stall: float) -> None:
         """Generate until no response is left.

@@ -1,9 +1,9 @@
 """The whole curve: what a step takes in time and GPU-seconds for every count of actors and every dispatch.
 
 GPU-seconds are held ones, from a pod's binding to its end, starts included. An actor that is released when
-it has nothing more to do costs until then; one that is kept costs until the next generation begins. Which
-of the two it will be is decided for each actor by `idle`. A count whose last actor would come too late to
-get anything is left out: it would cost a start and help nobody.
+it has nothing more to do costs until its GPUs are somebody else's, a recall later; one that is kept costs
+until the next generation begins. Which of the two it will be is decided for each actor by `idle`. A count
+whose last actor would come too late to get anything is left out: it would cost a start and help nobody.
 """
 
 from __future__ import annotations
@@ -104,5 +104,5 @@ def _point(
     held = 0.0
     for k, end in enumerate(ends):
         idle = seconds - end + supply.between
-        held += (end if releases(when, idle, supply) else end + idle) - bound[k]
+        held += (end + supply.recall if releases(when, idle, supply) else end + idle) - bound[k]
     return CurvePoint(count, dispatch, seconds, held * settings.gpus_per_actor, ends)
