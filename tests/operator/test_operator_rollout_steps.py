@@ -78,6 +78,18 @@ def test_room_is_what_may_be_there_when_a_step_begins(
     assert (world.job("mine").most, world.job("mine").at_hand) == (most, at_hand)
 
 
+def test_gpus_that_change_hands_are_room_all_the_while() -> None:
+    """An actor is gone, and its pool has not said yet that its GPUs are free."""
+    world = World()
+    world.put("mine", *actors(3))
+    world.now += 1.0
+    world.put("mine", *actors(1))
+    assert (world.job("mine").most, world.job("mine").at_hand) == (3, 1)
+    world.now += 5.0
+    world.put("mine", *actors(1))
+    assert world.job("mine").most == 1, "somebody has them"
+
+
 def test_starts_and_recalls_are_as_they_were_measured() -> None:
     world = World()
     world.put("mine", *actors(1))

@@ -27,6 +27,7 @@ from controller.workloads.actor_jobs import actor_number
 
 START_SECONDS = 30.0  # that a start takes, before one was seen
 REMEMBERED = 16  # of the newest starts of a job, and ends of a pool's actors
+CHANGING_HANDS = 5.0  # s for which GPUs may be in nobody's account: an actor is gone, and no pass was since
 
 
 class RolloutSteps:
@@ -45,6 +46,7 @@ class RolloutSteps:
         self._leaving: dict[str, dict[int, float]] = {}  # by uid and actor: since when it has to go (s)
         self._ends: dict[str, deque[float]] = {}  # by pool: s until an actor that had to go was gone
         self._spare: dict[str, tuple[str, int]] = {}  # by uid: pool, and GPUs of its spare actors
+        self._rooms: dict[str, list[tuple[float, int]]] = {}  # by uid: when (s), and room for how many actors
         self._specs: dict[str, tuple[int, Rollout]] = {}  # by uid: as of a generation
         self._going: dict[str, frozenset[int]] = {}  # by uid: actors whose deletion was asked for
         self._bound: dict[str, dict[int, float]] = {}  # by uid: when actors' pods got their nodes (s)
@@ -79,6 +81,7 @@ class RolloutSteps:
         most = at_hand
         if at_hand is not None and loaded.pool.spec.lending.enabled:
             most = max(terms.base, at_hand + self._spare_of_others(loaded.uid, pool) // terms.gpus)
+            most = self._lasting(loaded.uid, most)
         self._directory.put_job(
             RolloutJob(
                 loaded.uid,
@@ -138,6 +141,7 @@ class RolloutSteps:
         self._starts.pop(uid, None)
         self._leaving.pop(uid, None)
         self._spare.pop(uid, None)
+        self._rooms.pop(uid, None)
         self._specs.pop(uid, None)
         self._going.pop(uid, None)
         self._bound.pop(uid, None)
@@ -206,6 +210,15 @@ class RolloutSteps:
     def _spare_of_others(self, uid: str, pool: str) -> int:
         """Return the GPUs that spare actors of a pool's other jobs hold."""
         return sum(gpus for other, (of, gpus) in self._spare.items() if other != uid and of == pool)
+
+    def _lasting(self, uid: str, room: int) -> int:
+        """Return the most that there was room for lately: a step is announced just when actors go."""
+        now = self._now()
+        larger = [
+            (at, was) for at, was in self._rooms.get(uid, ()) if now - at < CHANGING_HANDS and was > room
+        ]
+        self._rooms[uid] = [*larger, (now, room)]
+        return self._rooms[uid][0][1]
 
     def _note_starts(self, uid: str, record: JobRecord, ready: Mapping[int, float]) -> None:
         """``ready``: since when each actor takes prompts (s); its pod says so a moment late."""
