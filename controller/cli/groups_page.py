@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from controller.policy.job import Cure
 
 Object = Mapping[str, Any]
+SILENT = "NoAnswer"  # state of one that is ready, and does not answer the operator
 
 TABLE = (
     Column("NAME"),
-    Column("STATE", style=lambda s: {"Ready": "green", "NotReady": "red"}.get(s, "")),
+    Column("STATE", style=lambda s: {"Ready": "green", "NotReady": "red", SILENT: "red"}.get(s, "")),
     Column("POOL", gives_way=4),
     Column("FAMILY", gives_way=3),
     Column("GPUS", right=True, gives_way=2),
@@ -82,7 +83,7 @@ def _row(one: Object, now: float) -> list[str]:
     most = one["mostResidents"]
     return [
         one["name"],
-        one["state"],
+        SILENT if one["unanswered"] is not None and one["state"] == "Ready" else one["state"],
         one["pool"],
         one["family"],
         str(one["gpus"] or formatting.NOTHING),
@@ -142,6 +143,8 @@ def headline(one: Object, now: float) -> str:
     text = f"{one['name']}: {one['state']}"
     if one["reason"]:
         text += f" ({one['reason']}" + (f": {one['message']})" if one["message"] else ")")
+    if one["unanswered"] is not None:
+        text += f", has not answered for {_seconds(max(0.0, now - one['unanswered']))} and takes no newcomers"
     if one["reported"] is None:
         return f"{text}; whose turn it is is not known here"
     turn = one["turn"]

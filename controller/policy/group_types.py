@@ -15,6 +15,7 @@ from controller.policy.actor_types import JobKey, Part
 from controller.policy.stored import WHERE_USED
 
 GROUPS_NAMESPACE = "evalstop-workers"  # of every group's pods
+SILENT = 30.0  # s without an answer, after which a group that was ready takes no newcomers
 MAX_SLOWDOWN_PERCENT = 10  # by which a resident's steps may take longer, unless it says otherwise
 
 
@@ -149,6 +150,7 @@ class GroupView:
         lingering: residents without a job.
         may_return: pods may still come in the place of those that are gone.
         ready: it could grant turns once since its newest start.
+        unanswered: s, since when questions to it bring no answer, once it was ready; None: the newest did.
     """
 
     name: str
@@ -164,6 +166,7 @@ class GroupView:
     lingering: tuple[Lingering, ...] = ()
     may_return: bool = False
     ready: bool = True
+    unanswered: float | None = None
 
     @property
     def key(self) -> JobKey:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 
 from controller.policy.types import JobKey
 
@@ -124,6 +125,11 @@ def percent(share: float, digits: int = 3) -> str:
         return f"over {MOST_PERCENT} %"
     text = f"{value:.{digits}g}"
     return f"{value:.0f} %" if "e" in text else f"{text} %"
+
+
+def clock(at: float) -> str:
+    """Return a time (s since the epoch) as messages write it: ``14:03:09 UTC``."""
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC"
 
 
 def two_digits(value: float) -> str:

@@ -37,11 +37,14 @@ class LatestReport:
         report: None: there was none yet.
         at: s since the epoch, when it was got.
         problem: why the newest question brought none; "": it did.
+        unanswered: s since the epoch, since when questions to a group that was ready bring none; None: the
+            newest did.
     """
 
     report: GroupReport | None = None
     at: float = 0.0
     problem: str = NEVER_ASKED
+    unanswered: float | None = None
 
 
 NO_REPORT = LatestReport()
@@ -129,6 +132,9 @@ class Group(_Answer):
     members: tuple[Member, ...]
     reported: float | None = Field(description="When its newest report was got, s since the epoch.")
     problem: str = Field(description="Why nothing newer is known of its turns; empty: nothing is wrong.")
+    unanswered: float | None = Field(
+        description="Since when it does not answer the operator, s since the epoch; null: it does."
+    )
     turn: Turn | None
     waiting: tuple[Wait, ...]
     loaded: str = Field(description="Whose state is on the devices; empty: nobody's.")
@@ -213,6 +219,7 @@ def group(obj: Object, around: Around, record: GroupRecord | None = None) -> Gro
         members=tuple(_members(record, int(spec.get("replicas") or 0), report)),
         reported=latest.at if report is not None else None,
         problem=latest.problem,
+        unanswered=latest.unanswered,
         turn=None if turn is None else Turn(
             job=job_of(turn.resident), phase=turn.phase, function=turn.function, sequence=turn.sequence,
             seconds=ago(turn.began),
@@ -353,6 +360,6 @@ def _by_jobs(name: str, members: list[tuple[Object, ResidencyRecord]]) -> Group:
         state=READY if any(known.joined for _, known in members) else OPENING,
         reason="", message="", gpus=0, start=0, opened=min(known.since for _, known in members),
         overdue="", most_residents=None, device_bytes=None, host_bytes=None, residents=residents, members=(),
-        reported=None, problem=NEVER_ASKED, turn=None, waiting=(), loaded="", recent=(),
+        reported=None, problem=NEVER_ASKED, unanswered=None, turn=None, waiting=(), loaded="", recent=(),
         calls=None, switches=None, lost=None, vacantGPUSeconds=None,
     )  # fmt: skip

@@ -27,7 +27,7 @@ class World:
         self.cache = Cache()
         for kind, obj in (
             (GPUPOOLS, scene.POOL), (RLHFJOBS, scene.A), (RLHFJOBS, scene.B),
-            (WORKERGROUPS, scene.group(scene.A, scene.B)),
+            (WORKERGROUPS, scene.group(scene.A, scene.B, ready_at=scene.START - 2980.0)),
         ):  # fmt: skip
             self.cache.put(kind, obj)
         self.reports = Groups(self.cache, nothing, nothing, nothing)
@@ -46,12 +46,24 @@ def test_a_group_is_seen_with_its_newest_report() -> None:
     world = World()
     assert world.seen.names() == ["wg-3"]
     assert (world.group().reported, world.group().problem) == (None, "it has not reported yet")
-    world.reports.failed("wg-3", "no answer within 5 s")
+    world.reports.failed("wg-3", "no answer within 5 s", scene.START)
     assert world.group().problem == "no answer within 5 s"
     world.reports.take("wg-3", 2, checked(scene.report()), scene.START)
     assert world.group() == scene.live()
-    world.reports.failed("wg-3", "refused")
+    world.reports.failed("wg-3", "refused", scene.START)
     assert (world.group().reported, world.group().problem) == (scene.START, "refused")
+
+
+def test_a_group_is_unanswered_from_the_first_question_to_the_next_report() -> None:
+    world = World()
+    assert world.group().unanswered is None
+    first = [world.reports.failed("wg-3", "no answer", at) for at in (scene.START, scene.START + 5)]
+    assert first == [True, False]  # the pool is told once
+    assert world.group().unanswered == scene.START
+    report = checked(scene.report())
+    news = [world.reports.take("wg-3", 2, report, scene.START + at) for at in (9, 10)]
+    assert news[0]
+    assert world.group().unanswered is None
 
 
 def test_a_report_of_an_earlier_start_says_nothing_of_this_one() -> None:

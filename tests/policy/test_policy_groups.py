@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.policy.actor_types import Rollout
 from controller.policy.codec import decode, dumps, encode
-from controller.policy.group_types import MeasuredSlowness
+from controller.policy.group_types import Lingering, MeasuredSlowness
 from controller.policy.pool.groups import Groups, shares
 from controller.policy.pool.plan import plan_pool
 from controller.policy.pool.residencies import Residency
@@ -268,6 +268,68 @@ def test_worker_that_is_not_gone_keeps_its_residency_and_its_job_waits_for_that(
     assert waits(plan, "a/1")[0] == "LeavingGroup"
     w.pass_time(3.0)
     assert admitted(w.plan()) == {"a/1": "wg-1"}
+
+
+@pytest.mark.parametrize(("silent", "joins"), [(None, True), (29.0, True), (30.0, False)])
+def test_group_that_does_not_answer_takes_no_newcomers(silent: float | None, joins: bool) -> None:
+    w = GroupWorld(nodes={"n1": 4})
+    w.share("a/1")
+    w.plan()
+    w.pass_time(30.0)
+    since = None if silent is None else w.now - silent
+    w.groups["wg-1"] = replace(w.groups["wg-1"], unanswered=since)
+    w.share("a/2")
+    plan = w.plan()
+    assert admitted(plan) == ({"a/2": "wg-1"} if joins else {})
+    if not joins:
+        reason, message = waits(plan, "a/2")
+        assert reason == "NoGroupFits"
+        assert "no newcomers (it has not answered since 00:00:00 UTC) in wg-1" in message
+        w.nodes["n2"] = 4  # it may open another one
+        assert admitted(w.plan()) == {"a/2": "wg-2"}
+
+
+def test_job_that_left_a_silent_group_behind_may_have_a_residency_elsewhere() -> None:
+    w = GroupWorld(nodes={"n1": 4}, gang_seconds=60.0)
+    w.share("a/1")
+    w.plan()
+    w.share("a/2")
+    assert admitted(w.plan()) == {"a/2": "wg-1"}
+    w.pass_time(60.0)
+    w.nodes["n2"] = 4
+    # It gave its residency up; the group still has it, for all that anybody knows.
+    job = w.jobs["a/2"]
+    w.jobs["a/2"] = replace(job, state=JobState.QUEUED, sharing=replace(job.sharing, group=""), nodes=())
+    left = (Lingering("a/2", job.sharing.state_bytes),)
+    w.groups["wg-1"] = replace(w.groups["wg-1"], unanswered=0.0, lingering=left)
+    assert admitted(w.plan()) == {"a/2": "wg-2"}
+    plan = w.plan()
+    assert not plan.sharing.closings  # a/1 stays in it
+    assert not plan.preemptions
+    # Once nobody stays who was taken in, it goes.
+    w._leaves("a/1", back=False)
+    w.gone_at.clear()
+    (closing,) = w.plan().sharing.closings
+    assert (closing.name, closing.reason) == ("wg-1", "GroupDoesNotAnswer")
+
+
+@pytest.mark.parametrize(("silent", "closes"), [(None, False), (59.0, False), (60.0, True)])
+def test_silent_group_in_which_nobody_stays_closes_in_time(silent: float | None, closes: bool) -> None:
+    w = GroupWorld(nodes={"n1": 4}, gang_seconds=60.0)
+    w.share("a/1")
+    w.plan()
+    w.pass_time(60.0)
+    w._leaves("a/1", back=True)
+    w.gone_at.clear()
+    since = None if silent is None else w.now - silent
+    w.groups["wg-1"] = replace(w.groups["wg-1"], unanswered=since)
+    plan = w.plan()
+    assert [one.name for one in plan.sharing.closings] == (["wg-1"] if closes else [])
+    assert waits(plan, "a/1")[0] == "LeavingGroup"
+    if silent is not None and not closes:
+        assert plan.wake_at == since + 30.0  # it takes nobody from then on
+        w.pass_time(1.0)
+        assert w.plan().sharing.closings
 
 
 # -- preemption

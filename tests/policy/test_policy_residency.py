@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from controller.policy.group_types import MeasuredSlowness, ResidencyTerms, SharedTraining
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import AdmissionRecord, JobRecord, Preempting, ResidencyRecord, RunFile
-from controller.policy.job.residency import name_of, slowed_others
+from controller.policy.job.residency import NO_ANSWER, NOT_TAKEN_IN, name_of, slowed_others
 from controller.policy.job.service import attained
 from controller.policy.job.types import (
     Desired,
@@ -78,6 +80,67 @@ def test_residency_ends_by_the_groups_word_alone() -> None:
     plan = planned(plan.record, GroupSeen("wg-3", gone=True, charged=8.0), RESTS, ())
     assert plan.record.residency is None
     assert plan.record.charged == 8.0
+
+
+SILENT = GroupSeen("wg-3", unanswered=60.0, problem="TimeoutError")
+
+
+@pytest.mark.parametrize(
+    ("group", "home", "at", "reason"),
+    [
+        (SILENT, False, 700.0, NO_ANSWER),
+        (SILENT, False, 700.1, None),  # there is time left
+        (SILENT, True, 100.0, None),  # it was taken in before
+        (GroupSeen("wg-3"), False, 700.0, NOT_TAKEN_IN),
+        (None, False, 700.0, NOT_TAKEN_IN),
+        (GroupSeen("wg-3", joined=True, unanswered=60.0), False, 700.0, None),
+    ],
+)
+def test_a_job_that_is_not_taken_in_gives_its_residency_up_at_the_gangs_time_out(
+    group: GroupSeen | None, home: bool, at: float, reason: str | None
+) -> None:
+    record = replace(RECORD, admission=AdmissionRecord(4, (), at), residency=replace(HOME, joined=home))
+    plan = planned(record, group, RESTS, ())
+    assert plan.queue is (JobState.ADMITTED if reason is None else JobState.PREEMPTING)
+    if reason is None:
+        assert plan.record.admission.withdrawn is None
+        assert plan.requeue_after is None or plan.requeue_after > 0
+        return
+    told = plan.record.condition("Running")
+    assert (told.reason, plan.record.condition("Admitted").reason) == (reason, reason)
+    assert "wg-3" in told.message
+    assert "within 300 s" in told.message
+    assert ("since 00:01:00 UTC (TimeoutError)" in told.message) is (reason == NO_ANSWER)
+    # In the next pass it is in the queue, out of it for a while first, and still says why.
+    plan = planned(plan.record, group, RESTS, ())
+    assert (plan.queue, plan.record.admission) == (JobState.QUEUED, None)
+    assert plan.record.gang_backoff.failures == 1
+    again = planned(plan.record, group, RESTS, ())
+    assert again.record.condition("Running").reason == reason
+
+
+@pytest.mark.parametrize(
+    ("group", "joined", "pods", "ends"),
+    [
+        (SILENT, False, (), True),
+        (SILENT, True, (), False),  # its worker may live on, and work for it
+        (SILENT, False, PODS, False),  # its pods are to go first
+        (replace(SILENT, joined=True), False, (), False),  # taken in just now
+        (GroupSeen("wg-3"), False, (), False),  # it answers: it is told, and says when
+    ],
+)
+def test_silence_ends_only_a_residency_that_no_call_was_made_in(
+    group: GroupSeen, joined: bool, pods: tuple[PodView, ...], ends: bool
+) -> None:
+    record = replace(RECORD, admission=None, residency=replace(HOME, joined=joined, leaving=True))
+    plan = planned(record, group, RESTS, pods)
+    assert (plan.record.residency is None) is ends
+
+
+def test_a_job_says_that_its_group_does_not_answer_while_it_waits() -> None:
+    record = replace(RECORD, admission=AdmissionRecord(4, (), 900.0), residency=replace(HOME, joined=False))
+    running = planned(record, SILENT, RESTS, ()).record.condition("Running")
+    assert running.message.endswith("is ready; it has not answered since 00:01:00 UTC (TimeoutError)")
 
 
 def test_figures_are_not_written_with_turns() -> None:

@@ -315,6 +315,8 @@ class GroupReconciler:
         name, number = str(obj["metadata"]["name"]), record.number
         server = self._directory.server(name, number)
         heard = heard_of(self._groups.report(name, number))
+        if server is None and record.ready_at is not None:  # it was, before this operator's time
+            self._no_answer(obj, "member 0 has not told this operator where it is")
         if server is None or not record.members:
             return ask_again(record, heard, known=False)
         asks = [self._asked(errand) for errand in errands(record, heard)]
@@ -325,7 +327,7 @@ class GroupReconciler:
                 answer = await self.client.ask(server, ticket, method, path, body)
                 news |= self._groups.take(name, number, answer, self._clock())
         except NoAnswer as error:
-            self._groups.failed(name, str(error))
+            self._no_answer(obj, str(error))
             _logger.info("a worker group does not answer", group=name, why=str(error))
             return ask_again(record, heard, silent=True)
         if news:
@@ -333,6 +335,11 @@ class GroupReconciler:
         heard = heard_of(self._groups.report(name, number))
         groups = len(self._cache.stores[WORKERGROUPS])
         return ask_again(record, heard, measures=self._groups.measures(name), groups=groups)
+
+    def _no_answer(self, obj: Object, why: str) -> None:
+        """Note that a question to a group brought nothing."""
+        if self._groups.failed(str(obj["metadata"]["name"]), why, self._clock()):
+            self._cluster.pool_changed(str(obj["spec"]["pool"]))
 
     def _asked(self, errand: Errand) -> tuple[str, str, Any]:
         """Return method, path and body of what a group is to be told."""

@@ -9,6 +9,7 @@ from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.groups import Groups
 from controller.policy.group_types import group_key
+from controller.policy.pool import GroupRecord
 from controller.web.groups import Around, Group, LatestReport, group
 
 
@@ -39,7 +40,7 @@ class SeenGroups:
         around = Around(
             job=lambda key: self._cluster.cache.get(RLHFJOBS, key),
             pool=self._cluster.cache.get(GPUPOOLS, pool),
-            latest=self._latest(name, record.number),
+            latest=self._latest(name, record),
             overdue=self._overdue(pool, name),
         )
         return group(obj, around, record)
@@ -56,13 +57,14 @@ class SeenGroups:
             for one in map(self.group, self.names()) if isinstance(one, Group)
         ]  # fmt: skip
 
-    def _latest(self, name: str, number: int) -> LatestReport:
+    def _latest(self, name: str, record: GroupRecord) -> LatestReport:
         """Return the newest report of a group's start."""
-        report, at = self._reports.report(name, number), self._reports.reported(name)
+        report, at = self._reports.report(name, record.number), self._reports.reported(name)
         why = self._reports.problem(name)
+        silent = self._reports.unanswered(name) if record.ready_at is not None else None
         if report is None or at is None:
-            return LatestReport(problem=why or "it has not reported yet")
-        return LatestReport(report, at, why)
+            return LatestReport(problem=why or "it has not reported yet", unanswered=silent)
+        return LatestReport(report, at, why, silent)
 
     def _overdue(self, pool: str, name: str) -> str:
         planned = self._plans.planned(pool)

@@ -40,6 +40,7 @@ class _Group:
     report: GroupReport | None = None
     reported: float = 0.0  # when it was got (s)
     problem: str = ""  # why the newest question brought none
+    unanswered: float | None = None  # since when questions bring none (s)
     paces: Paces = field(default_factory=Paces)
 
 
@@ -129,24 +130,37 @@ class Groups:
     # -- reports --------------------------------------------------------------------------------------------
 
     def take(self, name: str, number: int, report: GroupReport, at: float) -> bool:
-        """Take in a group's report of a start, got ``at`` (s). Returns whether a kind of jobs has another
-        profile now."""
+        """Take in a group's report of a start, got ``at`` (s). Returns whether its pool has news by it: a
+        kind of jobs has another profile now, or the group answers again."""
         known = self._groups.get(name)
+        again = known is not None and known.unanswered is not None
         before = self.report(name, number)
         if known is None or known.number != number:
             newest = report.residents[-1].name if report.residents else ""
             known = self._groups[name] = _Group(number, report, paces=Paces(newest, self._stored(name)))
-        known.report, known.reported, known.problem = report, at, ""
+        known.report, known.reported, known.problem, known.unanswered = report, at, "", None
         known.paces = known.paces.after([self._turns(one) for one in report.residents])
-        if _facts(before) != _facts(report):
+        if again or _facts(before) != _facts(report):
             for key in sorted(self._jobs.get(name, ())):
                 self._touch(key)
-        return self._learn(known, at)
+        return self._learn(known, at) or again
 
-    def failed(self, name: str, why: str) -> None:
-        """Note why the newest question to a group brought no report."""
+    def failed(self, name: str, why: str, at: float) -> bool:
+        """Note why the newest question to a group brought no report, at a time (s). Returns whether it is the
+        first one since the group answered: its pool and its jobs go by that."""
         known = self._groups.setdefault(name, _Group(0))
         known.problem = why
+        if known.unanswered is not None:
+            return False
+        known.unanswered = at
+        for key in sorted(self._jobs.get(name, ())):
+            self._touch(key)
+        return True
+
+    def unanswered(self, name: str) -> float | None:
+        """Return since when questions to a group bring no report (s); None: the newest did."""
+        known = self._groups.get(name)
+        return known.unanswered if known is not None else None
 
     def reported(self, name: str) -> float | None:
         """Return when a group's newest report was got (s); None: there is none."""
@@ -208,6 +222,8 @@ class Groups:
             joined=entry.joined,
             charged=max(charged, known.charged),
             slowness=MeasuredSlowness(slow.took, slow.alone, slow.above),
+            unanswered=self.unanswered(known.group) if group.ready_at is not None else None,
+            problem=self.problem(known.group),
             profiled=kind in self._profiles or known.profiled,
         )
 

@@ -120,6 +120,8 @@ _OF_THE_CLUSTER = frozenset(
         "AccessPodUnschedulable",
         "AccessRefused",
         "CopyDamaged",
+        "GroupDoesNotAnswer",
+        "GroupNotReady",
         "PodsRefused",
         "PodsStuck",
         "RefusedAddress",
@@ -491,6 +493,10 @@ CURES: dict[str, Cure] = {
         "it gets a residency by itself; see which groups there are and what the message says they lack",
         "evalstop groups --pool {pool}",
     ),
+    "GroupDoesNotAnswer": Cure(
+        "see whether that group's pods run and what they log; the job goes into another one by itself",
+        f"kubectl get pods -n {GROUPS_NAMESPACE} -o wide",
+    ),
     "GPUsUsedByOthers": Cure("pods of no RLHFJob hold the pool's GPUs; see which", _POOL),
     "GangTimedOut": Cure("see why its pods found no node; it is tried again by itself", _DOCTOR),
     "QueueTakesWorkload": Cure("Kueue would take the workload: docs/use/checkpoints.md, Kueue"),
@@ -524,6 +530,7 @@ GROUP_CURES: dict[str, Cure] = {
     ),
     "Restarting": Cure("it starts anew by itself; see what became of the pod that was lost", _GROUP_PODS),
     "GroupFoundNoNodes": Cure("see whether the pool has nodes with so many free GPUs for each member", _POOL),
+    "GroupDoesNotAnswer": Cure("it closes; see why its members did not answer", _GROUP_PODS),
     "GroupNotReady": Cure("see why members of its family do not become ready", _GROUP_PODS),
     "JobRefused": Cure(
         "correct the family's template in spec.sharing of the GPUPool, as the message says",

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.policy.job import conditions as c
-from controller.policy.job import incomplete, pod_troubles, terminating_pods
+from controller.policy.job import incomplete, pod_troubles, residency, terminating_pods
 from controller.policy.job.context import PlanContext
 from controller.policy.job.preemption import settle_account
 from controller.policy.job.record import FAILED_CREATE, AdmissionRecord, GangBackoff, Preempting
@@ -131,7 +131,7 @@ def withdraw(context: PlanContext) -> Plan:
     if record.admission.withdrawn is None:
         _begin(context, record.admission, pause)
     going = context.record.preempting
-    timed_out = going is None or going.reason == REASON
+    timed_out = going is None or going.reason in (REASON, *residency.GIVEN_UP)
     if not workload.suspended:
         context.act(SuspendWorkload(REASON if going is None else going.reason))
     elif workload.settled and not (context.pods_left or context.actors_left):

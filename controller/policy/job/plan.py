@@ -81,7 +81,7 @@ from controller.policy.types import (
 from controller.policy.wording import did_you_mean, nearest
 
 # Reasons of Running that go on being told while the job waits.
-_STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED, c.GROUP_LOST)
+_STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED, c.GROUP_LOST, *residency.GIVEN_UP)
 # What a wrong port or address looks like.
 _ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NOT_PROMETHEUS)
 
@@ -262,6 +262,8 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
     if workload.suspended:
         if location_claim.refused(context) and context.problem is not None:
             return gang_timeout.give_back(context, context.problem)
+        if (late := residency.overdue(context)) is not None:
+            return gang_timeout.give_back(context, late)
         _start(context)
         return context.plan(JobState.ADMITTED)
     if withdrawal.asked_to_stop(context):

@@ -4,6 +4,10 @@ The pool writes it with the admission. The job's pods start once the group can g
 left its pods (stopped, preempted, ended, or its gang found no nodes) the residency is to end: the operator
 tells the group, and only what the group says ends it, as its worker may live on. One whose group is gone has
 ended by that. What it is charged and how slow it is are written with evals, never with turns.
+
+A job that its group has not taken in within the gang's time-out gives its residency up and queues again. If
+the group answers nobody, that ends the residency: no pod of the job ever had a ticket for it, so nothing of
+it can be in the group but a state that no call has changed.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord, ResidencyRecord
 from controller.policy.job.types import Desired, GroupSeen, Observed, Plan
-from controller.policy.types import Admission, JobState
+from controller.policy.types import Admission, JobState, Problem
+from controller.policy.wording import clock
 
 WAITING = "WaitingForGroup"
+NO_ANSWER, NOT_TAKEN_IN = GIVEN_UP = "GroupDoesNotAnswer", "GroupNotReady"
 NOT_IN_MOST = 8  # groups that are remembered as left because somebody there was too slow
 
 
@@ -52,8 +58,38 @@ def ready(context: PlanContext) -> bool:
     if known is not None and seen is not None and seen.name == known.group and seen.joined:
         return True
     group = known.group if known is not None else ""
-    context.conditions.set(c.RUNNING, False, WAITING, f"its pods start once worker group {group} is ready")
+    message = f"its pods start once worker group {group} is ready"
+    silence = _silence(seen, group)
+    context.conditions.set(c.RUNNING, False, WAITING, f"{message}; {silence}" if silence else message)
     return False
+
+
+def overdue(context: PlanContext) -> Problem | None:
+    """Return why an admitted job that has not started gives its residency up: its group has not taken it in
+    within the gang's time-out. None: it has, or there is time left."""
+    record, desired, seen = context.record, context.desired, context.observed.group
+    known = record.residency
+    if desired.sharing is None or record.admission is None:
+        return None
+    group = known.group if known is not None else ""
+    if known is not None and (known.joined or (seen is not None and seen.name == group and seen.joined)):
+        return None
+    left = record.admission.at + desired.gang_timeout - context.now
+    if left > 0:
+        context.wake_in(left)
+        return None
+    late = f"it was not taken in within {desired.gang_timeout:g} s"
+    silence = _silence(seen, group)
+    if silence:
+        return Problem(NO_ANSWER, f"worker group {group}: {silence}; {late}, and queues for another one")
+    return Problem(NOT_TAKEN_IN, f"worker group {group or 'that it had is gone'}: {late}, and queues again")
+
+
+def _silence(seen: GroupSeen | None, group: str) -> str:
+    """Return since when a job's group answers nobody, in words; "": it does."""
+    if seen is None or seen.name != group or seen.unanswered is None:
+        return ""
+    return f"it has not answered since {clock(seen.unanswered)} ({seen.problem})"
 
 
 def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
@@ -74,6 +110,8 @@ def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
             entry = _with_figures(entry, seen)
         if entry != known:
             record = replace(record, residency=entry)
+        if entry.leaving and not entry.joined and not live and seen.unanswered is not None:
+            record = _ended(record, known, seen)  # no pod of it ever had a ticket
     # Whatever is new of it is a reason to write.
     return made if record is made.record else replace(made, record=record, minor=None)
 

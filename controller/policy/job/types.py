@@ -355,6 +355,8 @@ class GroupSeen:
         charged: GPU-seconds of this residency.
         slowness: measured steps since the newest resident came.
         profiled: enough is known of its kind.
+        unanswered: s, since when the group answers nobody, once it was ready; None: it answers.
+        problem: how the newest question to it failed.
     """
 
     name: str
@@ -363,6 +365,8 @@ class GroupSeen:
     charged: float = 0.0
     slowness: MeasuredSlowness = NOT_SLOW
     profiled: bool = False
+    unanswered: float | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

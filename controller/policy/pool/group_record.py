@@ -131,6 +131,7 @@ def group_view(
     record: GroupRecord,
     bound: tuple[tuple[str, int], ...],
     jobs: Iterable[str],
+    unanswered: float | None = None,
 ) -> GroupView:
     """Return the group as its pool's plan sees it.
 
@@ -142,6 +143,7 @@ def group_view(
         record: of it.
         bound: (node, GPUs) of its pods that have a node.
         jobs: names of the residencies that RLHFJobs name.
+        unanswered: s, since when questions to it bring no answer; None: the newest did.
     """
     named = set(jobs)
     return GroupView(
@@ -160,4 +162,5 @@ def group_view(
         ),
         may_return=not record.closing,
         ready=record.ready_at is not None,
+        unanswered=None if record.ready_at is None else unanswered,
     )

@@ -10,7 +10,8 @@ residencies it waits for take nobody in. So they are empty once their present re
 bound on waits (`queueing.ageing`) holds with groups, too.
 
 *Closing a group.* One without residents goes at once while somebody waits, else after `idle_seconds`; one
-whose pods found no nodes in time, or were not ready, goes, and its residents back into the queue.
+whose pods found no nodes in time, or were not ready, goes, and its residents back into the queue. One that
+does not answer goes, once nobody who stays is in it: its word that the others are gone may never come.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from controller.policy.actor_types import JobKey, Place
 from controller.policy.group_types import (
+    SILENT,
     ClosedGroup,
     GroupClosing,
     GroupOpening,
@@ -31,7 +33,7 @@ from controller.policy.group_types import (
 from controller.policy.pool.best_fit import FreeGpus
 from controller.policy.pool.gpu_accounting import LEAVING, GpuAccounts, stand_in
 from controller.policy.pool.placement import NodeRoom, fit_job, shape
-from controller.policy.pool.residencies import Residencies
+from controller.policy.pool.residencies import Residencies, silence
 from controller.policy.pool.sharing_room import SharedRoom, sharing_room
 from controller.policy.queueing import MAX_WAIT
 from controller.policy.queueing.ageing import overdue
@@ -41,7 +43,7 @@ from controller.policy.sharing import Slowness, reserve, too_slow
 from controller.policy.types import JobState, JobView, PoolSnapshot, Preemption
 
 SLOWS_OTHERS, NO_NODES, NOT_READY = "SlowsOthers", "GroupFoundNoNodes", "GroupNotReady"
-EMPTY, WANTED = "Empty", "GPUsWanted"
+EMPTY, WANTED, SILENCE = "Empty", "GPUsWanted", "GroupDoesNotAnswer"
 
 
 def stand_ins(sharing: PoolSharing | None) -> tuple[JobView, ...]:
@@ -255,7 +257,13 @@ class Groups:
                     found = GroupClosing(view.name, NOT_READY, f"it was not ready within {seconds:g} s")
                 self.closings.append(found)
             elif self.residencies.groups[view.name].residents:
-                continue
+                why = silence(view, self.now, self.sharing.gang_seconds)
+                if not why or any(
+                    one.key not in self.residencies.leaving
+                    for one in self.residencies.groups[view.name].residents
+                ):
+                    continue
+                self.closings.append(GroupClosing(view.name, SILENCE, f"{why}, and nobody stays in it"))
             elif waits:
                 self.closings.append(
                     GroupClosing(view.name, WANTED, "it has no residents, and somebody waits")
@@ -301,6 +309,8 @@ class Groups:
                 continue
             if view.unbound or not view.ready:
                 found.append(view.opened + self.sharing.gang_seconds)
+            if view.unanswered is not None:
+                found += [view.unanswered + seconds for seconds in (SILENT, self.sharing.gang_seconds)]
             if not self.residencies.groups[view.name].residents:
                 found.append(self._empty_since(view) + self.sharing.idle_seconds)
         return found

@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from controller.policy.actor_types import JobKey, Place
-from controller.policy.group_types import FamilyTerms, GroupView, KindProfile, PoolSharing
+from controller.policy.group_types import SILENT, FamilyTerms, GroupView, KindProfile, PoolSharing
 from controller.policy.params import ParamError
 from controller.policy.queueing.base import QueueJob
 from controller.policy.sharing import (
@@ -36,9 +36,11 @@ from controller.policy.sharing import (
     why_not,
 )
 from controller.policy.types import JobState, JobView, namespace_of
+from controller.policy.wording import clock
 
 NOBODY: frozenset[JobKey] = frozenset()
 OVERDUE = "an overdue job waits for its GPUs"
+BEFORE = " (before)"  # ends the key of a resident whose job has left it behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,13 @@ class Residencies:
         self._first: JobKey | None = None
         self._known: dict[JobKey, Resident] = {}
         self._refused: set[Hashable] = set()  # of all copies: it depends on nothing that a pass changes
+        jobs = list(jobs)
+        self._named = frozenset(job.key for job in jobs)
         here = [job for job in jobs if job.sharing is not None and job.sharing.group]
         for view in sharing.groups:
             if not view.closing:
-                self.groups[view.name] = WorkerGroup(view.name, view.family, self._residents(view, here))
+                residents, closed = self._residents(view, here), silence(view, now)
+                self.groups[view.name] = WorkerGroup(view.name, view.family, residents, closed)
 
     def copy(self) -> Residencies:
         """Return another one that changes on its own."""
@@ -223,8 +228,10 @@ class Residencies:
         known = {one.key for one in found}
         for one in view.lingering:
             if one.key not in known:
-                found.append(Resident(one.key, view.family, namespace_of(one.key), max(1, one.state_bytes)))
-                self.leaving.add(one.key)
+                # Its job may be there again, under its name or after it gave this residency up.
+                key = f"{one.key}{BEFORE}" if one.key in self._named else one.key
+                found.append(Resident(key, view.family, namespace_of(key), max(1, one.state_bytes)))
+                self.leaving.add(key)
         found.sort(key=lambda one: (one.came, one.key))
         for resident in found:
             self.home[resident.key] = view.name
@@ -272,6 +279,13 @@ class Residencies:
     def _in_time(self, resident: Resident) -> bool:
         kept = self._kept
         return kept is not None and resident.lasts is not None and self.now + resident.lasts <= kept.at
+
+
+def silence(view: GroupView, now: float, seconds: float = SILENT) -> str:
+    """Return since when a group answers nobody, in words; "": it does, or not for ``seconds`` (s) yet."""
+    if view.unanswered is None or now < view.unanswered + seconds:
+        return ""
+    return f"it has not answered since {clock(view.unanswered)}"
 
 
 def profiles(sharing: PoolSharing) -> dict[str, Profile]:
