@@ -8,6 +8,7 @@ kills the whole container.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -15,6 +16,8 @@ from pathlib import Path
 from controller import bounded
 
 _NEWEST, _PART = "newest", ".part"
+_LINE = 64  # bytes of `newest`
+_FULL = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT)
 
 
 class HostMemory:
@@ -33,6 +36,10 @@ class HostMemory:
             one.mkdir(parents=True, exist_ok=True)
         for part in self._states.glob(f"*/*{_PART}"):
             shutil.rmtree(part)
+        if not self._newest.exists():
+            written = self._newest.with_suffix(_PART)
+            written.write_bytes(_line((0, 0)))
+            written.replace(self._newest)
 
     def versions(self) -> tuple[tuple[str, int], ...]:
         """Return (resident, version) of each state."""
@@ -45,17 +52,20 @@ class HostMemory:
 
     def newest(self) -> tuple[int, int]:
         """Return start and sequence of the newest turn that this member has begun."""
-        try:
-            start, sequence = self._newest.read_text().split()
-        except FileNotFoundError:
-            return (0, 0)
+        start, sequence = self._newest.read_text().split()
         return int(start), int(sequence)
 
     def set_newest(self, newest: tuple[int, int]) -> None:
-        """Keep it: before anything of that turn is done."""
-        written = self._newest.with_suffix(_PART)
-        written.write_text(f"{newest[0]} {newest[1]}")
-        written.replace(self._newest)
+        """Keep it: before anything of that turn is done.
+
+        In place, as on a full volume there is no page for a new file. One write within a page is there whole
+        or not at all when the process is killed, and the volume does not outlive the machine.
+        """
+        file = os.open(self._newest, os.O_WRONLY)
+        try:
+            os.pwrite(file, _line(newest), 0)
+        finally:
+            os.close(file)
 
     def folder(self, resident: str, version: int) -> Path:
         """Return where a version is."""
@@ -65,7 +75,7 @@ class HostMemory:
         """Return a new folder in which a version is to be written; `done` makes it one.
 
         Raises:
-            MemoryError: it may not fit.
+            MemoryError: it may not fit, or the volume is full.
         """
         used = self.used()
         if used + size > self.most:
@@ -74,7 +84,12 @@ class HostMemory:
             )
         part = self.folder(resident, version).with_suffix(_PART)
         shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
+        try:
+            part.mkdir(parents=True)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise MemoryError(f"host memory: {error.strerror}") from None
+            raise
         return part
 
     def done(self, part: Path) -> None:
@@ -118,3 +133,7 @@ class HostMemory:
                     continue  # erased meanwhile
                 seen[stat.st_ino] = stat.st_size
         return sum(seen.values())
+
+
+def _line(newest: tuple[int, int]) -> bytes:
+    return f"{newest[0]} {newest[1]}".ljust(_LINE).encode()

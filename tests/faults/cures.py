@@ -1202,6 +1202,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/policy/test_policy_identity.py",
     ),
     Mutant(
+        "a silent group's residency ends though calls were made in it",
+        "19",
+        "controller/policy/job/residency.py",
+        "if entry.leaving and not entry.joined and not live",
+        "if entry.leaving and not live",
+        "tests/policy/test_policy_residency.py::test_silence_ends_only_a_residency_that_no_call_was_made_in",
+    ),
+    Mutant(
         "GPUs held through claims are not counted",
         "19",
         "controller/operator/state/devices.py",

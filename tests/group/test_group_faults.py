@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -176,6 +177,46 @@ def test_full_host_memory_ends_the_turn_and_keeps_the_version(group: GroupPlane,
     ballast.rmdir()
     assert counted(b)
     assert counted(a) == before + 1
+
+
+@pytest.fixture
+def bounded() -> Iterator[GroupPlane]:
+    """A group whose second member's memory volume is a file system of its own, of 8 MB."""
+    made = GroupPlane(TURN_SECONDS=20, IDLE_SECONDS=5)
+    folder = made.pods[1].volume / "memory"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("file systems can be mounted by root alone")
+    try:
+        with made:
+            made.join("a", "b")
+            yield made
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("then", ["", "restarted"])
+def test_a_volume_without_a_free_page_ends_the_turn_and_keeps_the_version(
+    bounded: GroupPlane, then: str
+) -> None:
+    a, b = bounded.client("a"), bounded.client("b")
+    before, pod = counted(a), bounded.pods[1]
+    assert counted(b) == 1
+    ballast = pod.volume / "memory/ballast"  # nobody counts it: the budget of states says that they fit
+    filled = subprocess.run(
+        ["dd", "if=/dev/zero", f"of={ballast}", "bs=4096"], capture_output=True, check=False
+    )
+    assert b"No space left" in filled.stderr
+    if then:
+        pod.kill()
+        pod.start()
+        bounded.ready()
+    loses(a, lambda turn: turn.call("train"), "No space left", HostMemoryFull)
+    loses(b, lambda turn: turn.call("train"), "No space left", HostMemoryFull)
+    assert b.run(lambda turn: turn.call("echo")).result == {}  # a turn that changes nothing writes nothing
+    ballast.unlink()
+    assert (counted(a), counted(b)) == (before + 1, 2)
 
 
 def test_a_function_over_its_time_loses_the_turn() -> None:

@@ -83,6 +83,18 @@ def workers(jobs: Jobs) -> list[dict[str, Any]]:
     return list(found)
 
 
+def processes_of(pod: str) -> list[int]:
+    """Return the processes of a pod, given by UID, by their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if pod.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
 def digest(folder: Path, name: str) -> str:
     manifest = json.loads((folder / name / f"step-{steps(name)}" / "manifest.json").read_text())
     return str(manifest["files"]["params.npz"]["sha256"])

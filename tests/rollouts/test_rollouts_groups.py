@@ -3,14 +3,17 @@ trainers as the processes that they are."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from rollouts_cluster import Jobs, Operator
 from rollouts_groups import (
     ONE,
@@ -21,16 +24,19 @@ from rollouts_groups import (
     digest,
     groups,
     make,
+    processes_of,
     shared_pool,
     told,
     workers,
 )
 from typer.testing import CliRunner
 
+from controller import names
 from controller.cli.main import app
 from deploy.local.demo.elastic.observer import gpus_of
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
+from deploy.local.scheduler import Extender, start_pair
 from tests.support import given_cluster
 from tests.support.api_writes import api_writes
 from tests.support.rig_fixtures import installed
@@ -50,10 +56,21 @@ def gpu_node(plane: Plane) -> Iterator[Nodes]:
         yield nodes
 
 
+@pytest.fixture(scope="module")
+def extender(plane: Plane, installed: Path) -> Iterator[Extender]:
+    """The scheduler extender as a process, and the kube-scheduler that asks it."""
+    extender, scheduler = start_pair(plane)
+    yield extender
+    scheduler.stop()
+    extender.stop()
+
+
 @pytest.fixture
-def jobs(plane: Plane, installed: Path, gpu_node: Nodes, namespace: str, tmp_path: Path) -> Iterator[Jobs]:
+def jobs(
+    plane: Plane, installed: Path, gpu_node: Nodes, extender: Extender, namespace: str, tmp_path: Path
+) -> Iterator[Jobs]:
     found = Jobs(plane, namespace, POOL, Operator(tmp_path, installed))
-    with shared_pool(found):
+    with shared_pool(found, schedulerName=names.SCHEDULER_NAME):
         yield found
 
 
@@ -69,7 +86,19 @@ def silent_api(plane: Plane) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(jobs: Jobs, tmp_path: Path) -> None:
+def filtered(extender: Extender) -> float:
+    """Return how often the extender let a node through to a pod with GPUs; it is asked about no others."""
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(extender.metrics) as answer:
+        text = answer.read().decode()
+    families = text_string_to_metric_families(text)
+    (found,) = (one for one in families if one.name == "evalstop_extender_nodes")
+    wanted = {"verb": "filter", "way": "passed"}
+    return sum(sample.value for sample in found.samples if sample.labels == wanted)
+
+
+def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(
+    jobs: Jobs, extender: Extender, tmp_path: Path
+) -> None:
     local = [alone(tmp_path / "alone", name) for name in (ONE, TWO)]
     for name in (ONE, TWO):
         make(jobs, name, tmp_path)
@@ -79,7 +108,12 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(jobs: Jobs, tmp_path: 
     assert len(group["status"]["residents"]) == 2
     for name in (ONE, TWO):
         assert jobs.status(name)["residency"]["group"] == group["metadata"]["name"]
-    assert [gpus_of(pod) for pod in workers(jobs)] == [1]
+    (worker,) = workers(jobs)
+    assert gpus_of(worker) == 1
+    # It was bound through the extender, to the node that its group's status plans.
+    assert worker["spec"]["schedulerName"] == names.SCHEDULER_NAME
+    assert [worker["spec"]["nodeName"]] == group["status"]["nodes"]
+    assert filtered(extender) >= 1
     assert all(gpus_of(pod) == 0 for pod in jobs.pods()), "the GPU is the group's, and counted once"
     assert jobs.pool_status()["shared"] == 1
     name = group["metadata"]["name"]
@@ -120,3 +154,36 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(jobs: Jobs, tmp_path: 
         assert float(status["chargedGPUSeconds"]) > 0
         assert status["attempt"] == 1
         assert digest(tmp_path, name) == digest(tmp_path / "alone", name)
+
+
+def test_a_job_whose_group_does_not_answer_any_more_gets_another_one(jobs: Jobs, tmp_path: Path) -> None:
+    first, second = "first-20", "second-20"
+    make(jobs, first, tmp_path)
+    completed(jobs, first)
+    (group,) = groups(jobs)
+    name = group["metadata"]["name"]
+    jobs.until(
+        lambda: not groups(jobs)[0]["status"].get("residents"), "the group is empty, and stays a while"
+    )
+    (worker,) = workers(jobs)
+    for pid in processes_of(worker["metadata"]["uid"]):
+        os.kill(pid, signal.SIGSTOP)  # it is there, and silent
+    timeout(jobs, 10)
+    make(jobs, second, tmp_path)
+    jobs.until(lambda: jobs.condition(second, "Running")[1] == "GroupDoesNotAnswer", "it is given up", 60)
+    told_why = next(c for c in jobs.status(second)["conditions"] if c["type"] == "Running")["message"]
+    assert told_why.startswith(f"worker group {name}: it has not answered since ")
+    assert jobs.status(second)["attempt"] == 1
+    assert not list((tmp_path).glob(f"{second}/*")), "no pod of it has run"
+    # Nobody who was taken in is in it, so it closes, and its GPU is another group's.
+    jobs.until(lambda: groups(jobs)[0]["status"].get("closing") == "GroupDoesNotAnswer", "it closes", 60)
+    timeout(jobs, 120)
+    completed(jobs, second)
+    assert jobs.status(second)["attempt"] == 2
+    assert [one["metadata"]["name"] for one in groups(jobs)] != [name]
+
+
+def timeout(jobs: Jobs, seconds: int) -> None:
+    """Set the pool's time-out of gangs."""
+    patch = json.dumps({"spec": {"gangTimeoutSeconds": seconds}})
+    jobs.plane.kubectl("patch", "gpupool", POOL, "--type=merge", "-p", patch)
