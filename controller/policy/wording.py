@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 
 from controller.policy.types import JobKey
 
@@ -129,7 +128,9 @@ def percent(share: float, digits: int = 3) -> str:
 
 def clock(at: float) -> str:
     """Return a time (s since the epoch) as messages write it: ``14:03:09 UTC``."""
-    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC"
+    minutes, seconds = divmod(int(at) % 86400, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{seconds:02} UTC"
 
 
 def two_digits(value: float) -> str:

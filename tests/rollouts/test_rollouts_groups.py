@@ -157,7 +157,7 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(
 
 
 def test_a_job_whose_group_does_not_answer_any_more_gets_another_one(jobs: Jobs, tmp_path: Path) -> None:
-    first, second = "first-20", "second-20"
+    first, second = "first-6", "second-6"
     make(jobs, first, tmp_path)
     completed(jobs, first)
     (group,) = groups(jobs)
