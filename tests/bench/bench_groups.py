@@ -22,13 +22,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from evalstop_client.envelope import encode, joined
+from evalstop_client.place import LocalDevice, Place
 from evalstop_client.rollouts import _Pinned
 from tests.bench.rows import Row
+from tests.group.families import Counted
 from tests.group.plane import MB, GroupPlane, until
 
 NAMES = ("a", "b", "c")
 SWITCHES, LARGE, COPIES, STEPS = 2000, 100, 20, 20
 STATE = 128 * MB
+WORK_STATE = 16 * MB
 FUNCTION_SECONDS = 0.5
 
 
@@ -170,22 +173,49 @@ def _copy(path: str, begin: Any, end: Any) -> None:
 
 
 def _alone() -> Row:
-    """Return how long a step takes in a group with nobody else, against the function by itself, ms."""
+    """Return how long a step takes in a group with nobody else, against the plain trainer, ms.
+
+    That is the same family's function, called directly in one process that keeps its state on the device.
+    Both arms compute the same, by turns, and their results are compared.
+    """
     steps, plain = [], []
-    with GroupPlane() as plane:
+    environ = {"EVALSTOP_TEST_STATE": str(WORK_STATE)}
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
+        GroupPlane(members=1, state=WORK_STATE, environ=environ) as plane,
+    ):
+        os.environ.update(environ)
+        direct = _plain_trainer(folder)
+        begun = time.perf_counter()
+        direct.work({"rounds": 10}, {})
+        rounds = 10 * (1 + int(1.1 * FUNCTION_SECONDS / (time.perf_counter() - begun)))
         plane.join("a")
         group = plane.client("a")
+        with group.turn() as turn:
+            turn.call("work", {"rounds": 10})
         for _ in range(STEPS):
             begun = time.perf_counter()
             with group.turn() as turn:
-                turn.call("sleep", {"seconds": FUNCTION_SECONDS})
+                through = turn.call("work", {"rounds": rounds}).result
             steps.append(1e3 * (time.perf_counter() - begun))
             begun = time.perf_counter()
-            time.sleep(FUNCTION_SECONDS)
+            by_itself, _ = direct.work({"rounds": rounds}, {})
             plain.append(1e3 * (time.perf_counter() - begun))
+            assert through == by_itself, "both arms compute the same"
         group.close()
-    name = "groups: step of one function of .5 s, alone in a group (1.05)"
+    name = "groups: step of one function of .5 s and more, alone in a group (1.05)"
     return Row(name, statistics.median(steps), "ms", statistics.median(plain))
+
+
+def _plain_trainer(folder: str) -> Counted:
+    """The family in this process, with a device of its own."""
+    path = f"{folder}/worker-a"
+    with open(path, "wb") as file:
+        file.truncate(WORK_STATE + 2 * MB)
+    place = Place({"resident": "a"}, LocalDevice(path, WORK_STATE + 2 * MB))
+    direct = Counted(place)
+    direct.load(place, True)
+    return direct
 
 
 def _p99(values: list[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import struct
 import time
@@ -60,6 +61,14 @@ class Counted(Family):
         """Change what a training step would: all of the weights count as changed."""
         self._regions["weights"][:8] = self._regions["counter"]
         return self.count(arguments, arrays)
+
+    @function(changes=("weights",))
+    def work(self, arguments: Mapping[str, Any], arrays: Mapping[str, Array]) -> Answer:
+        """Compute: so many times the hash of all weights, each written into them."""
+        weights = self._regions["weights"]
+        for _ in range(int(arguments["rounds"])):
+            weights[:32] = hashlib.sha256(weights).digest()
+        return bytes(weights[:32]).hex(), {}
 
     @function(changes=())
     def echo(self, arguments: Mapping[str, Any], arrays: Mapping[str, Array]) -> Answer:

@@ -48,9 +48,13 @@ def shared_pool(jobs: Jobs, **spec: Any) -> Iterator[None]:
 
 def make(jobs: Jobs, name: str, folder: Path, **sharing: Any) -> None:
     """Make a job that trains in a group. Both have the same template: they are of one kind."""
-    command = ["sh", "-c", f"{TRAIN} --steps ${{JOB#*-}} --checkpoints {folder}/$JOB"]
     asked = {"family": FAMILY, "stateBytes": 2 * MB, "maxSlowdownPercent": 1000, **sharing}
-    jobs.make(name, command, gpus=0, env=JOB_NAME, sharing=asked)
+    jobs.make(name, command(folder), gpus=0, env=JOB_NAME, sharing=asked)
+
+
+def command(folder: Path) -> list[str]:
+    """Return the command of a job's container."""
+    return ["sh", "-c", f"{TRAIN} --steps ${{JOB#*-}} --checkpoints {folder}/$JOB"]
 
 
 def groups(jobs: Jobs) -> list[dict[str, Any]]:

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from rollouts_cluster import Jobs, Operator
+from rollouts_cluster import Jobs, Operator, rollout
 from rollouts_groups import (
     ONE,
     POOL,
     TWO,
     alone,
+    command,
     completed,
     digest,
     groups,
@@ -34,6 +35,8 @@ from typer.testing import CliRunner
 from controller import names
 from controller.cli.main import app
 from deploy.local.demo.elastic.observer import gpus_of
+from deploy.local.demo.jobs_manifests import JOB_NAME
+from deploy.local.demo.shared.cast import FAMILY, MB
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
 from deploy.local.scheduler import Extender, start_pair
@@ -187,3 +190,28 @@ def timeout(jobs: Jobs, seconds: int) -> None:
     """Set the pool's time-out of gangs."""
     patch = json.dumps({"spec": {"gangTimeoutSeconds": seconds}})
     jobs.plane.kubectl("patch", "gpupool", POOL, "--type=merge", "-p", patch)
+
+
+def test_a_residency_and_rollout_actors_come_together_and_leave_together(
+    plane: Plane, jobs: Jobs, tmp_path: Path
+) -> None:
+    name = "both-40"
+    asked = {"family": FAMILY, "stateBytes": 2 * MB, "maxSlowdownPercent": 1000}
+    jobs.make(name, command(tmp_path), rollout(most=1, static=1), gpus=0, env=JOB_NAME, sharing=asked)
+    # There is one GPU, which the group would have: without one for its actor it gets neither.
+    jobs.until(lambda: jobs.condition(name, "Admitted")[1] not in ("", "Queued"), "it waits for both")
+    assert jobs.condition(name, "Admitted")[0] == "False"
+    assert groups(jobs) == []
+    assert jobs.actors(name) == []
+    with Nodes(plane, 1, 1, labels={"pool": POOL}, provision=False, prefix="actor-", process="actor-nodes"):
+        jobs.until(lambda: jobs.condition(name, "Running")[0] == "True", "it runs")
+        jobs.until(lambda: len(jobs.actors(name, ready=True)) == 1, "its actor serves")
+        (group,) = groups(jobs)
+        assert jobs.status(name)["residency"]["group"] == group["metadata"]["name"]
+        assert sorted(gpus_of(pod) for pod in (*workers(jobs), *jobs.pods())) == [0, 1, 1]
+        completed(jobs, name)
+        jobs.until(lambda: jobs.condition(name, "GPUsReleased")[0] == "True", "its actor is gone with it")
+        jobs.until(lambda: not jobs.status(name).get("residency", {}).get("group"), "and its residency")
+        assert jobs.actors(name) == []
+        jobs.plane.kubectl("-n", jobs.namespace, "delete", "rlhfjob", name, "--wait=true")
+        jobs.until(lambda: not jobs.pods(), "all pods are gone")

@@ -9,11 +9,13 @@ valid.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 
+from evalstop_client.page_lock import PageLock
 from evalstop_client.place import HostRegion, LocalDevice
 
 _ALIGNED = 64
@@ -167,11 +169,25 @@ def _to_host(host: HostRegion, copy: Any) -> None:
 
 
 def _with_host(host: HostRegion, copy: Any) -> None:
-    """Have a region copied as torch does it, by way of its mapped memory."""
+    """Have a region copied as torch does it, by way of its mapped memory, page-locked beside a GPU."""
     mapped = host.view()
     try:
         kept = torch.frombuffer(mapped, dtype=torch.uint8, count=host.size) if host.size else torch.empty(0)
-        copy(kept)
+        if torch.cuda.is_available():
+            with _LOCK.held(kept.data_ptr(), host.size):
+                copy(kept)
+                torch.cuda.synchronize()  # nothing is on its way when the pages are let go
+        else:
+            copy(kept)
         del kept
     finally:
         mapped.close()
+
+
+def _forget_error() -> None:
+    """Have a kernel find the runtime's last error, here and not in a function of the family's."""
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device="cuda")
+
+
+_LOCK = PageLock(torch.cuda.cudart, _forget_error)
