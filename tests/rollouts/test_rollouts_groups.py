@@ -195,7 +195,7 @@ def timeout(jobs: Jobs, seconds: int) -> None:
 def test_a_residency_and_rollout_actors_come_together_and_leave_together(
     plane: Plane, jobs: Jobs, tmp_path: Path
 ) -> None:
-    name = "both-40"
+    name = "both-10"
     asked = {"family": FAMILY, "stateBytes": 2 * MB, "maxSlowdownPercent": 1000}
     jobs.make(name, command(tmp_path), rollout(most=1, static=1), gpus=0, env=JOB_NAME, sharing=asked)
     # There is one GPU, which the group would have: without one for its actor it gets neither.
