@@ -22,3 +22,4 @@ def loopback() -> Iterator[GroupPlane]:
         wrong = onlooker.close()
     assert not wrong
     assert onlooker.opens
+    assert onlooker.calls

@@ -23,6 +23,7 @@ class Onlooker:
     Attributes:
         wrong: what must not have been.
         opens: how often a worker opened a device.
+        calls: how often one was seen at a function.
     """
 
     def __init__(self, folders: list[Path]) -> None:
@@ -37,7 +38,7 @@ class Onlooker:
                 raise OSError(ctypes.get_errno(), f"inotify: {folder}")
             self._member[watch] = index
         self.wrong: list[str] = []
-        self.opens = self.events = 0
+        self.opens = self.calls = self.events = 0
         self._on: list[dict[str, int]] = [{} for _ in folders]
         self._at_work: list[dict[str, int]] = [{} for _ in folders]
         self._ends, self._end = os.pipe()
@@ -84,6 +85,8 @@ class Onlooker:
                 self.opens += 1
                 if len(book) > 1:
                     self.wrong.append(f"member {member}: {' and '.join(sorted(book))} are on the device")
+            else:
+                self.calls += 1
             at_work = {one for each in self._at_work for one in each}
             if len(at_work) > 1:
                 self.wrong.append(f"members are at work for {' and '.join(sorted(at_work))}")

@@ -75,6 +75,7 @@ class Outcome:
     turns: int = 0
     lost: int = 0
     opens: int = 0
+    calls: int = 0
     wrong: list[str] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
@@ -191,7 +192,7 @@ def run(count: int, seed: int, say: Callable[[str], None] = lambda _: None) -> O
             _end(plane, jobs, outcome)
     finally:
         outcome.wrong += onlooker.close()
-        outcome.opens = onlooker.opens
+        outcome.opens, outcome.calls = onlooker.opens, onlooker.calls
     return outcome
 
 

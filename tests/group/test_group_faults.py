@@ -36,6 +36,8 @@ def group() -> Iterator[GroupPlane]:
     finally:
         wrong = onlooker.close()
     assert not wrong
+    assert onlooker.opens
+    assert onlooker.calls
 
 
 @pytest.fixture
@@ -240,6 +242,8 @@ def test_a_worker_that_keeps_the_device_is_killed_before_the_next_has_it(kept: s
         assert "a" not in group.pods[0].workers()
         assert counted(a) == 2
     assert not onlooker.close()
+    assert onlooker.opens >= 3
+    assert onlooker.calls == 3
 
 
 def test_host_memory_for_one_state_more_than_residents_is_enough() -> None:

@@ -12,3 +12,4 @@ def test_no_released_turn_is_lost_or_doubled_and_never_are_two_workers_on_a_devi
     assert outcome.lost  # the faults did something
     assert outcome.turns > 30 * 3
     assert outcome.opens > outcome.turns / 2
+    assert outcome.calls > outcome.turns  # each has one to three, on two members
