@@ -69,12 +69,13 @@ from controller.operator.reconcile.triggers import Triggers
 from controller.operator.reconcile.validation import SpecChecks
 from controller.operator.state.access_progress import AccessProgress
 from controller.operator.state.access_refusals import AccessRefusals
-from controller.operator.state.cluster import ClusterState, StepAddress
+from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices
 from controller.operator.state.external_queues import ExternalQueues
 from controller.operator.state.groups import Groups
 from controller.operator.state.residents import Residents
 from controller.operator.state.rollout_steps import RolloutSteps
+from controller.operator.state.steps import StepAddress
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import UnmanagedPods
 from controller.policy import decision_log

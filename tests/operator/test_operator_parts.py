@@ -30,7 +30,7 @@ from controller.operator.process.metrics import Metrics
 from controller.operator.process.settings import Settings, SettingsError, describe
 from controller.operator.reconcile.status_writer import saved_gpu_hours
 from controller.operator.state import nodes, run_configmap
-from controller.operator.state.cluster import JobSnapshot
+from controller.operator.state.job_snapshot import JobSnapshot
 from controller.policy.job.record import (
     AdmissionRecord,
     Decision,

@@ -14,7 +14,7 @@ from controller.api.gpupool import GPUPool
 from controller.kube.packed import Plain
 from controller.kube.resources import CONFIGMAPS
 from controller.operator.reconcile.planned_job import full_plan
-from controller.operator.state.cluster import JobSnapshot
+from controller.operator.state.job_snapshot import JobSnapshot
 from controller.policy.job.record import AdmissionRecord, JobRecord
 from controller.policy.job.types import Desired, Observed, Plan
 from controller.policy.types import JobState, Mode, PolicySpec

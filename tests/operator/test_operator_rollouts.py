@@ -18,7 +18,7 @@ from controller.kube.resources import CONFIGMAPS, EVENTS, GPUPOOLS, JOBS, PODS
 from controller.operator import engine as engine_module
 from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
-from controller.operator.state.cluster import StepWants
+from controller.operator.state.steps import StepWants
 from controller.policy.job import StepPlan, starvation
 from controller.policy.rollout import Forecast
 from controller.steps.wire import Announcement, Ended, Registered

@@ -18,7 +18,7 @@ from controller.api.kinds import KINDS
 from controller.api.workergroup import manifest
 from controller.checkpoints.access_jobs import AccessSettings, access_job
 from controller.operator.state import run_configmap
-from controller.operator.state.cluster import StepAddress
+from controller.operator.state.steps import StepAddress
 from controller.policy.actor_types import Actor
 from controller.policy.group_types import GroupOpening
 from controller.policy.job.record import Operation, ProtectedCheckpoint, RunFile

@@ -23,7 +23,8 @@ from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
 from controller.metrics import Target
 from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
-from controller.operator.state.cluster import ClusterState, JobSnapshot
+from controller.operator.state.cluster import ClusterState
+from controller.operator.state.job_snapshot import JobSnapshot
 from controller.policy import decision_log
 from controller.policy.job.record import JobRecord
 from controller.policy.job.types import Page, ScrapeOutcome, ScrapeView

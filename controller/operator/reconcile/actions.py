@@ -34,7 +34,8 @@ from controller.operator.process.settings import Settings
 from controller.operator.reconcile.validation import NO_LASTS, actor_manifest, child_of, user_problem
 from controller.operator.state import run_configmap
 from controller.operator.state.claims import claims_of
-from controller.operator.state.cluster import ClusterState, JobSnapshot
+from controller.operator.state.cluster import ClusterState
+from controller.operator.state.job_snapshot import JobSnapshot
 from controller.operator.state.ownership import controlled_by, leftover
 from controller.policy.actor_types import Actor
 from controller.policy.job import (
@@ -260,7 +261,7 @@ class Actions:
             if not action.job_uid:
                 await self._make_access(loaded, action)
                 return
-            found = self._cluster.access_job(loaded.obj, action.request_id, action.job_uid)
+            found = self._cluster.access_jobs.find(loaded.obj, action.request_id, action.job_uid)
             if found is None:
                 raise Stale(f"{loaded.key}: the access Job of {action.request_id} is gone")
             if not is_unsuspended(found):
@@ -275,7 +276,7 @@ class Actions:
         by a life that ended before it could record that: it serves if it would do just what is asked."""
         manifest = await self._access_manifest(loaded, action)
         name = manifest["metadata"]["name"]
-        found = self._cluster.access_job(loaded.obj, action.request_id)
+        found = self._cluster.access_jobs.find(loaded.obj, action.request_id)
         if found is None or found["metadata"]["name"] != name:
             try:
                 found = await self._api.create(JOBS, manifest)
@@ -330,14 +331,14 @@ class Actions:
         They would wait for ever: deadline and time to live count from the start.
         """
         waited = record.access.request_id if record.access is not None else None
-        for job in self._cluster.unreleased(loaded.obj):
+        for job in self._cluster.access_jobs.unreleased(loaded.obj):
             if request_id_of(job) != waited:
                 await self._forget_access(loaded, request_id_of(job))
 
     async def _forget_access(self, loaded: JobSnapshot, request_id: str) -> None:
         waited = loaded.record.access
         own = waited.job_uid if waited is not None and waited.request_id == request_id else ""
-        found = self._cluster.access_job(loaded.obj, request_id, own)
+        found = self._cluster.access_jobs.find(loaded.obj, request_id, own)
         if found is None:
             self._cluster.forget_access(loaded, request_id, None)
             return

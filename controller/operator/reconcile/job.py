@@ -15,7 +15,8 @@ from controller.operator.reconcile.scrape_targets import ScrapeTargets
 from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.reconcile.triggers import Triggers
 from controller.operator.reconcile.validation import SpecChecks
-from controller.operator.state.cluster import ClusterState, JobSnapshot
+from controller.operator.state.cluster import ClusterState
+from controller.operator.state.job_snapshot import JobSnapshot
 from controller.operator.state.residents import Residents
 from controller.operator.state.rollout_steps import RolloutSteps
 from controller.policy.job import ReadMetrics
@@ -127,7 +128,7 @@ class JobReconciler:
                 await self._recorder.post(loaded.obj, "ActionRefused", message, warning=True)
                 raise
         await self._actions.discard_unreleased(loaded, full.plan.record)
-        for name in self._cluster.foreign_access(loaded.obj, full.plan.record):
+        for name in self._cluster.access_jobs.foreign(loaded.obj, full.plan.record):
             message = (
                 f"Job {name} says that it carries out what is asked of the checkpoint store, and was not "
                 "made by the operator: its answer does not count"

@@ -13,7 +13,8 @@ from controller.kube.resources import GPUPOOLS
 from controller.operator.process.decision_log import DecisionLog
 from controller.operator.process.metrics import Metrics
 from controller.operator.reconcile.planned_job import FullPlan, PlannedJob, full_plan
-from controller.operator.state.cluster import ClusterState, JobSnapshot, State, Unreadable
+from controller.operator.state.cluster import ClusterState
+from controller.operator.state.job_snapshot import JobSnapshot, State, Unreadable
 from controller.policy import decision_log
 from controller.policy.job import plan_job
 from controller.policy.pool import plan_pool

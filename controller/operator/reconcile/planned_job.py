@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from controller.kube.cache import Key
 from controller.kube.packed import Stored
 from controller.objects import parse_time
-from controller.operator.state.cluster import JobSnapshot, Object, State
+from controller.operator.state.cluster import Object
+from controller.operator.state.job_snapshot import JobSnapshot, State
 from controller.policy.job import (
     ADMITTED,
     COMPLETED,

@@ -9,7 +9,8 @@ from controller.api import convert
 from controller.metrics import GangScraper, GangTarget, ScrapeLoop, Target, member, members, metrics_port
 from controller.objects import Object
 from controller.operator.process.metrics import Metrics
-from controller.operator.state.cluster import ClusterState, JobSnapshot, Unreadable
+from controller.operator.state.cluster import ClusterState
+from controller.operator.state.job_snapshot import JobSnapshot, Unreadable
 from controller.operator.state.ownership import is_ref
 from controller.policy.job import (
     ANY,

@@ -15,7 +15,8 @@ from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS, Resource
 from controller.kube.versioned import patch_as_read
 from controller.operator.process.leader_election import Term
 from controller.operator.process.metrics import Metrics
-from controller.operator.state.cluster import ClusterState, JobSnapshot
+from controller.operator.state.cluster import ClusterState
+from controller.operator.state.job_snapshot import JobSnapshot
 from controller.operator.state.ownership import pool_of
 from controller.policy.job import Decision, JobRecord
 

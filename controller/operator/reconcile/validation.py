@@ -22,9 +22,11 @@ from controller.kube.resources import JOBS, PRIORITY_CLASSES
 from controller.kube.trim import Object
 from controller.kube.versioned import Stale
 from controller.operator.state.claims import claims_of
-from controller.operator.state.cluster import ClusterState, JobSnapshot, StepAddress
+from controller.operator.state.cluster import ClusterState
+from controller.operator.state.job_snapshot import JobSnapshot
 from controller.operator.state.namespaces import enforced_level
 from controller.operator.state.ownership import child_key, controlled_by, generation, is_ref, leftover
+from controller.operator.state.steps import StepAddress
 from controller.policy.actor_types import Actor
 from controller.policy.types import Mode, Problem
 from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor, weights_problem

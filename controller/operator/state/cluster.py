@@ -6,26 +6,24 @@ cache can be lost at any time and is found out again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any
 
 from controller import delegates, names, workloads
 from controller.api import convert, fleet, newer
 from controller.api.gpupool import GPUPool
-from controller.api.rlhfjob import RLHFJob
-from controller.checkpoints.access_jobs import COMPONENT, is_unsuspended, parse_result
-from controller.checkpoints.access_jobs import request_id as access_request_id
 from controller.kube import wire
 from controller.kube.cache import Cache, job_key, key_of
 from controller.kube.deflated import Deflater
 from controller.kube.packed import Stored
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
 from controller.objects import controller_uid
-from controller.operator.state import run_configmap
+from controller.operator.state import run_configmap, steps
+from controller.operator.state.access_jobs import AccessJobs
 from controller.operator.state.compressed import Compressed
 from controller.operator.state.job_names import JobNames
+from controller.operator.state.job_snapshot import JobSnapshot, State, sound
 from controller.operator.state.locations import Locations
 from controller.operator.state.ownership import (
     child_key,
@@ -35,6 +33,9 @@ from controller.operator.state.ownership import (
     pool_of,
 )
 from controller.operator.state.peer_curves import PeerCurves
+from controller.operator.state.sources import NO_DETAILS, NO_QUEUES, AccessDetails, Refusals
+from controller.operator.state.specs import Specs
+from controller.operator.state.steps import NO_WANTS, StepAddress, StepWants
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job import (
     AccessView,
@@ -48,152 +49,16 @@ from controller.policy.job import (
     RolloutView,
     ScrapeOutcome,
     ScrapeView,
-    StepMeasured,
-    StepPlan,
     peers,
 )
-from controller.policy.types import FleetScope, FleetView, JobKey, Mode, Problem, ScoredBy, namespace_of
-from controller.workloads.actor_jobs import actor_number, actors_seen, is_actor
-from controller.workloads.group_jobs import family_problem
+from controller.policy.types import FleetScope, FleetView, JobKey, Problem, ScoredBy, namespace_of
+from controller.workloads.actor_jobs import actor_number, is_actor
 
 Object = Mapping[str, Any]
 
 # Fields of a record by which `load` looks at other objects.
 _SEEN_BY = ("access", "actors", "admission", "decision", "evaluator")
 FORMER = 8  # earlier workloads of a job that are remembered: each is gone when its pods are
-T = TypeVar("T", bound=Hashable)
-State = tuple[int, int]  # of a job: its revision (grows with what else `load` reads), its resourceVersion
-
-
-class Unreadable(Exception):
-    """An object that the job's plan needs could not be read; the message says which, and why."""
-
-
-class _NoQueues:
-    """No external queue: nothing is read, and nothing is concluded from that."""
-
-    def get(self, resource: Resource, key: str) -> Object | None:
-        return None
-
-    def values(self, resource: Resource) -> Iterable[Object]:
-        return ()
-
-    def of_job(self, resource: Resource, job: str) -> Iterable[Object]:
-        return ()
-
-    def listed(self, resource: Resource) -> bool:
-        return False
-
-    def absent(self, resource: Resource) -> bool:
-        return False
-
-
-NO_QUEUES = _NoQueues()
-
-
-class AccessDetails(Protocol):
-    """A source of what an access Job and its pods do not say themselves (access_progress.py,
-    access_refusals.py)."""
-
-    def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
-        """Return the view of an access Job, with what is known of it from there."""
-        ...
-
-
-class Refusals(AccessDetails, Protocol):
-    """A source of why the cluster makes no pod of a Job (access_refusals.py)."""
-
-    def of_trainer(self, key: JobKey, job: Object, pods: int, expected: int) -> str | None:
-        """Return why a workload lacks pods; None: it does not, or nobody knows."""
-        ...
-
-
-class _NoDetails:
-    """No such source."""
-
-    def of_trainer(self, key: JobKey, job: Object, pods: int, expected: int) -> str | None:
-        return None
-
-    def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
-        return view
-
-
-NO_DETAILS = _NoDetails()
-
-
-@dataclass(frozen=True, slots=True)
-class StepWants:
-    """Wishes of a job's steps about its actors (fields as in `RolloutView`)."""
-
-    planned: StepPlan | None = None
-    generating: bool = False
-    released: tuple[int, ...] = ()
-    going: tuple[int, ...] = ()
-    bound: tuple[tuple[int, float], ...] = ()
-    ended: StepMeasured | None = None
-    gain: float | None = None
-    due: bool = True
-
-
-NO_WANTS = StepWants()
-
-
-@dataclass(frozen=True, slots=True)
-class JobSnapshot:
-    """One job as a pass sees it: the planner's three inputs, and the objects they were made of.
-
-    The objects as the cache holds them, so that to remember a job as it was loaded costs next to nothing.
-    """
-
-    key: JobKey
-    stored: Stored
-    pool: GPUPool | None
-    desired: Desired
-    observed: Observed
-    record: JobRecord
-    stored_child: Stored | None
-    stored_pods: tuple[Stored, ...]
-    revision: int = 0  # (`State`)
-    stored_actor_pods: tuple[Stored, ...] = ()  # of its rollout actors that have an entry
-    scraping: convert.Scraping | None = None  # None: its spec does not say how
-    page: Compressed[ScrapeView] | None = None  # the last scrape, as the cluster state holds it
-
-    @property
-    def obj(self) -> Object:
-        """The RLHFJob."""
-        return self.stored.open()
-
-    @property
-    def child(self) -> Object | None:
-        """Its workload."""
-        return self.stored_child.open() if self.stored_child is not None else None
-
-    @property
-    def pods(self) -> tuple[Object, ...]:
-        """The pods that hold GPUs in its name."""
-        return tuple(pod.open() for pod in self.stored_pods)
-
-    @property
-    def uid(self) -> str:
-        return self.desired.uid
-
-    @property
-    def state(self) -> State:
-        """Return what it was when it was loaded (`ClusterState.state`)."""
-        return self.revision, self.stored.version
-
-
-@dataclass(frozen=True, slots=True)
-class StepAddress:
-    """The step API as trainers and actors are told of it.
-
-    Attributes:
-        urls: https:// addresses of all replicas.
-        ca: PEM text of the authority of their certificates.
-    """
-
-    urls: tuple[str, ...]
-    ca: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +67,6 @@ class _Refusal:
     generation: int
     problem: Problem
     until: float  # monotonic s
-
-
-class _ReadSpec(NamedTuple):
-    """A spec as it was read, and ``stamp``: what it was read from."""
-
-    stamp: tuple[Any, ...]
-    desired: Desired
-    scraping: convert.Scraping | None
 
 
 class ClusterState:
@@ -227,14 +84,9 @@ class ClusterState:
         self._unread: set[JobKey] = set()  # of whose page no pass has written yet what it brought
         self._refusals: dict[JobKey, _Refusal] = {}
         self._former: dict[JobKey, tuple[str, ...]] = {}  # uids of earlier workloads of this job's
-        self._unstarted: dict[JobKey, dict[tuple[str, str], AccessView]] = {}  # by (uid, request id): why not
-        self._forgotten: set[str] = set()  # uids of access Jobs whose deletion was accepted
-        self._made: set[str] = set()  # uids of access Jobs that this process made, until they are on record
-        self._foreign: set[str] = set()  # uids of Jobs that only say to be access Jobs, and were told of
         self._revisions: dict[JobKey, int] = {}
-        self._pools: dict[str, tuple[tuple[Any, ...], GPUPool | Problem]] = {}
-        self._caps: dict[str, Mode] = {}  # by pool: how far it lets the operator go, also once it is gone
-        self._specs: dict[JobKey, _ReadSpec] = {}
+        self.access_jobs = AccessJobs(cache)
+        self._specs = Specs(cache)
         self._members: dict[str, set[JobKey]] = {}  # pool name -> its jobs
         self._curves = PeerCurves(cache)
         self._locations = Locations()
@@ -301,8 +153,7 @@ class ClusterState:
         if new is not None and new["metadata"]["uid"] == uid:
             return
         if new is None:
-            for known in (self._forgotten, self._made, self._foreign):
-                known.discard(uid)
+            self.access_jobs.gone(uid)
         job = job_key(old)
         owner = self.cache.get(RLHFJOBS, job) if job is not None else None
         if job is not None and owner is not None and key_of(old) == child_key(owner):
@@ -404,19 +255,17 @@ class ClusterState:
 
     def unstarted(self, loaded: JobSnapshot, view: AccessView) -> None:
         """Record the failure of an access Job that could not be started."""
-        self._unstarted.setdefault(loaded.key, {})[loaded.uid, view.request_id] = view
+        self.access_jobs.unstarted(loaded.key, loaded.uid, view)
         self.touch(loaded.key)
 
     def made(self, key: JobKey, job_uid: str) -> None:
         """Record that this process has made an access Job."""
-        self._made.add(job_uid)
+        self.access_jobs.made(job_uid)
         self.touch(key)
 
     def forget_access(self, loaded: JobSnapshot, request_id: str, job_uid: str | None) -> None:
         """Record that an access Job was deleted, or never existed."""
-        self._unstarted.get(loaded.key, {}).pop((loaded.uid, request_id), None)
-        if job_uid is not None:
-            self._forgotten.add(job_uid)
+        self.access_jobs.deleted(loaded.key, loaded.uid, request_id, job_uid)
         self._revisions[loaded.key] = self._revisions.get(loaded.key, 0) + 1
 
     def forget(self, key: JobKey) -> None:
@@ -425,9 +274,9 @@ class ClusterState:
         self._unread.discard(key)
         self._refusals.pop(key, None)
         self._revisions.pop(key, None)
-        self._specs.pop(key, None)
+        self._specs.forget(key)
         self._curves.forget(key)
-        self._unstarted.pop(key, None)
+        self.access_jobs.forget(key)
         self._former.pop(key, None)
 
     # -- loading -----------------------------------------------------------------------------------------
@@ -436,27 +285,12 @@ class ClusterState:
         return sorted(self._members.get(pool, ()))
 
     def pools(self) -> list[GPUPool]:
-        """Pools that can be used, oldest first."""
-        objects = sorted(
-            self.cache.values(GPUPOOLS),
-            key=lambda o: (o["metadata"].get("creationTimestamp", ""), o["metadata"]["name"]),
-        )
-        parsed = (self.pool(o["metadata"]["name"]) for o in objects)
-        return [p for p in parsed if isinstance(p, GPUPool)]
+        """Return the pools that can be used, oldest first."""
+        return self._specs.pools()
 
     def pool(self, name: str) -> GPUPool | Problem | None:
         """Return the pool; what is wrong with it; None if there is none."""
-        obj = self.cache.get(GPUPOOLS, name)
-        if obj is None:
-            self._pools.pop(name, None)
-            return None
-        if (cap := convert.mode_cap(obj)) is not None:
-            self._caps[name] = cap
-        stamp = (obj["metadata"]["uid"], generation(obj))
-        known = self._pools.get(name)
-        if known is None or known[0] != stamp:
-            known = self._pools[name] = (stamp, _usable(convert.parse_pool(obj)))
-        return known[1]
+        return self._specs.pool(name)
 
     def load(self, key: JobKey) -> JobSnapshot | None:
         """Return the job as it is known now; None if there is no such job.
@@ -468,10 +302,10 @@ class ClusterState:
         stored = self.cache.find(RLHFJOBS, key)
         if stored is None:
             return None
-        obj = _sound(stored.open())
+        obj = sound(stored.open())
         found = self.pool(pool_of(obj))
         pool = found if isinstance(found, GPUPool) else None
-        read, (_, page) = self._read_spec(obj, found), self._scrapes.get(key, (0.0, None))
+        read, (_, page) = self._specs.job(obj, found), self._scrapes.get(key, (0.0, None))
         desired, scrape = read.desired, self.last_scrape(key)
         newer.refuse_newer_job(obj.get("status"))
         record = self.names.shown(convert.record(obj.get("status")))
@@ -479,14 +313,13 @@ class ClusterState:
         job = child.open() if child is not None else None
         pods = self._pods(obj)
         there = [pod.open() for pod in pods]
-        access, finished = self._access(obj, record)
-        rollout, actor_pods = self._rollout(obj, desired, record, child)
+        rollout, actor_pods = self._rollout(obj, desired, record)
         observed = Observed(
             workload=workloads.view(job) if job is not None else None,
             pods=tuple(self._pod_view(pod) for pod in there),
             scrape=scrape,
-            access=(*access, *finished),
-            made=self._made_of(obj, record),
+            access=tuple(self.access_jobs.views(obj, record, (self.progress, self.refusals))),
+            made=self.access_jobs.made_of(obj, record),
             run_written=run_configmap.read(
                 self._run_configmap(obj), self.steps_of(desired), self.group_door_of(desired)
             ),
@@ -499,8 +332,9 @@ class ClusterState:
             group=self.group_seen(desired.uid, record),
             refused=self._refused(key, desired, record, job, there),
         )
-        problem = self._problem(desired, obj) or self._no_steps(desired, record)
-        problem = problem or self._no_actors(desired, record, obj)
+        problem = self._problem(desired, obj) or steps.not_served(desired, record, self.steps is not None)
+        if problem is None and desired.rollout is not None:
+            problem = steps.too_large(desired, record, pool_of(obj), self._pool_status(pool_of(obj)))
         if problem != desired.problem:  # nearly never: thousands of jobs' are kept, and by the plans too
             desired = replace(desired, problem=problem)
         revision = self._revisions.get(key, 0)
@@ -543,65 +377,17 @@ class ClusterState:
         """Return where a job's pods get their ticket for its worker group; None: it shares none."""
         return self.steps if desired.sharing is not None else None
 
-    def _no_steps(self, desired: Desired, record: JobRecord) -> Problem | None:
-        """Return why a job that waits could never have what only the step API gives."""
-        asks = [
-            (field, what)
-            for field, what, asked in (
-                ("rollout", "there are no actors", desired.rollout),
-                ("sharing", "there are no worker groups", desired.sharing),
-            )
-            if asked is not None
-        ]
-        if self.steps is not None or record.admission is not None or not asks:
-            return None
-        field, what = asks[0]
-        return Problem(
-            "StepsNotServed",
-            f"spec.{field}: this operator serves no step API, without which {what}: set "
-            "EVALSTOP_STEPS_CERTIFICATE, EVALSTOP_STEPS_KEY and EVALSTOP_STEPS_URLS of the operator, or "
-            f"leave {field} out",
-        )
-
-    def _no_actors(self, desired: Desired, record: JobRecord, obj: Object) -> Problem | None:
-        """Return why a job that waits could never have the actors that it asks for."""
-        if desired.rollout is None or record.admission is not None:
-            return None
-        sizes = (self._pool_status(pool_of(obj)) or {}).get("nodeSizes") or ()
-        largest = max((size["gpus"] for size in sizes), default=desired.rollout.gpus)
-        if desired.rollout.gpus > largest:
-            return Problem(
-                "ActorTooLarge",
-                f"spec.rollout.gpusPerActor: {desired.rollout.gpus} is more than the {largest} GPUs of the "
-                f"largest node of GPUPool {pool_of(obj)!r}; at most {largest} is right",
-            )
-        return None
-
     def _rollout(
-        self, obj: Object, desired: Desired, record: JobRecord, child: Stored | None
+        self, obj: Object, desired: Desired, record: JobRecord
     ) -> tuple[RolloutView | None, tuple[Stored, ...]]:
-        """Return a job's rollout actors as the cluster shows them and its steps want them, and the pods of
-        those that have an entry."""
         if desired.rollout is None and not record.actors:
             return None, ()
-        jobs = self.actor_jobs(obj)
-        pods = [pod for pod in self.cache.of_job(PODS, key_of(obj)) if is_actor(pod.open())]
-        actors = actors_seen(obj["metadata"]["name"], jobs, [pod.open() for pod in pods])
-        wants, seen = self.wants(desired.uid), tuple(actor.seen for actor in actors)
-        view = RolloutView(
-            seen,
-            wants.planned,
-            wants.generating,
-            wants.released,
-            wants.going,
-            wants.bound,
-            wants.ended,
-            wants.gain,
-            wants.due,
+        name, wants, pods = (
+            obj["metadata"]["name"],
+            self.wants(desired.uid),
+            self.cache.of_job(PODS, key_of(obj)),
         )
-        entries = {actor.number for actor in record.actors}
-        mine = {p["metadata"]["uid"] for actor in actors if actor.seen.number in entries for p in actor.pods}
-        return view, tuple(pod for pod in pods if pod.open()["metadata"]["uid"] in mine)
+        return steps.rollout(name, record, wants, self.actor_jobs(obj), list(pods))
 
     def actor_jobs(self, obj: Object, number: int | None = None) -> list[Object]:
         """Return the Jobs of a job's rollout actors that are there; ``number``: of this one alone."""
@@ -650,29 +436,9 @@ class ClusterState:
         found = self.cache.find(JOBS, child_key(obj))
         if found is None or is_ref(obj) or controlled_by(found.open(), obj["metadata"]["uid"]):
             if found is not None:
-                _sound(found.open())
+                sound(found.open())
             return found
         return None
-
-    def access_job(self, obj: Object, request_id: str, uid: str = "") -> Object | None:
-        """Return the access Job of a request, if it is there and was made for this very RLHFJob.
-
-        ``uid``: of the Job, where it is known; else one that says to be of the request.
-        """
-        jobs = [job for job in self._access_jobs(obj) if access_request_id(job) == request_id]
-        return next((job for job in jobs if uid in ("", job["metadata"]["uid"])), None)
-
-    def foreign_access(self, obj: Object, record: JobRecord) -> list[str]:
-        """Return names of Jobs, not told of yet, that say to carry out what is asked for, and that nobody
-        asked."""
-        found = [job for job in self._access_jobs(obj) if is_unsuspended(job) and not _is_of(record, job)]
-        new = [job["metadata"] for job in found if job["metadata"]["uid"] not in self._foreign]
-        self._foreign.update(metadata["uid"] for metadata in new)
-        return [metadata["name"] for metadata in new]
-
-    def unreleased(self, obj: Object) -> list[Object]:
-        """Access Jobs of this very RLHFJob that were created but not set going."""
-        return [job for job in self._access_jobs(obj) if not is_unsuspended(job)]
 
     def _pool_status(self, name: str) -> Object | None:
         return (self.cache.get(GPUPOOLS, name) or {}).get("status")
@@ -698,7 +464,7 @@ class ClusterState:
         obj = self.cache.get(RLHFJOBS, key)
         if obj is None:
             return None
-        desired = self._read_spec(obj, self.pool(pool)).desired
+        desired = self._specs.job(obj, self.pool(pool)).desired
         return desired.metric, desired.direction
 
     def _announced(self, obj: Object, record: JobRecord) -> bool:
@@ -724,45 +490,6 @@ class ClusterState:
             return None
         own = sum(1 for pod in pods if controlled_by(pod, job["metadata"]["uid"]))
         return self.refusals.of_trainer(key, job, own, desired.replicas)
-
-    def _read_spec(self, obj: Object, pool: GPUPool | Problem | None) -> _ReadSpec:
-        key, name = key_of(obj), pool_of(obj)
-        # Validating a spec costs as much as all the rest of a load and its plan.
-        stamp = (
-            obj["metadata"]["uid"],
-            generation(obj),
-            obj["metadata"].get("deletionTimestamp"),
-            self._pools[name][0] if isinstance(pool, GPUPool) else pool,
-            cap := self._caps.get(name),
-            there := self._pool_names() if pool is None else (),
-        )
-        known = self._specs.get(key)
-        if known is None or known.stamp != stamp:
-            template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
-            job = convert.parse_job(obj)
-            read = convert.desired(obj, pool, cap, there, job)
-            read = replace(
-                read,
-                key=key,
-                note=workloads.expiry_note(template),
-                # Thousands of these are kept, and most jobs' are equal.
-                metric=_shared(read.metric),
-                scale=_shared(read.scale),
-                gang_timeout=_shared(read.gang_timeout),
-                preempt_grace=_shared(read.preempt_grace),
-                scrape_interval=_shared(read.scrape_interval),
-                first_eval=_shared(read.first_eval),
-                address_hint=workloads.address_hint(obj),
-                folder_hint=workloads.folder_hint(obj),
-            )
-            if read.problem is None:
-                read = replace(read, problem=workloads.template_shape_problem(obj))
-            scraping = _shared(convert.scraping(job)) if isinstance(job, RLHFJob) else None
-            known = self._specs[key] = _ReadSpec(stamp, read, scraping)
-        return known
-
-    def _pool_names(self) -> tuple[str, ...]:
-        return tuple(sorted(str(pool["metadata"]["name"]) for pool in self.cache.values(GPUPOOLS)))
 
     def _problem(self, desired: Desired, obj: Object) -> Problem | None:
         if desired.problem is not None:
@@ -790,89 +517,10 @@ class ClusterState:
             owners.add(child.open()["metadata"]["uid"])
         return owners
 
-    def _access_jobs(self, obj: Object) -> Iterable[Object]:
-        uid = obj["metadata"]["uid"]
-        for stored in self.cache.of_job(JOBS, key_of(obj)):
-            job = stored.open()
-            metadata = job["metadata"]
-            if (
-                (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == COMPONENT
-                and (metadata.get("annotations") or {}).get(names.ANNOTATION_JOB_UID) == uid
-                and metadata["uid"] not in self._forgotten
-                and not metadata.get("deletionTimestamp")
-            ):
-                yield _sound(job)
-
-    def _made_of(self, obj: Object, record: JobRecord) -> tuple[tuple[str, str], ...]:
-        """Access Jobs that wait to be set going, as far as they are known to be the operator's own."""
-        waited = record.access.job_uid if record.access is not None else ""
-        return tuple(
-            (access_request_id(job), uid)
-            for job in self.unreleased(obj)
-            if (uid := job["metadata"]["uid"]) == waited or uid in self._made
-        )
-
-    def _access(self, obj: Object, record: JobRecord) -> tuple[list[AccessView], list[AccessView]]:
-        uid = obj["metadata"]["uid"]
-        pods = [pod.open() for pod in self.cache.of_job(PODS, key_of(obj))]
-        views = []
-        for job in self._access_jobs(obj):
-            if not is_unsuspended(job):
-                continue  # created but not set going: to the brain it is not started yet
-            if not _is_of(record, job):
-                continue  # anybody may make a Job that says to be one
-            own = [pod for pod in pods if controlled_by(pod, job["metadata"]["uid"])]
-            view = parse_result(job, own)
-            for details in (self.progress, self.refusals):
-                view = details.of(key_of(obj), view, job, own)
-            views.append(replace(view, holder_gone=self._holder_deleted(obj, view.holder)))
-        known = {view.request_id for view in views}
-        refused = self._unstarted.get(key_of(obj), {})
-        never = [v for (u, request), v in refused.items() if u == uid and request not in known]
-        return views, never
-
-    def _holder_deleted(self, obj: Object, holder: tuple[str, str] | None) -> bool:
-        """Return whether who holds a location was an RLHFJob of the same namespace that is deleted. Of
-        another namespace, or another cluster, nothing is concluded: there the file on the store decides."""
-        if holder is None or holder[1].partition("/")[0] != obj["metadata"]["namespace"]:
-            return False
-        there = self.cache.get(RLHFJOBS, holder[1])
-        return there is None or there["metadata"]["uid"] != holder[0]
-
     def _run_configmap(self, obj: Object) -> Object | None:
         key = f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"
         found = self.cache.get(CONFIGMAPS, key)
         return found if found is not None and controlled_by(found, obj["metadata"]["uid"]) else None
-
-
-def _usable(pool: GPUPool | Problem) -> GPUPool | Problem:
-    """Return the pool, or what is wrong with one of its families of workers."""
-    for family in pool.spec.sharing.families if isinstance(pool, GPUPool) and pool.spec.sharing else ():
-        template = family.template.model_dump()
-        problem = family_problem(family.name, template, family.gpus_per_replica, family.host_bytes)
-        if problem is not None:
-            return problem
-    return pool
-
-
-@lru_cache(maxsize=1024, typed=True)
-def _shared(value: T) -> T:
-    """Return an equal value that others have, too."""
-    return value
-
-
-def _sound(obj: Object) -> Object:
-    if why := wire.problem(obj):
-        raise Unreadable(f"{obj['kind']} {key_of(obj)}: {why}")
-    return obj
-
-
-def _is_of(record: JobRecord, job: Object) -> bool:
-    """Return whether a Job that is set going may answer: not where another one was made for its request."""
-    waited = record.access
-    if waited is None or access_request_id(job) != waited.request_id:
-        return True  # nobody waits for what it says; it is cleared away
-    return bool(job["metadata"]["uid"] == waited.job_uid)
 
 
 def _taught(pool: Object | None) -> dict[str, list[Any]]:

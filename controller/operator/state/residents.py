@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from controller import names
 from controller.objects import is_terminal
-from controller.operator.state.cluster import JobSnapshot
+from controller.operator.state.job_snapshot import JobSnapshot
 from controller.policy.job import JobRecord, residency
 from controller.policy.types import JobKey
 from controller.steps.groups import GroupDirectory, SharingJob

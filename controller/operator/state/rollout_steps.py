@@ -16,7 +16,9 @@ from controller.api import convert
 from controller.api.rlhfjob import RLHFJob, Rollout
 from controller.kube.resources import GPUPOOLS
 from controller.objects import Object, completion_index, is_terminal, parse_time
-from controller.operator.state.cluster import NO_WANTS, ClusterState, JobSnapshot, StepAddress, StepWants
+from controller.operator.state.cluster import ClusterState
+from controller.operator.state.job_snapshot import JobSnapshot
+from controller.operator.state.steps import NO_WANTS, StepAddress, StepWants
 from controller.policy.actor_types import ActorState
 from controller.policy.job import DeleteActor, JobRecord, Plan, StepMeasured, StepPlan
 from controller.policy.rollout import ActorLaw, StepTime, measured_gain

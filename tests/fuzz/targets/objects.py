@@ -36,7 +36,8 @@ from controller.kube.trim import trim_or_bare
 from controller.metrics.pods import member, members, metrics_port
 from controller.objects import completion_index, controller_uid
 from controller.operator.state import nodes, ownership, run_configmap
-from controller.operator.state.cluster import ClusterState, Unreadable
+from controller.operator.state.cluster import ClusterState
+from controller.operator.state.job_snapshot import Unreadable
 from controller.policy.job.record import Operation
 from controller.policy.job.types import StartAccess
 from controller.policy.node.ledger import GpuLedger
