@@ -1,6 +1,6 @@
 """`evalstop replay LOG`: decide everything in a decision log anew, and compare byte for byte.
 
-Exit codes: 0 every decision came out the same, 1 some did not, 2 the log cannot be read.
+Exit codes: 0 every decision came out the same, 1 some did not, 2 the log cannot be read, or holds none.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ def replay(log: Log) -> None:
         typer.echo(f"first difference: line {first.line}, {first.kind} {first.subject}, {when}")
         for where, recorded, replayed in differences(json.loads(first.recorded), json.loads(first.replayed)):
             typer.echo(f"  {where}\n    recorded {recorded}\n    replayed {replayed}")
+    if not kinds:
+        typer.echo(f"{log}: no decision in it: is it a decision log?", err=True)
+        raise typer.Exit(UNREADABLE)
     typer.echo(f"{log}: {_counted(kinds)} replayed, {different or 'none'} different")
     if different:
         raise typer.Exit(DIFFERENT)

@@ -186,7 +186,9 @@ def _logged(source: Source, subject: str, now: float, is_pool: bool) -> str:
 
 
 def _missing(source: Source, subject: str) -> Failure:
-    named = ", ".join(sorted({job.key for job in source.jobs})[:5]) or "none"
+    named = ", ".join(sorted({job.key for job in source.jobs})[:5])
     return Failure(
-        Exit.NOT_FOUND, f"{source.name} tells of no run and no pool {subject!r}", f"runs in it: {named}"
+        Exit.NOT_FOUND,
+        f"{source.name} tells of no run and no pool {subject!r}",
+        f"runs in it: {named}" if named else "it tells of none at all: is it a decision log?",
     )

@@ -130,7 +130,8 @@ def what_if(
         raise Failure(
             Exit.USAGE,
             "nothing is other than it was",
-            "give --rule, --policy, --nodes, --quota or --enforce, as in evalstop what-if LOG --nodes +2",
+            "give --rule, --policy, --nodes, --quota or --enforce, as in evalstop what-if LOG --nodes +2; "
+            "--set alone is no change, it holds for both sides",
         )
     trace = history_input.load(
         files or [],
@@ -231,8 +232,8 @@ def other_nodes(there: Cluster | None, text: str) -> Cluster:
         return Cluster.of_nodes([*present, *[size] * count])
     if present.count(size) < count or len(present) == count:
         raise ValueError(
-            f"--nodes: {text!r} is not allowed, for there are {present.count(size)} nodes of {size} GPUs"
-            f" of {len(present)} in all, expected fewer"
+            f"--nodes: {text!r} is not allowed, expected fewer than are there: of {len(present)} nodes "
+            f"{present.count(size)} have {size} GPUs, and one node must stay"
         )
     for _ in range(count):
         present.remove(size)

@@ -95,7 +95,9 @@ def advise(path: Path, max_slowdown: int = 10, max_duty: int = 80) -> Findings:
         f"Best of what is allowed (duty at most {max_duty} %, nobody over {max_slowdown} % slower):"
         f" {best['what']} on one group, {100 * _number(best['saving']):.0f} % of their GPU-hours."
         if best
-        else "No two of these jobs may share a group.",
+        else "No two of these jobs may share a group."
+        if len(jobs) > 1
+        else "One job alone has nobody to share with: name at least two.",
         f"On half of its training GPUs, without sharing: {', '.join(str(row['what']) for row in halves)}."
         if halves
         else "No job would do with half of its training GPUs within that limit.",
@@ -194,8 +196,13 @@ def _page(name: Any, folder: Path, where: str) -> PageSteps:
     if not isinstance(name, str) or not name:
         raise ValueError(f"{where}: {PAGE}: {str(name)[:60]}, expected the name of a file")
     path = folder / name
-    with path.open("rb") as file:
-        content = file.read(MOST_PAGE + 1)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_PAGE + 1)
+    except OSError as error:
+        raise ValueError(
+            f"{where}: {PAGE}: cannot read {path}: {error.strerror}, expected a file beside {where}"
+        ) from None
     if len(content) > MOST_PAGE:
         raise ValueError(f"{where}: {PAGE}: {path} has more than {MOST_PAGE} bytes")
     return steps_of(content.decode("utf-8", "replace"), f"{where}: {PAGE}: {path}")

@@ -136,6 +136,8 @@ def detect_format(file: Path, content: str) -> str:
     nearest = max(LOGS.values(), key=lambda log: len(log.signature & header) / len(log.signature))
     missing = ", ".join(sorted(nearest.signature - header))
     problem = f"no log that is known has these columns; nearest is {nearest.name}, which lacks {missing}"
+    if len(header) == 1 and (other := next((s for s in ";\t|" if s in first), "")):
+        problem += f"; its columns are parted by {other!r}, expected a comma"
     raise TraceError(file, 1, "", problem)
 
 

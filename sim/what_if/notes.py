@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controller.policy.types import namespace_of
 from sim.latencies import PREEMPTION
 from sim.traces.past import End, Past
 from sim.traces.trace import Trace
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _EXACT = 0.02  # by how much a replay may miss the record before a reader is warned
 _FEW = 20  # jobs
+_NAMED = 8  # namespaces
 
 
 def reader_notes(made: Comparison, trace: Trace) -> list[str]:
@@ -24,7 +26,7 @@ def reader_notes(made: Comparison, trace: Trace) -> list[str]:
         notes.append(
             f"{len(made.chosen)} of {len(jobs)} jobs were submitted in the window; the others run along."
         )
-    notes += _guaranteed(made)
+    notes += _guaranteed(made) + _nobody(made)
     return notes + _fidelity(made) + _unseen(made) + _lengths(made) + _assumed(made) + _capacity(trace)
 
 
@@ -35,6 +37,16 @@ def _guaranteed(made: Comparison) -> list[str]:
     if total <= there:
         return []
     return [f"The quotas guarantee {total} GPUs of {there}: who comes first by the queue policy gets them."]
+
+
+def _nobody(made: Comparison) -> list[str]:
+    """Return that a quota is for namespaces of which the history has no job: perhaps misspelt."""
+    there = {namespace_of(job.key) for job in made.given.jobs}
+    strangers = sorted({name for quota in made.other.quotas or () for name in quota.namespaces} - there)
+    if not strangers:
+        return []
+    namespaces = ", ".join(sorted(there)[:_NAMED]) + (", …" if len(there) > _NAMED else "")
+    return [f"No job of the history is in namespace {', '.join(strangers)}: its jobs are in {namespaces}."]
 
 
 def left_out(given: Setting) -> list[str]:

@@ -27,7 +27,7 @@ PAIRS = (
     "delegates/kueue_queues.py",
     "operator/reconcile/actions.py",
     "operator/state/locations.py",
-    "operator/state/cluster.py",
+    "operator/state/steps.py",
     "workloads/child.py",
     "workloads/dryrun.py",
 )
