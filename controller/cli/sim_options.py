@@ -43,8 +43,9 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        unread = isinstance(error, OSError) and error.filename is not None
-        problem = f"cannot read {error.filename}: {error.strerror}; name a file" if unread else str(error)
+        problem = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            problem = f"cannot read {error.filename}: {error.strerror}; name a file"
         typer.echo(f"evalstop sim: {problem}", err=True)
         raise typer.Exit(UNUSABLE) from None
 

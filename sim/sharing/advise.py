@@ -201,7 +201,7 @@ def _page(name: Any, folder: Path, where: str) -> PageSteps:
             content = file.read(MOST_PAGE + 1)
     except OSError as error:
         raise ValueError(
-            f"{where}: {PAGE}: cannot read {path}: {error.strerror}, expected a file beside {where}"
+            f"{where}: {PAGE}: cannot read {path}: {error.strerror}, expected a file beside the jobs'"
         ) from None
     if len(content) > MOST_PAGE:
         raise ValueError(f"{where}: {PAGE}: {path} has more than {MOST_PAGE} bytes")

@@ -172,3 +172,11 @@ def test_the_command_runs_as_a_program_and_does_not_drag_in_the_cluster(tmp_path
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "7 decisions" in done.stdout
+
+
+def test_a_log_without_a_decision_is_no_log_whose_decisions_are_the_same(tmp_path: Path) -> None:
+    log = tmp_path / "decisions.jsonl"
+    log.write_text("")
+    found = CliRunner().invoke(app, ["replay", str(log)])
+    assert found.exit_code == 2
+    assert "no decision in it: is it a decision log?" in found.output

@@ -217,7 +217,7 @@ def test_replay_and_record_of_a_large_log_say_how_they_get_on(tmp_path: Path) ->
             "table: 'x.xls' is not allowed, expected a file name",
         ),
         (("headline", "--html", "no/such/folder.html"), "html: 'no/such/folder.html' is not allowed"),
-        (("replay", "no-such-file"), "No such file or directory"),
+        (("replay", "no-such-file"), "cannot read no-such-file: No such file or directory; name a file"),
         (("compare", "TEN", "TEN"), "ten.csv, line 2, outcome: is missing: this is no recorded run"),
         (("replay", "TEN", "--nodes", "4xx"), "--nodes: '4xx' is not allowed, expected 16x8, or 8,8,4"),
         (

@@ -128,6 +128,8 @@ def test_quotas(exported: Path) -> None:
         {"namespaces": ["other"], "guaranteed": 2},
     ]
     assert found["title"].startswith("quotas ns=0:4 other=2")
+    stranger = [note for note in found["notes"] if "other" in note]
+    assert stranger == ["No job of the history is in namespace other: its jobs are in ns."]
     assert not any("guarantee" in note for note in found["notes"])
     notes = document(exported, "--quota", "ns=900")["notes"]
     assert any(note.startswith("The quotas guarantee 900 GPUs of 4") for note in notes)

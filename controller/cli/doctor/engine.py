@@ -55,10 +55,9 @@ async def examine(engine: Engine, weights: Path | None) -> AsyncIterator[Finding
     try:
         began = time.monotonic()
         report = await _first(engine)
-        if report is None:
-            yield wrong(
-                "start", f"the engine has not answered for {PATIENCE:.0f} s", "start it, and see its log"
-            )
+        if isinstance(report, EngineError):
+            silent = f"the engine has not answered for {PATIENCE:.0f} s: {report}"
+            yield wrong("start", silent, "start it, and see its log")
             return
         waited = time.monotonic() - began
         yield ok("start", f"it answered after {waited:.1f} s" + ("" if waited > 1 else "; it was up already"))
@@ -103,14 +102,16 @@ async def examine(engine: Engine, weights: Path | None) -> AsyncIterator[Finding
         await engine.close()
 
 
-async def _first(engine: Engine) -> Mapping[str, Any] | None:
+async def _first(engine: Engine) -> Mapping[str, Any] | EngineError:
+    """Return the engine's first report; the newest reason why there is none after all this time."""
     until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
+    while True:
         try:
             return await engine.report()
-        except EngineError:
+        except EngineError as error:
+            if time.monotonic() >= until:
+                return error
             await asyncio.sleep(0.2)
-    return None
 
 
 async def _behaviour(engine: Engine, version: int) -> AsyncIterator[Finding]:
