@@ -40,6 +40,7 @@ pytestmark = pytest.mark.timeout(280)
 Json = dict[str, Any]
 HOME, OUTSIDE = "mistakes", "outsiders"
 SOON = 15.0  # s from when it can be known until it is told, and from then until it is shown everywhere
+ORDINARY = 0.06  # s in which an ordinary machine adds up a million squares
 FIRST_EVAL = 10  # s: the least that the API takes
 PATIENCE = 150.0  # s that all of them together may take on a busy machine
 BLANK = re.compile(r"<[a-z]+>")
@@ -263,6 +264,16 @@ def patch(town: Town, spec: Json) -> None:
     town.plane.kubectl("patch", "gpupool", "research", "--type=merge", "-p", body)
 
 
+def slowness() -> float:
+    """Return how many times as long as an ordinary machine this one takes just now; at least 1.
+
+    Programs of access pods have to start before anything can be told, beside all that the suite runs.
+    """
+    began = time.perf_counter()
+    sum(i * i for i in range(1_000_000))
+    return max(1.0, (time.perf_counter() - began) / ORDINARY)
+
+
 def test_each_is_told_in_its_time_and_cured_by_what_is_printed(town: Town) -> None:
     every = twelve()
     for one in every:
@@ -277,11 +288,12 @@ def test_each_is_told_in_its_time_and_cured_by_what_is_printed(town: Town) -> No
             assert time.monotonic() < deadline, story_so_far(town, every)
             look(town, every, page)
             time.sleep(0.5)
+    soon = SOON * slowness()
     for one in every:
         late = {where: seen - one.known for where, seen in one.shown.items()}
         assert set(late) == {"kubectl", "list", "dashboard"}
-        assert max(late.values()) <= SOON, f"{one.name}: {late}"
-        assert one.since - (one.began or applied) <= SOON, f"{one.name}: told late"
+        assert max(late.values()) <= soon, f"{one.name}: {late}"
+        assert one.since - (one.began or applied) <= soon, f"{one.name}: told late"
         if one.quiet:
             assert one.warned >= one.since + FIRST_EVAL - 1.0, f"{one.name}: a Warning before its time"
 

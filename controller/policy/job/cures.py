@@ -497,6 +497,10 @@ CURES: dict[str, Cure] = {
         "see whether that group's pods run and what they log; the job goes into another one by itself",
         f"kubectl get pods -n {GROUPS_NAMESPACE} -o wide",
     ),
+    "GroupNotReady": Cure(
+        "see why that group took it in too late; it queues again by itself",
+        f"kubectl get pods -n {GROUPS_NAMESPACE} -o wide",
+    ),
     "GPUsUsedByOthers": Cure("pods of no RLHFJob hold the pool's GPUs; see which", _POOL),
     "GangTimedOut": Cure("see why its pods found no node; it is tried again by itself", _DOCTOR),
     "QueueTakesWorkload": Cure("Kueue would take the workload: docs/use/checkpoints.md, Kueue"),
