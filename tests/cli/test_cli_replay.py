@@ -69,9 +69,9 @@ def test_a_log_that_the_code_reproduces(tmp_path: Path) -> None:
     assert result.exit_code == 0
 
 
-def test_an_empty_log_has_no_decisions(tmp_path: Path) -> None:
+def test_a_log_without_a_decision_is_no_log_whose_decisions_are_the_same(tmp_path: Path) -> None:
     result = run("replay", write(tmp_path / "log", []))
-    assert (result.exit_code, "0 decisions replayed, none different" in result.output) == (0, True)
+    assert (result.exit_code, "no decision in it: is it a decision log?" in result.output) == (2, True)
 
 
 def test_the_first_difference_is_shown_with_its_place(tmp_path: Path) -> None:
@@ -172,11 +172,3 @@ def test_the_command_runs_as_a_program_and_does_not_drag_in_the_cluster(tmp_path
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "7 decisions" in done.stdout
-
-
-def test_a_log_without_a_decision_is_no_log_whose_decisions_are_the_same(tmp_path: Path) -> None:
-    log = tmp_path / "decisions.jsonl"
-    log.write_text("")
-    found = CliRunner().invoke(app, ["replay", str(log)])
-    assert found.exit_code == 2
-    assert "no decision in it: is it a decision log?" in found.output

@@ -128,8 +128,7 @@ def test_quotas(exported: Path) -> None:
         {"namespaces": ["other"], "guaranteed": 2},
     ]
     assert found["title"].startswith("quotas ns=0:4 other=2")
-    stranger = [note for note in found["notes"] if "other" in note]
-    assert stranger == ["No job of the history is in namespace other: its jobs are in ns."]
+    assert "No job of the history is in namespace other: its jobs are in ns." in found["notes"]
     assert not any("guarantee" in note for note in found["notes"])
     notes = document(exported, "--quota", "ns=900")["notes"]
     assert any(note.startswith("The quotas guarantee 900 GPUs of 4") for note in notes)
@@ -247,7 +246,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "nodes that are none": (["--nodes", "two"], "--nodes: 'two' is not allowed, expected +2, -2"),
     "fewer than there are": (
         ["--nodes", "-3"],
-        "--nodes: '-3' is not allowed, for there are 2 nodes of 2 GPUs",
+        "--nodes: '-3' is not allowed, expected fewer than are there: of 2 nodes 2 have 2 GPUs",
     ),
     "too small": (["--nodes", "1x2"], "--nodes: nodes 1x2 cannot hold ns/late (2x2 GPUs)"),
     "quotas that are none": (["--quota", "ns"], "quota: 'ns' is not allowed, expected NAMESPACE"),

@@ -96,6 +96,9 @@ class Top(App[None]):
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter", "keep_filter", show=False, priority=True
+        ),  # at once, too: the next key is the table's
         Binding("enter", "why", "Why"),
         # At once, not when the key has come back from the table: what is typed next is for the filter.
         Binding("slash", "filter", "Filter", key_display="/", priority=True),
@@ -295,6 +298,8 @@ class Top(App[None]):
         """Return whether a key does something now; None: it is shown grey."""
         if not self._has_tables():
             return True
+        if action == "keep_filter":
+            return self.focused is not None and self.focused.id == "filter"
         if action == "filter":  # its key goes before all others: in a window or a text it is a letter
             return len(self.screen_stack) == 1 and not isinstance(self.focused, Input)
         if action not in OF_A_JOB:
@@ -437,8 +442,10 @@ class Top(App[None]):
         self.rows.text = event.value
         self.draw()
 
-    def on_input_submitted(self) -> None:
+    def action_keep_filter(self) -> None:
+        self.rows.text = self.query_one("#filter", Input).value
         self._leave_filter()
+        self.draw()
 
     def action_all(self) -> None:
         self.query_one("#filter", Input).value = ""
@@ -448,7 +455,7 @@ class Top(App[None]):
 
     def _leave_filter(self) -> None:
         self.query_one("#filter", Input).display = False
-        self._table(self.tab).focus()
+        self.screen.set_focus(self._table(self.tab))
 
     def action_sort(self) -> None:
         self.rows.next_sort()
