@@ -96,9 +96,7 @@ class Top(App[None]):
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "enter", "keep_filter", show=False, priority=True
-        ),  # at once, too: the next key is the table's
+        Binding("enter", "keep_filter", show=False, priority=True),  # at once, as below
         Binding("enter", "why", "Why"),
         # At once, not when the key has come back from the table: what is typed next is for the filter.
         Binding("slash", "filter", "Filter", key_display="/", priority=True),
