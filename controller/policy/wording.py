@@ -126,11 +126,11 @@ def percent(share: float, digits: int = 3) -> str:
     return f"{value:.0f} %" if "e" in text else f"{text} %"
 
 
-def clock(at: float) -> str:
-    """Return a time (s since the epoch) as messages write it: ``14:03:09 UTC``."""
+def silent_since(at: float) -> str:
+    """Return that something answers nobody since then (s since the epoch): ``14:03:09 UTC``."""
     minutes, seconds = divmod(int(at) % 86400, 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours:02}:{minutes:02}:{seconds:02} UTC"
+    return f"it has not answered since {hours:02}:{minutes:02}:{seconds:02} UTC"
 
 
 def two_digits(value: float) -> str:

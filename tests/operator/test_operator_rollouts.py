@@ -18,8 +18,7 @@ from controller.kube.resources import CONFIGMAPS, EVENTS, GPUPOOLS, JOBS, PODS
 from controller.operator import engine as engine_module
 from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
-from controller.operator.state.steps import StepWants
-from controller.policy.job import StepPlan, starvation
+from controller.policy.job import RolloutView, StepPlan, starvation
 from controller.policy.rollout import Forecast
 from controller.steps.wire import Announcement, Ended, Registered
 from controller.web.certificates import issue_server, make_authority
@@ -32,8 +31,8 @@ ROLLOUT = {
     "gpusPerActor": 1,
     "actors": {"min": 1, "max": 3, "static": 1},
 }
-WANTS_THREE = StepWants(StepPlan(1, 3, "LongestFirst", "Planned", "three", 20.0, 60.0), generating=True)
-NEXT = StepWants(StepPlan(2, 3, "LongestFirst", "Planned", "three", 20.0, 60.0), generating=True)
+WANTS_THREE = RolloutView((), StepPlan(1, 3, "LongestFirst", "Planned", "three", 20.0, 60.0), generating=True)
+NEXT = RolloutView((), StepPlan(2, 3, "LongestFirst", "Planned", "three", 20.0, 60.0), generating=True)
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ class Steps:
     """What a job's steps want, said by the test in the place of the step API."""
 
     def __init__(self) -> None:
-        self.wants = StepWants()
+        self.wants = RolloutView()
         self._engine: Engine | None = None
 
     def speak(self, engine: Engine) -> Engine:
@@ -67,7 +66,7 @@ class Steps:
         self._engine = engine
         return engine
 
-    def want(self, key: str, wants: StepWants) -> None:
+    def want(self, key: str, wants: RolloutView) -> None:
         self.wants = wants
         assert self._engine is not None
         self._engine.cluster.touch(key)

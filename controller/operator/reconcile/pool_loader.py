@@ -202,7 +202,7 @@ class PoolLoader:
             record,
             bound,
             residents.get(name, ()),
-            self._groups.unanswered(name),
+            self._groups.unanswered(name, record),
         )
 
     def _queue_ready(self, pool: GPUPool) -> PoolCondition | None:

@@ -61,7 +61,7 @@ class SeenGroups:
         """Return the newest report of a group's start."""
         report, at = self._reports.report(name, record.number), self._reports.reported(name)
         why = self._reports.problem(name)
-        silent = self._reports.unanswered(name) if record.ready_at is not None else None
+        silent = self._reports.unanswered(name, record)
         if report is None or at is None:
             return LatestReport(problem=why or "it has not reported yet", unanswered=silent)
         return LatestReport(report, at, why, silent)

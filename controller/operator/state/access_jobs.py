@@ -13,7 +13,7 @@ from controller.kube.cache import Cache, key_of
 from controller.kube.resources import JOBS, PODS, RLHFJOBS
 from controller.operator.state.job_snapshot import sound
 from controller.operator.state.ownership import controlled_by
-from controller.operator.state.sources import NO_DETAILS, AccessDetails
+from controller.operator.state.sources import AccessDetails
 from controller.policy.job import AccessView, JobRecord
 from controller.policy.types import JobKey
 
@@ -95,9 +95,7 @@ class AccessJobs:
             if (uid := job["metadata"]["uid"]) == waited or uid in self._made
         )
 
-    def views(
-        self, obj: Object, record: JobRecord, details: Iterable[AccessDetails] = (NO_DETAILS,)
-    ) -> list[AccessView]:
+    def views(self, obj: Object, record: JobRecord, details: Iterable[AccessDetails]) -> list[AccessView]:
         """Return what the job's access Jobs show: first those that were set going, then those that could not
         be started.
 

@@ -35,7 +35,7 @@ from controller.operator.state.ownership import (
 from controller.operator.state.peer_curves import PeerCurves
 from controller.operator.state.sources import NO_DETAILS, NO_QUEUES, AccessDetails, Refusals
 from controller.operator.state.specs import Specs
-from controller.operator.state.steps import NO_WANTS, StepAddress, StepWants
+from controller.operator.state.steps import NO_WANTS, StepAddress
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job import (
     AccessView,
@@ -98,7 +98,8 @@ class ClusterState:
         self.progress: AccessDetails = NO_DETAILS
         self.refusals: Refusals = NO_DETAILS
         self.steps: StepAddress | None = None  # None: the step API is not served
-        self.wants: Callable[[str], StepWants] = lambda uid: NO_WANTS  # what steps want, by uid of the job
+        # What steps want of their actors, by uid of the job.
+        self.wants: Callable[[str], RolloutView] = lambda uid: NO_WANTS
         # What a job's worker group says of it, by its uid.
         self.group_seen: Callable[[str, JobRecord], GroupSeen | None] = lambda uid, record: None
         self.group_changed: Callable[[str], None] = lambda name: None

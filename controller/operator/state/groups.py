@@ -157,10 +157,11 @@ class Groups:
             self._touch(key)
         return True
 
-    def unanswered(self, name: str) -> float | None:
-        """Return since when questions to a group bring no report (s); None: the newest did."""
+    def unanswered(self, name: str, record: GroupRecord) -> float | None:
+        """Return since when questions to a group bring no report (s); None: the newest did, or the group was
+        never ready."""
         known = self._groups.get(name)
-        return known.unanswered if known is not None else None
+        return known.unanswered if known is not None and record.ready_at is not None else None
 
     def reported(self, name: str) -> float | None:
         """Return when a group's newest report was got (s); None: there is none."""
@@ -222,7 +223,7 @@ class Groups:
             joined=entry.joined,
             charged=max(charged, known.charged),
             slowness=MeasuredSlowness(slow.took, slow.alone, slow.above),
-            unanswered=self.unanswered(known.group) if group.ready_at is not None else None,
+            unanswered=self.unanswered(known.group, group),
             problem=self.problem(known.group),
             profiled=kind in self._profiles or known.profiled,
         )

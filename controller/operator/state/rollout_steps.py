@@ -18,9 +18,9 @@ from controller.kube.resources import GPUPOOLS
 from controller.objects import Object, completion_index, is_terminal, parse_time
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.job_snapshot import JobSnapshot
-from controller.operator.state.steps import NO_WANTS, StepAddress, StepWants
+from controller.operator.state.steps import NO_WANTS, StepAddress
 from controller.policy.actor_types import ActorState
-from controller.policy.job import DeleteActor, JobRecord, Plan, StepMeasured, StepPlan
+from controller.policy.job import DeleteActor, JobRecord, Plan, RolloutView, StepMeasured, StepPlan
 from controller.policy.rollout import ActorLaw, StepTime, measured_gain
 from controller.policy.stored import MESSAGE_MAX
 from controller.policy.types import JobKey
@@ -154,7 +154,7 @@ class RolloutSteps:
         for uid in [uid for uid, known in self._keys.items() if known == key]:
             self.drop(uid)
 
-    def wants(self, uid: str) -> StepWants:
+    def wants(self, uid: str) -> RolloutView:
         """Return what a job's steps want of its actors."""
         job = self._directory.job(uid)
         if job is None:
@@ -172,15 +172,15 @@ class RolloutSteps:
                 plan.seconds,
                 plan.gpu_seconds,
             )
-        return StepWants(
-            planned,
-            demand.generating,
-            tuple(sorted(demand.released)),
-            tuple(sorted(self._going.get(uid, ()))),
-            tuple(sorted(self._bound.get(uid, {}).items())),
-            _measured(steps[-1], gpus) if steps else None,
-            measured_gain([_time(step) for step in steps if step["wholeSeconds"] is not None], gpus),
-            demand.due,
+        return RolloutView(
+            planned=planned,
+            generating=demand.generating,
+            released=tuple(sorted(demand.released)),
+            going=tuple(sorted(self._going.get(uid, ()))),
+            bound=tuple(sorted(self._bound.get(uid, {}).items())),
+            ended=_measured(steps[-1], gpus) if steps else None,
+            gain=measured_gain([_time(step) for step in steps if step["wholeSeconds"] is not None], gpus),
+            due=demand.due,
         )
 
     def _wanted(self, uid: str) -> None:

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.kube.packed import Stored
-from controller.policy.job import Desired, JobRecord, RolloutView, StepMeasured, StepPlan
+from controller.policy.job import Desired, JobRecord, RolloutView
 from controller.policy.types import Problem
 from controller.workloads.actor_jobs import actors_seen, is_actor
 
 Object = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class StepWants:
-    """Wishes of a job's steps about its actors (fields as in `RolloutView`)."""
-
-    planned: StepPlan | None = None
-    generating: bool = False
-    released: tuple[int, ...] = ()
-    going: tuple[int, ...] = ()
-    bound: tuple[tuple[int, float], ...] = ()
-    ended: StepMeasured | None = None
-    gain: float | None = None
-    due: bool = True
-
-
-NO_WANTS = StepWants()
+NO_WANTS = RolloutView()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +77,7 @@ def too_large(desired: Desired, record: JobRecord, pool: str, status: Object | N
 
 
 def rollout(
-    name: str, record: JobRecord, wants: StepWants, jobs: Sequence[Object], pods: Sequence[Stored]
+    name: str, record: JobRecord, wants: RolloutView, jobs: Sequence[Object], pods: Sequence[Stored]
 ) -> tuple[RolloutView, tuple[Stored, ...]]:
     """Return a job's rollout actors as the cluster shows them and its steps want them, and the pods of those
     that have an entry.
@@ -99,23 +85,13 @@ def rollout(
     Args:
         name: of the job.
         record: its status, read.
-        wants: of its steps.
+        wants: of its steps; of actors it knows none.
         jobs: the Jobs of its actors.
         pods: those that carry the job's label.
     """
     pods = [pod for pod in pods if is_actor(pod.open())]
     actors = actors_seen(name, jobs, [pod.open() for pod in pods])
-    view = RolloutView(
-        tuple(actor.seen for actor in actors),
-        wants.planned,
-        wants.generating,
-        wants.released,
-        wants.going,
-        wants.bound,
-        wants.ended,
-        wants.gain,
-        wants.due,
-    )
+    view = replace(wants, actors=tuple(actor.seen for actor in actors))
     entries = {actor.number for actor in record.actors}
     mine = {p["metadata"]["uid"] for actor in actors if actor.seen.number in entries for p in actor.pods}
     return view, tuple(pod for pod in pods if pod.open()["metadata"]["uid"] in mine)

@@ -129,12 +129,6 @@ def drop_pin(context: PlanContext, waited: InFlight, problem: Problem) -> None:
     context.wake_in(delay)
 
 
-def _is_kept(context: PlanContext, one: Best) -> bool:
-    """Return whether a pin or a copy stands for this eval."""
-    record = context.record
-    return any(k is not None and k.stands_for(one) for k in (record.secured, record.beside, *record.retained))
-
-
 def _of(waited: InFlight) -> Best | None:
     """Return the eval that a request is for; None: it counts for nothing any more."""
     return None if waited.score is None else Best(waited.step, waited.score, waited.attempt)
@@ -177,7 +171,7 @@ def lose(
         changed = (b for b in record.changed_bests if b in context.record.lost_bests and b != lost_best)
         context.update(changed_bests=(*changed, lost_best))
     now = keepable(context.record, context.desired.direction, context.use)
-    while now is not None and (now.attempt, now.step) in others and not _is_kept(context, now):
+    while now is not None and (now.attempt, now.step) in others and not context.record.keeps(now):
         context.update(lost_bests=(*context.record.lost_bests, now))
         now = keepable(context.record, context.desired.direction, context.use)
     if context.use is not None:

@@ -827,11 +827,11 @@ class JobRecord:
     @property
     def best_is_lost(self) -> bool:
         """Return whether the best eval's checkpoint is lost, and no pin or copy of it was made before."""
-        best = self.best
-        if best is None or best not in self.lost_bests:
-            return False
-        made = (self.secured, self.beside, *self.retained)
-        return not any(kept is not None and kept.stands_for(best) for kept in made)
+        return self.best is not None and self.best in self.lost_bests and not self.keeps(self.best)
+
+    def keeps(self, one: Best) -> bool:
+        """Return whether a pin or a copy stands for this eval."""
+        return any(k is not None and k.stands_for(one) for k in (self.secured, self.beside, *self.retained))
 
     @property
     def spared(self) -> int | None:

@@ -20,7 +20,7 @@ from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord, ResidencyRecord
 from controller.policy.job.types import Desired, GroupSeen, Observed, Plan
 from controller.policy.types import Admission, JobState, Problem
-from controller.policy.wording import clock
+from controller.policy.wording import silent_since
 
 WAITING = "WaitingForGroup"
 NO_ANSWER, NOT_TAKEN_IN = GIVEN_UP = "GroupDoesNotAnswer", "GroupNotReady"
@@ -89,7 +89,7 @@ def _silence(seen: GroupSeen | None, group: str) -> str:
     """Return since when a job's group answers nobody, in words; "": it does."""
     if seen is None or seen.name != group or seen.unanswered is None:
         return ""
-    return f"it has not answered since {clock(seen.unanswered)} ({seen.problem})"
+    return f"{silent_since(seen.unanswered)} ({seen.problem})"
 
 
 def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:

@@ -143,7 +143,8 @@ def group_view(
         record: of it.
         bound: (node, GPUs) of its pods that have a node.
         jobs: names of the residencies that RLHFJobs name.
-        unanswered: s, since when questions to it bring no answer; None: the newest did.
+        unanswered: s, since when questions to it bring no answer; None: the newest did, or it never was
+            ready.
     """
     named = set(jobs)
     return GroupView(
@@ -162,5 +163,5 @@ def group_view(
         ),
         may_return=not record.closing,
         ready=record.ready_at is not None,
-        unanswered=None if record.ready_at is None else unanswered,
+        unanswered=unanswered,
     )

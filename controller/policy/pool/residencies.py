@@ -36,7 +36,7 @@ from controller.policy.sharing import (
     why_not,
 )
 from controller.policy.types import JobState, JobView, namespace_of
-from controller.policy.wording import clock
+from controller.policy.wording import silent_since
 
 NOBODY: frozenset[JobKey] = frozenset()
 OVERDUE = "an overdue job waits for its GPUs"
@@ -285,7 +285,7 @@ def silence(view: GroupView, now: float, seconds: float = SILENT) -> str:
     """Return since when a group answers nobody, in words; "": it does, or not for ``seconds`` (s) yet."""
     if view.unanswered is None or now < view.unanswered + seconds:
         return ""
-    return f"it has not answered since {clock(view.unanswered)}"
+    return silent_since(view.unanswered)
 
 
 def profiles(sharing: PoolSharing) -> dict[str, Profile]:

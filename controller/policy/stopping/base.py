@@ -48,11 +48,10 @@ def carry_spent(rule: StopRule, state: State, before: State) -> State:
         state: the new one.
         before: the one that it replaces, of the same rule.
     """
-    inner = getattr(rule, "_rule", None)
+    inner, at = _wrapped(rule)
     if inner is None:
         own = getattr(rule, "carry_spent", None)
         return state if own is None else tuple(own(state, before))
-    at = getattr(rule, "inner_at", None)
     if at is None:
         return carry_spent(inner, state, before)
     return (*state[:at], carry_spent(inner, state[at], before[at]), *state[at + 1 :])
@@ -66,12 +65,17 @@ def reference(rule: StopRule, state: State) -> int | None:
     """
     if not state:
         return None
-    inner = getattr(rule, "_rule", None)
+    inner, at = _wrapped(rule)
     if inner is None:
         own = getattr(rule, "reference", None)
         return None if own is None else own(state)
-    at = getattr(rule, "inner_at", None)
     return reference(inner, state if at is None else state[at])
+
+
+def _wrapped(rule: StopRule) -> tuple[StopRule | None, int | None]:
+    """Return the rule that a modifier wraps, and where in the modifier's state its own is; None: it has no
+    state besides. None twice: it is no modifier."""
+    return getattr(rule, "_rule", None), getattr(rule, "inner_at", None)
 
 
 @dataclass(frozen=True, slots=True)
