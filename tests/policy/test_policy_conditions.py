@@ -305,17 +305,20 @@ def test_a_new_best_that_takes_long_to_pin_is_told_with_the_pin_that_stands() ->
     assert told(job, c.SECURED)[:2] == (True, "Secured")
 
 
-def test_a_new_best_that_is_no_more_leaves_the_former_in_safety() -> None:
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_new_best_that_is_no_more_leaves_the_former_in_safety(failing: bool) -> None:
     """The run went back to before it: the Job is given up, and the condition says what is pinned."""
     world, job = running()
     world.scores("a", 0.5)
     world.settle()
-    world.slow = frozenset({Operation.SECURE})
+    world.slow = frozenset() if failing else frozenset({Operation.SECURE})
     world.scores("a", 0.6)
+    if failing:
+        job.checkpoints.discard(20)
     for _ in range(8):
         world.step("a", seconds=15)
         world.move_copy("a", 10 * GB, 1000 * GB)
-    assert told(job, c.SECURED)[1] == "InProgress"
+    assert told(job, c.SECURED)[1] == ("CheckpointMissing" if failing else "InProgress")
     later = Attempt(1, "2")
     world.slow = frozenset()
     job.observed = replace(job.observed, access=())
@@ -328,6 +331,27 @@ def test_a_new_best_that_is_no_more_leaves_the_former_in_safety() -> None:
     assert job.record.best is not None
     assert job.record.best.step == 10
     assert told(job, c.SECURED)[:2] == (True, "Secured")
+
+
+def test_a_lost_best_is_told_until_another_is_in_safety() -> None:
+    """New bests come all the time; the job must not look healthy while each waits for its checkpoint."""
+    world, job = running()
+    for k in range(1, 8):
+        world.scrape("a", points=(EvalPoint(10 * k, 0.1 * k, OWN),), checkpoint_step=10 * k)
+        job.checkpoints.clear()
+        for _ in range(2):
+            world.step("a", seconds=15)
+            if found := job.record.condition(c.SECURED):
+                marks = [m.mark for m in health(job.record, world.now)]
+                assert (found.reason == "WaitingForCheckpoint" and k == 1) or Mark.UNSAFE in marks, found
+    world.scrape("a", points=(EvalPoint(80, 0.8, OWN),), checkpoint_step=70)
+    world.step("a", seconds=15)
+    assert told(job, c.SECURED)[1] in ("BestCheckpointLost", "CheckpointMissing")
+    assert told(job, c.SECURED)[2].endswith("; under way: the best eval's step 80 has no checkpoint yet")
+    world.scores("a", 0.9)
+    world.settle()
+    assert told(job, c.SECURED)[:2] == (True, "Secured")
+    assert not health(job.record, world.now)
 
 
 def test_a_users_pin_tells_how_far_it_is() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from controller.policy.job import access_pod
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
+from controller.policy.job.marks import Mark, health
 from controller.policy.job.record import InFlight, JobRecord, Operation
 from controller.policy.job.transfer import describe, due_in, duration, remaining, size, stalled
 from controller.policy.job.types import AccessView, Desired, Observed, Progress
@@ -89,15 +90,18 @@ def test_time_left_needs_total_and_rate() -> None:
     assert remaining(Progress(2, 0, 4.0, 0.0, 0.0)) is None
 
 
-def told(operation: Operation, tries: int = 0, before: bool | None = None) -> PlanContext:
-    """The draft of a job whose access Job has copied 412 GB."""
+def told(
+    operation: Operation, tries: int = 0, before: bool | None = None, why: str = "Before"
+) -> PlanContext:
+    """The draft of a job whose access Job has copied 412 GB. ``before``, ``why``: status and reason that
+    Secured had."""
     waited = InFlight(operation, 40, 7, tries)
     moving = Progress(412 * GB, 1020 * GB, 240e6, 60.0, 60.0, "Copying")
     asked = AccessView(waited.request_id, operation, False, progress=moving)
     desired = Desired("ns/a", "uid", 1, "reward", 1, 8, PolicySpec("scan"))
     draft = PlanContext(desired, Observed(access=(asked,)), JobRecord(access=waited), 60.0)
     if before is not None:
-        draft.conditions.set(c.SECURED, before, "Before", "as before")
+        draft.conditions.set(c.SECURED, before, why, "as before")
     access_pod.report_progress(draft)
     return draft
 
@@ -119,3 +123,23 @@ def test_what_is_in_safety_stays_so_while_another_is_on_its_way() -> None:
     first = told(Operation.SECURE, before=False).conditions.get(c.SECURED)
     assert first is not None
     assert first.reason == "InProgress"
+
+
+@pytest.mark.parametrize("why", ["CheckpointMissing", "BestCheckpointLost", "StoreUnreachable"])
+def test_a_job_whose_tries_fail_stays_marked_while_the_next_one_runs(why: str) -> None:
+    """Else it would look healthy for as long as each try takes."""
+    draft = told(Operation.SECURE, tries=1, before=False, why=why)
+    for _ in range(2):  # said anew, the words do not grow
+        said = draft.conditions.get(c.SECURED)
+        assert said is not None
+        assert (said.status, said.reason) == (False, why)
+        copied = "copying 412 GB of 1.02 TB, 240 MB/s, 42 min left (try 2)"
+        assert said.message == f"as before; under way: step 40: {copied}"
+        assert [m.mark for m in health(JobRecord(conditions=(said,)), 60.0)] == [Mark.UNSAFE]
+        access_pod.report_progress(draft)
+
+
+def test_a_pod_that_runs_at_last_is_no_longer_hindered() -> None:
+    said = told(Operation.SECURE, before=False, why="AccessPodUnschedulable").conditions.get(c.SECURED)
+    assert said is not None
+    assert said.reason == "InProgress"

@@ -6,8 +6,9 @@ from controller.policy.job import conditions as c
 from controller.policy.job import transfer
 from controller.policy.job.bests import keepable
 from controller.policy.job.context import PlanContext
+from controller.policy.job.cures import CURES
 from controller.policy.job.record import InFlight, Operation
-from controller.policy.job.types import AccessView
+from controller.policy.job.types import AccessView, Hindrance
 
 MOVING = "InProgress"
 LONG = 60.0  # s: what is secured stays so in words while the pin of a new best takes no longer
@@ -19,6 +20,8 @@ _CONDITION_OF = {
     Operation.PIN: c.PINNED,
     Operation.CLAIM: c.CLAIMED,
 }
+_HINDRANCES = frozenset(str(one) for one in Hindrance)  # of a pod that does not run: they end as it does
+_AGAIN = "; under way: "  # between why a try failed and how far the next one is
 # Where the condition says already what is under way, its reason stays: an Event once, not twice.
 _MOVING = {Operation.RESTORE: "Restoring", Operation.PIN: "Pinning"}
 
@@ -78,4 +81,15 @@ def _report_progress(context: PlanContext, waited: InFlight, view: AccessView) -
             return
         if of_best and former is not None:
             message += f"; the pin of step {former.step}, the best before, stands"
-    context.conditions.set(kind, False, _MOVING.get(operation, MOVING), message)
+    go_on(context, kind, _MOVING.get(operation, MOVING), message)
+
+
+def go_on(context: PlanContext, kind: str, reason: str, message: str) -> None:
+    """Say in a condition how it goes on; if a try failed or a checkpoint is lost, that stays its reason.
+
+    It stays so until a later try is through: a job must not look healthy for as long as each try takes.
+    """
+    said = context.conditions.get(kind)
+    if said is not None and not said.status and said.reason in CURES and said.reason not in _HINDRANCES:
+        reason, message = said.reason, f"{said.message.partition(_AGAIN)[0]}{_AGAIN}{message}"
+    context.conditions.set(kind, False, reason, message)

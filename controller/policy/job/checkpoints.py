@@ -81,8 +81,10 @@ def secure_best(context: PlanContext) -> None:
     if wanted is not None:
         _secure(context, wanted)
     condition, kept = context.conditions.get(c.SECURED), context.record.secured
-    moving, best = condition is not None and condition.reason == access_pod.MOVING, context.record.best
-    if moving and best is not None and kept is not None and kept.stands_for(best):
+    best = context.record.best
+    if condition is None or condition.status or best is None or kept is None or not kept.stands_for(best):
+        return
+    if condition.reason == access_pod.MOVING or context.record.access is None:
         _set_secured(context, kept)  # the run went back to it, and the other one's Job was given up
 
 
@@ -169,12 +171,11 @@ def _take_the_place(context: PlanContext, kept: ProtectedCheckpoint) -> None:
 def _secure(context: PlanContext, best: Best) -> None:
     waited = context.record.access
     if not _checkpoint_due(context, best):
-        context.conditions.set(
-            c.SECURED,
-            False,
-            "WaitingForCheckpoint",
-            f"the best eval's step {best.step} has no checkpoint yet",
-        )
+        waits, text = "WaitingForCheckpoint", f"the best eval's step {best.step} has no checkpoint yet"
+        if context.record.secured is None:
+            access_pod.go_on(context, c.SECURED, waits, text)
+        else:
+            context.conditions.set(c.SECURED, False, waits, text)
         return
     if waited is None or waited.operation is not Operation.SECURE or not waited.is_for(best):
         # The newest best wins. A secure Job that still runs is left to end, for what it pins is recorded
