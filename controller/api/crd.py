@@ -134,6 +134,11 @@ RESOURCES: tuple[Resource, ...] = (
                 '.status.conditions[?(@.type=="Ready")].status',
                 description="Whether it can grant turns.",
             ),
+            Column(
+                "Answers",
+                '.status.conditions[?(@.type=="Answers")].status',
+                description="Whether it answers the operator, once it was ready.",
+            ),
             Column("Family", ".spec.family", description="Family of its workers."),
             Column("Residents", ".status.printedResidents", description="Its residents, and the most."),
             Column("Pool", ".spec.pool", description="The GPUPool."),

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from controller.policy.job import Cure
 
 Object = Mapping[str, Any]
-SILENT = "NoAnswer"  # state of one that is ready, and does not answer the operator
 
 TABLE = (
     Column("NAME"),
-    Column("STATE", style=lambda s: {"Ready": "green", "NotReady": "red", SILENT: "red"}.get(s, "")),
+    Column("STATE", style=lambda s: {"Ready": "green", "NotReady": "red", "NoAnswer": "red"}.get(s, "")),
     Column("POOL", gives_way=4),
     Column("FAMILY", gives_way=3),
     Column("GPUS", right=True, gives_way=2),
@@ -83,7 +82,7 @@ def _row(one: Object, now: float) -> list[str]:
     most = one["mostResidents"]
     return [
         one["name"],
-        SILENT if one["unanswered"] is not None and one["state"] == "Ready" else one["state"],
+        one["state"],
         one["pool"],
         one["family"],
         str(one["gpus"] or formatting.NOTHING),
@@ -97,7 +96,7 @@ def _row(one: Object, now: float) -> list[str]:
 
 
 def _held(one: Object, now: float) -> float:
-    return float(one["turn"]["seconds"]) + _age(one, now)
+    return float(one["turn"]["seconds"]) + _lasts(one, now)
 
 
 def _age(one: Object, now: float) -> float:
@@ -105,10 +104,16 @@ def _age(one: Object, now: float) -> float:
     return max(0.0, now - one["reported"]) if one["reported"] is not None else 0.0
 
 
+def _lasts(one: Object, now: float) -> float:
+    """Return for how long (s) a turn or wait of the report is taken to have gone on since; nobody knows that
+    of a group that does not answer."""
+    return _age(one, now) if one["unanswered"] is None else 0.0
+
+
 def _waits(waiting: Sequence[Object], one: Object, now: float) -> str:
     if not waiting:
         return "0"
-    longest = max(float(wait["seconds"]) for wait in waiting) + _age(one, now)
+    longest = max(float(wait["seconds"]) for wait in waiting) + _lasts(one, now)
     return f"{len(waiting)} ({_seconds(longest)})"
 
 
@@ -144,9 +149,11 @@ def headline(one: Object, now: float) -> str:
     if one["reason"]:
         text += f" ({one['reason']}" + (f": {one['message']})" if one["message"] else ")")
     if one["unanswered"] is not None:
-        text += f", has not answered for {_seconds(max(0.0, now - one['unanswered']))} and takes no newcomers"
+        text += f", silent for {_seconds(max(0.0, now - one['unanswered']))}"
     if one["reported"] is None:
         return f"{text}; whose turn it is is not known here"
+    if one["unanswered"] is not None:
+        text += f"; as reported {_seconds(_age(one, now))} ago"
     turn = one["turn"]
     if turn is None:
         text += ", nobody has the turn"
@@ -154,7 +161,7 @@ def headline(one: Object, now: float) -> str:
         doing = turn["function"] or _PHASES.get(turn["phase"], turn["phase"])
         text += f", {turn['job']} has the turn for {_seconds(_held(one, now))} ({doing})"
     waits = [
-        f"{wait['job']} for {_seconds(wait['seconds'] + _age(one, now))}" for wait in one["waiting"]
+        f"{wait['job']} for {_seconds(wait['seconds'] + _lasts(one, now))}" for wait in one["waiting"]
     ]  # fmt: skip
     return f"{text}; {'waiting: ' + ', '.join(waits) if waits else 'nobody waits'}"
 

@@ -18,13 +18,14 @@ from controller.api import codec
 from controller.api.workergroup import group_record
 from controller.policy.group_types import slowdown_limit, times_allowed
 from controller.policy.job import ResidencyRecord
-from controller.policy.pool import GroupRecord, GroupResident
+from controller.policy.pool import ANSWERS, GroupRecord, GroupResident
 from controller.policy.sharing import gpu_seconds
 from controller.web.group_report import GroupReport, ReportedResident
 
 Object = Mapping[str, Any]
 SECOND = 1e6  # microseconds
-OPENING, READY, NOT_READY, CLOSING = STATES = ("Opening", "Ready", "NotReady", "Closing")
+STATES = ("Opening", "Ready", "NoAnswer", "NotReady", "Closing")
+OPENING, READY, NO_ANSWER, NOT_READY, CLOSING = STATES
 JOINING, JOINED, LEAVING = RESIDENT_STATES = ("Joining", "Joined", "Leaving")
 NEVER_ASKED = "no report of it is here"
 
@@ -118,7 +119,7 @@ class Group(_Answer):
     pool: str
     family: str
     namespace: str = Field(description="Of its residents; empty: it has none.")
-    state: str = Field(description="Opening, Ready, NotReady or Closing.")
+    state: str = Field(description="Opening, Ready, NoAnswer, NotReady or Closing.")
     reason: str = Field(description="Why it is not Ready, in CamelCase.")
     message: str = Field(description="The same as a sentence.")
     gpus: int = Field(description="Of all members.")
@@ -219,7 +220,7 @@ def group(obj: Object, around: Around, record: GroupRecord | None = None) -> Gro
         members=tuple(_members(record, int(spec.get("replicas") or 0), report)),
         reported=latest.at if report is not None else None,
         problem=latest.problem,
-        unanswered=latest.unanswered,
+        unanswered=latest.unanswered if report is not None else latest.unanswered or record.unanswered,
         turn=None if turn is None else Turn(
             job=job_of(turn.resident), phase=turn.phase, function=turn.function, sequence=turn.sequence,
             seconds=ago(turn.began),
@@ -270,7 +271,8 @@ def _state(record: GroupRecord) -> tuple[str, str, str]:
         return CLOSING, record.closing, record.closing_message
     found = next((one for one in record.conditions if one.type == "Ready"), None)
     if found is not None and found.status:
-        return READY, "", ""
+        silent = next((one for one in record.conditions if one.type == ANSWERS and not one.status), None)
+        return (READY, "", "") if silent is None else (NO_ANSWER, silent.reason, silent.message)
     why = (found.reason, found.message) if found is not None else ("", "")
     return (OPENING if record.bound_at is None else NOT_READY), *why
 

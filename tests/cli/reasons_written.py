@@ -34,7 +34,7 @@ PAIRS = (
 # A workload's end; and why an act was not done: conditions of nobody.
 NOT_CODES = {"Answered", "Complete", "Failed", "Leftover", "NameTaken", "NoPool", "QueueLabelKept", "Demoted"}
 # Conditions of a WorkerGroup: what to do about those, `GROUP_CURES` says.
-NOT_CODES |= {"GrantsTurns", "WaitingForNodes"}
+NOT_CODES |= {"GrantsTurns", "Reports", "WaitingForNodes"}
 
 
 def written() -> dict[str, str]:

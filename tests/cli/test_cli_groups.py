@@ -65,6 +65,24 @@ def test_what_to_do_about_a_group_that_is_not_ready_is_told() -> None:
         assert "{" not in found.line, cure
 
 
+def test_a_group_that_does_not_answer_says_since_when_and_of_when_its_turns_are() -> None:
+    found = scene.silent().model_dump(mode="json", by_alias=True)
+    assert groups_page.headline(found, NOW) == (
+        "wg-3: NoAnswer (GroupDoesNotAnswer: it has not answered since 07:55:00 UTC (TimeoutError): turns go "
+        "on), silent for 5m2s; as reported 5m7s ago, team-a/math-a has the turn for 12.0s (optim_step); "
+        "waiting: team-a/math-b for 9.0s"
+    )
+    (do,) = (line for line in groups_page.page(found, NOW, FREE) if line.startswith("  do "))
+    assert "delete those that are lost" in do
+    (_, row) = groups_page.table([found], NOW, FREE)
+    assert row.split()[1] == "NoAnswer"
+
+
+def test_a_workergroup_alone_tells_of_a_silence() -> None:
+    told = answer(LatestReport(), conditions=(scene.SILENCE, scene.READY))
+    assert (told["state"], told["unanswered"]) == ("NoAnswer", scene.SILENCE.since)
+
+
 def test_why_a_group_is_not_ready_or_closes_is_told() -> None:
     found = answer(closing="SlowStart", closing_message="it found no nodes")
     assert groups_page.headline(found, NOW).startswith("wg-3: Closing (SlowStart: it found no nodes), ")

@@ -41,6 +41,19 @@ def test_states_and_ages() -> None:
     assert found["evalstop_worker_group_unheard_seconds"] == groups.now - 60.0
 
 
+def test_a_group_that_does_not_answer_is_counted_from_its_newest_report() -> None:
+    groups = Groups()
+    groups.found = [figures("wg-1", state="NoAnswer", reported=105.0, unanswered=108.0)]
+    found = groups.scraped()
+    assert found['evalstop_worker_groups{state="NoAnswer"}'] == 1
+    assert found["evalstop_worker_group_unheard_seconds"] == groups.now - 105.0
+    # An operator that has just begun goes by what was written; without that it has not asked for long.
+    groups.found = [figures("wg-1", state="NoAnswer", reported=None, unanswered=40.0)]
+    assert groups.scraped()["evalstop_worker_group_unheard_seconds"] == groups.now - 40.0
+    groups.found = [figures("wg-1", opened=20.0, reported=None)]
+    assert groups.scraped()["evalstop_worker_group_unheard_seconds"] == groups.now - 100.0
+
+
 def test_totals_never_go_back() -> None:
     groups = Groups()
     name = 'evalstop_worker_group_turns_total{end="Released"}'

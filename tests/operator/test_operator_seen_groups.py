@@ -66,6 +66,26 @@ def test_a_group_is_unanswered_from_the_first_question_to_the_next_report() -> N
     assert world.group().unanswered is None
 
 
+def test_a_silence_that_was_written_counts_until_this_process_has_a_report() -> None:
+    world = World()
+    silent = scene.group(
+        scene.A, scene.B, ready_at=scene.START - 2980.0, conditions=(scene.SILENCE, scene.READY)
+    )
+    silent["metadata"]["resourceVersion"] = "2"
+    world.cache.put(WORKERGROUPS, silent)
+    assert (world.group().state, world.group().unanswered) == ("NoAnswer", scene.SILENCE.since)
+    assert world.group().message == scene.SILENCE.message
+    world.reports.failed("wg-3", "no answer", scene.START)
+    assert world.group().unanswered == scene.SILENCE.since
+    (found,) = world.seen.figures()
+    assert (found.state, found.unanswered) == ("NoAnswer", scene.SILENCE.since)
+    world.reports.take("wg-3", 2, checked(scene.report()), scene.START + 1)
+    assert world.group().unanswered is None
+    assert not world.reports.silent("wg-3", scene.START + 1e6)
+    world.reports.failed("wg-3", "no answer", scene.START + 2)
+    assert [world.reports.silent("wg-3", scene.START + at) for at in (31.9, 32.0)] == [False, True]
+
+
 def test_a_report_of_an_earlier_start_says_nothing_of_this_one() -> None:
     world = World()
     world.reports.take("wg-3", 1, checked(scene.report(admission=1)), scene.START)

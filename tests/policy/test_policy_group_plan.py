@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controller.policy.group_types import SILENT
 from controller.policy.pool.group_plan import (
     IDLE,
     MEASURE,
@@ -37,7 +38,7 @@ def step(record: GroupRecord, sight: GroupSight) -> GroupStep:
 
 
 def why(record: GroupRecord) -> tuple[bool, str]:
-    (condition,) = record.conditions
+    (condition,) = (one for one in record.conditions if one.type == "Ready")
     return condition.status, condition.reason
 
 
@@ -68,6 +69,31 @@ def test_steps(
     found = step(record, sight)
     assert (found.make, found.delete, found.end) == (make, delete, end)
     assert why(found.record) == (ready == "GrantsTurns", ready)
+
+
+def answers(record: GroupRecord) -> tuple[bool, float] | None:
+    return next(((c.status, c.since) for c in record.conditions if c.type == "Answers"), None)
+
+
+def test_a_silence_is_written_once_it_lasts_and_once_it_ends() -> None:
+    def seen(record: GroupRecord, now: float, begun: float | None, why: str = "Timeout") -> GroupRecord:
+        return plan_group(record, replace(RUNS, heard=GRANTS, unanswered=begun, why=why), 1, now).record
+
+    assert answers(step(BOUND, RUNS).record) is None  # of no start that was not ready yet
+    ready = seen(BOUND, 9.0, None)
+    assert (answers(ready), ready.unanswered) == ((True, 9.0), None)
+    assert seen(ready, 100.0 + SILENT - 0.1, 100.0) == ready  # one question that fails is no silence
+    silent = seen(ready, 100.0 + SILENT, 100.0)
+    assert (answers(silent), silent.unanswered) == ((False, 100.0), 100.0)
+    told = next(c for c in silent.conditions if c.type == "Answers")
+    assert (told.reason, why(silent)) == ("GroupDoesNotAnswer", (True, "GrantsTurns"))
+    assert told.message.startswith("it has not answered since 00:01:40 UTC (Timeout): ")
+    assert seen(silent, 900.0, 100.0, "refused") == silent  # questions that fail are no reason to write
+    # Another operator, that has asked nothing yet or just now, goes on from what was written.
+    assert seen(silent, 900.0, 890.0) == silent
+    again = seen(silent, 950.0, None)
+    assert (answers(again), again.unanswered) == ((True, 950.0), None)
+    assert answers(plan_group(silent, replace(RUNS, lost=True), 1, 950.0).record) is None
 
 
 def test_members_are_those_that_were_bound_together() -> None:

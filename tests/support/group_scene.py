@@ -35,6 +35,10 @@ POOL = pool_object(
     sharing={"families": [FAMILY], "maxResidents": 3},
 )
 READY = Condition("Ready", True, "Ready", "it can grant turns", START - 3000.0, 1)
+SILENCE = Condition(
+    "Answers", False, "GroupDoesNotAnswer",
+    "it has not answered since 07:55:00 UTC (TimeoutError): turns go on", START - 300.0, 1,
+)  # fmt: skip
 
 
 def residency(number: int, **change: Any) -> ResidencyRecord:
@@ -132,6 +136,13 @@ JOBS = {"team-a/math-a": A, "team-a/math-b": B}
 OBJECTS = [POOL, A, B, group(A, B)]
 
 
+def silent() -> seen.Group:
+    """The same group, which has not answered for five minutes: its newest report is older."""
+    obj = group(A, B, conditions=(SILENCE, READY))
+    told = seen.LatestReport(checked(report()), SILENCE.since - 5.0, "TimeoutError", SILENCE.since)
+    return seen.group(obj, seen.Around(JOBS.get, POOL, told))
+
+
 def live() -> seen.Group:
     """The group as the operator would serve it. An overdue job of another namespace has closed it."""
     told = seen.LatestReport(checked(report()), START, "")
@@ -141,15 +152,18 @@ def live() -> seen.Group:
 class Source:
     """Two groups, one of which cannot be read."""
 
+    def __init__(self, first: seen.Group | None = None) -> None:
+        self.first = first or live()
+
     def names(self) -> list[str]:
         return ["wg-3", "wg-4"]
 
     def group(self, name: str) -> seen.Group | str:
-        return live() if name == "wg-3" else "status.number: not a number"
+        return self.first if name == "wg-3" else "status.number: not a number"
 
 
 @contextlib.contextmanager
-def operator() -> Iterator[FixedAddress]:
-    """The operator's queue API with that group, in a thread; gives the way to it."""
-    with served(create(None, lambda: START, groups=Source())) as way:  # type: ignore[arg-type]  # it has no pools
+def operator(first: seen.Group | None = None) -> Iterator[FixedAddress]:
+    """The operator's queue API with that group, or another one, in a thread; gives the way to it."""
+    with served(create(None, lambda: START, groups=Source(first))) as way:  # type: ignore[arg-type]  # it has no pools
         yield way

@@ -15,7 +15,7 @@ from controller.web.dashboard.groups import groups_of, lanes
 from controller.web.dashboard.lanes import KINDS, lanes_svg
 from controller.web.dashboard.queues import FoundGroups
 from tests.support.dashboard_world import EVERYONE, KEY, running
-from tests.support.group_scene import OBJECTS, live, operator
+from tests.support.group_scene import OBJECTS, SILENCE, live, operator, silent
 
 OTHERS = Viewer("b", frozenset({"team-b"}), True)
 TENANT = Viewer("a", frozenset({"team-a"}), False)
@@ -59,6 +59,34 @@ def test_without_the_operator_all_but_turns_is_shown() -> None:
     assert "No turn is known" in one
     assert "1.13 x (1.10)" in one
     assert "gpu-2" in one
+
+
+def test_a_group_that_does_not_answer_is_told_with_its_cure() -> None:
+    with operator(silent()) as way, running(OBJECTS, EVERYONE, way) as board:
+        every, one = fetch(board.base, "/groups"), fetch(board.base, "/groups/wg-3")
+    assert "NoAnswer" in every
+    assert "(as of " in every
+    assert "silent since" in one
+    assert "NoAnswer: GroupDoesNotAnswer: it has not answered since 07:55:00 UTC" in one
+    assert "kubectl get pods -n evalstop-workers -l evalstop.dev/group=wg-3 -o wide" in one
+
+
+def test_lanes_of_a_silent_group_end_with_what_is_not_known() -> None:
+    group = silent()
+    found = lanes(group, SILENCE.since + 47.0)
+    assert found is not None
+    assert group.reported == SILENCE.since - 5.0
+    ends = [lane.bars[-1] for lane in found.lanes]
+    assert [(bar.kind, bar.begin, bar.end) for bar in ends] == [
+        ("does not answer", group.reported, SILENCE.since + 40.0)
+    ] * 2
+    late = lanes(group, SILENCE.since + 1e6)
+    assert late is not None
+    first = min(bar.begin for lane in late.lanes for bar in lane.bars)
+    assert late.lanes[0].bars[-1].end - group.reported == group.reported - first, "turns stay to be seen"
+    early = lanes(group, group.reported)
+    assert early is not None
+    assert all(bar.kind != "does not answer" for lane in early.lanes for bar in lane.bars)
 
 
 def test_names_are_for_those_who_may_list_them() -> None:

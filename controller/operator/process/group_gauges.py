@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from controller.gauges import ProcessMetrics
-from controller.web.groups import NOT_READY, OPENING, READY, RESIDENT_STATES, STATES
+from controller.web.groups import NO_ANSWER, NOT_READY, OPENING, READY, RESIDENT_STATES, STATES
 
 SAME_SCRAPE = 1.0  # s
 Series = Iterable[tuple[tuple[str, ...], float]]
@@ -26,6 +26,7 @@ class GroupFigures(NamedTuple):
         start: number of its newest start.
         opened: s, when that start was admitted.
         reported: s, when its newest report was got; None: there is none.
+        unanswered: s, since when questions bring none; None: the newest did.
         released, lost: turns of that start, by how they ended.
         switches: of that start.
         charged, vacant: GPU-seconds of that start, of residents and without any.
@@ -43,6 +44,7 @@ class GroupFigures(NamedTuple):
     switches: int = 0
     charged: float = 0.0
     vacant: float = 0.0
+    unanswered: float | None = None
 
 
 class _Totals(NamedTuple):
@@ -59,7 +61,7 @@ class GroupGauges:
     """
 
     def __init__(self, read: Callable[[], Iterable[GroupFigures]], clock: Callable[[], float]) -> None:
-        self._all, self._clock = read, clock
+        self._all, self._clock, self._begun = read, clock, clock()
         self._seen: tuple[float, list[GroupFigures]] = (-SAME_SCRAPE, [])
         self._last: dict[str, _Totals] = {}
         self._totals = [0.0] * 5
@@ -81,7 +83,7 @@ class GroupGauges:
         )
         metrics.gauge(
             "evalstop_worker_group_unheard_seconds",
-            "For how long the first of the Ready groups has not reported; 0: none is there",
+            "For how long the first of the groups that were ready has not answered; 0: none is there",
             self._unheard,
         )
         metrics.counter(
@@ -122,9 +124,13 @@ class GroupGauges:
 
     def _unheard(self) -> Series:
         now = self._clock()
-        ready = (one for one in self._read() if one.state == READY)
-        ages = (now - (one.reported if one.reported is not None else one.opened) for one in ready)
+        ages = (now - self._heard(one) for one in self._read() if one.state in (READY, NO_ANSWER))
         return [((), max(0.0, max(ages, default=0.0)))]
+
+    def _heard(self, one: GroupFigures) -> float:
+        """Return when a group was heard last (s). One that this process has not asked yet is not silent."""
+        known = [at for at in (one.reported, one.unanswered) if at is not None]
+        return min(known, default=max(one.opened, self._begun))
 
     def _turns(self) -> Series:
         released, lost, *_ = self._sums()

@@ -132,6 +132,7 @@ class GroupReconciler:
             None if pool is None else (pool["metadata"]["uid"], generation(pool)),
             self._cluster.steps,
             self._groups.heard(name),
+            self._groups.silent(name, self._clock()),
         )
 
     def _family(self, obj: Object) -> WorkerFamily | None:
@@ -196,6 +197,8 @@ class GroupReconciler:
             bool(obj["metadata"].get("deletionTimestamp")),
             problem,
             "" if self._cache.get(GPUPOOLS, pool) is not None else pool,
+            self._groups.unanswered(name, record),
+            self._groups.problem(name),
         )
 
     def _wanted(self, name: str) -> dict[str, GroupResident]:

@@ -52,7 +52,7 @@ class SeenGroups:
                 one.name, one.state, tuple(who.state for who in one.residents), one.gpus, one.start,
                 one.opened, one.reported, sum(who.turns or 0 for who in one.residents), one.lost or 0,
                 one.switches or 0, sum(self._reports.charged(one.name, one.start).values()),
-                one.vacant_gpu_seconds or 0.0,
+                one.vacant_gpu_seconds or 0.0, one.unanswered,
             )
             for one in map(self.group, self.names()) if isinstance(one, Group)
         ]  # fmt: skip

@@ -20,6 +20,7 @@ from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS, WORKERGROU
 from controller.objects import controller_uid, is_terminal
 from controller.policy.group_types import (
     MAX_SLOWDOWN_PERCENT,
+    SILENT,
     KindProfile,
     MeasuredSlowness,
     group_key,
@@ -159,9 +160,19 @@ class Groups:
 
     def unanswered(self, name: str, record: GroupRecord) -> float | None:
         """Return since when questions to a group bring no report (s); None: the newest did, or the group was
-        never ready."""
+        never ready. Before this process has a report of it, what was written of it counts, too."""
         known = self._groups.get(name)
-        return known.unanswered if known is not None and record.ready_at is not None else None
+        if record.ready_at is None:
+            return None
+        if known is not None and known.report is not None and known.number == record.number:
+            return known.unanswered
+        asked = known.unanswered if known is not None else None
+        return record.unanswered if record.unanswered is not None else asked
+
+    def silent(self, name: str, now: float) -> bool:
+        """Return whether the questions of this process have brought no report for so long that it counts."""
+        known = self._groups.get(name)
+        return known is not None and known.unanswered is not None and now >= known.unanswered + SILENT
 
     def reported(self, name: str) -> float | None:
         """Return when a group's newest report was got (s); None: there is none."""

@@ -81,7 +81,8 @@ def _report_progress(context: PlanContext, waited: InFlight, view: AccessView) -
             return
         if of_best and former is not None:
             message += f"; the pin of step {former.step}, the best before, stands"
-    go_on(context, kind, _MOVING.get(operation, MOVING), message)
+    reason = _MOVING.get(operation, MOVING)
+    go_on(context, kind, reason, message)
 
 
 def go_on(context: PlanContext, kind: str, reason: str, message: str) -> None:

@@ -534,7 +534,11 @@ GROUP_CURES: dict[str, Cure] = {
     ),
     "Restarting": Cure("it starts anew by itself; see what became of the pod that was lost", _GROUP_PODS),
     "GroupFoundNoNodes": Cure("see whether the pool has nodes with so many free GPUs for each member", _POOL),
-    "GroupDoesNotAnswer": Cure("it closes; see why its members did not answer", _GROUP_PODS),
+    "GroupDoesNotAnswer": Cure(
+        "see whether its pods run, and what they log; delete those that are lost: it starts anew, and its "
+        "residents resume from their checkpoints",
+        _GROUP_PODS,
+    ),
     "GroupNotReady": Cure("see why members of its family do not become ready", _GROUP_PODS),
     "JobRefused": Cure(
         "correct the family's template in spec.sharing of the GPUPool, as the message says",

@@ -12,10 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from controller.policy.group_types import SILENT
 from controller.policy.job import Condition
-from controller.policy.pool.group_record import GroupRecord, GroupResident, closed, restarted, with_residents
+from controller.policy.pool.group_record import (
+    ANSWERS,
+    GroupRecord,
+    GroupResident,
+    closed,
+    restarted,
+    with_residents,
+)
+from controller.policy.wording import silent_since
 
 READY = "Ready"
+SILENCE = "GroupDoesNotAnswer"
 # s until a group is asked again:
 SOON = 0.5  # somebody comes or leaves, or it is not ready
 MEASURE = 2.0  # a kind of jobs is measured
@@ -65,6 +75,8 @@ class GroupSight:
         deleting: the WorkerGroup is being deleted.
         problem: why no Job could be made, code and message; None: nothing stands against it.
         orphan: name of its GPUPool, which is gone: nobody plans for the group any more; "": it is there.
+        unanswered: s, since when questions to it bring no answer; None: the newest did.
+        why: the newest brought none; "": it did.
     """
 
     replicas: int
@@ -79,6 +91,8 @@ class GroupSight:
     deleting: bool = False
     problem: tuple[str, str] | None = None
     orphan: str = ""
+    unanswered: float | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +192,7 @@ def _joined(record: GroupRecord, sight: GroupSight, heard: GroupHeard, now: floa
 
 
 def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -> GroupRecord:
-    """Return the record with condition Ready."""
+    """Return the record with its conditions."""
     if record.closing:
         found = False, record.closing, record.closing_message
     elif record.ready_at is not None:
@@ -194,5 +208,24 @@ def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -
     status, reason, message = found
     known = next((one for one in record.conditions if one.type == READY), None)
     since = known.since if known is not None and known.status == status else now
-    condition = Condition(READY, status, reason, message, since, generation)
-    return record if condition == known else replace(record, conditions=(condition,))
+    ready = Condition(READY, status, reason, message, since, generation)
+    told = (*_answers(record, sight, generation, now), ready)
+    return record if told == record.conditions else replace(record, conditions=told)
+
+
+def _answers(record: GroupRecord, sight: GroupSight, generation: int, now: float) -> tuple[Condition, ...]:
+    """Return condition Answers of a start that was ready; (): of no other.
+
+    It is written once for a silence that lasts, and once for its end: not for each question.
+    """
+    if record.ready_at is None:
+        return ()
+    known = next((one for one in record.conditions if one.type == ANSWERS), None)
+    begun = sight.unanswered
+    if begun is None or (known is None and now < begun + SILENT):
+        since = known.since if known is not None and known.status else now
+        return (Condition(ANSWERS, True, "Reports", "it answers the operator", since, generation),)
+    if known is not None and (not known.status or now < begun + SILENT):
+        return (known,)
+    message = f"{silent_since(begun)} ({sight.why}): turns go on, and nobody can join it or leave it"
+    return (Condition(ANSWERS, False, SILENCE, message, begun, generation),)

@@ -18,6 +18,7 @@ from controller.policy.sharing import MOST_RESIDENTS
 from controller.policy.stored import AtMost, Count, Message, Name, NodeName, Time, Within, Word
 
 MEMBERS_MAX = 1024
+ANSWERS = "Answers"  # condition: it answers the operator. Only of a start that was ready
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
@@ -57,6 +58,13 @@ class GroupRecord:
     nodes: Annotated[
         tuple[NodeName, ...], AtMost(MEMBERS_MAX), "Planned node of each member of the newest start."
     ] = ()
+
+    @property
+    def unanswered(self) -> float | None:
+        """Return since when questions to it bring no answer (s), once that has lasted for a while; None: they
+        do."""
+        found = next((one for one in self.conditions if one.type == ANSWERS), None)
+        return found.since if found is not None and not found.status else None
 
     def resident(self, name: str) -> GroupResident | None:
         return next((one for one in self.residents if one.name == name), None)

@@ -32,6 +32,7 @@ from controller.policy.group_types import (
 )
 from controller.policy.pool.best_fit import FreeGpus
 from controller.policy.pool.gpu_accounting import LEAVING, GpuAccounts, stand_in
+from controller.policy.pool.group_plan import SILENCE
 from controller.policy.pool.placement import NodeRoom, fit_job, shape
 from controller.policy.pool.residencies import Residencies, silence
 from controller.policy.pool.sharing_room import SharedRoom, sharing_room
@@ -43,7 +44,7 @@ from controller.policy.sharing import Slowness, reserve, too_slow
 from controller.policy.types import JobState, JobView, PoolSnapshot, Preemption
 
 SLOWS_OTHERS, NO_NODES, NOT_READY = "SlowsOthers", "GroupFoundNoNodes", "GroupNotReady"
-EMPTY, WANTED, SILENCE = "Empty", "GPUsWanted", "GroupDoesNotAnswer"
+EMPTY, WANTED = "Empty", "GPUsWanted"
 
 
 def stand_ins(sharing: PoolSharing | None) -> tuple[JobView, ...]:

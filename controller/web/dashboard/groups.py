@@ -107,8 +107,15 @@ def _without_names(one: Group) -> Group:
     )
 
 
-def lanes(one: Group) -> Lanes | None:
-    """Return the newest turns as one lane for each resident; None: none is known."""
+DRAWN_ANEW = 10.0  # s after which the lanes of a silent group are drawn with the time that passed
+
+
+def lanes(one: Group, now: float = 0.0) -> Lanes | None:
+    """Return the newest turns as one lane for each resident; None: none is known.
+
+    From the newest report of a group that does not answer until ``now`` (s) nothing is known of any: that is
+    drawn as long as what was reported before at most.
+    """
     if not one.recent and one.turn is None:
         return None
     bars: dict[str, list[Bar]] = {who.job: [] for who in one.residents}
@@ -122,5 +129,10 @@ def lanes(one: Group) -> Lanes | None:
         kind = "switches" if one.turn.phase == "Loading" else "has the turn"
         began = one.reported - one.turn.seconds
         bars.setdefault(one.turn.job, []).append(Bar(began, one.reported, kind, ""))
+    if one.unanswered is not None and one.reported is not None:
+        first = min((bar.begin for lane in bars.values() for bar in lane), default=one.reported)
+        end = min(now - now % DRAWN_ANEW, 2 * one.reported - first)
+        for lane in bars.values() if end > one.reported else ():
+            lane.append(Bar(one.reported, end, "does not answer", ""))
     found = tuple(Lane(job, tuple(lane)) for job, lane in bars.items())
     return Lanes(found, f"Turns in worker group {one.name} over time") if any(bars.values()) else None

@@ -55,6 +55,7 @@ KINDS = {
     "switches": (svg.MUTED, ".."),
     "has the turn": (svg.SCORE, ""),
     "lost its turn": (svg.STOP, "xx"),
+    "does not answer": (svg.MUTED, "//"),
 }
 
 

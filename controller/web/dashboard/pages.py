@@ -282,7 +282,7 @@ class Pages:
         shown = next((one for one in groups_of(self._feed, live, viewer) if one.name == name), None)
         if shown is None:
             raise NotThere(f"there is no worker group {name} that you may see; it may have been closed")
-        group, found, drawn = shown.group, turns(shown.group), ""
+        group, found, drawn = shown.group, turns(shown.group, time.time()), ""
         if found is not None:
             drawn = await asyncio.to_thread(lanes_svg, found, "t", narrow)
         values = {
