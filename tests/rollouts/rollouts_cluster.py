@@ -33,6 +33,15 @@ Json = dict[str, Any]
 ENGINE = ["python", "-m", "examples.engine", "--socket", "/run/engine/engine.sock", "--slots", "4"]
 
 
+@dataclass(frozen=True)
+class Dies:
+    """By which of its writes an operator dies, again and again: `mortal_operator`."""
+
+    about: tuple[str, ...]  # in the path of each write that counts
+    at: int = 1
+    ends: str = "after"  # or "both"
+
+
 @dataclass
 class Operator:
     """The operator as a process: started, killed, started again at the same address."""
@@ -42,6 +51,7 @@ class Operator:
     port: int = 0  # of its step API
     queue: int = 0  # of its queue API
     process: subprocess.Popen[bytes] | None = None
+    dies: Dies | None = None
     log: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,12 +93,35 @@ class Operator:
         more = {f"EVALSTOP_{name}": value for name, value in settings.items()}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "controller.operator"],
+                self._command(),
                 env=environment(KUBECONFIG=str(self.kubeconfig), **more),
                 cwd=ROOT,
                 stdout=log,
                 stderr=log,
             )
+
+    def _command(self) -> list[str]:
+        if self.dies is None:
+            return [sys.executable, "-m", "controller.operator"]
+        program = str(Path(__file__).with_name("mortal_operator.py"))
+        return [
+            sys.executable,
+            program,
+            str(self.dies.at),
+            self.dies.ends,
+            str(self._deaths),
+            *self.dies.about,
+        ]
+
+    @property
+    def _deaths(self) -> Path:
+        return self.folder / "deaths.jsonl"
+
+    def deaths(self) -> list[Json]:
+        """Return by which write each of its lives died."""
+        if not self._deaths.exists():
+            return []
+        return [json.loads(line) for line in self._deaths.read_text().splitlines()]
 
     def kill(self) -> None:
         """End it by SIGKILL: nothing is put in order."""
@@ -187,6 +220,8 @@ class Jobs:
                     return found
             except (ApiError, KeyError):
                 pass
+            process = self.operator.process
+            assert process is None or process.poll() is None, self.operator.words
             if time.monotonic() > end:
                 raise AssertionError(f"not within {seconds:.0f} s: {what}\n{self.operator.words}")
             time.sleep(0.1)

@@ -3,11 +3,14 @@ as the processes that they are."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rollouts_cluster import Jobs, Observer, Operator, local_digest, rollout, running
+from rollouts_cluster import Dies, Jobs, Json, Observer, Operator, local_digest, rollout, running
 
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
@@ -53,8 +56,16 @@ def gpu_nodes(plane: Plane) -> Iterator[Nodes]:
 
 
 @pytest.fixture
-def jobs(plane: Plane, installed: Path, gpu_nodes: Nodes, namespace: str, tmp_path: Path) -> Iterator[Jobs]:
-    with running(Operator(tmp_path, installed)) as operator:
+def dies(namespace: str) -> Dies | None:
+    """Its operator dies only where a test says so."""
+    return None
+
+
+@pytest.fixture
+def jobs(
+    plane: Plane, installed: Path, gpu_nodes: Nodes, namespace: str, tmp_path: Path, dies: Dies | None
+) -> Iterator[Jobs]:
+    with running(Operator(tmp_path, installed, dies=dies)) as operator:
         found = Jobs(plane, namespace, "rollouts", operator)
         found.make_pool(lending={"recallSeconds": RECALL})
         yield found
@@ -125,3 +136,74 @@ def test_the_operator_killed_in_a_step_and_started_again(
     jobs.until(lambda: jobs.condition("run", "GPUsReleased")[0] == "True", "its actors are gone with it")
     assert jobs.actors("run") == []
     assert jobs.digest("run") == alone
+
+
+class TestAnOperatorKilledAtItsWrites:
+    """All actors come and go with every step, and each life of the operator dies at its first write.
+
+    ``WIDE_KILLS=1`` has more ways to die: right before every other write, and at later ones.
+    """
+
+    STEPS = 4
+    GIVEN = ("--steps", str(STEPS), *GIVEN[2:])
+    WIDE = ((1, "both"), (2, "after"), (3, "both"))
+
+    @pytest.fixture(params=[(1, "after"), *(WIDE if os.environ.get("WIDE_KILLS") else ())])
+    def dies(self, namespace: str, request: pytest.FixtureRequest) -> Dies:
+        return Dies((namespace, "/gpupools/rollouts", "/nodes/roll-"), *request.param)
+
+    def test_no_response_is_lost_or_doubled(self, jobs: Jobs, dies: Dies, tmp_path: Path) -> None:
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        command = [*TRAIN[:3], *self.GIVEN, *TRAIN[3 + len(GIVEN) :]]
+        jobs.make(
+            "run",
+            [*command, "--rollouts-record", "/weights/steps.jsonl"],
+            rollout(static=3, whenIdle="Release"),
+            shared,
+        )
+        alone = local_digest(tmp_path, [*self.GIVEN, "--port", "0"])
+        jobs.until(lambda: jobs.condition("run", "Completed")[0] == "True", "the run is done", 200)
+        jobs.until(lambda: jobs.condition("run", "GPUsReleased")[0] == "True", "its actors are gone with it")
+        assert jobs.digest("run") == alone
+        steps = [json.loads(line) for line in (shared / "steps.jsonl").read_text().splitlines()]
+        assert [step["step"] for step in steps] == list(range(1, self.STEPS + 1)), "none again, none left out"
+        for step in steps:
+            assert [len(row) for row in step["lengths"]] == [4] * 16, "each response once"
+            assert step["tokens"] == sum(map(sum, step["lengths"]))
+            assert step["counts"]["tokens"] == step["tokens"], "each token was taken once, from an actor"
+            assert not step["counts"].keys() & {"local", "faulty", "distrusted"}, step["counts"]
+            if "lost" not in step["counts"]:  # one that had left already: nobody was there to say so
+                assert sum(actor.get("tokens", 0) for actor in step["actors"]) == step["tokens"]
+        status = jobs.status("run")
+        assert not status.get("actors")
+        assert not status.get("preemptions")
+        assert status["attempt"] == 1
+        self.check_deaths(jobs.operator.deaths(), status["actorStarts"], dies)
+
+    def check_deaths(self, deaths: list[Json], starts: int, dies: Dies) -> None:
+        """It died by every kind of write that a job with actors costs."""
+        died = Counter(
+            (one["method"], one["component"] or _kind(one["path"]), one["moment"]) for one in deaths
+        )
+        print(died)
+        moments = ("before", "after") if dies.ends == "both" else ("after",)
+        assert starts > 3, "whoever leaves comes again"
+        if dies.at == 1:
+            for moment in moments:
+                for verb, what in (
+                    ("PATCH", "rlhfjobs/status"),
+                    ("PATCH", "gpupools/status"),
+                    ("POST", "workload"),
+                    ("POST", "run"),
+                    ("POST", "actor"),
+                    ("DELETE", "jobs"),
+                ):
+                    assert died[verb, what, moment], f"never died {moment} {verb} {what}: {died}"
+        assert died.total() >= 20 // dies.at, died
+
+
+def _kind(path: str) -> str:
+    """``/apis/…/rlhfjobs/run/status`` -> ``rlhfjobs/status``."""
+    parts = path.split("/")
+    return f"{parts[-3]}/status" if parts[-1] == "status" else parts[-2]
