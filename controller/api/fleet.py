@@ -5,13 +5,19 @@ Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controller.api.codec import StatusError, decode_field
 from controller.api.gpupool import GPUPool
 from controller.api.status import PoolStatus, Stops
-from controller.policy.fleet import kept_stops, rules_with_e_values, usual, without_e_value
+from controller.policy.fleet import (
+    kept_stops,
+    rules_with_e_values,
+    usual,
+    usual_of_guardrails,
+    without_e_value,
+)
 from controller.policy.job import Desired
 from controller.policy.types import (
     FleetScope,
@@ -79,15 +85,22 @@ def stops(status: Mapping[str, Any] | None) -> Stops:
 
 
 def view_for(
-    status: Mapping[str, Any] | None, scored_by: ScoredBy, scope: FleetScope = FleetScope.NAMESPACE
+    status: Mapping[str, Any] | None,
+    scored_by: ScoredBy,
+    scope: FleetScope = FleetScope.NAMESPACE,
+    guardrails: Iterable[str] = (),
 ) -> FleetView:
-    """Return what a pool's status says to a job whose evals are so scored; unreadable: nothing."""
+    """Return what a pool's status says to a job whose evals are so scored; unreadable: nothing.
+
+    ``guardrails``: its guardrail metrics.
+    """
     try:
         known, falls = noise(status), shared_falls(status)
     except StatusError:
         return FleetView()
     newest = max((f for f in falls if f.concerns(scored_by)), key=lambda f: f.before, default=None)
-    return FleetView(usual(known, scored_by, scope), newest)
+    guards = usual_of_guardrails(known, scored_by, scope, guardrails)
+    return FleetView(usual(known, scored_by, scope), newest, guardrails=guards)
 
 
 def taught(status: Mapping[str, Any] | None) -> dict[str, list[Any]]:

@@ -186,6 +186,13 @@ class MetricNoise(NamedTuple):
         return ScoredBy(self.namespace, self.metric, self.evaluator)
 
 
+class GuardrailNoise(NamedTuple):
+    """The noise of one eval of a guardrail metric: of a run's own evals, or as its pool tells it."""
+
+    metric: str
+    noise: FleetNoise
+
+
 class Reading(NamedTuple):
     """A score as its pool sees it, higher is better, and when it was first scraped (s)."""
 
@@ -220,11 +227,13 @@ class FleetView(NamedTuple):
     """A pool's word to a job: the usual noise of its metric, and its namespace's newest shared drop.
 
     ``peers``: where its rule looks at them, how the others stood at the steps of evals that are new to it.
+    ``guardrails``: the usual noise of its guardrail metrics, of those that the pool knows.
     """
 
     noise: FleetNoise | None = None
     fall: SharedFall | None = None
     peers: tuple[PeersAt, ...] = ()
+    guardrails: tuple[GuardrailNoise, ...] = ()
 
 
 class EvalPoint(NamedTuple):
@@ -278,6 +287,11 @@ class EvalPoint(NamedTuple):
         return {}
 
     @property
+    def others_noise(self) -> Mapping[str, FleetNoise]:
+        """Usual noise of guardrail metrics, of those that the pool knows."""
+        return {}
+
+    @property
     def beside(self) -> tuple[tuple[float, float | None], ...]:
         """Score and standard error of evals just before that were dropped and count for the noise only."""
         return ()
@@ -291,6 +305,7 @@ class EvalInContext(EvalPoint):
     peers: Peers | None = None
     fleet_noise: FleetNoise | None = None
     others: Mapping[str, float] = MappingProxyType({})
+    others_noise: Mapping[str, FleetNoise] = MappingProxyType({})
     range: tuple[float, float] | None = None
     beside: tuple[tuple[float, float | None], ...] = ()
 
@@ -306,6 +321,7 @@ class EvalInContext(EvalPoint):
             others=point.others,
             range=point.range,
         )
+        seen.others_noise = point.others_noise
         seen.beside = lost
         return seen
 
@@ -484,6 +500,8 @@ class JobView:
     metric: str = ""  # its Primary metric
     noise: FleetNoise | None = None  # of one eval, by what the run itself shows; None: too few evals to say
     readings: tuple[Reading, ...] = ()  # its newest comparable evals, oldest first
+    # Of its guardrail metrics, as `noise`; None: it has none.
+    guardrail_noise: tuple[GuardrailNoise, ...] | None = field(default=None, metadata=WHERE_USED)
     demoted: bool = False  # its rule has lowered it: it gives way to everybody who waits
     waited: float = 0.0  # s that it had waited when its present run was admitted
     preemptible: bool = True  # False: the operator may not touch its run for others' sake

@@ -215,6 +215,7 @@ class Evaluations:
             self.fleet.observe(row, now, seen)
             assert isinstance(seen, EvalInContext)  # it has its context
             seen.fleet_noise = self.fleet.usual(row)
+            seen.others_noise = self.fleet.usual_of(row, seen.others)
         state, verdict = self._rule.observe(self._rule.initial() if state is None else state, seen)
         self._states[row] = state
         return Foreseen(number, verdict, best)

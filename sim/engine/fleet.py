@@ -8,7 +8,7 @@ group are scored by one metric, and no evaluator has a version here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from controller.names import EVALS_KEPT
@@ -20,6 +20,7 @@ from controller.policy.fleet import (
     limit_stops,
     rules_with_e_values,
     usual,
+    usual_of_guardrails,
     without_e_value,
 )
 from controller.policy.job import READINGS_KEPT
@@ -29,6 +30,7 @@ from controller.policy.types import (
     Ended,
     EvalPoint,
     FleetNoise,
+    GuardrailNoise,
     JobView,
     MetricNoise,
     PastStop,
@@ -46,11 +48,19 @@ from sim.workload import Workload
 
 @dataclass(slots=True)
 class _Run:
-    """A judged run that holds its GPUs, and its newest evals: (when its score was known, the eval)."""
+    """A judged run that holds its GPUs, and its newest evals: (when its score was known, the eval).
+
+    ``others``: what its guardrails' evals have shown of their noise, by metric (`noise.show`).
+    """
 
     job: JudgedJob
     known: list[tuple[float, EvalPoint]]
+    others: dict[str, noise.ShownState]
     noise: FleetNoise | None = None
+
+    def guardrail_noise(self) -> tuple[GuardrailNoise, ...] | None:
+        found = ((metric, noise.shown(state)) for metric, state in self.others.items())
+        return tuple(GuardrailNoise(metric, one) for metric, one in found if one is not None) or None
 
 
 class Fleet:
@@ -59,6 +69,7 @@ class Fleet:
     __slots__ = (
         "_ended",
         "_known",
+        "_others",
         "_paused",
         "_scored_by",
         "_since_learned",
@@ -100,12 +111,14 @@ class Fleet:
         self.noise: tuple[MetricNoise, ...] = ()
         self.falls: tuple[SharedFall, ...] = ()
         self._known: dict[int, list[tuple[float, EvalPoint]]] = {}
+        self._others: dict[int, dict[str, noise.ShownState]] = {}
         self._since_learned = 0  # evals since the noise was learned
 
     def started(self, job: JudgedJob) -> None:
         """Add a judged job that was admitted."""
         self._paused.discard(job.sequence)
-        self.runs[job.sequence] = _Run(job, self._known.setdefault(job.sequence, []))
+        row = job.sequence
+        self.runs[row] = _Run(job, self._known.setdefault(row, []), self._others.setdefault(row, {}))
 
     def left(self, job: JudgedJob, now: float, *, stopped: bool = False, ended: bool = False) -> None:
         """Remove a job that leaves its GPUs at ``now`` (s): stopped by its rule, ended, or preempted."""
@@ -122,12 +135,19 @@ class Fleet:
         """Return what the pool tells this job of its noise."""
         return usual(self.noise, self._scored_by[row], self.limits.scope)
 
+    def usual_of(self, row: int, metrics: Iterable[str]) -> dict[str, FleetNoise]:
+        """Return what the pool tells this job of the noise of its guardrail metrics."""
+        return dict(usual_of_guardrails(self.noise, self._scored_by[row], self.limits.scope, metrics))
+
     def observe(self, row: int, now: float, point: EvalPoint) -> None:
         """Record a running job's newest score."""
         run = self.runs[row]
         run.known.append((now, point))
         del run.known[:-EVALS_KEPT]
         run.noise = noise.own(p for _, p in run.known)
+        for metric, score in point.others.items():
+            before = run.others.get(metric, noise.NOTHING_SHOWN)
+            run.others[metric] = noise.show(before, EvalPoint(point.step, score))
         self._since_learned += 1
         # As often as there are jobs, so that learning costs no more than the evals do.
         if self._since_learned >= len(self.runs):
@@ -138,6 +158,7 @@ class Fleet:
         """Forget the job's evals before a fall that it shares; those since then."""
         known = self._known[row]
         known[:] = [(at, point) for at, point in known if fall.counts(at)]
+        self._others.get(row, {}).clear()
         self.asking.pop(row, None)
         return [point for _, point in known]
 
@@ -175,6 +196,7 @@ class Fleet:
                 proposal=self.asking.get(row),
                 metric=self._scored_by[row].metric,
                 noise=run.noise,
+                guardrail_noise=run.guardrail_noise(),
                 readings=tuple(Reading(at, point.score) for at, point in run.known[-READINGS_KEPT:]),
                 delayed_at=self.delayed.get(row),
             )

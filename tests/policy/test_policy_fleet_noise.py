@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import statistics
@@ -15,13 +16,17 @@ from scipy.special import polygamma
 from controller.policy.codec import decode, encode
 from controller.policy.fleet import noise as fleet_noise
 from controller.policy.fleet.noise import LEAST, METRICS_KEPT, MOST, _trigamma, learn, pooled
-from controller.policy.job.types import Observed
+from controller.policy.job import guardrails
+from controller.policy.job.record import GUARD_NOISE_MAX, Guard, JobRecord
+from controller.policy.job.types import Direction, Guardrail, MetricPoints, Observed
 from controller.policy.stopping import RULES, make_rule, noise
 from controller.policy.types import (
+    Attempt,
     EvalInContext,
     EvalPoint,
     FleetNoise,
     FleetView,
+    GuardrailNoise,
     JobState,
     JobView,
     MetricNoise,
@@ -193,8 +198,66 @@ def test_a_run_of_a_known_fleet_is_judged_sooner_than_one_that_stands_alone() ->
     assert (verdict.verb, verdict.reason) == (Verb.CONTINUE, "NoiseUnknown")
 
 
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("at_once", [False, True], ids=["an eval a page", "all on one page"])
+def test_guardrails_teach_the_pool_and_are_told_what_it_knows(direction: Direction, at_once: bool) -> None:
+    """As the Primary metric's: earlier runs show the noise, and a fall of a new one stands out by it."""
+    sharp = PolicySpec("scan", {"window": 3, "threshold": 3.0})
+    minimized = direction is Direction.MINIMIZE
+    guard = Guardrail("safety", sharp, direction)
+
+    def show(world: PolicyWorld, key: str, *values: float) -> None:
+        job = world.submit(key, rule=PolicySpec("kDeclines", {"k": 50}), guardrails=(guard,))
+        world.settle()
+        for n in range(len(values) if at_once else 1, len(values) + 1):
+            page = [EvalPoint(10 * k, v, Attempt(1, "1")) for k, v in enumerate(values[:n], 1)]
+            safety = tuple(p._replace(score=-p.score if minimized else p.score) for p in page)
+            gold = tuple(p._replace(score=0.1 + 0.01 * p.step) for p in page)
+            job.checkpoints |= {p.step for p in page}
+            last = page[-1].step
+            others = (MetricPoints("safety", safety),)
+            world.scrape(key, points=gold, others=others, checkpoint_step=last)
+            for _ in range(3):
+                world.step(key)
+        world.settle()
+
+    world = PolicyWorld({"n0": 8})
+    for i in range(5):
+        show(world, f"ns/old{i}", *scores(f"old {i}", 20, 0.01))
+    entry = next(n for n in world.told.noise if n.metric == "safety")
+    assert entry.noise.sigma == pytest.approx(0.01, rel=0.4)
+    assert entry.jobs == 5
+    lonely = PolicyWorld({"n0": 8})
+    for other in (world, lonely):
+        show(other, "ns/new", 0.7, 0.705, 0.7, 0.695, 0.6, 0.58, 0.55)
+    found = world.jobs["ns/new"].record
+    assert found.decision is not None
+    assert found.decision.proposal.metric == "safety"
+    (alone,) = lonely.jobs["ns/new"].record.guards
+    assert (alone.verdict.verb, alone.verdict.reason) == (Verb.CONTINUE, "NoiseUnknown")
+
+
+def test_what_a_guardrail_has_shown_ends_where_its_past_is_rewritten() -> None:
+    shown_so_far = noise.NOTHING_SHOWN
+    for k in range(8):
+        shown_so_far = noise.show(shown_so_far, EvalPoint(10 * k, 0.5 + 0.01 * (k % 3)))
+    guard = Guard("safety", 70, Attempt(1, "1"), 0.5, "x", (), None, shown_so_far)
+    assert guardrails.noise_shown(JobRecord(guards=(guard,))) is not None
+    assert guardrails.noise_shown(JobRecord(guards=guardrails.rewind((guard,), 80, {}))) is not None
+    assert guardrails.noise_shown(JobRecord(guards=guardrails.rewind((guard,), 40, {}))) is None
+    assert guardrails.noise_shown(JobRecord()) is None
+
+
+def test_a_guardrails_noise_fits_into_the_status() -> None:
+    found = noise.NOTHING_SHOWN
+    for k in range(200):
+        found = noise.show(found, EvalPoint(k, (-1.0) ** k * 1e150 / 3.0, stderr=1e150 / 7.0))
+    assert len(json.dumps(found, separators=(",", ":"))) <= GUARD_NOISE_MAX
+
+
 def test_what_the_pool_tells_is_in_the_decision_log() -> None:
-    seen = Observed(fleet=FleetView(FleetNoise(0.05, 12.0)))
+    told = (GuardrailNoise("safety", FleetNoise(0.1, 9.0)),)
+    seen = Observed(fleet=FleetView(FleetNoise(0.05, 12.0), guardrails=told))
     assert decode(Observed, encode(seen)) == seen
 
 

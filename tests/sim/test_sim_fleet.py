@@ -144,3 +144,22 @@ def test_the_same_run_twice_gives_the_same_journal_also_with_latencies() -> None
         texts.add(event_log.text())
     assert len(texts) == 1
     assert "hold" in texts.pop()
+
+
+def test_a_guardrails_fall_stands_out_by_the_noise_that_the_others_show() -> None:
+    """A new run of seven evals knows nothing of its own noise; five others have shown theirs."""
+    rising = [0.1 + 0.01 * n for n in range(EVALS)]
+    steady = [curve(f"safety {i}") for i in range(5)]
+    late = [0.7, 0.705, 0.7, 0.695, 0.6, 0.58, 0.55]
+    at = [(n + 1) / EVALS for n in range(EVALS)]
+    evals = [Evals(at, rising, others={"safety": one}) for one in steady]
+    evals.append(Evals(at[:7], rising[:7], others={"safety": late}))
+    jobs = Workload([0.0] * 5 + [9 * HOUR], [1] * 6, [10 * HOUR] * 6, evals=evals)
+    rule = specs.rule("kDeclines:k=30|safety=scan:window=3,threshold=3")
+    found = {
+        limits is not None: simulate(
+            jobs, Cluster(gpus=64), EvalStop(make_policy(PolicySpec("fifo"))), rule=rule, limits=limits
+        ).stopped
+        for limits in (None, StopLimits(shared_fall_percent=None))
+    }
+    assert found == {False: set(), True: {5}}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from controller.policy import decision_log
-from controller.policy.fleet.noise import usual
+from controller.policy.fleet.noise import usual, usual_of_guardrails
 from controller.policy.job import plan as job_plan
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import JobRecord, Operation
@@ -162,7 +162,9 @@ class PolicyWorld:
         scored_by = ScoredBy(namespace_of(key), job.desired.metric, evaluator)
         mine = [fall for fall in self.told.falls if fall.concerns(scored_by)]
         noise = usual(self.told.noise, scored_by, self.limits.scope)
-        fleet = FleetView(noise, mine[-1] if mine else None, self.peers)
+        metrics = [guard.metric for guard in job.desired.guardrails]
+        guards = usual_of_guardrails(self.told.noise, scored_by, self.limits.scope, metrics)
+        fleet = FleetView(noise, mine[-1] if mine else None, self.peers, guards)
         job.observed = replace(job.observed, fleet=fleet)
         planned = job_plan.plan_job(job.desired, job.observed, job.record, self.now)
         if planned.record != job.record:

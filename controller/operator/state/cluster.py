@@ -452,7 +452,8 @@ class ClusterState:
         # The evals that are about to be taken in are those of the page's evaluator.
         evaluator = (scrape.evaluator if scrape is not None else None) or record.evaluator
         scored_by = ScoredBy(namespace_of(key), desired.metric, evaluator)
-        context = fleet.view_for(self._pool_status(name), scored_by, scope)
+        guardrails = [guard.metric for guard in desired.guardrails]
+        context = fleet.view_for(self._pool_status(name), scored_by, scope, guardrails)
         steps = peers.unseen_steps(record, scrape) if peers.wanted(desired) else ()
         if not steps:
             return context

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SHOWS = {
     "ebh": "day_start rules_with_e_values without_e_value",
     "limits": "ASKS_OTHERS ASKS_POOL HOUR STOPS_KEPT LimitedStops kept_stops limit_stops",
-    "noise": "NOISE_KEPT learn usual",
+    "noise": "NOISE_KEPT learn usual usual_of_guardrails",
     "shared_drops": "ALL_KEPT",
 }
 __all__ = [name for names in SHOWS.values() for name in names.split()]

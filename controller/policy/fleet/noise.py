@@ -1,11 +1,12 @@
 """The usual noise of one eval, learned from a namespace's running jobs, and how much it counts.
 
 Runs that are scored by one metric are mostly about equally noisy, and a run of five evals knows nothing of
-its own noise. So of each namespace's runs of one metric and evaluator the pool takes the median of what they
-show by themselves, and how much they differ tells how far it can be trusted: the empirical Bayes of variances
-(Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3(1), art. 3, section 6.2). With s_j^2
-the estimate of run j with d_j degrees of freedom and true variances that scatter as the prior's d0 degrees of
-freedom say,
+its own noise. Guardrail metrics are learned like Primary ones and together with them: a metric that is
+Primary in one run and a guardrail in another is one metric. So of each namespace's runs of one metric and
+evaluator the pool takes the median of what they show by themselves, and how much they differ tells how far it
+can be trusted: the empirical Bayes of variances (Smyth 2004, Statistical Applications in Genetics and
+Molecular Biology 3(1), art. 3, section 6.2). With s_j^2 the estimate of run j with d_j degrees of freedom and
+true variances that scatter as the prior's d0 degrees of freedom say,
 
     Var(log s_j^2) = trigamma(d_j / 2) + trigamma(d0 / 2)
 
@@ -26,11 +27,11 @@ no noise would leave nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from controller.policy.fleet.tables import fair
-from controller.policy.types import FleetNoise, FleetScope, JobView, MetricNoise, ScoredBy
+from controller.policy.types import FleetNoise, FleetScope, GuardrailNoise, JobView, MetricNoise, ScoredBy
 
 FEWEST = 3  # jobs that a noise is learned from
 VOTES = 3  # other namespaces whose votes make a floor
@@ -50,8 +51,9 @@ def learn(
     """
     by: dict[ScoredBy, list[FleetNoise]] = {}
     for job in jobs:
-        if job.noise is not None and job.noise.sigma > 0.0:
-            by.setdefault(job.scored_by, []).append(job.noise)
+        for key, noise in _shown(job):
+            if noise.sigma > 0.0:
+                by.setdefault(key, []).append(noise)
     votes = scope is FleetScope.POOL
     before = {n.scored_by: n for n in known if votes or n.noise.freedom > 0.0}
     now = {
@@ -70,6 +72,14 @@ def learn(
     return tuple(merged[key] for key in sorted(fair(mine, lambda key: key.namespace, NOISE_KEPT)))
 
 
+def _shown(job: JobView) -> Iterator[tuple[ScoredBy, FleetNoise]]:
+    """Yield what a run shows of the noise of each metric that it is judged by."""
+    if job.noise is not None:
+        yield job.scored_by, job.noise
+    for metric, noise in job.guardrail_noise or ():
+        yield job.scored_by._replace(metric=metric), noise
+
+
 def usual(known: Sequence[MetricNoise], scored_by: ScoredBy, scope: FleetScope) -> FleetNoise | None:
     """Return what the pool tells a run of its noise; None: nothing."""
     own = next((n.noise for n in known if n.scored_by == scored_by and n.noise.freedom > 0.0), None)
@@ -80,6 +90,15 @@ def usual(known: Sequence[MetricNoise], scored_by: ScoredBy, scope: FleetScope) 
     if own is None:
         return FleetNoise(0.0, 0.0, floor) if floor else None
     return own._replace(floor=floor)
+
+
+def usual_of_guardrails(
+    known: Sequence[MetricNoise], scored_by: ScoredBy, scope: FleetScope, metrics: Iterable[str]
+) -> tuple[GuardrailNoise, ...]:
+    """Return what the pool tells a run, whose Primary metric is so scored, of its guardrail ``metrics``, of
+    those that it knows."""
+    found = ((metric, usual(known, scored_by._replace(metric=metric), scope)) for metric in metrics)
+    return tuple(GuardrailNoise(metric, one) for metric, one in found if one is not None)
 
 
 def _others(one: ScoredBy, mine: ScoredBy) -> bool:

@@ -69,6 +69,7 @@ def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[
         "evaluator": record.evaluator or None,
         "evidence": found[1].e_value if found is not None else None,
         "noise": usual,
+        "guardrail_noise": guardrails.noise_shown(record),
         "readings": readings,
     }
 

@@ -1,7 +1,8 @@
 """The record of a job's guardrail metrics, and the verdict of all its judged metrics together.
 
-Of a guardrail only the newest eval and its rule's memory are kept, for a status is small. So where the past
-is rewritten, by a resume from an earlier step, a guardrail that had gone beyond that step begins anew.
+Of a guardrail only the newest eval, its rule's memory and what its evals show of their noise are kept, for a
+status is small. So where the past is rewritten, by a resume from an earlier step, a guardrail that had gone
+beyond that step begins anew.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from controller.policy.job.evals import is_eval
 from controller.policy.job.record import Guard, JobRecord
 from controller.policy.job.rule_in_use import RuleInUse, same_but_for_range
 from controller.policy.job.types import Desired, ScrapeView
-from controller.policy.stopping import carry_spent, reference
+from controller.policy.stopping import carry_spent, noise, reference
 from controller.policy.stopping.guardrails import together
-from controller.policy.types import Attempt, EvalPoint, Verdict
+from controller.policy.types import Attempt, EvalPoint, GuardrailNoise, Verdict
 
 
 def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView) -> JobRecord:
@@ -79,12 +80,18 @@ def joint_verdict(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | 
     return together([("", record.rule.verdict), *guards], 1 + len(desired.guardrails))
 
 
+def noise_shown(record: JobRecord) -> tuple[GuardrailNoise, ...] | None:
+    """Return what the guardrails' evals show of their noise, of those that have had enough; None: of none."""
+    found = ((guard.metric, noise.shown(guard.noise)) for guard in record.guards)
+    return tuple(GuardrailNoise(metric, one) for metric, one in found if one is not None) or None
+
+
 def _anew(guard: Guard, rules: Mapping[str, RuleInUse] = MappingProxyType({})) -> Guard:
     state: tuple[Any, ...] = ()
     use = rules.get(guard.metric)
     if use is not None and guard.state and same_but_for_range(guard.params_hash, use.params_hash):
         state = carry_spent(use.rule, use.rule.initial(), guard.state)
-    return replace(guard, state=state, verdict=None)
+    return replace(guard, state=state, verdict=None, noise=noise.NOTHING_SHOWN)
 
 
 def _ingest(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint]) -> Guard | None:
@@ -110,6 +117,8 @@ def _ingest(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[E
             memory = guard.state if guard is not None else ()
             seen = scores.paired_with(reference(use.rule, memory), seen, before, use.scale)
             state, verdict = use.observe(memory or use.rule.initial(), seen)
-            guard = Guard(metric, point.step, point.attempt, point.score, use.params_hash, state, verdict)
+            shown = noise.show(guard.noise if guard is not None else noise.NOTHING_SHOWN, seen)
+            mark = (metric, point.step, point.attempt, point.score)
+            guard = Guard(*mark, use.params_hash, state, verdict, shown)
         before.append(seen)
     return guard

@@ -77,7 +77,8 @@ class RuleInUse:
         """Return the rules of a spec, shown with each eval of the Primary metric what they look at besides.
 
         That is the pool's usual noise, the share of ``total_steps`` that is done, peers and training loss.
-        Guardrails are judged by their evals alone, under the same modifiers, but for those that look at more.
+        Guardrails are shown the first two, and judged under the same modifiers, but for those that look at
+        more.
 
         Raises:
             ParamError: the spec names a rule, modifier or parameter that does not exist or is out of bounds.
@@ -89,7 +90,7 @@ class RuleInUse:
             fleet_noise=fleet.noise,
             total_steps=total_steps if "progress" in primary.needs | primary.uses else None,
             peers=fleet.peers if "peers" in primary.needs else (),
-            guards={g.metric: _guard(g, plain, total_steps) for g in desired.guardrails},
+            guards={g.metric: _guard(g, plain, fleet, total_steps) for g in desired.guardrails},
             proxy=desired.proxy,
             scale=desired.scale,
         )
@@ -258,9 +259,13 @@ def _make(spelt: _Spelt, direction: Direction) -> RuleInUse:
     return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), uses=uses)
 
 
-def _guard(guard: Guardrail, modifiers: tuple[PolicySpec, ...], total_steps: int | None) -> RuleInUse:
+def _guard(
+    guard: Guardrail, modifiers: tuple[PolicySpec, ...], fleet: FleetView, total_steps: int | None
+) -> RuleInUse:
     use = _make(_Spelt(guard.rule, modifiers), guard.direction)
-    return replace(use, scale=guard.scale, total_steps=total_steps if "progress" in use.uses else None)
+    usual = next((known.noise for known in fleet.guardrails if known.metric == guard.metric), None)
+    total = total_steps if "progress" in use.uses else None
+    return replace(use, scale=guard.scale, fleet_noise=usual, total_steps=total)
 
 
 def newest_mark(record: JobRecord) -> tuple[Attempt, int] | None:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from controller.policy.params import describe
 from controller.policy.stopping.base import RuleType, State, StopRule
-from controller.policy.types import EvalPoint, Grade, PolicySpec, Verb, Verdict
+from controller.policy.types import EvalInContext, EvalPoint, Grade, PolicySpec, Verb, Verdict
 
 _URGENCY = {Verb.CONTINUE: 0, Verb.CONFIRM: 1, Verb.STOP: 2}
 _SEVERITY = {None: 0, Grade.WARNED: 1, Grade.DEMOTED: 2}
@@ -66,12 +66,13 @@ def together(verdicts: Sequence[tuple[str, Verdict]], metrics: int = 1) -> tuple
 class Guarded:
     """The rules of all judged metrics as one, for those who see all scores of an eval at once (simulator).
 
-    ``point.others`` has the guardrails' scores; one that is missing there keeps its last verdict. State:
-    (state of the Primary metric's rule, (state, last verdict) of each guardrail's).
+    ``point.others`` has the guardrails' scores; one that is missing there keeps its last verdict. Their rules
+    are shown the run's progress and the pool's usual noise besides, as a job's are. State: (state of the
+    Primary metric's rule, (state, last verdict) of each guardrail's).
     """
 
     name: ClassVar[str] = "guarded"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     def __init__(self, rule: StopRule, guards: Mapping[str, StopRule]) -> None:
         self.params: Any = rule.params
@@ -88,7 +89,12 @@ class Guarded:
         for (metric, rule), (inner, last) in zip(self._guards.items(), guards, strict=True):
             score = point.others.get(metric)
             if score is not None:
-                inner, last = rule.observe(inner, EvalPoint(point.step, score, point.attempt))
+                seen = EvalInContext.of(
+                    EvalPoint(point.step, score, point.attempt),
+                    progress=point.progress,
+                    fleet_noise=point.others_noise.get(metric),
+                )
+                inner, last = rule.observe(inner, seen)
             after.append((inner, last))
             if last is not None:
                 verdicts.append((metric, last))

@@ -47,6 +47,9 @@ from controller.policy.types import EvalPoint, FleetNoise
 # (numbers, packed (`_NUMBERS`); second differences seen, evals without stderr, differences not across the
 # largest fall, evals since it)
 NoiseState = tuple[Any, ...]
+# (`NoiseState`, mean square of the standard errors, evals that have one); () before the first eval
+ShownState = tuple[Any, ...]
+NOTHING_SHOWN: ShownState = ()
 # x_{i-1}, x_{i-2} (NaN: none yet), mean square of the second differences, largest stderr, largest fall from
 # one eval to the next, mean square of the differences not across it
 _NUMBERS = struct.Struct("<6d")
@@ -246,13 +249,27 @@ def own(points: Iterable[EvalPoint]) -> FleetNoise | None:
 
     Of standard errors their root mean square: what is usual, where `estimate` bounds every eval.
     """
-    state, square, known = initial(), 0.0, 0
+    state = NOTHING_SHOWN
     for point in points:
-        state = observe(state, point)
-        if size := error(point):
-            known += 1
-            square += (size * size - square) / known
-    found = estimate(state, 0.0, 1.0)
+        state = show(state, point)
+    return shown(state)
+
+
+def show(state: ShownState, point: EvalPoint) -> ShownState:
+    """Take one eval into what a run shows of its noise by itself; `NOTHING_SHOWN` before the first."""
+    estimated, square, known = state if state else (initial(), 0.0, 0)
+    if size := error(point):
+        known += 1
+        square += (size * size - square) / known
+    return (observe(estimated, point), square, known)
+
+
+def shown(state: ShownState) -> FleetNoise | None:
+    """Return what the evals so far come to, as `own`."""
+    if not state:
+        return None
+    estimated, square, _ = state
+    found = estimate(estimated, 0.0, 1.0)
     if found is None:
         return None
     sigma = math.sqrt(square) if math.isinf(found.freedom) else found.sigma
