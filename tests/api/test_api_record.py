@@ -49,7 +49,7 @@ from controller.policy.job.record import (
     TakenBack,
 )
 from controller.policy.job.rollout_record import RolloutRecord
-from controller.policy.stopping import make_rule
+from controller.policy.stopping import make_rule, noise
 from controller.policy.types import (
     Attempt,
     EvalPoint,
@@ -205,7 +205,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, beside=full.secured, lost_tried=1e9)
     full = dataclasses.replace(full, taken_back=TakenBack(1e9, 1e9, "R"))
     full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", baseline=EvalBaseline(1e9))
-    guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0))
+    guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0), (1.0,))
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
     full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))
     full = dataclasses.replace(full, evals_due=EvalsDue(1e9, 600.0))
@@ -301,10 +301,13 @@ def test_a_status_with_every_guardrail_stays_small() -> None:
 
 def _guard(metric: str) -> Guard:
     made = make_rule(PolicySpec("scan"), [PolicySpec("confirm"), PolicySpec("graded")])
-    state, verdict = made.initial(), None
+    state, verdict, shown = made.initial(), None, noise.NOTHING_SHOWN
     for step in range(60):
-        state, verdict = made.observe(state, EvalPoint(step, 1.2345678901 + 1.1e-7 * step**1.7))
-    return Guard(metric, 123000, Attempt(12, "1795269600"), 0.12345678901234, "a" * 12, state, verdict)
+        point = EvalPoint(step, 1.2345678901 + 1.1e-7 * step**1.7)
+        state, verdict = made.observe(state, point)
+        shown = noise.show(shown, point)
+    life = Attempt(12, "1795269600")
+    return Guard(metric, 123000, life, 0.12345678901234, "a" * 12, state, verdict, shown)
 
 
 def test_the_state_of_a_guardrail_that_is_too_long_is_refused_by_name() -> None:

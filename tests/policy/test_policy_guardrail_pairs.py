@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.policy.job.types import Direction, Guardrail, MetricPoints
+from controller.policy.stopping import make_rule, reference
 from controller.policy.types import Attempt, EvalPoint, EvalScale, PolicySpec, PromptPair, Verb
 from tests.support.policy_world import PolicyWorld
 
@@ -117,3 +118,12 @@ def test_a_guardrail_is_stopped_by_a_pair_with_its_best_that_follows_from_two(di
         assert guard.verdict is not None
         verbs.append(guard.verdict.verb)
     assert verbs == [Verb.STOP, Verb.CONTINUE]
+
+
+@pytest.mark.parametrize("rule", [SCAN, GLR], ids=str)
+def test_a_best_at_step_0_is_compared_with_like_any_other(rule: PolicySpec) -> None:
+    """A first eval before training is the best of a run that only declines."""
+    made = make_rule(rule)
+    assert reference(made, made.initial()) is None
+    state, _ = made.observe(made.initial(), EvalPoint(0, 0.6, LIFE))
+    assert reference(made, state) == 0

@@ -15,7 +15,6 @@ from controller.policy.actor_types import Actor
 from controller.policy.job.pin_method import is_linked
 from controller.policy.job.rollout_record import RolloutRecord
 from controller.policy.stored import (
-    Absent,
     AtMost,
     Count,
     Form,
@@ -43,7 +42,6 @@ LOST_MAX = EVALS_KEPT + 2  # the best, each eval that is kept, and one that wait
 # where the gate holds or has dropped evals whose numbers are as long as a page may have them.
 RULE_STATE_MAX = 8000
 GUARD_STATE_MAX = 4000
-GUARD_NOISE_MAX = 200
 LAST_WORDS = 200  # characters
 FAILED_CREATE = "FailedCreate"  # what a pod waits for that the cluster does not let in
 FIRST_EVAL = 1800.0  # s
@@ -321,16 +319,11 @@ class Guard:
         tuple[object, ...],
         Form.PACKED,
         AtMost(GUARD_STATE_MAX),
-        "JSON: the rule's memory after that eval.",
+        "JSON: state (the rule's memory after that eval) and noise (what its evals have shown of theirs, by "
+        "which the pool learns what is usual).",
     ]
     verdict: Annotated[Verdict | None, "What the rule said to it."] = None
-    noise: Annotated[
-        tuple[object, ...],
-        Form.PACKED,
-        AtMost(GUARD_NOISE_MAX),
-        Absent(()),
-        "JSON: what its evals have shown of their noise, by which the pool learns what is usual.",
-    ] = ()
+    noise: Annotated[tuple[object, ...], Form.PACKED] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class Glr:
 
     def reference(self, state: State) -> int | None:
         """Return the step of the best eval so far; None: there is none."""
-        return state[2][1] or None
+        return state[2][1] if state[0][0] else None
 
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         p = self.params
