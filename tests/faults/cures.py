@@ -1210,6 +1210,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/policy/test_policy_residency.py::test_silence_ends_only_a_residency_that_no_call_was_made_in",
     ),
     Mutant(
+        "who leaves a group is gone with the first of its pods, not with the last",
+        "19",
+        "controller/policy/pool/group_plan.py",
+        "    if empty:  # worker",
+        "    if True:  # worker",
+        "tests/policy/test_policy_group_plan.py::test_a_resident_ends_by_the_groups_word_or_with_all_its_pods",
+    ),
+    Mutant(
+        "pods whose Job is gone before them are no pods of the group",
+        "19",
+        "controller/operator/state/groups.py",
+        'return ours.get(str(owner.get("uid")), left)',
+        'return ours.get(str(owner.get("uid")), False)',
+        "tests/operator/test_operator_group_passes.py::test_the_next_start_waits_for_pods_whose_job_is_gone_before_them",
+    ),
+    Mutant(
         "GPUs held through claims are not counted",
         "19",
         "controller/operator/state/devices.py",

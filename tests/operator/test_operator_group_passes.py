@@ -75,8 +75,19 @@ class World:
 
     def changed(self, kind: Any, name: str, **more: Any) -> None:
         """Have an object come in another version, as the watch brings it."""
+        self.put(kind, self.the(kind, name) | more)
+
+    def the(self, kind: Any, name: str) -> Json:
         (found,) = (one for one in self.cache.values(kind) if one["metadata"]["name"] == name)
-        self.put(kind, found | more)
+        return dict(found)
+
+    def gone(self, kind: Any, name: str) -> None:
+        """Have an object be gone, as the watch brings it."""
+        self.version += 1
+        found = self.the(kind, name)
+        self.cache.drop(
+            kind, {**found, "metadata": {**found["metadata"], "resourceVersion": str(self.version)}}
+        )
 
     async def create(self, kind: Any, obj: Json) -> Json:
         obj["metadata"]["uid"] = "uid-of-it"
@@ -144,6 +155,28 @@ def test_turns_make_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     for turns in range(5):
         hears(calls=turns, switches=turns, vacant=turns)(w)
         assert w.passes() == 0
+
+
+def test_the_next_start_waits_for_pods_whose_job_is_gone_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`kubectl delete job` takes the Job away at once, and its pods end after it."""
+    w = World(monkeypatch)
+    hears()(w)
+    w.passes(4)
+    left = w.the(RLHFJOBS, "math-a")
+    known = left["status"]["residency"]
+    w.changed(RLHFJOBS, "math-a", status=left["status"] | {"residency": known | {"leaving": True}})
+    w.passes(2)
+
+    def record() -> tuple[int, int]:
+        found = w.the(WORKERGROUPS, "wg-3")["status"]
+        return found["number"], len(found["residents"])
+
+    for kind, name in ((JOBS, "wg-3-2"), (PODS, "wg-3-2-0"), (PODS, "wg-3-2-1")):
+        assert record() == (2 if kind is JOBS else 3, 2)
+        w.gone(kind, name)
+        w.passes(2)
+    # Who leaves is gone with the last pod, not with the Job.
+    assert record() == (3, 1)
 
 
 def test_a_group_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

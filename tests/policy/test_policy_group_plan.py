@@ -116,15 +116,22 @@ def test_a_resident_ends_by_the_groups_word_or_with_all_its_pods() -> None:
     assert step(left, replace(RUNS, wanted={})).record.residents == left.residents
     gone = step(left, replace(RUNS, wanted={}, heard=GroupHeard(gone=(ONE.name,)))).record
     assert (gone.residents, gone.empty_since) == ((), 9.0)
-    lost = replace(RUNS, wanted={}, lost=True)
-    assert step(left, lost).record.residents == ()
+    lost = replace(RUNS, wanted={}, lost=True, pods=1)
+    still = step(left, lost).record
+    assert (still.number, still.residents) == (
+        2,
+        left.residents,
+    )  # its worker on the other member may live on
+    assert step(still, replace(lost, lost=False, starts=())).record.residents == left.residents
+    ended = step(still, GroupSight(2))
+    assert (ended.record.residents, ended.record.empty_since, ended.make) == ((), 9.0, True)
 
 
 def test_the_next_start_keeps_residents_and_what_they_were_charged() -> None:
     joined = replace(BOUND, residents=(replace(ONE, joined=True, charged=1.5), replace(TWO, leaving=True)))
     sight = replace(RUNS, lost=True, charged={ONE.name: 2.0})
     found = step(joined, sight).record
-    assert found.residents == (replace(ONE, charged=3.5),)
+    assert found.residents == (replace(ONE, charged=3.5), replace(TWO, leaving=True))
     assert (found.number, found.members, found.bound_at, found.opened) == (2, (), None, 9.0)
 
 
@@ -143,6 +150,12 @@ def test_a_group_closes_with_its_pool_once_nobody_is_in_it() -> None:
     left = step(replace(BOUND, residents=()), replace(orphan, wanted={}))
     assert (left.record.closing, left.delete) == ("PoolDeleted", (1,))
     assert "'gone-pool'" in left.record.closing_message
+    # Nor does one that answers nobody wait for its word, once nobody stays in it.
+    leaves = replace(BOUND, ready_at=3.0, residents=(replace(ONE, joined=True, leaving=True),))
+    away = replace(orphan, wanted={})
+    for begun, closes in ((None, ""), (9.0 - SILENT + 0.1, ""), (9.0 - SILENT, "PoolDeleted")):
+        assert step(leaves, replace(away, unanswered=begun)).record.closing == closes
+    assert step(leaves, replace(orphan, wanted={TWO.name: TWO}, unanswered=-99.0)).record.closing == ""
     assert step(closed(BOUND, "Empty", "m"), orphan).record.closing == "Empty"
 
 

@@ -327,9 +327,21 @@ def test_silent_group_in_which_nobody_stays_closes_in_time(silent: float | None,
     assert [one.name for one in plan.sharing.closings] == (["wg-1"] if closes else [])
     assert waits(plan, "a/1")[0] == "LeavingGroup"
     if silent is not None and not closes:
-        assert plan.wake_at == since + 30.0  # it takes nobody from then on
+        assert plan.wake_at == since + 60.0
         w.pass_time(1.0)
         assert w.plan().sharing.closings
+
+
+def test_a_silence_is_looked_at_when_it_counts_and_not_over_and_over() -> None:
+    w = GroupWorld(nodes={"n1": 4}, gang_seconds=60.0)
+    w.share("a/1")
+    w.plan()
+    w.pass_time(100.0)
+    for silent, wakes in ((10.0, 20.0), (29.0, 1.0), (30.0, 30.0), (60.0, None), (900.0, None)):
+        w.groups["wg-1"] = replace(w.groups["wg-1"], unanswered=w.now - silent)
+        wake = w.plan().wake_at
+        assert (wake is None) is (wakes is None)
+        assert wake is None or wake == w.now + wakes
 
 
 # -- preemption

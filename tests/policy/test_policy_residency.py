@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.group_types import MeasuredSlowness, ResidencyTerms, SharedTraining
+from controller.policy.job.marks import Mark, health
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import AdmissionRecord, JobRecord, Preempting, ResidencyRecord, RunFile
-from controller.policy.job.residency import NO_ANSWER, NOT_TAKEN_IN, name_of, slowed_others
+from controller.policy.job.residency import HELD, NO_ANSWER, NOT_TAKEN_IN, name_of, slowed_others
 from controller.policy.job.service import attained
 from controller.policy.job.types import (
     Desired,
@@ -135,6 +136,35 @@ def test_silence_ends_only_a_residency_that_no_call_was_made_in(
     record = replace(RECORD, admission=None, residency=replace(HOME, joined=joined, leaving=True))
     plan = planned(record, group, RESTS, pods)
     assert (plan.record.residency is None) is ends
+
+
+def test_a_residency_that_silence_keeps_is_a_mark_with_its_cure() -> None:
+    left = replace(RECORD, admission=None, residency=replace(HOME, leaving=True))
+    quiet = planned(left, SILENT, RESTS, ()).record
+    assert quiet.residency.unanswered == 60.0
+    (one,) = health(quiet, 60.0)
+    assert (one.mark, one.reason, one.since, one.warning) == (Mark.STUCK, HELD, 60.0, False)
+    assert one.message.startswith("worker group wg-3: it has not answered since 00:01:00 UTC; ")
+    assert [found.warning for found in health(quiet, NOW)] == [True]
+    told = quiet.condition("NeedsAttention")
+    assert (told.status, told.reason) == (True, "Stuck")
+    cure = one.cure().filled("a", "ns", "gold", "", one.message)
+    assert cure.command == "kubectl delete jobs -n evalstop-workers -l evalstop.dev/group=wg-3"
+    # Told at once, and a warning only once that has lasted; gone as soon as the group answers, or is gone.
+    soon = planned(left, replace(SILENT, unanswered=NOW - 1.0), RESTS, ())
+    assert soon.record.condition("NeedsAttention") is None
+    assert soon.requeue_after is not None
+    assert soon.requeue_after <= 600.0
+    for seen in (GroupSeen("wg-3"), GroupSeen("wg-3", gone=True)):
+        after = planned(quiet, seen, RESTS, ()).record
+        assert health(after, NOW) == ()
+        assert after.condition("NeedsAttention").status is False
+
+
+def test_silence_of_the_group_of_one_that_stays_is_no_mark() -> None:
+    plan = planned(RECORD, replace(SILENT, joined=True))
+    assert plan.record.residency == HOME
+    assert all(one.reason != HELD for one in health(plan.record, NOW))
 
 
 def test_a_job_says_that_its_group_does_not_answer_while_it_waits() -> None:

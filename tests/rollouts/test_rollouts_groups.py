@@ -186,6 +186,43 @@ def test_a_job_whose_group_does_not_answer_any_more_gets_another_one(jobs: Jobs,
     assert [one["metadata"]["name"] for one in groups(jobs)] != [name]
 
 
+def test_a_residency_that_a_silent_group_keeps_is_told_and_ends_with_the_groups_pods(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    stays, leaves = "stays-60", "leaves-400"
+    for name in (stays, leaves):
+        make(jobs, name, tmp_path)
+    jobs.until(lambda: jobs.status(leaves)["residency"]["joined"], "both are residents")
+    (group,) = groups(jobs)
+    name = group["metadata"]["name"]
+    jobs.until(lambda: list(tmp_path.glob(f"{stays}/step-*")), "one has a checkpoint")
+    (worker,) = workers(jobs)
+    for pid in processes_of(worker["metadata"]["uid"]):
+        os.kill(pid, signal.SIGSTOP)
+    jobs.patch(leaves, {"spec": {"runState": "Stopped"}})
+    held = jobs.until(lambda: jobs.status(leaves)["residency"].get("unanswered"), "its residency is kept")
+    jobs.until(lambda: told(jobs, name)["state"] == "NoAnswer", "the group is seen to be silent", 60)
+    (group,) = groups(jobs)
+    (answers,) = (one for one in group["status"]["conditions"] if one["type"] == "Answers")
+    assert (answers["status"], answers["reason"]) == ("False", "GroupDoesNotAnswer")
+    assert answers["lastTransitionTime"] == held
+    # The page of the job says it, and what to do; that is done here.
+    given = ["why", leaves, "-n", jobs.namespace, "-o", "json"]
+    result = CliRunner().invoke(app, given, env={"KUBECONFIG": str(jobs.plane.kubeconfig)})
+    assert result.exit_code == 0, result.output
+    (mark,) = (one for one in json.loads(result.stdout)["marks"] if one["reason"] == "ResidencyStuck")
+    cure = mark["cure"]["command"].split()
+    assert cure == ["kubectl", "delete", "jobs", "-n", "evalstop-workers", "-l", f"evalstop.dev/group={name}"]
+    jobs.plane.kubectl(*cure[1:])
+    jobs.until(lambda: not jobs.status(leaves).get("residency", {}).get("group"), "the residency has ended")
+    assert not [one for one in workers(jobs) if one["metadata"]["uid"] == worker["metadata"]["uid"]]
+    # The other one goes on in the group's next start, from its checkpoint.
+    completed(jobs, stays)
+    (group,) = groups(jobs)
+    assert (group["metadata"]["name"], group["status"]["number"]) == (name, 2)
+    assert [c["status"] for c in group["status"]["conditions"]] == ["True", "True"]
+
+
 def timeout(jobs: Jobs, seconds: int) -> None:
     """Set the pool's time-out of gangs."""
     patch = json.dumps({"spec": {"gangTimeoutSeconds": seconds}})

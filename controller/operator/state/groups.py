@@ -17,7 +17,7 @@ from controller.api.workergroup import group_record
 from controller.kube.cache import Cache, key_of
 from controller.kube.packed import Stored
 from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS, WORKERGROUPS, Resource
-from controller.objects import controller_uid, is_terminal
+from controller.objects import controller_of, controller_uid, is_terminal
 from controller.policy.group_types import (
     MAX_SLOWDOWN_PERCENT,
     SILENT,
@@ -89,14 +89,21 @@ class Groups:
         return sorted(found, key=lambda obj: str(obj["metadata"]["name"]))
 
     def pods(self, obj: Object) -> list[Object]:
-        """Return the pods of a WorkerGroup that have not ended, of whatever start."""
-        jobs = {
-            job["metadata"]["uid"]
-            for stored in self._cache.of_job(JOBS, key_of(obj))
-            if controller_uid(job := stored.open()) == obj["metadata"]["uid"]
-        }
+        """Return the pods of a WorkerGroup that have not ended, of whatever start.
+
+        Those are among them whose Job was deleted and is gone before them, as after `kubectl delete job`.
+        """
+        opened = (stored.open() for stored in self._cache.of_job(JOBS, key_of(obj)))
+        ours = {str(job["metadata"]["uid"]): controller_uid(job) == obj["metadata"]["uid"] for job in opened}
+
+        def is_ours(pod: Object) -> bool:
+            owner = controller_of(pod) or {}
+            head, _, number = str(owner.get("name")).rpartition("-")
+            left = owner.get("kind") == "Job" and head == obj["metadata"]["name"] and number.isdecimal()
+            return ours.get(str(owner.get("uid")), left)
+
         pods = (stored.open() for stored in self._cache.of_job(PODS, key_of(obj)))
-        return [pod for pod in pods if controller_uid(pod) in jobs and not is_terminal(pod)]
+        return [pod for pod in pods if is_ours(pod) and not is_terminal(pod)]
 
     def _on_change(self, resource: Resource, old: Object | None, new: Object | None) -> None:
         if resource == WORKERGROUPS:

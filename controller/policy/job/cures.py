@@ -21,6 +21,7 @@ _IN_MESSAGE = (
     re.compile(r"^spec\.metrics\[(?P<metric_index>\d+)\]"),
     re.compile(r"^spec\.stopRule\.(?P<rule>\w+)\.(?P<parameter>\w+): "),
     re.compile(r": (?P<gpus>[1-9]\d*) in all, expected \d+ as in spec\.gang"),
+    re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
     re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
     re.compile(r"^spec\.gang\.gpusPerReplica: .*at most (?P<most>\d+) is right"),
 )
@@ -125,6 +126,7 @@ _OF_THE_CLUSTER = frozenset(
         "PodsRefused",
         "PodsStuck",
         "RefusedAddress",
+        "ResidencyStuck",
         "StepsNotServed",
         "StoreUnreachable",
         "WaitingForController",
@@ -500,6 +502,11 @@ CURES: dict[str, Cure] = {
     "GroupNotReady": Cure(
         "see why that group took it in too late; it queues again by itself",
         f"kubectl get pods -n {GROUPS_NAMESPACE} -o wide",
+    ),
+    "ResidencyStuck": Cure(
+        "if its group does not come back, delete its Job: once all of its pods are gone the residency has "
+        "ended, and the group starts anew, its other residents from their checkpoints",
+        f"kubectl delete jobs -n {GROUPS_NAMESPACE} -l evalstop.dev/group=<group>",
     ),
     "GPUsUsedByOthers": Cure("pods of no RLHFJob hold the pool's GPUs; see which", _POOL),
     "GangTimedOut": Cure("see why its pods found no node; it is tried again by itself", _DOCTOR),

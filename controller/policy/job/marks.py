@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.policy.job import conditions as c
-from controller.policy.job import rollout_health
+from controller.policy.job import residency, rollout_health
 from controller.policy.job.conditions import MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
 from controller.policy.job.record import FAILED_CREATE, Condition, JobRecord, PodTrouble
@@ -167,6 +167,10 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
         yield _of(Mark.REFUSED, accepted)
     yield from _pods(record)
     yield from _stop(record, conditions)
+    if (held := residency.held(record)) is not None:
+        assert record.residency is not None
+        since = record.residency.unanswered or 0.0
+        yield Finding(Mark.STUCK, *held, since, since + TERMINATE_AFTER)
     for type_ in _UNSAFE:
         if (condition := _asked(conditions.get(type_))) is not None:
             wait = min(UNSAFE_AFTER, record.first_eval) if condition.reason in PASSING else 0.0

@@ -90,9 +90,9 @@ def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float
     """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     made = unread.settled(_plan(desired, observed, record, now), desired, now)
     made = outcome.followed(made, desired)
+    made = residency.noted(made, observed, record)
     marked = attention.with_attention(curve.marked(made), desired, now)
-    seen = rollout_actors.noted(marked, observed, record, desired.rollout)
-    return residency.noted(seen, observed, record)
+    return rollout_actors.noted(marked, observed, record, desired.rollout)
 
 
 def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:

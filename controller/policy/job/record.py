@@ -627,6 +627,11 @@ class ResidencyRecord:
     alone: Annotated[float, "What they would have taken alone."] = 0.0
     above: Annotated[Count, "Steps in a row after which it was slower than it allows."] = 0
     profiled: Annotated[bool, "Enough steps of its kind were measured alone."] = False
+    unanswered: Annotated[
+        Time | None,
+        "Since when the group, which is to end the residency, has not answered; absent: it answers, or need "
+        "not.",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ left its pods (stopped, preempted, ended, or its gang found no nodes) the reside
 tells the group, and only what the group says ends it, as its worker may live on. One whose group is gone has
 ended by that. What it is charged and how slow it is are written with evals, never with turns.
 
+While the group answers nobody, a residency that is to end is kept: that is told (`held`). Once all of its
+pods are gone, which people may bring about, worker and state are gone with them.
+
 A job that its group has not taken in within the gang's time-out gives its residency up and queues again. If
 the group answers nobody, that ends the residency: no pod of the job ever had a ticket for it, so nothing of
 it can be in the group but a state that no call has changed.
@@ -23,6 +26,7 @@ from controller.policy.types import Admission, JobState, Problem
 from controller.policy.wording import silent_since
 
 WAITING = "WaitingForGroup"
+HELD = "ResidencyStuck"
 NO_ANSWER, NOT_TAKEN_IN = GIVEN_UP = "GroupDoesNotAnswer", "GroupNotReady"
 NOT_IN_MOST = 8  # groups that are remembered as left because somebody there was too slow
 
@@ -105,7 +109,9 @@ def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
     else:
         live = any(not pod.terminal for pod in observed.pods)
         stays = made.queue is JobState.ADMITTED or live
-        entry = replace(known, joined=known.joined or seen.joined, leaving=known.leaving or not stays)
+        leaves = known.leaving or not stays
+        silent = seen.unanswered if leaves else None
+        entry = replace(known, joined=known.joined or seen.joined, leaving=leaves, unanswered=silent)
         if record.evals_seen != before.evals_seen or not stays:
             entry = _with_figures(entry, seen)
         if entry != known:
@@ -114,6 +120,15 @@ def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
             record = _ended(record, known, seen)  # no pod of it ever had a ticket
     # Whatever is new of it is a reason to write.
     return made if record is made.record else replace(made, record=record, minor=None)
+
+
+def held(record: JobRecord) -> Problem | None:
+    """Return why a residency that is to end is kept: its group answers nobody. None: none is."""
+    known = record.residency
+    if known is None or not known.leaving or known.unanswered is None:
+        return None
+    until = "its residency is kept until the group says that worker and state are gone, or has no pods left"
+    return Problem(HELD, f"worker group {known.group}: {silent_since(known.unanswered)}; {until}")
 
 
 def _ended(record: JobRecord, known: ResidencyRecord, seen: GroupSeen) -> JobRecord:

@@ -109,10 +109,15 @@ class GroupStep:
 def plan_group(record: GroupRecord, sight: GroupSight, generation: int, now: float) -> GroupStep:
     """Return what a group needs next at ``now`` (s). Total: it never raises."""
     heard = sight.heard or UNHEARD
-    record = with_residents(record, sight.wanted, heard.gone, now)
-    if sight.orphan and not record.residents:
-        record = closed(record, "PoolDeleted", f"its GPUPool {sight.orphan!r} was deleted")
     empty = not sight.starts and not sight.pods
+    gone = heard.gone
+    if empty:  # worker and state of whoever leaves are gone with the last pod
+        gone = (*gone, *(one.name for one in record.residents if one.leaving))
+    record = with_residents(record, sight.wanted, gone, now)
+    silent = sight.unanswered is not None and now >= sight.unanswered + SILENT
+    # Its pool's plan would close one that answers nobody, and in which nobody stays.
+    if sight.orphan and (silent or not record.residents) and all(one.leaving for one in record.residents):
+        record = closed(record, "PoolDeleted", f"its GPUPool {sight.orphan!r} was deleted")
     if record.closing or sight.deleting:
         made = _told(record, sight, generation, now)
         return GroupStep(made, sight.starts, end=empty and not sight.deleting)

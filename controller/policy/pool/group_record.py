@@ -101,7 +101,8 @@ def restarted(
 ) -> GroupRecord:
     """Return the record once the group is started anew: a member's pod is lost, and all states with it.
 
-    Residents that were leaving are gone; the others take part again, with a fresh state.
+    Its residents take part again, with a fresh state, but for those that leave: they are gone with the last
+    pod of the start that ends.
 
     Args:
         record: of the group.
@@ -112,7 +113,6 @@ def restarted(
     residents = tuple(
         replace(one, joined=False, charged=one.charged + charged.get(one.name, 0.0))
         for one in record.residents
-        if not one.leaving
     )
     return replace(
         record,

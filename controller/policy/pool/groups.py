@@ -314,7 +314,8 @@ class Groups:
                 found += [view.unanswered + seconds for seconds in (SILENT, self.sharing.gang_seconds)]
             if not self.residencies.groups[view.name].residents:
                 found.append(self._empty_since(view) + self.sharing.idle_seconds)
-        return found
+        # A silence goes on after its times: a plan is no reason to plan at once again.
+        return [at for at in found if at > self.now]
 
     def _unbound(self, name: str) -> int:
         return next(view.unbound for view in self.sharing.groups if view.name == name)
