@@ -99,7 +99,8 @@ class Groups:
         def is_ours(pod: Object) -> bool:
             owner = controller_of(pod) or {}
             head, _, number = str(owner.get("name")).rpartition("-")
-            left = owner.get("kind") == "Job" and head == obj["metadata"]["name"] and number.isdecimal()
+            mine = head == str(obj["metadata"]["name"]) and number.isdecimal()
+            left = bool(owner.get("kind") == "Job" and mine)
             return ours.get(str(owner.get("uid")), left)
 
         pods = (stored.open() for stored in self._cache.of_job(PODS, key_of(obj)))
