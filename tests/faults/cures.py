@@ -1221,8 +1221,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "pods whose Job is gone before them are no pods of the group",
         "19",
         "controller/operator/state/groups.py",
-        'return ours.get(str(owner.get("uid")), left)',
-        'return ours.get(str(owner.get("uid")), False)',
+        'return bool(ours.get(str(owner.get("uid")), left))',
+        'return bool(ours.get(str(owner.get("uid")), False))',
         "tests/operator/test_operator_group_passes.py::test_the_next_start_waits_for_pods_whose_job_is_gone_before_them",
     ),
     Mutant(

@@ -94,14 +94,15 @@ class Groups:
         Those are among them whose Job was deleted and is gone before them, as after `kubectl delete job`.
         """
         opened = (stored.open() for stored in self._cache.of_job(JOBS, key_of(obj)))
-        ours = {str(job["metadata"]["uid"]): controller_uid(job) == obj["metadata"]["uid"] for job in opened}
+        uid = str(obj["metadata"]["uid"])
+        ours = {str(job["metadata"]["uid"]): controller_uid(job) == uid for job in opened}
 
         def is_ours(pod: Object) -> bool:
             owner = controller_of(pod) or {}
             head, _, number = str(owner.get("name")).rpartition("-")
             mine = head == str(obj["metadata"]["name"]) and number.isdecimal()
-            left = bool(owner.get("kind") == "Job" and mine)
-            return ours.get(str(owner.get("uid")), left)
+            left = mine and owner.get("kind") == "Job"
+            return bool(ours.get(str(owner.get("uid")), left))
 
         pods = (stored.open() for stored in self._cache.of_job(PODS, key_of(obj)))
         return [pod for pod in pods if is_ours(pod) and not is_terminal(pod)]
