@@ -126,7 +126,9 @@ WITHIN: dict[str, str] = {
     "python -m controller.group --help": "tests/group/test_group_settings.py",
     "python -m controller.group.turn_log FILE": "tests/group/test_group_parts.py",
     "python -m evalstop_client.worker": "tests/group/test_group_worker.py",
-    "kubectl delete jobs -n evalstop-workers -l evalstop.dev/group=NAME": "tests/rollouts/test_rollouts_groups.py",
+    "kubectl delete jobs -n evalstop-workers -l evalstop.dev/group=NAME": (
+        "tests/rollouts/test_rollouts_groups.py"
+    ),
     "python -m examples.engine": "tests/rollouts/test_rollouts_processes.py",
     "python -m controller.notify": "tests/notify/test_notify_process.py",
     "python -m controller.steps.planner": "tests/rollouts/test_rollouts_steps.py",
