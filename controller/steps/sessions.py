@@ -17,20 +17,20 @@ from controller.policy.rollout import (
     REMEMBERED,
     ActorLaw,
     Dispatch,
-    Forecast,
+    Learned,
     RolloutPlan,
     RolloutSettings,
     StepQuestion,
+    StepSeen,
     Supply,
-    Trust,
     WorkReport,
-    lead_seconds,
+    actors_due,
+    check_size,
+    expected_seconds,
+    learned,
     planned,
     ready_times,
-    refit_law,
-    scaled_law,
     way_seconds,
-    with_starts,
 )
 from controller.steps.directory import Demand, Directory, RolloutJob
 from controller.steps.planner import PlannerProcess
@@ -62,6 +62,16 @@ class _Ready:
     registered: Registered
 
 
+@dataclass(slots=True)
+class _Planned:
+    """A step's plan and the supply that it was made with; with mode Shadow also the plan that is not carried
+    out."""
+
+    plan: RolloutPlan
+    supply: Supply
+    other: RolloutPlan | None = None
+
+
 class Session:
     """One job in one attempt."""
 
@@ -79,15 +89,10 @@ class Session:
         self._note = note
         self._directory, self._planner, self._signer = directory, planner, signer
         self._clock, self._now = clock, monotonic
-        self._law: ActorLaw = job.law
-        self._law_known = False  # it is a guess until a step has been reported
-        self._trust = Trust()
-        self._before: tuple[int, Dispatch] | None = None
+        self._learned = Learned(job.law)
         self.step = -1  # newest that was begun
         self._announced = -1
-        self._plans: dict[int, RolloutPlan] = {}
-        self._others: dict[int, RolloutPlan] = {}  # with mode Shadow: plans that are not carried out
-        self._forecasts: dict[int, Forecast] = {}
+        self._planned: dict[int, _Planned] = {}  # by step
         self._released: set[int] = set()
         self._reports: dict[int, WorkReport] = {}
         self._generating = False
@@ -101,7 +106,6 @@ class Session:
         self._asked_clock = 0.0  # the same by the clock of entries
         self._way: float | None = None  # of that step so far, by the last of its actors
         self._ways: deque[float] = deque(maxlen=REMEMBERED)  # `lead_seconds`
-        self._supplies: dict[int, Supply] = {}  # that plans were made with
         self._begun_at = 0.0  # of the step under way
         self._came: dict[int, float] = {}  # s after that at which its actors were ready, by number
         self._ready: dict[int, _Ready] = {}
@@ -120,9 +124,12 @@ class Session:
             raise Conflict(
                 "OldStep", f"step: {given.step} is announced, {max(self.step, self._announced)} is the newest"
             )
+        try:
+            check_size(given.forecast, self._slotted().slots)
+        except ValueError as error:  # ParamError names field, value and bound
+            raise Conflict("BadRequest", str(error), 400) from None
         self._announced = given.step
         self._begins_at = self._now() + given.begins_in
-        self._forecasts = {given.step: given.forecast}
         supply = Supply(
             held=len(self._named(job)),
             start=job.start,
@@ -136,17 +143,19 @@ class Session:
         self._planning = asyncio.get_running_loop().create_task(self._plan(job, given, supply))
 
     async def _plan(self, job: RolloutJob, given: Announcement, supply: Supply) -> None:
-        plan = await self._asked(self._question(job, given, job.settings, supply, self._before))
-        if plan is not None and given.step == self._announced and given.step not in self._plans:
-            self._plans = {step: p for step, p in self._plans.items() if step >= self.step}
-            self._supplies = {step: s for step, s in self._supplies.items() if step >= self.step}
-            self._plans[given.step], self._supplies[given.step] = plan, supply
+        plan = await self._asked(self._question(job, given, job.settings, supply, self._learned.before))
+        if plan is not None and given.step == self._announced and given.step not in self._planned:
+            self._take(given.step, plan, supply)
             self._want()
         if job.shadow is not None and given.step == self._announced:
             other = await self._asked(self._question(job, given, job.shadow, supply, None))
-            if other is not None:
-                self._others = {step: p for step, p in self._others.items() if step >= self.step}
-                self._others[given.step] = other
+            if given.step in self._planned:
+                self._planned[given.step].other = other
+
+    def _take(self, step: int, plan: RolloutPlan, supply: Supply) -> None:
+        """Keep a step's plan; those of steps that are over go."""
+        self._planned = {number: known for number, known in self._planned.items() if number >= self.step}
+        self._planned[step] = _Planned(plan, supply)
 
     def _question(
         self,
@@ -157,7 +166,14 @@ class Session:
         before: tuple[int, Dispatch] | None,
     ) -> StepQuestion:
         return StepQuestion(
-            job.key, given.step, given.forecast, self._law, settings, supply, self._trust, before
+            job.key,
+            given.step,
+            given.forecast,
+            self._learned.law,
+            settings,
+            supply,
+            self._learned.trust,
+            before,
         )
 
     async def _asked(self, question: StepQuestion) -> RolloutPlan | None:
@@ -178,14 +194,14 @@ class Session:
                 self._between = self._now() - self._ended_at
             self._begun_at = self._now()
             self._came = dict.fromkeys(self._named(job), 0.0)
-            if step not in self._plans:
-                self._plans[step] = self._static(job, step)
+            if step not in self._planned:
+                self._take(step, *self._static(job, step))
             self._want()
             self.news()  # who watches the step before hears that it is over
         return self._answer(job)
 
-    def _static(self, job: RolloutJob, step: int) -> RolloutPlan:
-        """Return a plan without a forecast: it costs nothing to make."""
+    def _static(self, job: RolloutJob, step: int) -> tuple[RolloutPlan, Supply]:
+        """Return a plan without a forecast, which costs nothing to make, and the supply that it is of."""
         supply = Supply(
             held=len(self._named(job)),
             start=job.start,
@@ -193,10 +209,10 @@ class Session:
             between=self._between,
             most=job.most,
         )
-        question = StepQuestion(job.key, step, None, self._law, job.settings, supply)
+        question = StepQuestion(job.key, step, None, self._learned.law, job.settings, supply)
         plan = planned(question)
         self._note(question, plan)
-        return plan
+        return plan, supply
 
     def _go_on(self, job: RolloutJob, step: int) -> None:
         """Take over a step that began before this process led: nobody else knows of it any more."""
@@ -258,18 +274,15 @@ class Session:
             self._ways.append(self._way)
             self._way = None
         self.news()
-        plan = self._plans.get(given.step)
+        known = self._planned.get(given.step)
+        plan = known.plan if known is not None else None
+        other = known.other if known is not None else None
         most, held = self._directory.account(self.uid)
         whole = self._now() - self._ended_before if self._ended_before is not None else None
         self._ended_before = self._ended_at
-        law, reports = self._slotted(), list(self._reports.values())
-        expected = self._expected(given.step, plan)
-        known = expected if self._law_known else None
-        self._trust = self._trust.seen(given.rank, known, given.seconds)
-        self._law, used = refit_law(law if self._law_known else scaled_law(law, reports), reports)
-        self._law_known |= used > 0
-        if plan is not None:
-            self._before = (plan.actors, plan.dispatch)
+        expected = self._expected(known)
+        seen = StepSeen(given.seconds, given.rank, tuple(self._reports.values()), plan, expected)
+        self._learned = learned(self._learned, self._slotted(), seen)
         self._directory.ended(
             self.uid,
             {
@@ -279,13 +292,13 @@ class Session:
                 "wholeSeconds": whole,
                 "most": most,
                 "actorSeconds": held,
-                "wouldTake": other.gpu_seconds if (other := self._others.get(given.step)) else None,
+                "wouldTake": other.gpu_seconds if other is not None else None,
                 "tokens": given.tokens,
                 "rank": given.rank,
                 "phases": dict(given.phases),
                 "counts": dict(given.counts),
                 "failures": given.failures,
-                "reports": used,
+                "reports": self._learned.used,
                 "actors": plan.actors if plan is not None else None,
                 "dispatch": plan.dispatch.value if plan is not None else None,
                 "planned": plan.seconds if plan is not None else None,
@@ -293,7 +306,7 @@ class Session:
                 "plannedGpuSeconds": plan.gpu_seconds if plan is not None else None,
                 "reason": plan.reason.value if plan is not None else None,
                 "message": plan.message if plan is not None else "",
-                "law": asdict(self._law),
+                "law": asdict(self._learned.law),
             },
         )
         self._want()
@@ -366,7 +379,7 @@ class Session:
         }
 
     def _answer(self, job: RolloutJob) -> dict[str, Any]:
-        plan, pods = self._plans.get(self.step), self._directory.actors(job.uid)
+        known, pods = self._planned.get(self.step), self._directory.actors(job.uid)
         named = self._named(job)
         leave = sorted(number for number in named if pods[number].leaving)
         ends = self._clock() + SECONDS
@@ -387,28 +400,26 @@ class Session:
             "actors": actors,
             "leave": leave,
             "coming": job.coming,
-            "plan": None if plan is None else _plain(plan, job.settings.cut),
+            "plan": None if known is None else _plain(known.plan, job.settings.cut),
         }
 
     def _want(self) -> None:
         """Tell what the step under way wants; between two, what the one that was announced does."""
         ready = frozenset(self._ready) & frozenset(self._directory.actors(self.uid))
-        comes = not self._generating and self._announced > self.step and self._announced in self._plans
+        comes = not self._generating and self._announced > self.step and self._announced in self._planned
         if comes:  # of it nobody was let go: who was in the one before, may be wanted again
-            plan = self._plans[self._announced]
+            plan = self._planned[self._announced].plan
             due = self._announced == self._due or self._is_due(plan)
             demand = Demand(self._announced, plan, False, frozenset(), ready, due)
         else:
-            known, released = self._plans.get(self.step), frozenset(self._released)
-            demand = Demand(self.step, known, self._generating, released, ready)
+            known, released = self._planned.get(self.step), frozenset(self._released)
+            plan_now = known.plan if known is not None else None
+            demand = Demand(self.step, plan_now, self._generating, released, ready)
         self._directory.want(self.uid, demand)
 
     def _is_due(self, plan: RolloutPlan) -> bool:
         """Return whether actors for the step that was announced are to start now; else look again when they
         are.
-
-        They start as late as they may (`curve.bound_times`): what they hold before the begin helps nobody. It
-        takes a recall longer where GPUs of base actors are lent.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -416,28 +427,25 @@ class Session:
         job = self._directory.job(self.uid)
         if job is None:
             return True
-        lent = job.at_hand is not None and min(plan.actors, job.settings.min) > job.at_hand
-        ahead = lead_seconds(job.start, self._ways) + (job.recall if lent else 0.0)
-        left = self._begins_at - self._now() - ahead
+        base = min(plan.actors, job.settings.min)
+        due = actors_due(job.start, job.recall, self._ways, base, job.at_hand)
+        left = self._begins_at - self._now() - due.seconds
         if left <= 0.0:
-            self._due, self._asked_at = self._announced, None if lent else self._now()
+            self._due, self._asked_at = self._announced, None if due.lent else self._now()
             self._asked_clock = self._clock()
             return True
         self._timer = asyncio.get_running_loop().call_later(left, self._want)
         return False
 
-    def _expected(self, step: int, plan: RolloutPlan | None) -> float | None:
-        """Return s that a step was planned to take, with its actors' starts as they came: that they were late
-        is no error of lengths or law. None: it was not planned, or nobody came."""
-        supply = self._supplies.get(step)
-        if plan is None or plan.seconds is None or supply is None:
-            return plan.seconds if plan is not None else None
-        meant = ready_times(supply, plan.actors)
-        return with_starts(plan.seconds, meant, list(self._came.values()), plan.dispatch)
+    def _expected(self, known: _Planned | None) -> float | None:
+        if known is None:
+            return None
+        meant = ready_times(known.supply, known.plan.actors)
+        return expected_seconds(known.plan, meant, self._came.values())
 
     def _slotted(self) -> ActorLaw:
         slots = [ready.registered.slots for ready in self._ready.values() if ready.registered.slots]
-        return replace(self._law, slots=min(slots)) if slots else self._law
+        return replace(self._learned.law, slots=min(slots)) if slots else self._learned.law
 
 
 def _plain(plan: RolloutPlan, cut: float) -> Mapping[str, Any]:

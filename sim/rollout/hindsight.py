@@ -51,5 +51,5 @@ def run_hindsight(
                     0,
                 )
             )
-        job.learn(batch, predicted, outcomes[plan.actors], plan)
+        job.learn(batch, predicted, outcomes[plan.actors], plan, supply, 0.0)
     return ours, bests

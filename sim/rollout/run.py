@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from controller.policy.rollout import (
     ActorLaw,
     Dispatch,
+    Learned,
     LengthHistory,
     RolloutPlan,
     RolloutSettings,
+    StepSeen,
     Supply,
-    Trust,
     WorkReport,
     bound_times,
+    expected_seconds,
     forecast,
+    learned,
     plan_rollout,
     rank_correlation,
     ready_times,
-    refit_law,
 )
 from sim.kernel import Kernel
 from sim.rollout.engine.dispatch import Dispatch as Dealing
@@ -76,12 +78,15 @@ class Job:
             seed=seed,
             growth=setting.growth,
         )
-        self.law: ActorLaw = setting.first_law()
+        self.learned = Learned(setting.first_law())
         self.history = LengthHistory()
-        self.trust = Trust()
-        self.before: tuple[int, Dispatch] | None = None
         self.kept = 0
         self.between = setting.rest(int(setting.prompts * setting.copies * setting.profile.mean))
+
+    @property
+    def law(self) -> ActorLaw:
+        """That of an actor, as far as it is known."""
+        return self.learned.law
 
     def play(self) -> list[StepOutcome]:
         return [self._step(number, batch) for number, batch in enumerate(self.steps)]
@@ -101,8 +106,8 @@ class Job:
             self.law,
             planner_settings(setting, scheme),
             supply,
-            trust=self.trust if scheme.trust else None,
-            before=self.before,
+            trust=self.learned.trust if scheme.trust else None,
+            before=self.learned.before,
         )
 
     def _step(self, number: int, batch: StepBatch) -> StepOutcome:
@@ -121,7 +126,8 @@ class Job:
         report = generate(
             setting, scheme, batch.prompts(predicted), plan, supply, count=count, release=release
         )
-        self.learn(batch, predicted, report, plan)
+        # The engine begins a step at its lead: starts ahead lie before.
+        self.learn(batch, predicted, report, plan, supply, supply.lead)
         between = setting.rest(report.tokens)
         kept = sum(1 for leaves in release if not leaves)
         generating = held = report.prefill_actor
@@ -148,16 +154,23 @@ class Job:
         predicted: tuple[float, ...],
         report: GenerationReport,
         plan: RolloutPlan | None,
+        supply: Supply,
+        begun: float,
     ) -> None:
-        """Take in what a step showed."""
+        """Take in what a step showed that was planned with this supply and begun at this time (s)."""
         means = [sum(lengths) / len(lengths) for lengths in batch.lengths]
         self.history = self.history.seen(zip(batch.keys, predicted, batch.lengths, strict=True))
         if plan is None:
             return
-        rank = rank_correlation(predicted, means)
-        self.trust = self.trust.seen(rank, plan.seconds, report.seconds)
-        self.law, _ = refit_law(self.law, (self._work(actor) for actor in report.actors))
-        self.before = (plan.actors, plan.dispatch)
+        ready = [max(0.0, actor.ready - begun) for actor in report.actors]
+        seen = StepSeen(
+            report.seconds,
+            rank_correlation(predicted, means),
+            tuple(self._work(actor) for actor in report.actors),
+            plan,
+            expected_seconds(plan, ready_times(supply, plan.actors), ready),
+        )
+        self.learned = learned(self.learned, self.law, seen)
 
     def _work(self, actor: ActorReport) -> WorkReport:
         prompt = self.setting.profile.prompt

@@ -95,6 +95,7 @@ class SharedJob:
         self._next = 0
         self._number = 0
         self._plan: RolloutPlan | None = None
+        self._supply = Supply()
         self._predicted: tuple[float, ...] = ()
         self._starting: dict[int, tuple[float, float]] = {}  # bound, ready: before the generation begins
         self._actors: dict[int, Actor] = {}  # of the generation that runs, by number
@@ -152,8 +153,9 @@ class SharedJob:
     def _announce(self, begin: float) -> bool:
         job = self.job
         self._predicted = job.predict(self._number)
-        supply = Supply(start=job.setting.start, recall=RECALL, lead=job.setting.start, between=job.between)
-        self._plan = job.plan(self._predicted, supply)
+        start = job.setting.start
+        self._supply = Supply(start=start, recall=RECALL, lead=start, between=job.between)
+        self._plan = job.plan(self._predicted, self._supply)
         assert self._plan is not None
         self.wants = self._plan.actors
         self.pool.kernel.at(begin, 0, self._begin, None)
@@ -193,7 +195,8 @@ class SharedJob:
 
     def _done(self, report: GenerationReport) -> None:
         job, kernel = self.job, self.pool.kernel
-        job.learn(job.steps[self._number], self._predicted, report, self._plan)
+        batch = job.steps[self._number]
+        job.learn(batch, self._predicted, report, self._plan, self._supply, self._began)
         between = job.between = job.setting.rest(report.tokens)
         self.steps.append((self._began, kernel.now + between))
         self._times.append(StepTime(self._most, report.seconds + between, report.tokens))

@@ -20,6 +20,7 @@ from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
 from controller.policy.job import RolloutView, StepPlan, starvation
 from controller.policy.rollout import Forecast
+from controller.steps.sessions import Session
 from controller.steps.wire import Announcement, Ended, Registered
 from controller.web.certificates import issue_server, make_authority
 from tests.support.fake_kubelet import FakeKubelet
@@ -293,7 +294,7 @@ def test_shadow_keeps_static_actors_and_counts_what_it_would_have_saved(
                     session.register(job, number, actor.pod, Registered("127.0.0.1:1", "a" * 64, 4, None))
                 for step in (1, 2, 3):
                     session.announce(job, Announcement(step, 0.0, short))
-                    await eventually(lambda step=step: _true(step in session._others), what="both plans")
+                    await eventually(lambda step=step: _both(session, step), what="both plans")
                     session.begin(job, step)
                     session.end(job, Ended(step, 0.5, 2, 0.9, short, {}, {}))
                 await eventually(lambda: _saved(rig), what="the account to be in the status")
@@ -314,8 +315,9 @@ def test_shadow_keeps_static_actors_and_counts_what_it_would_have_saved(
     asyncio.run(story())
 
 
-async def _true(value: bool) -> bool:
-    return value
+async def _both(session: Session, step: int) -> bool:
+    known = session._planned.get(step)
+    return known is not None and known.other is not None
 
 
 async def _knows(engine: Engine, uid: str, count: int) -> bool:

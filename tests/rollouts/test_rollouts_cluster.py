@@ -188,7 +188,7 @@ class TestAnOperatorKilledAtItsWrites:
         )
         print(died)
         moments = ("before", "after") if dies.ends == "both" else ("after",)
-        assert starts > 3, "whoever leaves comes again"
+        assert starts >= 3, "a base actor and spare ones"
         if dies.at == 1:
             for moment in moments:
                 for verb, what in (

@@ -279,7 +279,7 @@ def test_in_shadow_another_plan_is_made_and_not_carried_out(server: StepServer, 
     plan = plan_of(server, 1)
     assert (plan.actors, set(plan.release)) == (2, {False})
     session = server.sessions.of(JOB)
-    until(lambda: server.do(lambda: session._others.get(1)), "the other plan")
+    until(lambda: server.do(lambda: session._planned[1].other), "the other plan")
     assert ask("/v1/begin", STEP)[0] == 200
     assert ask("/v1/end", END)[0] == 200
     (ended,) = server.do(lambda: server.directory.steps(JOB.uid))

@@ -21,7 +21,14 @@ from controller.operator.state.job_snapshot import JobSnapshot
 from controller.operator.state.steps import NO_WANTS, StepAddress
 from controller.policy.actor_types import ActorState
 from controller.policy.job import DeleteActor, JobRecord, Plan, RolloutView, StepMeasured, StepPlan
-from controller.policy.rollout import ActorLaw, StepTime, measured_gain
+from controller.policy.rollout import (
+    ActorLaw,
+    Rooms,
+    StepTime,
+    actor_room,
+    lasting_room,
+    measured_gain,
+)
 from controller.policy.stored import MESSAGE_MAX
 from controller.policy.types import JobKey
 from controller.steps.directory import ActorPod, Directory, RolloutJob
@@ -29,7 +36,6 @@ from controller.workloads.actor_jobs import actor_number
 
 START_SECONDS = 30.0  # that a start takes, before one was seen
 REMEMBERED = 16  # of the newest starts of a job, and ends of a pool's actors
-CHANGING_HANDS = 5.0  # s for which GPUs may be in nobody's account: an actor is gone, and no pass was since
 
 
 class RolloutSteps:
@@ -48,7 +54,7 @@ class RolloutSteps:
         self._leaving: dict[str, dict[int, float]] = {}  # by uid and actor: since when it has to go (s)
         self._ends: dict[str, deque[float]] = {}  # by pool: s until an actor that had to go was gone
         self._spare: dict[str, tuple[str, int]] = {}  # by uid: pool, and GPUs of its spare actors
-        self._rooms: dict[str, list[tuple[float, int]]] = {}  # by uid: when (s), and room for how many actors
+        self._rooms: dict[str, Rooms] = {}  # by uid
         self._specs: dict[str, tuple[int, Rollout]] = {}  # by uid: as of a generation
         self._going: dict[str, frozenset[int]] = {}  # by uid: actors whose deletion was asked for
         self._bound: dict[str, dict[int, float]] = {}  # by uid: when actors' pods got their nodes (s)
@@ -82,8 +88,9 @@ class RolloutSteps:
         self._spare[loaded.uid] = pool, max(0, staying - terms.base) * terms.gpus
         most = at_hand
         if at_hand is not None and loaded.pool.spec.lending.enabled:
-            most = max(terms.base, at_hand + self._spare_of_others(loaded.uid, pool) // terms.gpus)
-            most = self._lasting(loaded.uid, most)
+            room = actor_room(at_hand, terms.base, self._spare_of_others(loaded.uid, pool), terms.gpus)
+            rooms = lasting_room(self._rooms.get(loaded.uid, ()), self._now(), room)
+            self._rooms[loaded.uid], most = rooms, rooms[0][1]
         self._directory.put_job(
             RolloutJob(
                 loaded.uid,
@@ -212,15 +219,6 @@ class RolloutSteps:
     def _spare_of_others(self, uid: str, pool: str) -> int:
         """Return the GPUs that spare actors of a pool's other jobs hold."""
         return sum(gpus for other, (of, gpus) in self._spare.items() if other != uid and of == pool)
-
-    def _lasting(self, uid: str, room: int) -> int:
-        """Return the most that there was room for lately: a step is announced just when actors go."""
-        now = self._now()
-        larger = [
-            (at, was) for at, was in self._rooms.get(uid, ()) if now - at < CHANGING_HANDS and was > room
-        ]
-        self._rooms[uid] = [*larger, (now, room)]
-        return self._rooms[uid][0][1]
 
     def _note_starts(self, uid: str, record: JobRecord, ready: Mapping[int, float]) -> None:
         """``ready``: since when each actor takes prompts (s); its pod says so a moment late."""

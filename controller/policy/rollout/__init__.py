@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from controller.policy.rollout.idle import *
     from controller.policy.rollout.late import *
     from controller.policy.rollout.lead import *
+    from controller.policy.rollout.learn import *
     from controller.policy.rollout.lengths import *
     from controller.policy.rollout.objective import *
     from controller.policy.rollout.plan import *
     from controller.policy.rollout.question import *
     from controller.policy.rollout.refit import *
+    from controller.policy.rollout.room import *
+    from controller.policy.rollout.sample import *
     from controller.policy.rollout.trust import *
     from controller.policy.rollout.types import *
 
@@ -38,8 +41,11 @@ SHOWS = {
     "plan": "plan_rollout",
     "question": "StepQuestion as_logged planned",
     "late": "with_starts",
-    "lead": "REMEMBERED lead_seconds way_seconds",
+    "lead": "REMEMBERED actors_due lead_seconds way_seconds",
+    "learn": "Learned StepSeen expected_seconds learned",
     "refit": "WorkReport refit_law scaled_law",
+    "room": "CHANGING_HANDS Rooms actor_room lasting_room",
+    "sample": "check_size",
     "trust": "Trust rank_correlation",
     "types": "ActorLaw CurvePoint Dispatch Forecast MOST_ACTORS Objective Reason RolloutPlan"
     " RolloutSettings Supply WhenIdle",

@@ -11,6 +11,7 @@ Where an actor waits for GPUs, which others have, asking sooner gets it none: of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 REMEMBERED = 16  # ways, of a step each
 SHARE = 0.9  # of steps all of whose actors are to be ready when they begin
@@ -41,3 +42,27 @@ def lead_seconds(start: float, ways: Sequence[float]) -> float:
     if not known:
         return start
     return min(max(start, known[int(SHARE * (len(known) - 1) + 0.5)]), start + MOST_BEFORE)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """When actors for a step are to be asked for. ``seconds``: before its begin. ``lent``: base actors of the
+    job have to be recalled from others first."""
+
+    seconds: float
+    lent: bool
+
+
+def actors_due(start: float, recall: float, ways: Sequence[float], base: int, at_hand: int | None) -> Due:
+    """Return when a step's actors are to be asked for: as late as they may, for what they hold before the
+    begin helps nobody (`curve.bound_times`); by a recall sooner where GPUs of base actors are lent.
+
+    Args:
+        start: s that a start takes, from the entry.
+        recall: s until GPUs that were taken back are free.
+        ways: as `lead_seconds` has them.
+        base: actors of the plan that are base actors.
+        at_hand: actors that stay or that free GPUs hold; None: not known, so none is lent.
+    """
+    lent = at_hand is not None and base > at_hand
+    return Due(lead_seconds(start, ways) + (recall if lent else 0.0), lent)

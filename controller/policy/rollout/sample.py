@@ -10,8 +10,10 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from controller.policy.params import ParamError
 from controller.policy.rollout.types import Forecast
 
+MOST_OF_A_SLOT = 16_384  # responses of a step for each slot of an actor: more would be played one by one
 MOST = 1024  # responses in a sample that is played through once for each count
 MOST_RANKED = 512  # in one that is played through group by group, with moves
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -38,6 +40,22 @@ class Sample:
     prompts: int
     tokens: float
     grown: float
+
+
+def check_size(forecast: Forecast, slots: int) -> None:
+    """Refuse a forecast that takes a planner seconds: a sample is thinned by an actor's slots at most.
+
+    Raises:
+        ParamError: it has too many responses for actors of so few slots.
+    """
+    most = MOST_OF_A_SLOT * slots
+    if forecast.responses > most:
+        raise ParamError(
+            "forecast.bins",
+            forecast.prompts,
+            f"at most {most // forecast.copies} prompts in all bins together"
+            f" ({most} responses, {forecast.copies} of each prompt, where an actor has {slots} slots)",
+        )
 
 
 def sample(forecast: Forecast, slots: int, most: int = MOST) -> tuple[Sample, int]:

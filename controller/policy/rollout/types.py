@@ -10,6 +10,7 @@ from controller.policy.params import ParamError, check, param
 MOST_ACTORS = 64
 MOST_BINS = 256  # of a forecast
 MOST_COPIES = 1024
+MOST_RESPONSES = 262_144  # of a step: 16,384 prompts of 16 copies
 MOST_TOKENS = 10_000_000  # of one response
 
 
@@ -151,8 +152,8 @@ class Forecast:
         cap: tokens that no response exceeds.
 
     Raises:
-        ParamError: too many bins, a bin without prompts or with impossible tokens, a spread that is no
-            number.
+        ParamError: too many bins or responses, a bin without prompts or with impossible tokens, a spread that
+            is no number.
     """
 
     bins: tuple[tuple[float, int], ...]
@@ -170,6 +171,13 @@ class Forecast:
                 raise ParamError("forecast.bins", prompts, "at least one prompt in a bin")
         if not 1 <= self.copies <= MOST_COPIES:
             raise ParamError("forecast.copies", self.copies, f"1 to {MOST_COPIES}")
+        if self.responses > MOST_RESPONSES:
+            raise ParamError(
+                "forecast.bins",
+                self.prompts,
+                f"at most {MOST_RESPONSES // self.copies} prompts in all bins together"
+                f" ({MOST_RESPONSES} responses, {self.copies} of each prompt)",
+            )
         if not 0.0 <= self.spread <= 3.0:
             raise ParamError("forecast.spread", self.spread, "a log-sd from 0 to 3")
         if not 1 <= self.cap <= MOST_TOKENS:
