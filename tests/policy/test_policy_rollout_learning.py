@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from controller.policy.rollout import (
     ActorLaw,
     Dispatch,
+    Learned,
+    StepSeen,
     Trust,
     WorkReport,
     lead_seconds,
+    learned,
     rank_correlation,
     refit_law,
     scaled_law,
@@ -190,3 +193,26 @@ def test_a_late_start_is_no_error_of_lengths_or_law(
 
 def test_a_start_that_was_planned_late_is_not_late() -> None:
     assert with_starts(6.0, [0.0, 2.0], [0.0, 1.5], Dispatch.LONGEST_FIRST) == 6.0
+
+
+def seen(seconds: float, expected: float | None, reports: tuple[WorkReport, ...]) -> StepSeen:
+    return StepSeen(seconds, None, reports, None, expected)
+
+
+def test_a_step_that_was_planned_by_a_guess_is_no_error_of_predictions() -> None:
+    """The first law is only brought to scale; from the second step on plans are held against what was."""
+    true = ActorLaw(iteration=0.04, sequence=0.0004, growth=4e-8, prefill=0.016, slots=64)
+    reports = (report(true, 2000, 60.0), report(true, 900, 30.0))
+    first = learned(Learned(LAW), LAW, seen(400.0, 100.0, reports))
+    assert first.known
+    assert first.trust.time_error is None
+    assert first.law.iteration == pytest.approx(true.iteration, rel=0.1), "one step is enough"
+    second = learned(first, first.law, seen(400.0, 100.0, reports))
+    assert second.trust.time_error == pytest.approx(math.log(4.0))
+
+
+def test_without_a_believable_report_the_law_stays_a_guess() -> None:
+    nothing = learned(Learned(LAW), LAW, seen(400.0, 100.0, ()))
+    assert nothing == Learned(LAW)
+    kept = learned(Learned(LAW, before=(3, Dispatch.EVEN)), LAW, seen(1.0, None, ()))
+    assert kept.before == (3, Dispatch.EVEN), "a step without a plan says nothing of the count"
