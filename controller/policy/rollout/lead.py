@@ -46,8 +46,10 @@ def lead_seconds(start: float, ways: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """When actors for a step are to be asked for. ``seconds``: before its begin. ``lent``: base actors of the
-    job have to be recalled from others first."""
+    """Time at which actors for a step are to be asked for: so many ``seconds`` before its begin.
+
+    ``lent``: base actors of the job have to be recalled from others first.
+    """
 
     seconds: float
     lent: bool

@@ -18,14 +18,14 @@ from controller.policy.rollout.types import ActorLaw, Dispatch, RolloutPlan
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What a job's steps have taught so far.
+    """Knowledge that a job has from its steps so far.
 
     Args:
         law: of its actors.
-        known: whether reports have shaped the law; until then it is a guess.
+        known: True once reports have shaped the law; until then it is a guess.
         trust: in predictions.
         before: count and dispatch of the newest step; None: it was not planned, or there was none.
-        used: how many reports of the newest step were believed.
+        used: number of reports of the newest step that were believed.
     """
 
     law: ActorLaw
