@@ -139,7 +139,7 @@ class Mistake:
     owner: dict[str, str] = field(default_factory=dict)
     namespace: str = HOME
     began: float = 0.0  # when what it is told by was there (s)
-    known: float = 0.0  # when the status said so (s)
+    known: float = 0.0  # when the status said so (s), and nothing more urgent
     shown: dict[str, float] = field(default_factory=dict)
     since: float = 0.0  # of the mark (s)
     warned: float = 0.0
@@ -310,17 +310,22 @@ def look(town: Town, every: list[Mistake], page: Callable[[], str]) -> None:
         }
     for one in waiting:
         status = (jobs.get(one.name) or {}).get("status")
-        marks = [m for m in health(record(status), now) if str(m.mark) == one.mark]
-        told = [m for m in marks if m.reason in one.reasons]
+        marks = health(record(status), now)
+        told = [m for m in marks if str(m.mark) == one.mark and m.reason in one.reasons]
         if not told:
             continue
-        one.known, one.since = one.known or now, one.since or told[0].since
+        one.since = one.since or told[0].since
+        if marks[0] in told:
+            one.known = one.known or now
+        elif len(one.shown) < 3:
+            one.known = 0.0  # a table shows the most urgent mark alone, and on a busy machine that is another
         one.began = one.began or began(town, one)
         for where, text in tables.items():
             name = f"/{one.name}<" if where == "dashboard" else f" {one.name} "
             rows = [row for row in text.splitlines() if name in f"{row} "]
             if any(m.reason in row for row in rows for m in told):
                 one.shown.setdefault(where, now)
+                one.known = one.known or now
         if any((one.name, reason) in warnings for reason in (one.mark, *one.reasons)):
             one.warned = one.warned or now
         if len(one.shown) == 3 and one.warned and told[0].warning:
