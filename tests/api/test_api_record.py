@@ -118,6 +118,7 @@ TIME_FIELDS = {
     "bound",
     "lent_until",
     "expires",
+    "unanswered",
 }
 
 
