@@ -574,7 +574,7 @@ WAKES_POOL = (
     *("state", "bound", "unbound", "nodes", "priority", "replicas", "gpus_per_replica"),
     *("proposal", "demoted", "offer", "queue_message", "refused", "rollout", "sharing"),
 )
-INFORMS_POOL = ("readings", "evaluator", "noise", "progress", "loss_trend")
+INFORMS_POOL = ("readings", "evaluator", "noise", "guardrail_noise", "progress", "loss_trend")
 NO_NEWS_TO_POOL = (
     *("key", "submitted", "sequence", "metric"),  # the same for a job's life
     *("attained", "remaining", "estimate", "since", "waited"),  # with the time; a policy asks to be woken
