@@ -269,10 +269,12 @@ def residency(job: Object | None) -> ResidencyRecord | None:
 def _state(record: GroupRecord) -> tuple[str, str, str]:
     if record.closing:
         return CLOSING, record.closing, record.closing_message
-    found = next((one for one in record.conditions if one.type == "Ready"), None)
+    found = record.condition("Ready")
     if found is not None and found.status:
-        silent = next((one for one in record.conditions if one.type == ANSWERS and not one.status), None)
-        return (READY, "", "") if silent is None else (NO_ANSWER, silent.reason, silent.message)
+        answers = record.condition(ANSWERS)
+        if answers is None or answers.status:
+            return READY, "", ""
+        return NO_ANSWER, answers.reason, answers.message
     why = (found.reason, found.message) if found is not None else ("", "")
     return (OPENING if record.bound_at is None else NOT_READY), *why
 

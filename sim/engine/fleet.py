@@ -30,7 +30,6 @@ from controller.policy.types import (
     Ended,
     EvalPoint,
     FleetNoise,
-    GuardrailNoise,
     JobView,
     MetricNoise,
     PastStop,
@@ -57,10 +56,6 @@ class _Run:
     known: list[tuple[float, EvalPoint]]
     others: dict[str, noise.ShownState]
     noise: FleetNoise | None = None
-
-    def guardrail_noise(self) -> tuple[GuardrailNoise, ...] | None:
-        found = ((metric, noise.shown(state)) for metric, state in self.others.items())
-        return tuple(GuardrailNoise(metric, one) for metric, one in found if one is not None) or None
 
 
 class Fleet:
@@ -196,7 +191,7 @@ class Fleet:
                 proposal=self.asking.get(row),
                 metric=self._scored_by[row].metric,
                 noise=run.noise,
-                guardrail_noise=run.guardrail_noise(),
+                guardrail_noise=noise.shown_of(run.others.items()),
                 readings=tuple(Reading(at, point.score) for at, point in run.known[-READINGS_KEPT:]),
                 delayed_at=self.delayed.get(row),
             )

@@ -82,8 +82,7 @@ def joint_verdict(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | 
 
 def noise_shown(record: JobRecord) -> tuple[GuardrailNoise, ...] | None:
     """Return what the guardrails' evals show of their noise, of those that have had enough; None: of none."""
-    found = ((guard.metric, noise.shown(guard.noise)) for guard in record.guards)
-    return tuple(GuardrailNoise(metric, one) for metric, one in found if one is not None) or None
+    return noise.shown_of((guard.metric, guard.noise) for guard in record.guards)
 
 
 def _anew(guard: Guard, rules: Mapping[str, RuleInUse] = MappingProxyType({})) -> Guard:

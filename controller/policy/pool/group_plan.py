@@ -211,7 +211,7 @@ def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -
     else:
         found = False, "WaitingForNodes", f"{sight.bound} of {sight.replicas} pods have their nodes"
     status, reason, message = found
-    known = next((one for one in record.conditions if one.type == READY), None)
+    known = record.condition(READY)
     since = known.since if known is not None and known.status == status else now
     ready = Condition(READY, status, reason, message, since, generation)
     told = (*_answers(record, sight, generation, now), ready)
@@ -225,7 +225,7 @@ def _answers(record: GroupRecord, sight: GroupSight, generation: int, now: float
     """
     if record.ready_at is None:
         return ()
-    known = next((one for one in record.conditions if one.type == ANSWERS), None)
+    known = record.condition(ANSWERS)
     begun = sight.unanswered
     if begun is None or (known is None and now < begun + SILENT):
         since = known.since if known is not None and known.status else now

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from controller.policy.actor_types import JobKey
 from controller.policy.group_types import GroupView, Lingering
-from controller.policy.job import ConditionList
+from controller.policy.job import Condition, ConditionList
 from controller.policy.sharing import MOST_RESIDENTS
 from controller.policy.stored import AtMost, Count, Message, Name, NodeName, Time, Within, Word
 
@@ -63,8 +63,11 @@ class GroupRecord:
     def unanswered(self) -> float | None:
         """Return since when questions to it bring no answer (s), once that has lasted for a while; None: they
         do."""
-        found = next((one for one in self.conditions if one.type == ANSWERS), None)
+        found = self.condition(ANSWERS)
         return found.since if found is not None and not found.status else None
+
+    def condition(self, type_: str) -> Condition | None:
+        return next((one for one in self.conditions if one.type == type_), None)
 
     def resident(self, name: str) -> GroupResident | None:
         return next((one for one in self.residents if one.name == name), None)

@@ -42,7 +42,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from controller.policy.params import param
-from controller.policy.types import EvalPoint, FleetNoise
+from controller.policy.types import EvalPoint, FleetNoise, GuardrailNoise
 
 # (numbers, packed (`_NUMBERS`); second differences seen, evals without stderr, differences not across the
 # largest fall, evals since it)
@@ -274,6 +274,12 @@ def shown(state: ShownState) -> FleetNoise | None:
         return None
     sigma = math.sqrt(square) if math.isinf(found.freedom) else found.sigma
     return FleetNoise(sigma, min(found.freedom, MOST_FREEDOM))
+
+
+def shown_of(states: Iterable[tuple[str, ShownState]]) -> tuple[GuardrailNoise, ...] | None:
+    """Return what guardrails' evals come to, of (metric, state) of each; None: none has had enough."""
+    found = ((metric, shown(state)) for metric, state in states)
+    return tuple(GuardrailNoise(metric, one) for metric, one in found if one is not None) or None
 
 
 def beyond(points: Iterable[EvalPoint], one: EvalPoint, other: EvalPoint, sign: float = 1.0) -> bool | None:
