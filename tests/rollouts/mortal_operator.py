@@ -9,12 +9,13 @@ write by which it came. SIGTERM ends the life under way, and no other one begins
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from controller.operator.process.lazy_imports import leave_out
@@ -28,12 +29,15 @@ class _Writes:
     def __init__(self, at: int, before: bool, log: str, about: list[str]) -> None:
         self._at, self._before, self._log, self._about = at, before, log, about
         self._count = 0
+        # One at a time: else a life dies of one write while another one, which comes once in a job, takes
+        # effect beside it, and nobody ever dies of that one.
+        self._one_at_a_time = asyncio.Lock()
 
     def watch(self) -> None:
         """From now on this process dies of its writes."""
         from controller.kube.client import Api
 
-        sent: Callable[..., Any] = Api._request
+        sent: Callable[..., Awaitable[Response]] = Api._request
 
         async def request(
             api: Any, method: str, path: str, query: Any, body: Any, content_type: str
@@ -44,14 +48,17 @@ class _Writes:
                 and "dryRun" not in (query or {})
                 and any(name in path for name in self._about)
             )
-            if counts and self._before and self._count + 1 == self._at:
-                self._die("before", method, path, body)
-            answer: Response = await sent(api, method, path, query, body, content_type)
-            if counts and answer[0] < 300:
-                self._count += 1
-                if self._count == self._at:
-                    self._die("after", method, path, body)
-            return answer
+            if not counts:
+                return await sent(api, method, path, query, body, content_type)
+            async with self._one_at_a_time:
+                if self._before and self._count + 1 == self._at:
+                    self._die("before", method, path, body)
+                answer = await sent(api, method, path, query, body, content_type)
+                if answer[0] < 300:
+                    self._count += 1
+                    if self._count == self._at:
+                        self._die("after", method, path, body)
+                return answer
 
         setattr(Api, "_request", request)  # noqa: B010 (no method of its type)
 
