@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller import log
-from controller.bounded import shown, whole
-from controller.environ import listed
+from controller.bounded import whole
 from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
 from controller.kube.connection import Connection
 from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
-from controller.kube.informer import Informer, Taker, informers
+from controller.kube.informer import Taker, informers
 from controller.kube.kopf_session import KopfSession
 from controller.kube.namespaced_watch import follow
 from controller.kube.packed import Key, Stored
@@ -44,7 +40,7 @@ from controller.kube.versioned import Stale
 from controller.metrics import AddressPolicy, GangScraper, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
 from controller.operator import handlers
-from controller.operator.process.clock import Advance, ServerClock
+from controller.operator.process.clock import ServerClock
 from controller.operator.process.decision_log import DecisionLog
 from controller.operator.process.free_memory import give_back_memory
 from controller.operator.process.group_gauges import GroupGauges
@@ -55,7 +51,6 @@ from controller.operator.process.metrics import Metrics
 from controller.operator.process.settings import Settings
 from controller.operator.process.workqueue import Closed, Locks, WorkQueue
 from controller.operator.reconcile.actions import Actions
-from controller.operator.reconcile.fleet import breaker_open
 from controller.operator.reconcile.groups import GroupReconciler
 from controller.operator.reconcile.job import JobReconciler
 from controller.operator.reconcile.passes import Passes
@@ -78,6 +73,8 @@ from controller.operator.state.rollout_steps import RolloutSteps
 from controller.operator.state.steps import StepAddress
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import UnmanagedPods
+from controller.operator.step_api import renewed_addresses, step_address, step_service
+from controller.operator.vital_signs import Sources, VitalSigns
 from controller.policy import decision_log
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.steps.directory import Directory
@@ -89,13 +86,11 @@ from controller.web.hosts import Hosts
 from controller.web.reviews import Reviews
 from controller.web.server import WebServer
 from controller.web.status import health_server, metrics_server
-from controller.web.tls import Tls
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from controller.policy.rollout import RolloutPlan, StepQuestion
-    from controller.steps.service import StepService
 
 _logger = log.get("evalstop.engine")
 
@@ -106,10 +101,6 @@ RESERVED = 128
 # s after which a pass of a pool is made again that found something changed: with many jobs some always is.
 STALE_POOL = 0.05
 GROUP_WORKERS = 4  # passes of worker groups at a time: each waits for an answer of its member 0
-STEPS_LOOK = 10.0  # s between looks at the authority of the step API's certificate
-# s for which no pass of a pool may succeed, or nothing be heard of a kind, before /readyz says so.
-FAILING = 60.0
-DEAF = 300.0
 
 
 class Engine:
@@ -168,8 +159,15 @@ class Engine:
         self.rollouts = Directory()
         self._rollout_steps = RolloutSteps(self.rollouts, self.cluster)
         self.group_directory = GroupDirectory(clock)
-        self.rollouts.leads = lambda: self.term.leads and self._working
-        self.steps = self._step_service()
+        self.rollouts.leads = lambda: self.term.leads and self.signs.working
+        self.steps = step_service(
+            settings,
+            self._reviews,
+            self.rollouts,
+            self.group_directory,
+            self.connections,
+            self._note_step,
+        )
         self.cluster.steps = self._step_address()
         self.jobs = WorkQueue(monotonic)
         self.pools = WorkQueue(monotonic)
@@ -193,28 +191,27 @@ class Engine:
             connections=self.connections,
             name="queue",
         )
-        self._progress = {"jobs": monotonic(), "pools": monotonic(), "groups": monotonic()}
-        self._working = False  # passes and scrapes go on; before that nobody waits for them
         self._scrape = scrape
         self.scrapes: ScrapeLoop | None = None
         self._all_listed = asyncio.Event()
         for kind, store in self.cache.stores.items():
             if (inside := _namespaces(kind, settings.namespaces)) and kind.namespaced:
                 store.spread(inside)
-        self.watches = [
-            follow(
-                self.api,
-                kind,
-                self._event,
-                self._listed,
-                _namespaces(kind, settings.namespaces),
-                settings.relist_seconds,
-                keep=self.cache.stored,
-            )
-            for kind in self.cache.stores
-            if kind not in BY_KOPF
-        ]
-        self.informers: tuple[Informer, ...] = ()  # of the others
+        self.sources = Sources(
+            [
+                follow(
+                    self.api,
+                    kind,
+                    self._event,
+                    self._listed,
+                    _namespaces(kind, settings.namespaces),
+                    settings.relist_seconds,
+                    keep=self.cache.stored,
+                )
+                for kind in self.cache.stores
+                if kind not in BY_KOPF
+            ]
+        )
         self._kopf: KopfThread | None = None
 
         self.targets = ScrapeTargets(self.cluster, self.metrics)
@@ -227,31 +224,20 @@ class Engine:
         self.cluster.pool_changed = self.triggers.pool_changed
         self.cache.subscribe(self._job_deleted)
         self._set_up_passes(clock, monotonic)
-        self._set_up_health()
-
-    def _step_service(self) -> StepService | None:
-        """Return the step API; None: it is not served, as there is no certificate."""
-        settings = self._settings
-        certificate = settings.steps_certificate
-        if not certificate:
-            return None
-        if not Path(certificate).exists():
-            _logger.warning("the step API is not served", missing=certificate)
-            return None
-        # What it needs takes 8 MB, and without a certificate nobody needs it.
-        from controller.steps.service import AUDIENCE, IN_ALL, PER_PEER, StepService
-
-        reviews = Reviews(self._reviews, AUDIENCE, per_peer=PER_PEER, in_all=IN_ALL)
-        tls = Tls(certificate, settings.steps_key)
-        return StepService(
-            self.rollouts,
-            reviews,
-            settings.steps_host,
-            settings.steps_port,
-            tls,
+        self.signs = VitalSigns(
+            self.health,
+            self.metrics,
+            self.term,
+            self.cache,
+            self.sources,
+            {"jobs": self.jobs, "pools": self.pools, "groups": self.group_queue},
+            self.job_passes,
+            self.pool_passes,
+            self.plans,
+            self.unmanaged_pods,
             self.connections,
-            self.group_directory,
-            self._note_step,
+            clock,
+            self._server_clock,
         )
 
     def _note_step(self, question: StepQuestion, plan: RolloutPlan) -> None:
@@ -261,28 +247,14 @@ class Engine:
 
     def _step_address(self) -> StepAddress | None:
         """Return what trainers and actors are told of the step API; None: jobs with rollouts are refused."""
-        settings = self._settings
-        urls = tuple(listed(settings.steps_urls))
-        if self.steps is None or not urls:
-            return None
-        return StepAddress(urls, Path(settings.steps_ca or settings.steps_certificate).read_text())
+        return None if self.steps is None else step_address(self._settings)
 
     async def _look_at_steps_authority(self) -> None:
-        """Take up a renewed authority of the step API's certificate; the server looks at the certificate
-        itself. Trainers and actors learn it from their ConfigMaps, a minute later."""
-        while True:
-            await asyncio.sleep(STEPS_LOOK)
-            try:
-                found = self._step_address()
-                if found is not None and found != self.cluster.steps:
-                    ssl.create_default_context(cadata=found.ca)
-                    self._rollout_steps.renew(found)
-                    self._groups_renewed()
-                    _logger.info("the step API's authority is another one now")
-            except (OSError, ValueError) as error:
-                _logger.warning(
-                    "the step API's authority cannot be used: the one before stays", error=str(error)
-                )
+        """Have trainers, actors and groups be told of a renewed authority of the step API's certificate."""
+        async for found in renewed_addresses(self._step_address, lambda: self.cluster.steps):
+            self._rollout_steps.renew(found)
+            self._groups_renewed()
+            _logger.info("the step API's authority is another one now")
 
     def _groups_renewed(self) -> None:
         """Have groups and jobs that share them be told of another authority of the step API."""
@@ -410,14 +382,14 @@ class Engine:
         )
         self.scrapes = loop
         self.targets.connect(loop, gangs)
-        self._watch_scrapes(loop)
+        self.signs.watch_scrapes(loop)
         return loop
 
     async def _main(self, loop: ScrapeLoop) -> None:
         await self.term.begin()
         await self._serve(self.web, "EVALSTOP_QUEUE_HOST, EVALSTOP_QUEUE_PORT")
         watches = self._spawn(
-            *(watch.run() for watch in self.watches), self._watch_by_kopf(), self.devices.run()
+            *(watch.run() for watch in self.sources.watches), self._watch_by_kopf(), self.devices.run()
         )
         tasks = watches
         try:
@@ -425,7 +397,7 @@ class Engine:
             await self.devices.read()
             await self._fence_earlier_leaders()
             await self._look_at_unmanaged_pods_once()
-            self._begin_work(loop)
+            self.signs.begin_work(loop)
             workers = [self._work(self.jobs, "jobs", self.job_passes) for _ in range(self._settings.workers)]
             tasks = watches + self._spawn(
                 *workers,
@@ -448,8 +420,10 @@ class Engine:
         settings, loop = self._settings, asyncio.get_running_loop()
         taker = Taker(loop, self.cache.knows, self._event, self._listed_by_kopf)
         found = informers(BY_KOPF, settings.namespaces, taker, settings.relist_seconds)
-        self.informers = tuple(found)
-        session = KopfSession(self._connection, self.informers, self.metrics.call, settings.relist_seconds)
+        self.sources.informers = tuple(found)
+        session = KopfSession(
+            self._connection, self.sources.informers, self.metrics.call, settings.relist_seconds
+        )
         self._kopf = kopf = KopfThread(handlers.registry, session, settings.namespaces, loop)
         self.health.watch("kopf", lambda: kopf.heartbeat)
         kopf.start()
@@ -464,7 +438,7 @@ class Engine:
                     rest = await passes.run(key)
                 finally:
                     queue.done(key, rest)
-                    self._progress[name] = time.monotonic()
+                    self.signs.made_progress(name)
         await asyncio.Event().wait()  # closed: draining, until cancelled
 
     async def _drain(self) -> None:
@@ -556,139 +530,6 @@ class Engine:
         if resource == RLHFJOBS and new is None and old is not None:
             self.metrics.jobs.forget(key_of(old))
 
-    # -- health and metrics ------------------------------------------------------------------------------
-
-    def _set_up_health(self) -> None:
-        health, metrics = self.health, self.metrics
-        for name, queue in (("jobs", self.jobs), ("pools", self.pools), ("groups", self.group_queue)):
-            health.watch(name, partial(self._beat, name, queue))
-        health.beat("loop")
-        health.watch("time", Advance(self._clock).beat)
-        health.standby, health.role = lambda: not self.term.leads, self.term.role
-        health.require("leadership", self.term.problem, always=True)
-        health.require("lists", lambda: None if self.cache.complete else "not every kind is listed yet")
-        health.require("foreign pods", lambda: None if self.unmanaged_pods.looked else "not looked at yet")
-        health.require("pools", self._failing_pools)
-        health.require("watches", self._deaf)
-        health.note(self._failing_jobs)
-        metrics.counter(
-            "evalstop_connections_turned_away",
-            "Connections to this process's servers that found no room (NoRoom), made room for others "
-            "(MadeRoom), or took too long (TooSlow)",
-            self.connections.turned_away,
-            "server",
-            "why",
-        )
-        metrics.gauge("evalstop_leader", "1: acts; 0: standby", lambda: [((), float(self.term.leads))])
-        metrics.gauge(
-            "evalstop_leader_epoch",
-            "Number of this process's term; nothing before it leads, or without an election",
-            lambda: [((), float(self.term.epoch))] if self.term.epoch else [],
-        )
-        metrics.gauge(
-            "evalstop_clock_skew_seconds",
-            "How far this process's clock is ahead of the API server's, to about a second",
-            lambda: [((), skew)] if (skew := self._server_clock.skew) is not None else [],
-        )
-        metrics.gauge(
-            "evalstop_objects",
-            "Objects in the cache",
-            lambda: [((r.plural,), float(len(s))) for r, s in self.cache.stores.items()],
-            "resource",
-        )
-        metrics.gauge(
-            "evalstop_queue_depth",
-            "Keys that wait for a pass",
-            lambda: [(("job",), float(len(self.jobs))), (("pool",), float(len(self.pools)))],
-            "kind",
-        )
-
-        metrics.gauge(
-            "evalstop_pools_with_scheduler",
-            "GPUPools whose pods go through a scheduler of their own, and so through the extender",
-            lambda: [((), float(sum(1 for pool in self.cache.values(GPUPOOLS) if _scheduler(pool))))],
-        )
-        metrics.gauge(
-            "evalstop_unreadable_jobs",
-            "RLHFJobs that are left alone: their status does not read back, or they are put aside",
-            lambda: [((), float(len(self.plans.unreadable)))],
-        )
-        metrics.gauge(
-            "evalstop_objects_put_aside",
-            "Objects that are too deep or too large to be gone by",
-            lambda: [((r.plural,), float(n)) for r, n in Counter(r for r, _ in self.cache.aside).items()],
-            "resource",
-        )
-        metrics.gauge(
-            "evalstop_failing_jobs",
-            "RLHFJobs whose passes fail in a way they should not",
-            lambda: [((), float(len(self.job_passes.unexpected())))],
-        )
-        metrics.gauge(
-            "evalstop_pool_failing_seconds",
-            "For how long no pass of the GPUPool that is worst off has succeeded; 0: each one's last did",
-            lambda: [((), max((found.seconds for found in self.pool_passes.failing()), default=0.0))],
-        )
-        metrics.gauge(
-            "evalstop_circuit_breaker_open",
-            "GPUPools that stop nobody because too many ask",
-            lambda: [((), float(sum(1 for pool in self.cache.values(GPUPOOLS) if breaker_open(pool))))],
-        )
-
-    def _failing_pools(self) -> str | None:
-        reported = [
-            f"no pass of GPUPool {name} has succeeded for {seconds:.0f} s ({shown(why, 200)})"
-            for name, seconds, why, _ in self.pool_passes.failing()
-            if seconds > FAILING
-        ]
-        return "; ".join(reported) or None
-
-    def _failing_jobs(self) -> str | None:
-        """Return how many jobs' passes fail as none should, for people; None: none does.
-
-        It does not make the operator unready, since the cause may lie in one tenant's job.
-        """
-        failing = self.job_passes.unexpected()
-        return f"passes of {len(failing)} jobs fail; the log names them" if failing else None
-
-    def _deaf(self) -> str | None:
-        now = time.monotonic()
-        notes = [
-            f"{watch}: nothing heard for {now - watch.last_answer:.0f} s" + (f" ({why})" if why else "")
-            for watch, why in chain(
-                ((watch, watch.problem and watch.problem.message) for watch in self.watches),
-                ((informer, informer.problem) for informer in self.informers),
-            )
-            if now - watch.last_answer > DEAF
-        ]
-        return "; ".join(notes) or None
-
-    def _begin_work(self, loop: ScrapeLoop) -> None:
-        """From now on a lack of progress is a fault: however long it stood by, it begins afresh."""
-        self._progress = dict.fromkeys(self._progress, time.monotonic())
-        loop.touch()
-        self._working = True
-
-    def _beat(self, name: str, queue: WorkQueue) -> float:
-        """Return when this queue last made progress (monotonic s): now, while no pass is due."""
-        return time.monotonic() if queue.idle or not self._working else self._progress[name]
-
-    def _watch_scrapes(self, loop: ScrapeLoop) -> None:
-        self.health.watch("scrapes", lambda: loop.stats.beat if self._working else time.monotonic())
-        self.metrics.gauge(
-            "evalstop_scrape_targets", "Trainers being scraped", lambda: [((), float(loop.stats.targets))]
-        )
-        self.metrics.gauge(
-            "evalstop_scrape_lag_seconds",
-            "How late the latest scrape began that did not wait for others of its own namespace",
-            lambda: [((), float(loop.stats.lag))],
-        )
-        self.metrics.gauge(
-            "evalstop_scrape_crowded",
-            "Trainers that wait for slower ones of their own namespace",
-            lambda: [((), float(loop.stats.crowded))],
-        )
-
     def _open_decision_log(self) -> DecisionLog | None:
         settings = self._settings
         if not settings.decision_log:
@@ -724,10 +565,6 @@ def _namespaces(kind: Resource, watched: Sequence[str]) -> Sequence[str]:
     if watched and kind in (JOBS, PODS, CONFIGMAPS):
         return tuple(dict.fromkeys((*watched, GROUPS_NAMESPACE)))
     return watched
-
-
-def _scheduler(pool: Mapping[str, Any]) -> bool:
-    return bool((pool.get("spec") or {}).get("schedulerName"))
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:

@@ -85,11 +85,13 @@ async def _served(rig: Rig, spaces: list[str]) -> None:
             other = await rig.api.get(RLHFJOBS, "run", spaces[20])
             assert "status" not in other
             assert (await rig.api.list(JOBS, spaces[20]))[0] == []
-            spread = [watch for watch in engine.watches if isinstance(watch, Spread)]
+            spread = [watch for watch in engine.sources.watches if isinstance(watch, Spread)]
             assert sorted(len(watch.parts) for watch in spread) == [1, 21, 21, 21]
             # Pods, Jobs and ConfigMaps there and among worker groups, and these themselves.
-            assert len(engine.informers) == 21, "RLHFJobs in each, GPUPools once"
-            assert [str(watch) for watch in (*engine.watches, *engine.informers) if watch.problem] == []
+            assert len(engine.sources.informers) == 21, "RLHFJobs in each, GPUPools once"
+            assert [
+                str(watch) for watch in (*engine.sources.watches, *engine.sources.informers) if watch.problem
+            ] == []
             assert engine.unmanaged_pods.looked
 
 

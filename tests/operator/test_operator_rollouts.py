@@ -15,7 +15,7 @@ import pytest
 
 from controller import names
 from controller.kube.resources import CONFIGMAPS, EVENTS, GPUPOOLS, JOBS, PODS
-from controller.operator import engine as engine_module
+from controller.operator import step_api
 from controller.operator.engine import Engine
 from controller.operator.process.settings import Settings
 from controller.policy.job import RolloutView, StepPlan, starvation
@@ -332,7 +332,7 @@ async def _saved(rig: Rig) -> bool:
 def test_a_renewed_authority_is_told_to_runs_under_way(
     rig: Rig, kubelet: FakeKubelet, serving: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "STEPS_LOOK", 0.1)
+    monkeypatch.setattr(step_api, "LOOK", 0.1)
     file = tmp_path / "ca.crt"
     first, second = (make_authority(datetime.now(UTC)).certificate for _ in range(2))
     file.write_text(first)

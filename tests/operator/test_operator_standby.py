@@ -23,17 +23,17 @@ def test_a_leader_that_stood_by_for_hours_is_not_taken_for_stalled() -> None:
         engine = Engine(Settings.from_environ({}), connection, api=api, scrape=lambda target: None)
         loop = engine._scrape_loop()
         loop._beat -= HOURS
-        engine._progress = {name: at - HOURS for name, at in engine._progress.items()}
+        engine.signs.progress = {name: at - HOURS for name, at in engine.signs.progress.items()}
         assert engine.health.stalled() == []
         for kind in engine.cache.stores:
             engine._listed(kind, [], "1")
         engine.jobs.add("ns/a")
         engine.pools.add("p")
         assert engine.health.stalled() == [], "kopf goes through its first lists"
-        engine._begin_work(loop)
+        engine.signs.begin_work(loop)
         assert engine.health.stalled() == []
         loop._beat -= HOURS
-        engine._progress["jobs"] -= HOURS
+        engine.signs.progress["jobs"] -= HOURS
         assert sorted(part.split(":")[0] for part in engine.health.stalled()) == ["jobs", "scrapes"]
 
     asyncio.run(take_over())
