@@ -1,7 +1,8 @@
 """Mutants of elastic rollouts: an edit that undoes what keeps actors right, and the test that finds it.
 
 `python -m tests.faults --mutants --rollouts` tries them, `--found --rollouts` prints what it wrote down. The
-row is the part of the design (docs/understand/rollouts-design.md): 2 the pool, 3 actors, 4 the step API.
+row is the part of the design (docs/understand/rollouts-design.md): 1 the planner, 2 the pool, 3 actors, 4 the
+step API.
 """
 
 from __future__ import annotations
@@ -16,8 +17,226 @@ ACTORS_TEST = "tests/policy/test_policy_rollout_actors.py"
 CLUSTER_TEST = "tests/operator/test_operator_rollouts.py::test_actors_of_a_step"
 STEPS_TEST = "tests/rollouts/test_rollouts_steps.py"
 STARVED_TEST = "tests/policy/test_policy_starvation.py"
+LATE = "controller/policy/rollout/late.py"
+LEAD = "controller/policy/rollout/lead.py"
+LEARN = "controller/policy/rollout/learn.py"
+RANKED = "controller/policy/rollout/ranked.py"
+LEARNING_TEST = "tests/policy/test_policy_rollout_learning.py"
+ROOM_TEST = "tests/policy/test_policy_rollout_room.py"
+CURVE_TEST = "tests/policy/test_policy_rollout_curve.py"
+DISPATCH_TEST = "tests/policy/test_policy_rollout_dispatch.py"
+CUT_TEST = "tests/rollouts/test_rollouts_cut.py"
 
 ROLLOUT_MUTANTS: tuple[Mutant, ...] = (
+    # 1: the planner
+    Mutant(
+        "a late start is an error of the plan",
+        "1",
+        LEARN,
+        "    return with_starts(plan.seconds, tuple(meant), tuple(ready), plan.dispatch)\n",
+        "    return plan.seconds\n",
+        STEPS_TEST,
+    ),
+    Mutant(
+        "who comes late has done its share of one queue",
+        "1",
+        LATE,
+        "    if len(came) == len(wanted) and late <= 0.0:\n        return planned\n",
+        "    if len(came) == len(wanted) and dispatch is Dispatch.LONGEST_FIRST:\n        return planned\n",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "who never came has done its share",
+        "1",
+        LATE,
+        "    work = sum(max(0.0, planned - at) for at in wanted)\n",
+        "    work = sum(max(0.0, planned - at) for at in wanted[: len(came)])\n",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "who comes when all is done has taken its share",
+        "1",
+        LATE,
+        "        if count == len(came) or found <= came[count]:\n",
+        "        if count == len(came):\n",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "a group does not wait for its actor",
+        "1",
+        LATE,
+        "    if dispatch is not Dispatch.LONGEST_FIRST:\n        found = max(found, planned + late)\n",
+        "",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "a start that was planned late is late",
+        "1",
+        LATE,
+        "    late = max((is_ - was for is_, was in zip(came, wanted, strict=False)), default=0.0)\n",
+        "    late = max(came)\n",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "only the start itself is ahead of generation, not the way to it",
+        "1",
+        LEAD,
+        "    return min(max(start, known[int(SHARE * (len(known) - 1) + 0.5)]), start + MOST_BEFORE)\n",
+        "    return min(start, known[-1] + MOST_BEFORE)\n",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "one slow way has all steps' actors ask so early",
+        "1",
+        LEAD,
+        "known[int(SHARE * (len(known) - 1) + 0.5)]), start",
+        "known[-1]), start",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "ahead of generation actors start however early",
+        "1",
+        LEAD,
+        "    return min(max(start, known[int(SHARE * (len(known) - 1) + 0.5)]), start + MOST_BEFORE)\n",
+        "    return max(start, known[int(SHARE * (len(known) - 1) + 0.5)])\n",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "waiting for GPUs that others have is a part of an actor's way",
+        "1",
+        LEAD,
+        "    return max(0.0, ready - asked - max(0.0, waited - MOST_PASSES))\n",
+        "    return max(0.0, ready - asked - 0.0 * waited)\n",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "GPUs that are lent are recalled when actors are to start",
+        "1",
+        LEAD,
+        "    return Due(lead_seconds(start, ways) + (recall if lent else 0.0), lent)\n",
+        "    return Due(lead_seconds(start, ways) + 0.0 * recall, lent)\n",
+        ROOM_TEST,
+    ),
+    Mutant(
+        "an actor that leaves costs nothing until its GPUs are somebody else's",
+        "1",
+        "controller/policy/rollout/curve.py",
+        "(end + supply.recall if releases(",
+        "(end if releases(",
+        CURVE_TEST,
+    ),
+    Mutant(
+        "a release costs no recall",
+        "1",
+        "controller/policy/rollout/idle.py",
+        "    return idle > supply.start + supply.recall\n",
+        "    return idle > supply.start\n",
+        "tests/policy/test_policy_rollout_choice.py",
+    ),
+    Mutant(
+        "a plan that was made by a guess is an error of predictions",
+        "1",
+        LEARN,
+        "so_far.trust.seen(step.rank, step.expected if so_far.known else None, step.seconds)\n",
+        "so_far.trust.seen(step.rank, step.expected, step.seconds)\n",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "no plan is ever held against its step",
+        "1",
+        LEARN,
+        "so_far.trust.seen(step.rank, step.expected if so_far.known else None, step.seconds)\n",
+        "so_far.trust.seen(step.rank, None, step.seconds)\n",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "a guessed law comes nearer by three times a step only",
+        "1",
+        LEARN,
+        "refit_law(law if so_far.known else scaled_law(law, step.reports), step.reports)\n",
+        "refit_law(law, step.reports)\n",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "a law that is known is guessed anew with each step",
+        "1",
+        LEARN,
+        "refit_law(law if so_far.known else scaled_law(law, step.reports), step.reports)\n",
+        "refit_law(scaled_law(law, step.reports), step.reports)\n",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "a law is known once a step has ended, whatever it reported",
+        "1",
+        LEARN,
+        "so_far.known or used > 0, trust",
+        "so_far.known or used >= 0, trust",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "a law that was known is a guess after a step without reports",
+        "1",
+        LEARN,
+        "so_far.known or used > 0, trust",
+        "used > 0, trust",
+        LEARNING_TEST,
+    ),
+    Mutant(
+        "in a plan actors give responses away before their share is done",
+        "1",
+        RANKED,
+        "    return min(len(done) - 1, max(0, -int(-cut * len(done) // 1) - 1))\n",
+        "    return min(len(done) - 1, 0)\n",
+        DISPATCH_TEST,
+    ),
+    Mutant(
+        "in a plan responses move to whoever runs, free slots or not",
+        "1",
+        RANKED,
+        "        if 0 < more < slots:\n            left -= slots - more\n",
+        "        if 0 < more:\n            left -= slots\n",
+        DISPATCH_TEST,
+    ),
+    Mutant(
+        "an actor gives responses away before its share is done",
+        "1",
+        CLIENT,
+        "            if link.finished >= self.plan.cut * link.given\n",
+        "            if link.finished >= 0\n",
+        CUT_TEST,
+    ),
+    Mutant(
+        "an actor gives away more responses than fit elsewhere",
+        "1",
+        CLIENT,
+        "            and 0 < len(link.live) <= free - link.free\n",
+        "            and 0 < len(link.live)\n",
+        CUT_TEST,
+    ),
+    Mutant(
+        "who has given its responses away gets them back",
+        "1",
+        CLIENT,
+        "            if loose and (not link.cut or all(other.cut for other in ready)):\n",
+        "            if loose:\n",
+        CUT_TEST,
+    ),
+    Mutant(
+        "when all others are lost nobody takes what was given away",
+        "1",
+        CLIENT,
+        "            if loose and (not link.cut or all(other.cut for other in ready)):\n",
+        "            if loose and not link.cut:\n",
+        CUT_TEST,
+    ),
+    Mutant(
+        "GPUs that change hands are nobody's room",
+        "1",
+        "controller/policy/rollout/room.py",
+        "    return (*larger, (now, room))\n",
+        "    return (*larger[:0], (now, room))\n",
+        ROOM_TEST,
+    ),
     Mutant(
         "an actor's Job is made before its entry is written",
         "2",

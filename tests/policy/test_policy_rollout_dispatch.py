@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rollout_world import FORECAST, LAW
 
 from controller.policy.rollout import ActorLaw, Forecast, even, longest_first, ranked
-from controller.policy.rollout.sample import MOST, sample
+from controller.policy.rollout.sample import MOST, Sample, sample
 
 READY = [0.0] * 4
 
@@ -45,6 +45,25 @@ def test_a_cut_ends_actors_earlier_and_none_before_its_share_is_done() -> None:
     cut = ranked.actor_ends(drawn, slots, LAW, READY, 0.5)
     assert sum(end or 0.0 for end in cut) < sum(end or 0.0 for end in whole)
     assert max(end or 0.0 for end in cut) == pytest.approx(max(end or 0.0 for end in whole), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("slots", "cut", "end"),
+    [
+        (8, 0.25, 1.0),
+        (8, 0.5, 2.0),
+        (8, 0.6, 3.0),  # of four responses three are the first that are 0.6 of them
+        (8, 1.0, 4.0),
+        (5, 0.5, 3.0),  # one slot is free: who has two to give waits until one of them has ended
+        (4, 0.25, 4.0),  # none is, until the long ones end
+    ],
+)
+def test_a_cut_is_at_its_share_and_moves_what_fits_into_free_slots(
+    slots: int, cut: float, end: float
+) -> None:
+    drawn = Sample((8, 8, 8, 8, 4, 3, 2, 1), 1.0, 8, 8, 42.0, 143.0)
+    law = ActorLaw(iteration=1.0, sequence=0.0, slots=slots)
+    assert ranked.actor_ends(drawn, slots, law, [0.0, 0.0], cut) == [8.0, end]
 
 
 @pytest.mark.parametrize(("late", "gets"), [(0.5, True), (1e4, False)])

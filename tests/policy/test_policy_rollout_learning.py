@@ -191,8 +191,9 @@ def test_a_late_start_is_no_error_of_lengths_or_law(
         assert not Trust().seen(1.0, found, expected).poor
 
 
-def test_a_start_that_was_planned_late_is_not_late() -> None:
-    assert with_starts(6.0, [0.0, 2.0], [0.0, 1.5], Dispatch.LONGEST_FIRST) == 6.0
+@pytest.mark.parametrize("dispatch", [Dispatch.LONGEST_FIRST, Dispatch.RANKED, Dispatch.EVEN])
+def test_a_start_that_was_planned_late_is_not_late(dispatch: Dispatch) -> None:
+    assert with_starts(6.0, [0.0, 2.0], [0.0, 1.5], dispatch) == 6.0
 
 
 def seen(seconds: float, expected: float | None, reports: tuple[WorkReport, ...]) -> StepSeen:
@@ -216,3 +217,13 @@ def test_without_a_believable_report_the_law_stays_a_guess() -> None:
     assert nothing == Learned(LAW)
     kept = learned(Learned(LAW, before=(3, Dispatch.EVEN)), LAW, seen(1.0, None, ()))
     assert kept.before == (3, Dispatch.EVEN), "a step without a plan says nothing of the count"
+
+
+def test_a_law_that_is_known_moves_by_three_times_a_step_and_stays_known() -> None:
+    """A step may have been slow for once; nor is what was learned forgotten where nothing is reported."""
+    known = Learned(LAW, known=True)
+    slow = ActorLaw(iteration=4.0, sequence=0.04, growth=4e-6, prefill=1.6, slots=64)
+    after = learned(known, LAW, seen(400.0, 100.0, (report(slow, 2000, 60.0), report(slow, 900, 30.0))))
+    assert after.law.iteration <= 3.001 * LAW.iteration
+    assert after.law.sequence <= 3.001 * LAW.sequence
+    assert learned(known, LAW, seen(10.0, 10.0, ())).known
