@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import itertools
 import os
 import pickle
 import struct
@@ -24,29 +26,51 @@ _logger = log.get("evalstop.steps")
 
 
 class PlannerProcess:
-    """Asks the process, one question at a time, and starts another one if it is gone or hangs."""
+    """Asks the process, one question at a time, and starts another one if it is gone or hangs.
+
+    Of several questions that wait, the one whose step begins first is asked first.
+    """
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
-        self._turn = asyncio.Lock()
+        self._waiting: list[tuple[float, int, StepQuestion, asyncio.Future[RolloutPlan | None]]] = []
+        self._order = itertools.count()
+        self._asking: asyncio.Task[None] | None = None
         self.failures = 0
 
-    async def plan(self, question: StepQuestion) -> RolloutPlan | None:
-        """Return the plan that a question asks for; None: it could not be planned now."""
-        async with self._turn:
+    async def plan(self, question: StepQuestion, begins_at: float = 0.0) -> RolloutPlan | None:
+        """Return the plan that a question asks for; None: it could not be planned now.
+
+        Args:
+            question: of a step.
+            begins_at: when the step begins (s, of any clock); infinite: nobody waits for it.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[RolloutPlan | None] = loop.create_future()
+        heapq.heappush(self._waiting, (begins_at, next(self._order), question, answer))
+        if self._asking is None or self._asking.done():
+            self._asking = loop.create_task(self._ask_all())
+        return await answer
+
+    async def _ask_all(self) -> None:
+        """Ask what waits. An answer under way is read to its end, though nobody may wait for it any more."""
+        while self._waiting:
+            *_, question, answer = heapq.heappop(self._waiting)
+            if answer.done():
+                continue  # nobody waits for it any more
+            found = None
             try:
                 async with asyncio.timeout(SECONDS):
-                    return await self._ask(pickle.dumps(question))
-            except (OSError, EOFError, TimeoutError) as error:
+                    found = await self._ask(pickle.dumps(question))
+            except Exception as error:
                 self.failures += 1
                 _logger.warning(
                     "the planner's process did not answer", why=f"{type(error).__name__}: {error}"
                 )
                 await self._end()
-                return None
-            except BaseException:
-                await self._end()  # its answer would be taken for that of the next question
-                raise
+            finally:
+                if not answer.done():
+                    answer.set_result(found)
 
     async def _ask(self, question: bytes) -> RolloutPlan | None:
         if self._process is None or self._process.returncode is not None:
@@ -71,7 +95,14 @@ class PlannerProcess:
             await process.wait()
 
     async def close(self) -> None:
-        """End the process."""
+        """End the process; whoever waits has no plan."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+        while self._waiting:
+            *_, answer = self._waiting.pop()
+            if not answer.done():
+                answer.set_result(None)
         await self._end()
 
 

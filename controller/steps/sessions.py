@@ -7,6 +7,7 @@ step goes on with the actors it knows, and the next announcement is planned from
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -143,12 +144,13 @@ class Session:
         self._planning = asyncio.get_running_loop().create_task(self._plan(job, given, supply))
 
     async def _plan(self, job: RolloutJob, given: Announcement, supply: Supply) -> None:
-        plan = await self._asked(self._question(job, given, job.settings, supply, self._learned.before))
+        question = self._question(job, given, job.settings, supply, self._learned.before)
+        plan = await self._asked(question, self._begins_at)
         if plan is not None and given.step == self._announced and given.step not in self._planned:
             self._take(given.step, plan, supply)
             self._want()
         if job.shadow is not None and given.step == self._announced:
-            other = await self._asked(self._question(job, given, job.shadow, supply, None))
+            other = await self._asked(self._question(job, given, job.shadow, supply, None), math.inf)
             if given.step in self._planned:
                 self._planned[given.step].other = other
 
@@ -176,8 +178,8 @@ class Session:
             before,
         )
 
-    async def _asked(self, question: StepQuestion) -> RolloutPlan | None:
-        plan = await self._planner.plan(question)
+    async def _asked(self, question: StepQuestion, begins_at: float) -> RolloutPlan | None:
+        plan = await self._planner.plan(question, begins_at)
         if plan is not None:
             self._note(question, plan)
         return plan

@@ -21,6 +21,10 @@ LATE = "controller/policy/rollout/late.py"
 LEAD = "controller/policy/rollout/lead.py"
 LEARN = "controller/policy/rollout/learn.py"
 RANKED = "controller/policy/rollout/ranked.py"
+SAMPLE = "controller/policy/rollout/sample.py"
+SAMPLE_TEST = "tests/policy/test_policy_rollout_sample.py"
+PLANNER = "controller/steps/planner.py"
+PLANNER_TEST = "tests/rollouts/test_rollouts_planner.py"
 LEARNING_TEST = "tests/policy/test_policy_rollout_learning.py"
 ROOM_TEST = "tests/policy/test_policy_rollout_room.py"
 CURVE_TEST = "tests/policy/test_policy_rollout_curve.py"
@@ -230,6 +234,30 @@ ROLLOUT_MUTANTS: tuple[Mutant, ...] = (
         CUT_TEST,
     ),
     Mutant(
+        "responses of a large step are played one by one where slots are few",
+        "1",
+        SAMPLE,
+        "    chained = -(-len(lengths) // most) if thin == slots else 1\n",
+        "    chained = 1\n",
+        SAMPLE_TEST,
+    ),
+    Mutant(
+        "a chain in one queue may be longer than all others have to do",
+        "1",
+        SAMPLE,
+        "        largest = math.inf if equal else LARGEST_CHAIN * sum(lengths) / most\n",
+        "        largest = math.inf if equal else math.inf\n",
+        SAMPLE_TEST,
+    ),
+    Mutant(
+        "groups in a trainer's order differ as those of a sample's many prompts do",
+        "1",
+        "controller/policy/rollout/even.py",
+        "        if together > 1.0:\n",
+        "        if together > 1e9:\n",
+        SAMPLE_TEST,
+    ),
+    Mutant(
         "GPUs that change hands are nobody's room",
         "1",
         "controller/policy/rollout/room.py",
@@ -320,6 +348,22 @@ ROLLOUT_MUTANTS: tuple[Mutant, ...] = (
         "        if left <= 0.0:\n            self._due",
         "        if left <= 1e9:\n            self._due",
         STEPS_TEST,
+    ),
+    Mutant(
+        "steps are planned in the order of their announcements, not of their begins",
+        "4",
+        PLANNER,
+        "heapq.heappush(self._waiting, (begins_at, next(self._order), question, answer))\n",
+        "heapq.heappush(self._waiting, (0.0 * (begins_at < 0), next(self._order), question, answer))\n",
+        PLANNER_TEST,
+    ),
+    Mutant(
+        "a question that nobody waits for is planned all the same",
+        "4",
+        PLANNER,
+        "            if answer.done():\n                continue  # nobody waits for it any more\n",
+        "",
+        PLANNER_TEST,
     ),
     Mutant(
         "a pool gives actors to a step that is not due",

@@ -31,6 +31,6 @@ def test_ends_are_those_of_a_loop_over_single_tokens(lengths: list[int], slots: 
 
 def test_seconds_of_a_group_are_the_laws() -> None:
     law = ActorLaw(iteration=1.0, sequence=0.1, growth=0.01, prefill=2.0, slots=2)
-    drawn = Sample((4, 2), 1.0, 4, 2, 6.0, 10.0)
+    drawn = Sample((4, 2), (16, 4), 1.0, 4, 2, 6.0, 10.0)
     # 4 iterations, 6 tokens, half the squares of 4 and 2, one of two groups' prompts
-    assert batching.group_seconds(law, (4, 2), 4, drawn, 2) == pytest.approx(4.0 + 0.6 + 0.1 + 2.0)
+    assert batching.group_seconds(law, (4, 2), (16, 4), 4, drawn, 2) == pytest.approx(4.0 + 0.6 + 0.1 + 2.0)

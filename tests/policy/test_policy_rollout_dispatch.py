@@ -61,7 +61,8 @@ def test_a_cut_ends_actors_earlier_and_none_before_its_share_is_done() -> None:
 def test_a_cut_is_at_its_share_and_moves_what_fits_into_free_slots(
     slots: int, cut: float, end: float
 ) -> None:
-    drawn = Sample((8, 8, 8, 8, 4, 3, 2, 1), 1.0, 8, 8, 42.0, 143.0)
+    lengths = (8, 8, 8, 8, 4, 3, 2, 1)
+    drawn = Sample(lengths, tuple(one * one for one in lengths), 1.0, 8, 8, 42.0, 143.0)
     law = ActorLaw(iteration=1.0, sequence=0.0, slots=slots)
     assert ranked.actor_ends(drawn, slots, law, [0.0, 0.0], cut) == [8.0, end]
 
@@ -88,9 +89,9 @@ def test_the_order_of_even_is_fixed_and_keeps_copies_together() -> None:
     drawn, _ = sample(Forecast(tuple((float(1000 - i), 1) for i in range(100)), 4, 0.0, 2048), 64)
     order = even.shuffled(drawn, 4)
     assert order == even.shuffled(drawn, 4)
-    assert sorted(order) == sorted(drawn.lengths)
-    assert order != list(drawn.lengths)
-    assert all(len(set(order[i : i + 4])) == 1 for i in range(0, 400, 4))
+    assert sorted(order) == list(range(400))
+    assert order != sorted(order)
+    assert all(order[i : i + 4] == list(range(order[i], order[i] + 4)) for i in range(0, 400, 4))
 
 
 bins = st.lists(st.tuples(st.floats(1.0, 3000.0), st.integers(1, 60)), min_size=1, max_size=20).map(
@@ -126,7 +127,8 @@ def test_a_sample_stands_for_all_responses(
     forecast = Forecast(found, copies, spread, 4096)
     drawn, thinned = sample(forecast, slots)
     assert slots % thinned == 0
-    assert len(drawn.lengths) * drawn.thinned == pytest.approx(forecast.responses)
-    assert len(drawn.lengths) <= max(MOST, -(-forecast.responses // slots))
-    assert drawn.longest >= max(drawn.lengths)
+    assert len(drawn.lengths) <= MOST
+    if drawn.chained == 1:
+        assert len(drawn.lengths) * drawn.thinned == pytest.approx(forecast.responses)
+        assert drawn.longest >= max(drawn.lengths)
     assert drawn.longest <= 4096

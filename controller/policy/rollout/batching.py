@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapify, heapreplace
-from operator import mul
 
 from controller.policy.rollout.sample import Sample
 from controller.policy.rollout.types import ActorLaw
@@ -33,15 +32,18 @@ def ends(lengths: Sequence[int], slots: int) -> list[int]:
     return done + live
 
 
-def group_seconds(law: ActorLaw, group: Sequence[int], last: int, sample: Sample, groups: int) -> float:
+def group_seconds(
+    law: ActorLaw, group: Sequence[int], squares: Sequence[int], last: int, sample: Sample, groups: int
+) -> float:
     """Return s that an actor takes for a group of the sample.
 
     Args:
         law: of the actor.
         group: tokens of the group's sampled responses.
+        squares: sums of squares of the same.
         last: iteration with which its last response ends.
         sample: what the group is of.
         groups: how many groups of equal counts there are.
     """
-    grown = sum(map(mul, group, group)) / 2.0
+    grown = sum(squares) / 2.0
     return law.seconds(last, sum(group) * sample.thinned, grown * sample.thinned, sample.prompts / groups)

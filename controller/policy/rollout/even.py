@@ -6,6 +6,7 @@ together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import NormalDist, fmean, stdev
 
@@ -17,36 +18,49 @@ _NORMAL = NormalDist()
 
 
 def shuffled(sample: Sample, together: int) -> list[int]:
-    """Return the sample's lengths in the order that stands for the trainer's, ``together`` at a time."""
-    lengths = sample.lengths
-    blocks = range(0, len(lengths), max(1, together))
+    """Return the sample's places in the order that stands for the trainer's, ``together`` at a time."""
+    size = len(sample.lengths)
+    blocks = range(0, size, max(1, together))
     order = sorted(blocks, key=_mixed)
-    return [length for block in order for length in lengths[block : block + max(1, together)]]
+    return [place for block in order for place in range(block, min(size, block + max(1, together)))]
 
 
 def actor_ends(
-    sample: Sample, order: Sequence[int], slots: int, law: ActorLaw, ready: Sequence[float]
+    sample: Sample,
+    order: Sequence[int],
+    slots: int,
+    law: ActorLaw,
+    ready: Sequence[float],
+    together: float = 1.0,
 ) -> list[float | None]:
     """Return s from the begin to the last response of each actor; None for one that gets nothing to do.
 
     Args:
         sample: what ``order`` is made of.
-        order: lengths as `shuffled` has them.
+        order: places as `shuffled` has them.
         slots: of an actor, thinned as the sample is.
         law: of an actor.
         ready: s from the begin until each actor can take a prompt.
+        together: prompts that stay together in ``order``; where there are several, because the sample is of
+            many, groups of it differ more than those of single prompts, by the root of that.
     """
     count = len(ready)
     found: list[float | None] = []
     taken: list[float] = []
     for k in range(count):
-        group = order[k * len(order) // count : (k + 1) * len(order) // count]
-        if group:
-            taken.append(group_seconds(law, group, ends(group, slots)[-1], sample, count))
+        places = order[k * len(order) // count : (k + 1) * len(order) // count]
+        if places:
+            group = [sample.lengths[place] for place in places]
+            squares = [sample.squares[place] for place in places]
+            taken.append(group_seconds(law, group, squares, ends(group, slots)[-1], sample, count))
             found.append(ready[k] + taken[-1])
         else:
             found.append(None)
     if taken:
+        if together > 1.0:
+            middle, root = fmean(taken), math.sqrt(together)
+            taken = [middle + (seconds - middle) / root for seconds in taken]
+            found = [ready[k] + seconds for k, seconds in enumerate(taken)] + found[len(taken) :]
         # The slowest of one order is luck: what is to be expected of the slowest stands for it.
         slowest = max(range(count), key=lambda k: found[k] or 0.0)
         spread = stdev(taken) if len(taken) > 1 else 0.0

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapify, heapreplace
-from operator import mul
 
 from controller.policy.rollout.sample import Sample
 from controller.policy.rollout.types import ActorLaw
@@ -71,7 +70,7 @@ def _grown(sample: Sample, slots: int, dealt: int, tokens: Sequence[int]) -> lis
     """Return half the sum of squares of each actor's lengths: of its first, and its share of the rest."""
     lengths = sample.lengths
     first = [lengths[k * slots : min(dealt, (k + 1) * slots)] for k in range(len(tokens))]
-    squares = [sum(map(mul, part, part)) / 2.0 for part in first]
+    squares = [sum(sample.squares[k * slots : min(dealt, (k + 1) * slots)]) / 2.0 for k in range(len(tokens))]
     others = [max(0, given - sum(part)) for given, part in zip(tokens, first, strict=True)]
     rest = sample.grown / sample.thinned - sum(squares)
     share = rest / sum(others) if sum(others) else 0.0

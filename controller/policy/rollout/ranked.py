@@ -31,7 +31,8 @@ def actor_ends(
     found: list[float | None] = []
     times: list[list[float]] = []
     for k in range(count):
-        group = lengths[k * len(lengths) // count : (k + 1) * len(lengths) // count]
+        part = slice(k * len(lengths) // count, (k + 1) * len(lengths) // count)
+        group = lengths[part]
         if not group:
             found.append(None)
             times.append([])
@@ -39,7 +40,7 @@ def actor_ends(
         done = ends(group, slots)
         # The longest responses are the first group's, which is not actor 0's where actors outnumber them.
         last = done[-1] if any(times) else max(done[-1], sample.longest)
-        seconds = group_seconds(law, group, last, sample, count)
+        seconds = group_seconds(law, group, sample.squares[part], last, sample, count)
         # Iterations of an actor take about equally long.
         rate = seconds / last
         times.append([ready[k] + rate * end for end in (*done[:-1], last)])
