@@ -19,10 +19,10 @@ from controller.policy.rollout import (
     learned,
     rank_correlation,
     refit_law,
-    scaled_law,
     way_seconds,
     with_starts,
 )
+from controller.policy.rollout.refit import scaled_law
 
 LAW = ActorLaw(iteration=0.010, sequence=0.0001, growth=1e-8, prefill=0.004, slots=64)
 

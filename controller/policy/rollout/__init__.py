@@ -43,7 +43,7 @@ SHOWS = {
     "late": "with_starts",
     "lead": "REMEMBERED actors_due lead_seconds way_seconds",
     "learn": "Learned StepSeen expected_seconds learned",
-    "refit": "WorkReport refit_law scaled_law",
+    "refit": "WorkReport refit_law",
     "room": "CHANGING_HANDS Rooms actor_room lasting_room",
     "sample": "check_size",
     "trust": "Trust rank_correlation",

@@ -55,7 +55,7 @@ class Sample:
 
 
 def check_size(forecast: Forecast, slots: int) -> None:
-    """Refuse a forecast that takes a planner seconds: a sample is thinned by an actor's slots at most.
+    """Refuse a forecast that takes a planner long: a sample is drawn thinned by an actor's slots at most.
 
     Raises:
         ParamError: it has too many responses for actors of so few slots.
