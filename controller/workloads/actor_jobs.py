@@ -206,7 +206,8 @@ def actors_seen(name: str, jobs: Sequence[Object], pods: Iterable[Object]) -> tu
     """Return a job's rollout actors as the cluster shows them, by number.
 
     A pod whose Job is gone is still there: it holds its GPUs until it is gone, too. It is known by the name
-    of the Job that controls it, which nobody else's has.
+    of the Job that controls it, which nobody else's has. So is one whose Job is not seen yet: watches are not
+    in step, and a pod may come first. Which of the two it is, its own deletion tells.
 
     Args:
         name: of the RLHFJob.
@@ -229,7 +230,8 @@ def actors_seen(name: str, jobs: Sequence[Object], pods: Iterable[Object]) -> tu
             found[seen.number] = ActorPods(seen, tuple(mine))
     for number, left in orphans.items():
         if number not in found:
-            seen = ActorSeen(number, deleting=True, bound=_bound(left))
+            deleting = any(pod["metadata"].get("deletionTimestamp") is not None for pod in left)
+            seen = ActorSeen(number, deleting=deleting, bound=_bound(left))
             found[number] = ActorPods(seen, tuple(left))
     return tuple(found[number] for number in sorted(found))
 

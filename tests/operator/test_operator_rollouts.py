@@ -272,7 +272,8 @@ def test_a_starving_trainer_goes_back_into_the_queue(
 def test_shadow_keeps_static_actors_and_counts_what_it_would_have_saved(
     rig: Rig, kubelet: FakeKubelet, serving: Settings
 ) -> None:
-    """Its steps go through the step API's own sessions and planner."""
+    """Its steps go through the step API's own sessions and planner. Its actors' Jobs are seen later than
+    their pods: that is no reason to start others."""
     asked = {**ROLLOUT, "mode": "Shadow", "actors": {"min": 1, "max": 3, "static": 2}}
     short = Forecast(((2.0, 1),), 1, 0.2, 64)  # one actor is enough, and for a moment
 
@@ -282,7 +283,12 @@ def test_shadow_keeps_static_actors_and_counts_what_it_would_have_saved(
             await rig.make_job("run", gpus=1, mode="Off", rollout=asked)
             async with rig.operator(serving) as engine:
                 assert engine.steps is not None
+                jobs, engine.cluster.actor_jobs = engine.cluster.actor_jobs, lambda *_: []
                 await eventually(lambda: rig.is_true("run", "Running"), what="the gang to run")
+                await eventually(lambda: _pods_seen(engine, rig, 2), what="its static actors' pods")
+                await eventually(lambda: _pool_says(rig, 2), what="a pass of the pool after that")
+                engine.cluster.actor_jobs = jobs
+                engine.cluster.touch(f"{rig.namespace}/run")
                 await eventually(lambda: _count(rig, 2), what="its static actors, admitted with the gang")
                 before = {pod["metadata"]["uid"] for pod in await actor_pods(rig)}
                 uid = (await rig.job("run"))["metadata"]["uid"]
@@ -313,6 +319,11 @@ def test_shadow_keeps_static_actors_and_counts_what_it_would_have_saved(
             assert "wouldTakeGPUSeconds" in status["measured"]
 
     asyncio.run(story())
+
+
+async def _pods_seen(engine: Engine, rig: Rig, count: int) -> bool:
+    loaded = engine.cluster.load(f"{rig.namespace}/run")
+    return loaded is not None and len(loaded.stored_actor_pods) == count
 
 
 async def _both(session: Session, step: int) -> bool:

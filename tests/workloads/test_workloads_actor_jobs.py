@@ -223,6 +223,7 @@ def test_a_pod_whose_job_is_gone_is_still_there() -> None:
     """Somebody deleted the Job, and its pod takes its time: it has its GPUs so long."""
     job = {"metadata": {"name": "run-actor-1-7", "uid": "job-uid", "labels": {names.LABEL_ACTOR: "7"}}}
     mine, orphan = pod_of("run-actor-1-7", 7, uid="job-uid"), pod_of("run-actor-1-8", 8)
+    orphan["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     strangers = [
         pod_of("another-actor-1-9", 9),  # of another RLHFJob
         pod_of("run-actor-2-9", 9),  # of an attempt that its annotation does not name
@@ -234,3 +235,9 @@ def test_a_pod_whose_job_is_gone_is_still_there() -> None:
         ActorSeen(8, deleting=True, bound=60.0),
     ]
     assert [one.pods for one in found] == [(mine,), (orphan,)]
+
+
+def test_a_pod_that_is_seen_before_its_job_does_not_go() -> None:
+    """Else it would be replaced at once by another one."""
+    early = pod_of("run-actor-1-7", 7)
+    assert [one.seen for one in actors_seen("run", [], [early])] == [ActorSeen(7, bound=60.0)]
