@@ -471,6 +471,14 @@ ROLLOUT_MUTANTS: tuple[Mutant, ...] = (
         "tests/extender/test_extender_ledger_sync.py",
     ),
     Mutant(
+        "a pod that is seen before its Job is on its way out",
+        "3",
+        "controller/workloads/actor_jobs.py",
+        "            seen = ActorSeen(number, deleting=deleting, bound=_bound(left))\n",
+        "            seen = ActorSeen(number, deleting=deleting or True, bound=_bound(left))\n",
+        "tests/workloads/test_workloads_actor_jobs.py",
+    ),
+    Mutant(
         "a pod whose Job is gone is forgotten",
         "3",
         "controller/workloads/actor_jobs.py",
