@@ -19,7 +19,7 @@ def test_one_actor_takes_the_same_whatever_the_order_where_slots_are_always_full
     drawn, slots = sample(Forecast(((100.0, 160),), 4, 0.0, 2048), 64)
     (queue,) = longest_first.actor_ends(drawn, slots, LAW, [0.0])
     (group,) = ranked.actor_ends(drawn, slots, LAW, [0.0], 1.0)
-    (plain,) = even.actor_ends(drawn, even.shuffled(drawn, 4), slots, LAW, [0.0])
+    (plain,) = even.actor_ends(even.shuffled(drawn, 4), slots, LAW, [0.0])
     # 640 responses of 100 tokens on 64 slots: 1,000 iterations, 64,000 tokens, 160 prefills
     for found in (queue, group, plain):
         assert found == pytest.approx(0.01 * 1000 + 0.0001 * 64_000 + 0.002 * 160)
@@ -80,8 +80,8 @@ def test_a_group_waits_for_its_actor() -> None:
     soon = ranked.actor_ends(drawn, slots, LAW, [0.0, 0.0], 1.0)
     late = ranked.actor_ends(drawn, slots, LAW, [0.0, 7.0], 1.0)
     assert late[1] == pytest.approx((soon[1] or 0.0) + 7.0)
-    slow = even.actor_ends(drawn, order, slots, LAW, [5.0, 5.0])
-    fast = even.actor_ends(drawn, order, slots, LAW, [0.0, 0.0])
+    slow = even.actor_ends(order, slots, LAW, [5.0, 5.0])
+    fast = even.actor_ends(order, slots, LAW, [0.0, 0.0])
     assert max(e or 0.0 for e in slow) == pytest.approx(max(e or 0.0 for e in fast) + 5.0)
 
 
@@ -89,9 +89,10 @@ def test_the_order_of_even_is_fixed_and_keeps_copies_together() -> None:
     drawn, _ = sample(Forecast(tuple((float(1000 - i), 1) for i in range(100)), 4, 0.0, 2048), 64)
     order = even.shuffled(drawn, 4)
     assert order == even.shuffled(drawn, 4)
-    assert sorted(order) == list(range(400))
-    assert order != sorted(order)
-    assert all(order[i : i + 4] == list(range(order[i], order[i] + 4)) for i in range(0, 400, 4))
+    assert sorted(order.lengths) == sorted(drawn.lengths)
+    assert order.lengths != drawn.lengths
+    assert all(len(set(order.lengths[i : i + 4])) == 1 for i in range(0, 400, 4))
+    assert order.squares == tuple(length * length for length in order.lengths)
 
 
 bins = st.lists(st.tuples(st.floats(1.0, 3000.0), st.integers(1, 60)), min_size=1, max_size=20).map(
@@ -114,7 +115,7 @@ def test_no_dispatch_beats_the_longest_response_or_the_work(
     for ends in (
         longest_first.actor_ends(drawn, thinned, law, ready),
         ranked.actor_ends(drawn, thinned, law, ready, 0.7),
-        even.actor_ends(drawn, even.shuffled(drawn, copies), thinned, law, ready),
+        even.actor_ends(even.shuffled(drawn, copies), thinned, law, ready),
     ):
         seconds = max(end for end in ends if end is not None)
         assert seconds >= 0.0099 * max(longest, min(work, sum(drawn.lengths) / (actors * thinned))) * 0.99

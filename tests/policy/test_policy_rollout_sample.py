@@ -100,7 +100,7 @@ def test_chains_take_what_their_responses_would_take(
             else:
                 stands = part.thinned * part.chained / copies
                 order = even.shuffled(part, max(1, round(1.0 / stands)))
-                found = even.actor_ends(part, order, here, law(slots), ready, stands)
+                found = even.actor_ends(order, here, law(slots), ready, stands)
             return [end for end in found if end is not None]
 
         exact, short = ends((whole, all_slots)), ends((drawn, thinned))

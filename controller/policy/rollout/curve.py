@@ -63,13 +63,13 @@ def rollout_curve(
     dispatches = [d for d in Dispatch if d is not Dispatch.AUTO and wanted in (d, Dispatch.AUTO)]
     whole = queue if queue[0].chained == 1 else sample(forecast, law.slots)
     prompts = whole[0].thinned * whole[0].chained / forecast.copies  # that one of the sample stands for
-    order = even.shuffled(whole[0], max(1, round(1.0 / prompts))) if Dispatch.EVEN in dispatches else []
-    drawn = {Dispatch.LONGEST_FIRST: queue, Dispatch.RANKED: grouped, Dispatch.EVEN: whole}
+    order = even.shuffled(whole[0], max(1, round(1.0 / prompts))), whole[1]
+    drawn = {Dispatch.LONGEST_FIRST: queue, Dispatch.RANKED: grouped, Dispatch.EVEN: order}
     points, late = [], set()
     for count in range(least or settings.min, most + 1):
         ready = ready_times(supply, count)
         for dispatch in dispatches:
-            found = _ends(dispatch, drawn[dispatch], order, prompts, law, ready, settings.cut)
+            found = _ends(dispatch, drawn[dispatch], prompts, law, ready, settings.cut)
             if any(end is None for end in found):
                 if count > settings.min:
                     late.add(count)
@@ -84,7 +84,6 @@ def rollout_curve(
 def _ends(
     dispatch: Dispatch,
     drawn: tuple[Sample, int],
-    order: Sequence[int],
     together: float,
     law: ActorLaw,
     ready: Sequence[float],
@@ -94,7 +93,7 @@ def _ends(
         return longest_first.actor_ends(*drawn, law, ready)
     if dispatch is Dispatch.RANKED:
         return ranked.actor_ends(*drawn, law, ready, cut)
-    return even.actor_ends(drawn[0], order, drawn[1], law, ready, together)
+    return even.actor_ends(*drawn, law, ready, together)
 
 
 def _point(

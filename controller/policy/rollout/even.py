@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import NormalDist, fmean, stdev
 
 from controller.policy.rollout.batching import ends, group_seconds
@@ -17,17 +18,17 @@ from controller.policy.rollout.types import ActorLaw
 _NORMAL = NormalDist()
 
 
-def shuffled(sample: Sample, together: int) -> list[int]:
-    """Return the sample's places in the order that stands for the trainer's, ``together`` at a time."""
+def shuffled(sample: Sample, together: int) -> Sample:
+    """Return the sample in the order that stands for the trainer's, ``together`` at a time."""
     size = len(sample.lengths)
-    blocks = range(0, size, max(1, together))
-    order = sorted(blocks, key=_mixed)
-    return [place for block in order for place in range(block, min(size, block + max(1, together)))]
+    blocks = sorted(range(0, size, max(1, together)), key=_mixed)
+    order = [place for block in blocks for place in range(block, min(size, block + max(1, together)))]
+    lengths, squares = (tuple(of[place] for place in order) for of in (sample.lengths, sample.squares))
+    return replace(sample, lengths=lengths, squares=squares)
 
 
 def actor_ends(
     sample: Sample,
-    order: Sequence[int],
     slots: int,
     law: ActorLaw,
     ready: Sequence[float],
@@ -36,23 +37,22 @@ def actor_ends(
     """Return s from the begin to the last response of each actor; None for one that gets nothing to do.
 
     Args:
-        sample: what ``order`` is made of.
-        order: places as `shuffled` has them.
+        sample: in a trainer's order, as `shuffled` has it.
         slots: of an actor, thinned as the sample is.
         law: of an actor.
         ready: s from the begin until each actor can take a prompt.
-        together: prompts that stay together in ``order``; where there are several, because the sample is of
+        together: prompts that stay together in that order; where there are several, because the sample is of
             many, groups of it differ more than those of single prompts, by the root of that.
     """
     count = len(ready)
     found: list[float | None] = []
     taken: list[float] = []
     for k in range(count):
-        places = order[k * len(order) // count : (k + 1) * len(order) // count]
-        if places:
-            group = [sample.lengths[place] for place in places]
-            squares = [sample.squares[place] for place in places]
-            taken.append(group_seconds(law, group, squares, ends(group, slots)[-1], sample, count))
+        part = slice(k * len(sample.lengths) // count, (k + 1) * len(sample.lengths) // count)
+        group = sample.lengths[part]
+        if group:
+            last = ends(group, slots)[-1]
+            taken.append(group_seconds(law, group, sample.squares[part], last, sample, count))
             found.append(ready[k] + taken[-1])
         else:
             found.append(None)
@@ -60,7 +60,9 @@ def actor_ends(
         if together > 1.0:
             middle, root = fmean(taken), math.sqrt(together)
             taken = [middle + (seconds - middle) / root for seconds in taken]
-            found = [ready[k] + seconds for k, seconds in enumerate(taken)] + found[len(taken) :]
+            having = [k for k, end in enumerate(found) if end is not None]
+            for k, seconds in zip(having, taken, strict=True):
+                found[k] = ready[k] + seconds
         # The slowest of one order is luck: what is to be expected of the slowest stands for it.
         slowest = max(range(count), key=lambda k: found[k] or 0.0)
         spread = stdev(taken) if len(taken) > 1 else 0.0
