@@ -34,8 +34,8 @@ test-trainers: $(STAMP)  ## real TRL runs, in an environment of 5 GB of their ow
 images: $(STAMP)  ## the container images, by docker (BASE_IMAGE=NAME@sha256:…, or TRIAL=1)
 	$(BIN)/python -m deploy.images.build
 
-kind: $(STAMP)  ## the main job on a kind cluster with the chart installed (KIND_NODE_IMAGE=…, BASE_IMAGE=…)
-	$(BIN)/python -m deploy.kind $(if $(KEEP_IMAGES),--keep-images) demo
+kind: $(STAMP)  ## the main job on a kind cluster with the chart installed (KIND_NODE_IMAGE=…, BASE_IMAGE=…; STORY=elastic or shared, with ACTS=… for its options)
+	$(BIN)/python -m deploy.kind $(if $(KEEP_IMAGES),--keep-images) $(or $(STORY),demo)$(if $(ACTS), -- $(ACTS))
 
 test-kind: $(STAMP)  ## the cluster tests on kind (takes the chart away from it first)
 	$(BIN)/python -m deploy.kind $(if $(KEEP_IMAGES),--keep-images) test

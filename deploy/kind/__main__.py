@@ -1,8 +1,9 @@
-"""`python -m deploy.kind [demo|up|test|parity|down]`: EvalStop on a kind cluster (`make kind`).
+"""`python -m deploy.kind [demo|elastic|shared|up|test|parity|down]`: EvalStop on a kind cluster.
 
 demo: make the cluster if it is not there, build and load the images, install the chart with the second
-kube-scheduler, run the sample jobs, and draw what happened. up: the same without jobs. test: make the
-cluster, load the images, and run the cluster tests on it (what follows goes to pytest). parity: replay a
+kube-scheduler, run the sample jobs, and draw what happened. elastic, shared: instead of these jobs the story
+of rollout actors or of worker groups (what follows are its options). up: the same without jobs. test: make
+the cluster, load the images, and run the cluster tests on it (what follows goes to pytest). parity: replay a
 trace on it and in the simulator (what follows goes to `evalstop parity`). down: delete it.
 Exit status 0 if the story happened, 1 if not, 130 after Ctrl-C.
 
@@ -25,7 +26,7 @@ from rich.console import Console
 from controller.names import OPERATOR_IMAGE, TRAINER_IMAGE
 from deploy.helm.cluster import ChartCluster
 from deploy.images import build
-from deploy.kind import parity, testing
+from deploy.kind import parity, stories, testing
 from deploy.kind import stage as staging
 from deploy.kind.nodes import GPUS, Kind, settings
 from deploy.local import console as progress
@@ -43,20 +44,25 @@ PATIENCE_S = 600.0
 def arguments() -> argparse.ArgumentParser:
     """Return the reader of this program's arguments."""
     parser = argparse.ArgumentParser(prog="python -m deploy.kind", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("demo", "up", "test", "parity", "down"), default="demo")
+    parser.add_argument(
+        "what", nargs="?", choices=("demo", *stories.STORIES, "up", "test", "parity", "down"), default="demo"
+    )
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder (default %(default)s)")
     parser.add_argument(
         "--patience", type=float, default=PATIENCE_S, help="seconds for the jobs (default %(default)g)"
     )
     parser.add_argument("--keep-images", action="store_true", help="use the images that the nodes have")
     parser.add_argument("--gpus", type=int, help="that each worker counts (default: 4; 16 for parity)")
-    parser.add_argument("more", nargs="*", help="for test: arguments of pytest; for parity: its own")
+    parser.add_argument("more", nargs="*", help="for test: arguments of pytest; for the others: their own")
     return parser
 
 
 def main() -> int:
     given = arguments().parse_args()
-    gpus = given.gpus or (parity.GPUS if given.what == "parity" else GPUS)
+    usual = {"parity": parity.GPUS} | {story: each for story, (_, each) in stories.NODES.items()}
+    gpus = given.gpus or usual.get(given.what, GPUS)
+    if given.what in stories.STORIES:
+        stories.parsed(given.what, given.more)  # before a cluster is made for it
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(highlight=False)
     name, image = settings()
@@ -72,6 +78,9 @@ def main() -> int:
             if given.what == "parity":
                 cluster, identity = _with_images(kind, announce, given.keep_images)
                 return parity.run(staging.KindStage(kind, cluster), identity, announce, given.more)
+            if given.what in stories.STORIES:
+                cluster, identity = _with_images(kind, announce, given.keep_images)
+                return stories.play(given.what, kind, cluster, identity, announce, given.more)
             stage, cast, seconds, began = _up(kind, announce, given.keep_images)
             if given.what == "demo":
                 return _demo(stage, cast, seconds, began, given.work, given.patience, console)

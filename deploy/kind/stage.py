@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from controller import names
@@ -84,11 +85,13 @@ def scheduler_image(cluster: ChartCluster) -> str:
     return str(pods[0]["spec"]["containers"][0]["image"])
 
 
-def values(cluster: ChartCluster, pools: Sequence[Manifest], identity: str) -> dict[str, Any]:
+def values(
+    cluster: ChartCluster, pools: Sequence[Manifest], identity: str, replicas: int = 2
+) -> dict[str, Any]:
     """Values of the chart. ``identity``: of the operator's image; another one restarts the pods."""
     notes = {"podAnnotations": {f"{names.GROUP}/image": identity.removeprefix("sha256:")[:12]}}
     return {
-        "operator": _PLACE | notes | {"replicas": 2, "decisionLog": {"existingClaim": LOG_CLAIM}},
+        "operator": _PLACE | notes | {"replicas": replicas, "decisionLog": {"existingClaim": LOG_CLAIM}},
         "extender": _PLACE | notes | {"replicas": 2},
         "scheduler": _PLACE | {"enabled": True, "image": scheduler_image(cluster)},
         "pools": [
@@ -101,8 +104,25 @@ def values(cluster: ChartCluster, pools: Sequence[Manifest], identity: str) -> d
     }
 
 
-def install(stage: KindStage, pools: Sequence[Manifest], identity: str) -> float:
-    """Install the chart, or upgrade it; seconds until all of it was ready. Errors: PlaneError."""
+def install(
+    stage: KindStage,
+    pools: Sequence[Manifest],
+    identity: str,
+    more: Manifest = MappingProxyType({}),
+    replicas: int = 2,
+) -> float:
+    """Install the chart, or upgrade it; return the seconds until all of it was ready.
+
+    Args:
+        stage: the cluster.
+        pools: GPUPools that the chart makes.
+        identity: id of the operator's image.
+        more: values besides.
+        replicas: of the operator.
+
+    Raises:
+        PlaneError: it is not ready within five minutes.
+    """
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": restricted}}
     claim = {
@@ -117,7 +137,7 @@ def install(stage: KindStage, pools: Sequence[Manifest], identity: str) -> float
         # An installation that was interrupted; Helm takes no other until it is gone.
         helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=120s")
     began = time.monotonic()
-    stage.cluster.install(values(stage.cluster, pools, identity), wait_s=300)
+    stage.cluster.install({**values(stage.cluster, pools, identity, replicas), **more}, wait_s=300)
     return time.monotonic() - began
 
 

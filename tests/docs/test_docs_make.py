@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.kind import stories
 from deploy.kind.__main__ import arguments
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,16 @@ def made(*words: str) -> str:
 def test_a_target_does_something(target: str) -> None:
     """`make lint` and `make status` had no recipe: they did nothing and said that all was well."""
     assert "Nothing to be done" not in made(target)
+
+
+def test_a_story_on_kind_gets_its_options() -> None:
+    (line,) = made("kind", "STORY=elastic", "ACTS=--act gang --runs 1").splitlines()
+    words = shlex.split(line)
+    given = arguments().parse_args(words[words.index("deploy.kind") + 1 :])
+    assert given.what == "elastic"
+    assert stories.parsed(given.what, given.more).act == ["gang"]
+    with pytest.raises(SystemExit):
+        stories.parsed("shared", ["--jobs", "4"])
 
 
 @pytest.mark.parametrize("target", ["kind", "test-kind", "kind-parity"])

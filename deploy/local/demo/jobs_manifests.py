@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller import names
@@ -86,3 +86,11 @@ def job(
             **spec,
         },
     }
+
+
+def mount(pod: Json, volumes: Mapping[str, Json]) -> None:
+    """Give a pod's containers volumes, which are sources by the path at which they lie there."""
+    for number, (path, source) in enumerate(volumes.items(), 1):
+        pod.setdefault("volumes", []).append({"name": f"volume-{number}", **source})
+        for container in pod["containers"]:
+            container.setdefault("volumeMounts", []).append({"name": f"volume-{number}", "mountPath": path})

@@ -8,7 +8,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from controller import names
 from controller.kube.errors import ApiError
 from controller.web.certificates import issue_server, make_authority
 from deploy.local.agent.images import REPOSITORY
+from deploy.local.api import LocalApi
 from deploy.local.errors import PlaneError
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
@@ -30,30 +32,44 @@ OPERATOR = "operator"  # its name among the plane's processes
 Json = dict[str, Any]
 
 
-class Stage:
-    """A running plane, and the operator beside it, a process of the plane's.
+class Stage(ABC):
+    """A running cluster with the nodes of one pool, and an operator that serves the step and queue APIs.
 
     Attributes:
-        decisions: the operator's decision log.
+        client: of the API server, with an administrator's rights.
+        gpus: of each node.
+        decisions: the operator's decision log, on this machine.
         queue: URL of its queue API.
+        family_volumes: volumes of worker groups' pods by the path at which they lie there; none where those
+            see this machine's folders.
+        trainer_volumes: likewise of trainers' pods.
     """
 
-    def __init__(self, plane: Plane, decisions: Path, queue: str) -> None:
-        self.plane, self.decisions, self.queue = plane, decisions, queue
-        self.client = plane.client()
+    family_volumes: Mapping[str, Json] = {}
+    trainer_volumes: Mapping[str, Json] = {}
 
-    @property
-    def log(self) -> Path:
-        """The log of the operator."""
-        return self.plane.log(OPERATOR)
+    def __init__(self, client: LocalApi, gpus: int, decisions: Path, queue: str) -> None:
+        self.client, self.gpus, self.decisions, self.queue = client, gpus, decisions, queue
+
+    @abstractmethod
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Return what kubectl prints. Errors: PlaneError, with kubectl's words."""
+
+    @abstractmethod
+    def words(self) -> str:
+        """Return the last lines of the operator's log."""
+
+    @abstractmethod
+    def problem(self) -> str | None:
+        """Return why the story cannot go on; None: it can."""
 
     def apply(self, *manifests: Json) -> None:
         """Run ``kubectl apply``. Errors: PlaneError, with kubectl's words."""
-        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
     def delete(self, name: str) -> None:
         """Delete an RLHFJob, and wait until it is gone."""
-        self.plane.kubectl("-n", NAMESPACE, "delete", "rlhfjob", name, "--wait=true")
+        self.kubectl("-n", NAMESPACE, "delete", "rlhfjob", name, "--wait=true")
 
     def status(self, name: str) -> Json:
         """Return an RLHFJob's status."""
@@ -68,7 +84,7 @@ class Stage:
         """Return whether a job's condition is true. Errors: PlaneError, if it has failed."""
         found = {c["type"]: c["status"] for c in self.status(name).get("conditions") or ()}
         if found.get("Failed") == "True":
-            raise PlaneError(f"{name} failed: {self.log.read_text()[-2000:]}")
+            raise PlaneError(f"{name} failed: {self.words()}")
         return found.get(condition) == "True"
 
     def until(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
@@ -83,17 +99,30 @@ class Stage:
             if (problem := self.problem()) is not None:
                 raise PlaneError(problem)
             if time.monotonic() > end:
-                raise PlaneError(f"not within {seconds:.0f} s: {what}\n{self.log.read_text()[-2000:]}")
+                raise PlaneError(f"not within {seconds:.0f} s: {what}\n{self.words()}")
             time.sleep(0.2)
 
+
+class PlaneStage(Stage):
+    """A local plane, with the operator as a process of its own beside it."""
+
+    def __init__(self, plane: Plane, gpus: int, decisions: Path, queue: str) -> None:
+        super().__init__(plane.client(), gpus, decisions, queue)
+        self.plane = plane
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.plane.kubectl(*arguments, stdin=stdin)
+
+    def words(self) -> str:
+        return self.plane.log(OPERATOR).read_text()[-2000:]
+
     def problem(self) -> str | None:
-        """Return why the story cannot go on; None: it can."""
         problem = self.plane.status().problem
-        return problem and f"{problem}: {self.log.read_text()[-2000:]}"
+        return problem and f"{problem}: {self.words()}"
 
 
 @contextlib.contextmanager
-def stage(work: Path, report: Report, pool: Json, nodes: int, gpus: int) -> Iterator[Stage]:
+def stage(work: Path, report: Report, pool: Json, nodes: int, gpus: int) -> Iterator[PlaneStage]:
     """Bring everything up in ``work``, afresh; on the way out, end every process of it.
     ``plane.detach()`` in the body lets all of it live on.
 
@@ -116,7 +145,7 @@ def stage(work: Path, report: Report, pool: Json, nodes: int, gpus: int) -> Iter
         if pool["spec"].get("schedulerName"):
             report("starting the scheduler extender and its kube-scheduler …", progress=True)
             start_pair(plane)
-        built = _with_operator(plane, work)
+        built = _with_operator(plane, work, gpus)
         built.apply(pool)
         report("nodes, operator and pool are there (pods are local processes)")
         yield built
@@ -124,7 +153,7 @@ def stage(work: Path, report: Report, pool: Json, nodes: int, gpus: int) -> Iter
         plane.__exit__(None, None, None)
 
 
-def _with_operator(plane: Plane, work: Path) -> Stage:
+def _with_operator(plane: Plane, work: Path, gpus: int) -> PlaneStage:
     """Start the operator as a process of the plane's, and return the stage."""
     folder = work / "operator"
     folder.mkdir(parents=True, exist_ok=True)
@@ -156,4 +185,4 @@ def _with_operator(plane: Plane, work: Path) -> Stage:
     environment |= {f"EVALSTOP_{name}": value for name, value in settings.items()}
     argv = [sys.executable, "-m", "controller.operator"]
     plane.start_process(OPERATOR, argv, environment, REPOSITORY, grace_s=30.0)
-    return Stage(plane, decisions, f"http://127.0.0.1:{queue}")
+    return PlaneStage(plane, gpus, decisions, f"http://127.0.0.1:{queue}")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from rich.console import Console
 
-from deploy.local.demo.jobs_stage import Stage
+from deploy.local.demo.jobs_stage import PlaneStage
 from deploy.local.demo.left_up import not_over_another
 from deploy.local.demo.told import Row, told
 from deploy.local.errors import PlaneError
@@ -98,21 +98,36 @@ def run(
     except KeyboardInterrupt:
         console.print("interrupted; every process of the demo was ended")
         return 130
-    result = played.result
-    for line in pictured(result):
+    return report(played, rows(played.result), pictured(played.result), given.out, time.monotonic() - began)
+
+
+def report(
+    played: Played[Found], rows: Sequence[Row], pictured: Iterable[str], out: Path, seconds: float
+) -> int:
+    """Print what a story found, and write it; return the exit status.
+
+    Args:
+        played: the story.
+        rows: what it found beside its goals.
+        pictured: lines that come before these.
+        out: folder of its summary.
+        seconds: that it took.
+    """
+    console, result = Console(highlight=False), played.result
+    for line in pictured:
         console.print(line, soft_wrap=True, markup=False)
-    told(rows(result), result.problems, played.decisions, console)
-    summary = _write(result, given.out)
+    told(rows, result.problems, played.decisions, console)
+    summary = write(result, out)
     for problem in result.problems:
         console.print(f"not as it should be: {problem}", style="bold red", soft_wrap=True, markup=False)
     if played.tour:
         console.print(played.tour, soft_wrap=True, markup=False)
-    console.print(f"facts: {summary}; the whole story took {time.monotonic() - began:.0f} s")
+    console.print(f"facts: {summary}; the whole story took {seconds:.0f} s")
     return 1 if result.problems else 0
 
 
 def acted(
-    built: Stage,
+    built: PlaneStage,
     given: argparse.Namespace,
     result: Found,
     acts: Iterable[Callable[[], None]],
@@ -131,7 +146,7 @@ def acted(
     """
     for act in acts:
         act()
-        _write(result, given.out)  # a later act may fail
+        write(result, given.out)  # a later act may fail
     if not given.keep:
         return Played(result, built.decisions, "")
     decisions = Path(shutil.copy(built.decisions, given.out))  # that one goes on
@@ -145,7 +160,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _write(result: Findings, out: Path) -> Path:
+def write(result: Findings, out: Path) -> Path:
     """Write what was found so far; return the file."""
     summary = out / "summary.json"
     summary.write_text(json.dumps(dataclasses.asdict(result), indent=1) + "\n")

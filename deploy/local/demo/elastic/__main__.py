@@ -20,21 +20,31 @@ from deploy.local.plane import Plane
 ACTS = ("alone", "shared", "gang")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m deploy.local.demo.elastic", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("build/demo-elastic"), help="folder for everything")
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the story itself."""
     parser.add_argument("--runs", type=int, default=3, help="runs of each arm (default %(default)s)")
     parser.add_argument("--steps", type=int, default=5, help="steps of a run, 3 to 8 (default %(default)s)")
     parser.add_argument("--train-seconds", type=float, default=30.0, help="that a step trains (default 30)")
     parser.add_argument("--act", choices=ACTS, action="append", help="only this act; repeatable")
+
+
+def check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Exit with a message where one of these is not right."""
+    if given.runs < 1 or not 3 <= given.steps <= 8:
+        parser.error("--runs: expected at least 1; --steps: expected 3 to 8, as many as a status keeps")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m deploy.local.demo.elastic", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/demo-elastic"), help="folder for everything")
+    options(parser)
     given = jobs_story.parsed(
         parser,
         arguments,
         left="an elastic run on it",
         lacks="rollout actors, as it does not place them",
     )
-    if given.runs < 1 or not 3 <= given.steps <= 8:
-        parser.error("--runs: expected at least 1; --steps: expected 3 to 8, as many as a status keeps")
+    check(parser, given)
     return jobs_story.run("elastic", given, _play, rows)
 
 

@@ -9,7 +9,9 @@ from deploy.local.demo import jobs_manifests
 from deploy.local.demo.jobs_stage import NAMESPACE
 
 POOL = "rollouts"
-NODES, GPUS = 4, 2  # nodes, and GPUs of each
+NODES, GPUS = 4, 2  # nodes of the local plane, and GPUs of each
+ALL = NODES * GPUS  # GPUs that the acts are about, on however many nodes
+GANG = 2  # GPUs of a job that has no actors
 RECALL_SECONDS = 10
 SLOTS, ITERATION = 4, 0.05  # of an engine: responses at a time, s of an iteration
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from controller import names
-from deploy.local.demo.elastic.cast import ARMS, GPUS, RECALL_SECONDS, job, trainer
+from deploy.local.demo.elastic.cast import ARMS, GANG, RECALL_SECONDS, job, trainer
 from deploy.local.demo.elastic.observer import Observer
 from deploy.local.demo.jobs_stage import Stage
 from deploy.local.demo.told import Row
@@ -70,7 +70,7 @@ class Story:
             self._report(f"two jobs, {name} …", progress=True)
             blocker = name == "elastic"
             if blocker:  # of eight GPUs two train and two are somebody else's: four are left for actors
-                self._stage.apply(job("other", ["sleep", "3600"], None, gpus=GPUS))
+                self._stage.apply(job("other", ["sleep", "3600"], None, gpus=GANG))
                 self._stage.until(lambda: self._stage.has("other", "Running"), "another job's pod runs")
             self._play(self.result.shared.setdefault(name, Arm(name)), name, ("first", "second"))
             if blocker:
@@ -88,7 +88,7 @@ class Story:
         observer.start()
         self._stage.apply(job("borrower", trainer(self._steps + 4, self._seconds), elastic))
         self._stage.until(lambda: self._actors("borrower") == 7, "spare actors hold all free GPUs", 180.0)
-        self._stage.apply(job("gang", ["sleep", "3600"], None, gpus=GPUS))
+        self._stage.apply(job("gang", ["sleep", "3600"], None, gpus=GANG))
         began = time.monotonic()
         self._stage.until(lambda: self._bound("gang"), "the gang is bound", 120.0)
         self.result.gang_seconds = time.monotonic() - began
@@ -106,7 +106,7 @@ class Story:
         self._stage.until(lambda: self._stage.has(KEPT, "Running"), "the run that is left behind runs")
 
     def _play(self, arm: Arm, name: str, jobs: Sequence[str]) -> None:
-        observer = Observer(self._stage.pods, GPUS)
+        observer = Observer(self._stage.pods, self._stage.gpus)
         observer.start()
         for one in jobs:
             self._stage.apply(job(one, trainer(self._steps, self._seconds), ARMS[name]))
@@ -132,8 +132,10 @@ class Story:
 
     def _no_gpu_twice(self, observer: Observer) -> None:
         for node, gpus in observer.most.items():
-            if gpus > GPUS:
-                self.result.problems.append(f"{node}: pods requested {gpus} GPUs at a time, it has {GPUS}")
+            if gpus > self._stage.gpus:
+                self.result.problems.append(
+                    f"{node}: pods requested {gpus} GPUs at a time, it has {self._stage.gpus}"
+                )
 
     def _actors(self, name: str) -> int:
         return sum(

@@ -15,7 +15,7 @@ from pathlib import Path
 from deploy.local import console as progress
 from deploy.local.demo import jobs_story
 from deploy.local.demo.jobs_stage import NAMESPACE, stage
-from deploy.local.demo.shared.cast import ALONE, ARMS, GPUS, SHARED, job_name, pool
+from deploy.local.demo.shared.cast import ALONE, ARMS, GPUS, SHARED, Folders, job_name, pool
 from deploy.local.demo.shared.findings import Result, lanes, rows
 from deploy.local.demo.shared.story import Story
 from deploy.local.demo.told import looking_around
@@ -24,17 +24,27 @@ from deploy.local.plane import Plane
 MOST_JOBS = 3  # as many residents as a group has by default
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m deploy.local.demo.shared", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("build/demo-shared"), help="folder for everything")
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the story itself."""
     parser.add_argument("--jobs", type=int, default=2, help="jobs of each arm, 2 or 3 (default %(default)s)")
     parser.add_argument("--steps", type=int, default=40, help="steps of a job (default %(default)s)")
-    given = jobs_story.parsed(parser, arguments, left="runs that share", lacks="worker groups")
+
+
+def check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Exit with a message where one of these is not right."""
     if not 2 <= given.jobs <= MOST_JOBS:
         parser.error(f"--jobs: {given.jobs}, expected 2 to {MOST_JOBS}, as many as a group takes")
     if given.steps < 25:
         parser.error(f"--steps: {given.steps}, expected at least 25: a kind of jobs is measured for up to 20")
-    return jobs_story.run("shared", given, _play, rows, _pictured)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m deploy.local.demo.shared", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/demo-shared"), help="folder for everything")
+    options(parser)
+    given = jobs_story.parsed(parser, arguments, left="runs that share", lacks="worker groups")
+    check(parser, given)
+    return jobs_story.run("shared", given, _play, rows, pictured)
 
 
 def _play(given: argparse.Namespace) -> jobs_story.Played[Result]:
@@ -47,7 +57,7 @@ def _play(given: argparse.Namespace) -> jobs_story.Played[Result]:
             progress.Console() as announce,
             stage(given.out / "plane", announce, pool(ALONE, device), 1, GPUS) as built,
         ):
-            story = Story(built, announce, device, checkpoints, given.jobs, given.steps)
+            story = Story(built, announce, Folders(device, checkpoints, checkpoints), given.jobs, given.steps)
             arms = [partial(story.play, arm) for arm in ARMS]
             played = jobs_story.acted(built, given, story.result, arms, story.leave_runs, tour_of)
             kept = given.keep
@@ -57,7 +67,7 @@ def _play(given: argparse.Namespace) -> jobs_story.Played[Result]:
             shutil.rmtree(device, ignore_errors=True)
 
 
-def _pictured(result: Result) -> list[str]:
+def pictured(result: Result) -> list[str]:
     """Return the turns of the shared group as lines."""
     jobs = [job_name(SHARED, number) for number in range(1, result.jobs + 1)]
     return [

@@ -24,15 +24,12 @@ class Story:
     Args:
         stage: a running one.
         report: says what happens.
-        device, checkpoints: folders for the groups' devices, in memory, and for what trainers write.
+        folders: of groups' devices, and of what trainers write.
         jobs, steps: how many jobs an arm has, and steps a job.
     """
 
-    def __init__(
-        self, stage: Stage, report: Report, device: Path, checkpoints: Path, jobs: int, steps: int
-    ) -> None:
-        self._stage, self._report = stage, report
-        self._device, self._checkpoints = device, checkpoints
+    def __init__(self, stage: Stage, report: Report, folders: cast.Folders, jobs: int, steps: int) -> None:
+        self._stage, self._report, self._folders = stage, report, folders
         # The turns of all together are about half of a job's cycle.
         self._rollout = jobs - cast.TRAIN_SECONDS
         self._uids: dict[str, str] = {}
@@ -45,7 +42,7 @@ class Story:
             lambda: self._stage.pods(GROUPS_NAMESPACE), self._stage.pods, self._stage.queue, self._uids
         )
         found = self.result.arms[arm] = Arm(turns=watch.turns)
-        self._stage.apply(cast.pool(arm, self._device))
+        self._stage.apply(cast.pool(arm, self._folders.device, self._stage.family_volumes))
         self._report(f"{arm}: {', '.join(names_here)} are submitted ({cast.PLACEMENT[arm]})")
         idle = _idle()
         watch.start()
@@ -80,7 +77,8 @@ class Story:
         self._stage.until(lambda: self._stage.has("run-1", "Running"), "the runs that are left run", START)
 
     def _submit(self, name: str, steps: int) -> None:
-        self._stage.apply(cast.job(name, self._checkpoints, steps, self._rollout))
+        folder, volumes = self._folders.checkpoints, self._stage.trainer_volumes
+        self._stage.apply(cast.job(name, folder, steps, self._rollout, volumes))
         path = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/rlhfjobs/{name}"
         self._uids[self._stage.client.get(path)["metadata"]["uid"]] = name
 
@@ -97,7 +95,7 @@ class Story:
         return self._stage.has(name, "Completed")
 
     def _digest(self, name: str) -> str:
-        path = self._checkpoints / name / f"step-{self.result.steps}" / "manifest.json"
+        path = self._folders.found / name / f"step-{self.result.steps}" / "manifest.json"
         return str(json.loads(path.read_text())["files"]["params.npz"]["sha256"])
 
 
