@@ -9,9 +9,10 @@ import pytest
 
 from controller.api.gpupool import GPUPool
 from controller.api.rlhfjob import RLHFJob
+from controller.kube.errors import Unavailable
 from deploy.local.demo.elastic.__main__ import tour_of
 from deploy.local.demo.elastic.cast import ARMS, job, pool, trainer
-from deploy.local.demo.elastic.observer import Observer
+from deploy.local.demo.elastic.observer import EVERY, Observer
 from deploy.local.demo.elastic.story import Arm, Result, rows, too_few
 from deploy.local.plane import Plane
 
@@ -125,3 +126,22 @@ def test_who_looks_around_finds_the_run_that_is_left(tmp_path: Path) -> None:
     told = tour_of(Plane(tmp_path), "run")
     assert "evalstop rollouts run -n demo -w" in told
     assert f"-m deploy.local down --work {tmp_path}" in told
+
+
+def test_a_look_that_gets_no_answer_is_made_up_for_by_the_next() -> None:
+    """A busy kind cluster did not answer for ten seconds, and the story ended there."""
+    seen = [pod("run", "node-1")]
+    answers = iter([seen, Unavailable(0, "Timeout", "no answer"), seen, RuntimeError("over")])
+
+    def pods() -> list[dict[str, Any]]:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    watch = Observer(pods)
+    watch.start()
+    watch.join(10)
+    assert watch.held["run"] >= 3 * EVERY
+    with pytest.raises(RuntimeError, match="over"):
+        watch.stop()

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from controller import names
+from controller.kube.errors import Unavailable
 from controller.objects import is_terminal
 
 Json = dict[str, Any]
 EVERY = 0.2  # s between looks
+PATIENCE = 60.0  # s for which a busy API server may not answer; the next look counts for all of them
 
 
 class Seen(NamedTuple):
@@ -52,7 +54,12 @@ class Observer(threading.Thread):
         before = time.monotonic()
         try:
             while not self._over.wait(EVERY):
-                found = self._pods()
+                try:
+                    found = self._pods()
+                except Unavailable:
+                    if time.monotonic() - before > PATIENCE:
+                        raise
+                    continue
                 now = time.monotonic()
                 self._count(found, now - before)
                 before = now

@@ -10,12 +10,13 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from controller.kube.errors import Unavailable
 from controller.objects import is_terminal
 from controller.web.queue_api import group_path
-from deploy.local.demo.elastic.observer import gpus_of
+from deploy.local.demo.elastic.observer import PATIENCE, gpus_of
 
 EVERY, TURNS_EVERY = 0.25, 2.0  # s between looks at pods, at turns
-PATIENCE = 10.0  # s for an answer of the queue API
+ANSWER = 10.0  # s for an answer of the queue API
 Json = dict[str, Any]
 
 
@@ -72,7 +73,12 @@ class Watch(threading.Thread):
         before, asked = time.monotonic(), float("-inf")
         try:
             while not self._over.wait(EVERY):
-                held, others = _held(self._workers()), _held(self._others())
+                try:
+                    held, others = _held(self._workers()), _held(self._others())
+                except Unavailable:
+                    if time.monotonic() - before > PATIENCE:
+                        raise
+                    continue
                 now = time.monotonic()
                 self.gpu_seconds += held * (now - before)
                 self.most = max(self.most, held + others)
@@ -85,7 +91,7 @@ class Watch(threading.Thread):
 
     def _hear(self) -> None:
         try:
-            with urllib.request.urlopen(self._queue + group_path(), timeout=PATIENCE) as answer:
+            with urllib.request.urlopen(self._queue + group_path(), timeout=ANSWER) as answer:
                 groups = json.load(answer)["items"]
         except (urllib.error.URLError, TimeoutError):
             return  # the operator is busy: the next report has these turns, too
