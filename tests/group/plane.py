@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from controller.web.group_tickets import JOB, MEMBER, OPERATOR, GroupTicket
 from controller.web.tickets import Signer
 from evalstop_client.group import Group
 from evalstop_client.rollouts import _Pinned
+from tests.group import small_volume
 from tests.group.proxy import Proxy
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,7 @@ class MemberPod:
         self.plane, self.index, self.uid = plane, index, f"pod-{index}-{secrets.token_hex(3)}"
         self.volume, self.disk = plane.volume / str(index), plane.disk / str(index)
         self.device = self.volume / "device"
+        self.memory = self.volume / "memory"
         for folder in (self.volume, self.disk):
             folder.mkdir(parents=True)
         _, self.fingerprint = certificate.kept(self.disk, ["127.0.0.1"])
@@ -67,7 +69,7 @@ class MemberPod:
     def start(self) -> None:
         settings = {
             "FAMILY": self.plane.family, "OPERATOR": "https://127.0.0.1:9", "LISTEN": "127.0.0.1",
-            "PORT": self.port, "ADDRESS": "127.0.0.1", "POD": self.uid, "MEMORY": self.volume / "memory",
+            "PORT": self.port, "ADDRESS": "127.0.0.1", "POD": self.uid, "MEMORY": self.memory,
             "DISK": self.disk, "DEVICE": self.device, "REGISTER_SECONDS": 3600, "LOG_FORMAT": "console",
             **self.plane.settings,
         }  # fmt: skip
@@ -113,6 +115,7 @@ class GroupPlane:
         family: as `EVALSTOP_GROUP_FAMILY`.
         environ: of its processes besides.
         through_proxy: jobs and members reach member 0 over a cable that a test can cut.
+        bounded: members whose memory volume is a small file system of its own.
         settings: of its pods besides, in capitals.
     """
 
@@ -123,6 +126,7 @@ class GroupPlane:
         family: str = "tests.group.families:Counted",
         environ: dict[str, str] | None = None,
         through_proxy: bool = False,
+        bounded: Sequence[int] = (),
         **settings: Any,
     ) -> None:
         self.volume = Path(tempfile.mkdtemp(prefix="evalstop-group-", dir="/dev/shm"))
@@ -141,6 +145,8 @@ class GroupPlane:
         self.front = f"127.0.0.1:{self.proxy.port}" if self.proxy else self.pods[0].address
         for pod in self.pods:
             self._admit(pod)
+        for index in bounded:
+            small_volume.mount(self.pods[index].memory)
 
     def __enter__(self) -> GroupPlane:
         try:
@@ -171,6 +177,8 @@ class GroupPlane:
             self.proxy.close()
         # Workers die with their supervisors, by the kernel's hand.
         until(lambda: not any(pod.workers() for pod in self.pods), 20.0, "workers are gone")
+        for pod in self.pods:
+            small_volume.unmount(pod.memory)
         shutil.rmtree(self.volume, ignore_errors=True)
         shutil.rmtree(self.disk, ignore_errors=True)
 

@@ -23,10 +23,12 @@ from controller.group.turn_log import replay
 from evalstop_client.group import GroupError, HostMemoryFull, Turn, TurnLost
 from tests.group.onlooker import Onlooker
 from tests.group.plane import GroupPlane, until
+from tests.group.small_volume import can_mount, without_a_free_page
 
 PACE = 0.05  # s between two turns of a job
 PAUSE = 0.3  # s that something is stopped, late or full
 PATIENCE = 120.0  # s until every job has had another turn
+FULL = "memory full"  # a kind that needs a volume of its own, which only root can mount
 
 
 class Job(threading.Thread):
@@ -140,9 +142,9 @@ def _lost(plane: GroupPlane, draw: random.Random) -> None:
     plane.proxy.lose(False)
 
 
-def _full(plane: GroupPlane, draw: random.Random) -> None:
-    """Fill a member's host memory for a while."""
-    folder = draw.choice(plane.pods).volume / "memory/dropped/ballast"
+def _over_budget(plane: GroupPlane, draw: random.Random) -> None:
+    """Let a member's states be more than it may have, for a while."""
+    folder = draw.choice(plane.pods).memory / "dropped/ballast"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "x").open("wb") as file:
         file.truncate(1 << 40)
@@ -150,6 +152,17 @@ def _full(plane: GroupPlane, draw: random.Random) -> None:
     (folder / "x").unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         folder.rmdir()
+
+
+def _full(plane: GroupPlane, draw: random.Random) -> None:
+    """Leave a member's memory volume no free page for a while; sometimes its supervisor starts then."""
+    pod = draw.choice(plane.pods)
+    with without_a_free_page(pod.memory):
+        time.sleep(PAUSE)
+        if draw.random() < 1 / 3:
+            pod.kill()
+            pod.start()
+            plane.ready()
 
 
 FAULTS: dict[str, tuple[Fault, int]] = {
@@ -160,14 +173,21 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "connections cut": (_cut, 3),
     "messages late": (_late, 2),
     "messages lost": (_lost, 3),
-    "memory full": (_full, 2),
+    "memory over budget": (_over_budget, 2),
+    FULL: (_full, 3),
 }
+
+
+def possible() -> list[str]:
+    """Return the kinds of faults that can be made here."""
+    return [kind for kind in FAULTS if kind != FULL or can_mount()]
 
 
 def run(count: int, seed: int, say: Callable[[str], None] = lambda _: None) -> Outcome:
     """Return how a group fared under so many faults."""
-    draw, outcome = random.Random(seed), Outcome()
-    plane = GroupPlane(through_proxy=True, TURN_SECONDS=15, IDLE_SECONDS=5)
+    draw, outcome, kinds = random.Random(seed), Outcome(), possible()
+    bounded = range(2) if FULL in kinds else ()
+    plane = GroupPlane(through_proxy=True, bounded=bounded, TURN_SECONDS=15, IDLE_SECONDS=5)
     onlooker = Onlooker([pod.device for pod in plane.pods])
     try:
         with plane:
@@ -177,7 +197,7 @@ def run(count: int, seed: int, say: Callable[[str], None] = lambda _: None) -> O
             for job in jobs:
                 job.start()
             _another_turn(jobs, outcome)
-            for number, kind in enumerate(_drawn(draw, count), 1):
+            for number, kind in enumerate(_drawn(draw, kinds, count), 1):
                 if outcome.wrong:
                     break
                 begun = time.monotonic()
@@ -196,13 +216,12 @@ def run(count: int, seed: int, say: Callable[[str], None] = lambda _: None) -> O
     return outcome
 
 
-def _drawn(draw: random.Random, count: int) -> Iterator[str]:
+def _drawn(draw: random.Random, kinds: list[str], count: int) -> Iterator[str]:
     """Return each kind once, as far as they fit, and then by their weights."""
-    first = list(FAULTS)
+    first = kinds[:]
     draw.shuffle(first)
     yield from first[:count]
-    weights = [weight for _, weight in FAULTS.values()]
-    yield from draw.choices(list(FAULTS), weights, k=max(0, count - len(first)))
+    yield from draw.choices(kinds, [FAULTS[kind][1] for kind in kinds], k=max(0, count - len(first)))
 
 
 def _another_turn(jobs: list[Job], outcome: Outcome) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from controller.group.turn_log import replay
 from evalstop_client.group import Group, GroupError, HostMemoryFull, Turn, TurnLost
 from tests.group.onlooker import Onlooker
 from tests.group.plane import MB, GroupPlane, private_bytes, until
+from tests.group.small_volume import can_mount, without_a_free_page
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_a_stopped_supervisor_is_waited_for_within_the_turn(group: GroupPlane, a
 
 def test_full_host_memory_ends_the_turn_and_keeps_the_version(group: GroupPlane, a: Group, b: Group) -> None:
     before = counted(a)
-    ballast = group.pods[1].volume / "memory/dropped/ballast"
+    ballast = group.pods[1].memory / "dropped/ballast"
     ballast.mkdir()
     with (ballast / "x").open("wb") as file:
         file.truncate(1 << 40)
@@ -183,19 +183,12 @@ def test_full_host_memory_ends_the_turn_and_keeps_the_version(group: GroupPlane,
 
 @pytest.fixture
 def bounded() -> Iterator[GroupPlane]:
-    """A group whose second member's memory volume is a file system of its own, of 8 MB."""
-    made = GroupPlane(TURN_SECONDS=20, IDLE_SECONDS=5)
-    folder = made.pods[1].volume / "memory"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
+    """A group whose second member's memory volume is a small file system of its own."""
+    if not can_mount():
         pytest.skip("file systems can be mounted by root alone")
-    try:
-        with made:
-            made.join("a", "b")
-            yield made
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+    with GroupPlane(bounded=[1], TURN_SECONDS=20, IDLE_SECONDS=5) as made:
+        made.join("a", "b")
+        yield made
 
 
 @pytest.mark.parametrize("then", ["", "restarted"])
@@ -205,19 +198,14 @@ def test_a_volume_without_a_free_page_ends_the_turn_and_keeps_the_version(
     a, b = bounded.client("a"), bounded.client("b")
     before, pod = counted(a), bounded.pods[1]
     assert counted(b) == 1
-    ballast = pod.volume / "memory/ballast"  # nobody counts it: the budget of states says that they fit
-    filled = subprocess.run(
-        ["dd", "if=/dev/zero", f"of={ballast}", "bs=4096"], capture_output=True, check=False
-    )
-    assert b"No space left" in filled.stderr
-    if then:
-        pod.kill()
-        pod.start()
-        bounded.ready()
-    loses(a, lambda turn: turn.call("train"), "No space left", HostMemoryFull)
-    loses(b, lambda turn: turn.call("train"), "No space left", HostMemoryFull)
-    assert b.run(lambda turn: turn.call("echo")).result == {}  # a turn that changes nothing writes nothing
-    ballast.unlink()
+    with without_a_free_page(pod.memory):
+        if then:
+            pod.kill()
+            pod.start()
+            bounded.ready()
+        loses(a, lambda turn: turn.call("train"), "No space left", HostMemoryFull)
+        loses(b, lambda turn: turn.call("train"), "No space left", HostMemoryFull)
+        assert b.run(lambda turn: turn.call("echo")).result == {}  # nothing is changed: nothing is written
     assert (counted(a), counted(b)) == (before + 1, 2)
 
 
