@@ -11,9 +11,11 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from deploy.local.acquire import Found
+from deploy.local.components import APISERVER, Options
 from deploy.local.plane import Plane
 from tests.support import given_cluster
 from tests.support.fresh_namespace import fresh_namespace
+from tests.support.group_audit import GroupAudit
 
 # No limits on time per example: what a busy machine takes for one says nothing about the code. pytest-timeout
 # ends a test that hangs.
@@ -69,7 +71,15 @@ def tools(request: pytest.FixtureRequest) -> dict[str, Found]:
 
 
 @pytest.fixture(scope="session")
-def plane(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+def group_audit(tmp_path_factory: pytest.TempPathFactory) -> GroupAudit:
+    """What the API server of `plane` records of worker groups; nothing, if the cluster was given."""
+    return GroupAudit(tmp_path_factory.mktemp("audit"))
+
+
+@pytest.fixture(scope="session")
+def plane(
+    tools: dict[str, Found], group_audit: GroupAudit, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Plane]:
     """A full control plane, started by the first test that asks for it, ended with the session; or the
     cluster whose kubeconfig EVALSTOP_TEST_KUBECONFIG names."""
     if (path := given_cluster.given()) is not None:
@@ -78,7 +88,8 @@ def plane(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> 
         cluster.refuse_a_second_operator()
         yield cluster
         return
-    with Plane(tmp_path_factory.mktemp("plane")) as running:
+    options = Options(flags={APISERVER: group_audit.flags()})
+    with Plane(tmp_path_factory.mktemp("plane"), options) as running:
         yield running
 
 

@@ -83,6 +83,7 @@ class Operator:
             "LEADER_ELECT": "false",
             "DRAIN_SECONDS": "2",
             "DECISION_LOG": str(self.decisions),
+            "SCRAPE_ADDRESSES": "Loopback",
             "STEPS_HOST": "127.0.0.1",
             "STEPS_PORT": str(self.port),
             "STEPS_CERTIFICATE": str(self.folder / "tls.crt"),

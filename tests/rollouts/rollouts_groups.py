@@ -23,10 +23,12 @@ POOL = "shared"
 # Steps of each job, by its name. A kind is measured within 22 steps, and then the other joins.
 ONE, TWO = "one-120", "two-40"
 RUN = ["--seed", "5", "--eval-every", "20", "--eval-samples", "64", "--batch", "32"]
-RUN += ["--preferences", "100", "--port", "0"]
+RUN += ["--preferences", "100"]
 PACE = ["--rollout-seconds", "0.2", "--train-seconds", "0.05"]
 TRAIN = " ".join(["exec python -m examples.trainer", *RUN, "--group", *PACE])
 WORKERS = "evalstop-workers"
+# Where a trainer serves its evals.
+POD_IP = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 
 @contextmanager
@@ -38,7 +40,8 @@ def shared_pool(jobs: Jobs, **spec: Any) -> Iterator[None]:
     )
     with memory as device, running(jobs.operator):
         # Whoever else uses this machine makes turns longer: duties are not to bar anybody here.
-        jobs.make_pool(sharing={"families": [family(Path(device))], "maxDutyPercent": 100}, **spec)
+        sharing = {"families": [family(Path(device))], "maxDutyPercent": 100}
+        jobs.make_pool(sharing=sharing, **spec)
         yield
         jobs.plane.kubectl("-n", jobs.namespace, "delete", "rlhfjobs", "--all", "--wait=true")
         jobs.until(lambda: not jobs.pods(), "all pods are gone")
@@ -49,7 +52,10 @@ def shared_pool(jobs: Jobs, **spec: Any) -> Iterator[None]:
 def make(jobs: Jobs, name: str, folder: Path, **sharing: Any) -> None:
     """Make a job that trains in a group. Both have the same template: they are of one kind."""
     asked = {"family": FAMILY, "stateBytes": 2 * MB, "maxSlowdownPercent": 1000, **sharing}
-    jobs.make(name, command(folder), gpus=0, env=JOB_NAME, sharing=asked)
+    read = {"intervalSeconds": 5}
+    jobs.make(
+        name, command(folder), gpus=0, env=[*JOB_NAME, POD_IP], sharing=asked, scrape=read, mode="Shadow"
+    )
 
 
 def command(folder: Path) -> list[str]:
@@ -106,7 +112,7 @@ def digest(folder: Path, name: str) -> str:
 
 def alone(folder: Path, name: str) -> subprocess.Popen[bytes]:
     """Start the run of a job without a group."""
-    command = [sys.executable, "-m", "examples.trainer", *RUN, "--steps", steps(name)]
+    command = [sys.executable, "-m", "examples.trainer", *RUN, "--port", "0", "--steps", steps(name)]
     # Pods have none of this machine's hints to its linear algebra, by which last bits differ.
     environ = {key: value for key, value in environment().items() if not key.startswith("OPENBLAS_C")}
     return subprocess.Popen([*command, "--checkpoints", folder / name], env=environ, cwd=ROOT)

@@ -13,6 +13,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from groups_audit import (
+    end_is_in_order,
+    next_start_is_in_order,
+    of_members,
+    start_is_in_order,
+    turns_are_not_written,
+    would_be_seen,
+)
 from prometheus_client.parser import text_string_to_metric_families
 from rollouts_cluster import Jobs, Operator, rollout
 from rollouts_groups import (
@@ -42,6 +50,7 @@ from deploy.local.plane import Plane
 from deploy.local.scheduler import Extender, start_pair
 from tests.support import given_cluster
 from tests.support.api_writes import api_writes
+from tests.support.group_audit import GroupAudit
 from tests.support.rig_fixtures import installed
 
 __all__ = ["installed"]
@@ -100,8 +109,9 @@ def filtered(extender: Extender) -> float:
 
 
 def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(
-    jobs: Jobs, extender: Extender, tmp_path: Path
+    jobs: Jobs, extender: Extender, group_audit: GroupAudit, tmp_path: Path
 ) -> None:
+    began = group_audit.mark()
     local = [alone(tmp_path / "alone", name) for name in (ONE, TWO)]
     for name in (ONE, TWO):
         make(jobs, name, tmp_path)
@@ -134,11 +144,12 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(
     assert 0 < seen["members"][0]["hostBytes"] <= seen["hostBytes"]
     # Turns need neither operator nor API server: nothing is written for them, and what it knew in memory it
     # learns again.
-    writes, turns = api_writes(jobs.plane), seen["switches"]
+    writes, turns, mark = api_writes(jobs.plane), seen["switches"], group_audit.mark()
     jobs.until(lambda: told(jobs, name)["switches"] > turns + 8, "more turns")
     later = api_writes(jobs.plane)
     for kind in ("configmaps", "workergroups"):
         assert later.get(kind) == writes.get(kind), f"{kind} are written while turns are taken"
+    turns_are_not_written(group_audit.since(mark), jobs.namespace)
     jobs.until((tmp_path / TWO / "step-20").exists, "both train")
     jobs.operator.kill()
     with silent_api(jobs.plane):
@@ -157,6 +168,14 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(
         assert float(status["chargedGPUSeconds"]) > 0
         assert status["attempt"] == 1
         assert digest(tmp_path, name) == digest(tmp_path / "alone", name)
+    # The audit log says it from outside: nothing was asked by members, all was written in its order.
+    seen_outside = group_audit.since(began)
+    assert of_members(seen_outside) == []
+    evals = [one for one in seen_outside if one.writes("rlhfjobs/status") and "evals" in one.status]
+    assert {one.name for one in evals} == {ONE, TWO}
+    start_is_in_order(seen_outside, group["metadata"]["name"], ONE, jobs.namespace)
+    end_is_in_order(seen_outside, group["metadata"]["name"], ONE, jobs.namespace)
+    would_be_seen(jobs.plane, group_audit)
 
 
 def test_a_job_whose_group_does_not_answer_any_more_gets_another_one(jobs: Jobs, tmp_path: Path) -> None:
@@ -187,8 +206,9 @@ def test_a_job_whose_group_does_not_answer_any_more_gets_another_one(jobs: Jobs,
 
 
 def test_a_residency_that_a_silent_group_keeps_is_told_and_ends_with_the_groups_pods(
-    jobs: Jobs, tmp_path: Path
+    jobs: Jobs, group_audit: GroupAudit, tmp_path: Path
 ) -> None:
+    began = group_audit.mark()
     stays, leaves = "stays-60", "leaves-400"
     for name in (stays, leaves):
         make(jobs, name, tmp_path)
@@ -221,6 +241,7 @@ def test_a_residency_that_a_silent_group_keeps_is_told_and_ends_with_the_groups_
     (group,) = groups(jobs)
     assert (group["metadata"]["name"], group["status"]["number"]) == (name, 2)
     assert [c["status"] for c in group["status"]["conditions"]] == ["True", "True"]
+    next_start_is_in_order(group_audit.since(began), name)
 
 
 def timeout(jobs: Jobs, seconds: int) -> None:
