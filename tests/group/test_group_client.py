@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,38 @@ def test_an_answer_that_is_cut_in_its_midst_is_asked_for_again(
         monkeypatch.undo()
     assert cuts == 0
     assert counter(job) == 1
+
+
+class Moving:
+    """Tickets of a job whose member 0 is somewhere else from the second question on."""
+
+    def __init__(self, before: Ticket, after: Ticket) -> None:
+        self.before, self.after, self.asked = before, after, 0
+
+    def get(self) -> Ticket:
+        self.asked += 1
+        return self.before if self.asked == 1 else self.after
+
+
+@pytest.mark.parametrize("before", ["silent", "of another pod", "refusing"])
+def test_member_0_is_asked_for_where_it_is_now_once_it_is_not_where_it_was(
+    running: GroupPlane, job: Losing, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """Its pod was made again: the address of the one before is another's, or leads nowhere."""
+    monkeypatch.setattr(client, "_CONNECTS", 1.0)
+    now = job._tickets.get()
+    assert now is not None
+    with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
+        nowhere = f"127.0.0.1:{silent.getsockname()[1]}"
+        if before == "refusing":
+            silent.close()
+        changed = {"fingerprint": "0" * 64} if before == "of another pod" else {"address": nowhere}
+        moving = Moving(now._replace(**changed), now)
+        found = Group(moving, patience=30.0)
+        with found.turn() as turn:
+            assert turn.call("count").result["counter"] == 1
+        found.close()
+    assert moving.asked >= 2
 
 
 def test_a_turn_counts_once_whatever_answers_are_lost(job: Losing) -> None:

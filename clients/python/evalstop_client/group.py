@@ -54,6 +54,7 @@ _EARLY = 3600.0  # s before its end at which a ticket is renewed
 _PIECE = 64 << 20  # bytes of a region that are read at once
 _ANSWER = 1 << 30  # bytes of an answer
 _LONGEST_PAUSE = 2.0  # s between two tries
+_CONNECTS = 20.0  # s for a connection to be made, after which somebody else may be the one to ask
 
 _Result = TypeVar("_Result")
 
@@ -562,7 +563,7 @@ class Group:
     ) -> _Reply:
         """Return the answer; ask again, the same way, while there is none."""
         given_up = time.monotonic() + self._patience
-        pause, renewed = 0.05, False
+        pause, renewed, faults = 0.05, False, 0
         while True:
             why: object
             try:
@@ -578,8 +579,11 @@ class Group:
             except (OSError, http.client.HTTPException) as fault:
                 self._forget(at)
                 why = f"{type(fault).__name__}: {fault}"
-                if isinstance(fault, ConnectionRefusedError):
-                    self._renews = True  # member 0 may be somewhere else now
+                faults += 1
+                # Member 0 may be somewhere else now. A pod that is gone refuses, is unreachable, or keeps
+                # silent, by the network; and its address may be another one's. One fault may be a cut.
+                if isinstance(fault, ConnectionRefusedError) or faults > 1:
+                    self._renews = True
             if time.monotonic() >= given_up:
                 raise GroupError(f"the group has not answered {path} for {self._patience:g} s: {why}")
             log.info("group %s: %s", path, why)
@@ -603,6 +607,10 @@ class Group:
         given = {"Authorization": f"Bearer {ticket.ticket}", **headers}
         if body is not None:
             given["Content-Type"] = ENVELOPE if envelope else "application/json"
+        if connection.sock is None:
+            connection.timeout = min(timeout, _CONNECTS)
+            connection.connect()
+            connection.sock.settimeout(timeout)
         connection.request(method, path, body, given)
         answer = connection.getresponse()
         content = answer.read(_ANSWER)
