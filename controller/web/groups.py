@@ -18,7 +18,7 @@ from controller.api import codec
 from controller.api.workergroup import group_record
 from controller.policy.group_types import slowdown_limit, times_allowed
 from controller.policy.job import ResidencyRecord
-from controller.policy.pool import ANSWERS, GroupRecord, GroupResident
+from controller.policy.pool import ANSWERS, ENDS, GroupRecord, GroupResident
 from controller.policy.sharing import gpu_seconds
 from controller.web.group_report import GroupReport, ReportedResident
 
@@ -274,7 +274,8 @@ def _state(record: GroupRecord) -> tuple[str, str, str]:
         answers = record.condition(ANSWERS)
         if answers is None or answers.status:
             return READY, "", ""
-        return NO_ANSWER, answers.reason, answers.message
+        told = record.condition(ENDS) or answers  # what somebody waits for is more than that it is silent
+        return NO_ANSWER, told.reason, told.message
     why = (found.reason, found.message) if found is not None else ("", "")
     return (OPENING if record.bound_at is None else NOT_READY), *why
 

@@ -96,6 +96,36 @@ def test_a_silence_is_written_once_it_lasts_and_once_it_ends() -> None:
     assert answers(plan_group(silent, replace(RUNS, lost=True), 1, 950.0).record) is None
 
 
+def test_a_silent_group_tells_which_residencies_it_keeps_that_are_to_end() -> None:
+    """Of a job that was deleted nothing else does."""
+
+    def seen(record: GroupRecord, now: float, begun: float | None, stays: bool) -> GroupRecord:
+        wanted = {ONE.name: ONE} if stays else {}
+        return plan_group(record, replace(RUNS, heard=GRANTS, unanswered=begun, wanted=wanted), 1, now).record
+
+    def kept(record: GroupRecord) -> tuple[bool, str, float] | None:
+        found = record.condition("ResidenciesEnd")
+        return None if found is None else (found.status, found.reason, found.since)
+
+    ready = seen(BOUND, 9.0, None, True)
+    assert kept(seen(ready, 20.0, None, False)) is None  # it is told to end it, and will
+    assert kept(seen(ready, 100.0 + SILENT - 1, 100.0, False)) is None  # no silence yet
+    silent = seen(ready, 100.0 + SILENT, 100.0, True)
+    assert kept(silent) is None  # nobody is to leave
+    stuck = seen(silent, 200.0, 100.0, False)
+    assert kept(stuck) == (False, "ResidencyStuck", 200.0)
+    found = stuck.condition("ResidenciesEnd")
+    assert found is not None
+    assert found.message.startswith(
+        "it has not answered since 00:01:40 UTC; worker and state are kept until "
+    )
+    assert found.message.endswith(f": {ONE.job}")
+    assert seen(stuck, 900.0, 100.0, False) == stuck  # written once
+    assert kept(seen(stuck, 950.0, None, False)) is None
+    ended = plan_group(stuck, GroupSight(2, unanswered=100.0), 1, 950.0).record
+    assert (kept(ended), ended.residents) == (None, ())
+
+
 def test_members_are_those_that_were_bound_together() -> None:
     assert step(NEW, replace(RUNS, bound=1)).record.members == ()
     found = step(NEW, RUNS).record

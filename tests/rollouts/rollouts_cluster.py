@@ -52,6 +52,7 @@ class Operator:
     queue: int = 0  # of its queue API
     process: subprocess.Popen[bytes] | None = None
     dies: Dies | None = None
+    silent: float | None = None  # s after which a worker group is silent, instead of the product's
     log: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,6 +103,9 @@ class Operator:
             )
 
     def _command(self) -> list[str]:
+        if self.silent is not None:
+            program = str(Path(__file__).with_name("hasty_operator.py"))
+            return [sys.executable, program, str(self.silent)]
         if self.dies is None:
             return [sys.executable, "-m", "controller.operator"]
         program = str(Path(__file__).with_name("mortal_operator.py"))

@@ -56,6 +56,7 @@ from tests.support.rig_fixtures import installed
 __all__ = ["installed"]
 
 pytestmark = pytest.mark.timeout(300)
+SOON = 6.0  # s
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +80,17 @@ def extender(plane: Plane, installed: Path) -> Iterator[Extender]:
 
 @pytest.fixture
 def jobs(
-    plane: Plane, installed: Path, gpu_node: Nodes, extender: Extender, namespace: str, tmp_path: Path
+    request: pytest.FixtureRequest,
+    plane: Plane,
+    installed: Path,
+    gpu_node: Nodes,
+    extender: Extender,
+    namespace: str,
+    tmp_path: Path,
 ) -> Iterator[Jobs]:
-    found = Jobs(plane, namespace, POOL, Operator(tmp_path, installed))
+    """Jobs of a pool whose groups share. A parameter: s after which the operator takes one for silent."""
+    operator = Operator(tmp_path, installed, silent=getattr(request, "param", None))
+    found = Jobs(plane, namespace, POOL, operator)
     with shared_pool(found, schedulerName=names.SCHEDULER_NAME):
         yield found
 
@@ -178,6 +187,7 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(
     would_be_seen(jobs.plane, group_audit)
 
 
+@pytest.mark.parametrize("jobs", [SOON], indirect=True)
 def test_a_job_whose_group_does_not_answer_any_more_gets_another_one(jobs: Jobs, tmp_path: Path) -> None:
     first, second = "first-6", "second-6"
     make(jobs, first, tmp_path)
@@ -205,6 +215,7 @@ def test_a_job_whose_group_does_not_answer_any_more_gets_another_one(jobs: Jobs,
     assert [one["metadata"]["name"] for one in groups(jobs)] != [name]
 
 
+@pytest.mark.parametrize("jobs", [SOON], indirect=True)
 def test_a_residency_that_a_silent_group_keeps_is_told_and_ends_with_the_groups_pods(
     jobs: Jobs, group_audit: GroupAudit, tmp_path: Path
 ) -> None:
@@ -231,10 +242,17 @@ def test_a_residency_that_a_silent_group_keeps_is_told_and_ends_with_the_groups_
     result = CliRunner().invoke(app, given, env={"KUBECONFIG": str(jobs.plane.kubeconfig)})
     assert result.exit_code == 0, result.output
     (mark,) = (one for one in json.loads(result.stdout)["marks"] if one["reason"] == "ResidencyStuck")
+    (ends,) = (one for one in group["status"]["conditions"] if one["type"] == "ResidenciesEnd")
+    assert (ends["status"], ends["reason"]) == ("False", "ResidencyStuck")
+    # A deleted job has no page any more: its group tells it.
+    jobs.plane.kubectl("-n", jobs.namespace, "delete", "rlhfjob", leaves, "--wait=true")
+    seen = told(jobs, name)
+    assert (seen["state"], seen["reason"]) == ("NoAnswer", "ResidencyStuck")
+    assert seen["message"].endswith(f": {jobs.namespace}/{leaves}")
     cure = mark["cure"]["command"].split()
     assert cure == ["kubectl", "delete", "jobs", "-n", "evalstop-workers", "-l", f"evalstop.dev/group={name}"]
     jobs.plane.kubectl(*cure[1:])
-    jobs.until(lambda: not jobs.status(leaves).get("residency", {}).get("group"), "the residency has ended")
+    jobs.until(lambda: leaves not in str(groups(jobs)[0]["status"]["residents"]), "the residency has ended")
     assert not [one for one in workers(jobs) if one["metadata"]["uid"] == worker["metadata"]["uid"]]
     # The other one goes on in the group's next start, from its checkpoint.
     completed(jobs, stays)

@@ -607,10 +607,6 @@ class Group:
         given = {"Authorization": f"Bearer {ticket.ticket}", **headers}
         if body is not None:
             given["Content-Type"] = ENVELOPE if envelope else "application/json"
-        if connection.sock is None:
-            connection.timeout = min(timeout, _CONNECTS)
-            connection.connect()
-            connection.sock.settimeout(timeout)
         connection.request(method, path, body, given)
         answer = connection.getresponse()
         content = answer.read(_ANSWER)
@@ -654,6 +650,9 @@ class Group:
         connection = open_.get(where)
         if connection is None:
             connection = open_[where] = _Pinned(where[0], where[1], timeout)
+        if connection.sock is None:
+            connection.timeout = min(timeout, _CONNECTS)
+            connection.connect()
         connection.timeout = timeout
         if connection.sock is not None:
             connection.sock.settimeout(timeout)

@@ -53,6 +53,7 @@ _logger = log.get("evalstop.pool")
 
 WRITES_AT_ONCE = 16
 RESTS, REST_MOST = 3.0, 1.0  # after a plan: times as long as it took, and at most (s)
+PAST = 1.0  # s until a plan is made again that asks for it at a time that is over
 TELLING = 1.0  # s of a pass for reasons why jobs wait: the next one goes on, after what moves GPUs by then
 MESSAGE_REFRESH = 60.0  # s between writes of a waiting reason of which only the numbers changed
 
@@ -318,8 +319,18 @@ class PoolReconciler:
         stuck, asks = pool_status.stuck_at(planned.around.unmanaged, now), fleet.ask_again_at(plan, now)
         again = (plan.wake_at, stuck, asks, planned.loaded.overdue if plan.waiting else None)
         wake = min((at for at in again if at is not None), default=None)
-        after_ = None if wake is None else max(0.0, wake - now)
-        return Result("wrote" if wrote or changed or left else "quiet", after_, requeue=changed or left)
+        return Result(
+            "wrote" if wrote or changed or left else "quiet", woken_in(wake, now), requeue=changed or left
+        )
+
+
+def woken_in(at: float | None, now: float) -> float | None:
+    """Return in how many seconds a pool is planned again that asks for it at a time (s); None: never.
+
+    A time that is over is what this plan was made for. One that asks for it again would have it made without
+    end: it waits for `PAST`.
+    """
+    return None if at is None else at - now if at > now else PAST
 
 
 def _ready_of(status: Mapping[str, Any]) -> tuple[bool, str, str] | None:

@@ -546,6 +546,11 @@ GROUP_CURES: dict[str, Cure] = {
         "residents resume from their checkpoints",
         _GROUP_PODS,
     ),
+    "ResidencyStuck": Cure(
+        "if it does not come back, delete its Job: once all of its pods are gone those residencies have "
+        "ended, and it starts anew, its other residents from their checkpoints",
+        f"kubectl delete jobs -n {GROUPS_NAMESPACE} -l evalstop.dev/group={{name}}",
+    ),
     "GroupNotReady": Cure("see why members of its family do not become ready", _GROUP_PODS),
     "JobRefused": Cure(
         "correct the family's template in spec.sharing of the GPUPool, as the message says",

@@ -13,15 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from controller.policy.group_types import SILENT
-from controller.policy.job import Condition
+from controller.policy.job import Condition, residency
 from controller.policy.pool.group_record import (
     ANSWERS,
+    ENDS,
     GroupRecord,
     GroupResident,
     closed,
     restarted,
     with_residents,
 )
+from controller.policy.stored import MESSAGE_MAX
 from controller.policy.wording import silent_since
 
 READY = "Ready"
@@ -214,7 +216,8 @@ def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -
     known = record.condition(READY)
     since = known.since if known is not None and known.status == status else now
     ready = Condition(READY, status, reason, message, since, generation)
-    told = (*_answers(record, sight, generation, now), ready)
+    answers = _answers(record, sight, generation, now)
+    told = (*answers, *_kept(record, answers, generation, now), ready)
     return record if told == record.conditions else replace(record, conditions=told)
 
 
@@ -234,3 +237,18 @@ def _answers(record: GroupRecord, sight: GroupSight, generation: int, now: float
         return (known,)
     message = f"{silent_since(begun)} ({sight.why}): turns go on, and nobody can join it or leave it"
     return (Condition(ANSWERS, False, SILENCE, message, begun, generation),)
+
+
+def _kept(
+    record: GroupRecord, answers: tuple[Condition, ...], generation: int, now: float
+) -> tuple[Condition, ...]:
+    """Return condition ResidenciesEnd while a silent group keeps residencies that are to end: of a job that
+    is deleted nothing else tells of it."""
+    jobs = ", ".join(sorted(one.job for one in record.residents if one.leaving))
+    if not jobs or all(one.status for one in answers):
+        return ()
+    until = "worker and state are kept until the group says that they are gone, or has no pods left"
+    message = f"{silent_since(answers[0].since)}; {until}: {jobs}"[:MESSAGE_MAX]
+    known = record.condition(ENDS)
+    since = known.since if known is not None else now
+    return (Condition(ENDS, False, residency.HELD, message, since, generation),)

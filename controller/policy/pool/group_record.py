@@ -18,6 +18,7 @@ from controller.policy.sharing import MOST_RESIDENTS
 from controller.policy.stored import AtMost, Count, Message, Name, NodeName, Time, Within, Word
 
 MEMBERS_MAX = 1024
+ENDS = "ResidenciesEnd"  # condition: False while one is to end that its silent group keeps; else absent
 ANSWERS = "Answers"  # condition: it answers the operator. Only of a start that was ready
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
