@@ -95,14 +95,15 @@ class Operator:
         more = {f"EVALSTOP_{name}": value for name, value in settings.items()}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self._command(),
+                self.command(),
                 env=environment(KUBECONFIG=str(self.kubeconfig), **more),
                 cwd=ROOT,
                 stdout=log,
                 stderr=log,
             )
 
-    def _command(self) -> list[str]:
+    def command(self) -> list[str]:
+        """Return the program and its arguments."""
         if self.silent is not None:
             program = str(Path(__file__).with_name("hasty_operator.py"))
             return [sys.executable, program, str(self.silent)]
@@ -317,7 +318,11 @@ def running(operator: Operator) -> Iterator[Operator]:
         if operator.process is not None:
             code = operator.stop()
             assert code == 0, operator.words
-    decided_anew(operator.decisions)
+    if operator.silent is None:
+        decided_anew(operator.decisions)
+    else:
+        again = [*operator.command(), str(operator.decisions)]
+        subprocess.run(again, env=environment(), cwd=ROOT, check=True)
 
 
 def local_digest(folder: Path, given: list[str]) -> tuple[str, int]:
