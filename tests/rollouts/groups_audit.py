@@ -91,15 +91,18 @@ def end_is_in_order(requests: Iterable[Request], group: str, job: str, namespace
 def next_start_is_in_order(requests: Iterable[Request], group: str) -> None:
     """Hold a group's second start against the order in which it is written: the pods of the first are gone
     then."""
-    in_order([one for one in requests if one.namespace == WORKERS], [
+    mine = [one for one in requests if one.namespace == WORKERS]
+
+    def numbered(one: Request) -> bool:
+        return one.writes("workergroups/status", group, OPERATOR) and one.status.get("number") == 2
+
+    made = "its next Job is made", lambda one: one.verb == "create" and one.writes("jobs", f"{group}-2")
+    in_order(mine, [
         ("the first Job goes", lambda one: one.verb == "delete" and one.writes("jobs", f"{group}-1")),
         ("its pod goes", _pod_goes),
-        (
-            "its status has the next number",
-            lambda one: one.writes("workergroups/status", group, OPERATOR) and one.status.get("number") == 2,
-        ),
-        ("its next Job is made", lambda one: one.verb == "create" and one.writes("jobs", f"{group}-2")),
+        made,
     ])  # fmt: skip
+    in_order(mine, [("its status has the next number", numbered), made])
 
 
 def would_be_seen(plane: Plane, audit: GroupAudit) -> None:
