@@ -8,6 +8,7 @@ import random
 import statistics
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,6 +35,22 @@ from controller.policy.types import (
     Verb,
 )
 from tests.support.policy_world import PolicyWorld
+
+
+@pytest.mark.parametrize("step", [0.00125, 0.1, 1 / 3])
+@pytest.mark.parametrize("single", [False, True])
+def test_scores_on_a_straight_line_teach_the_pool_nothing(step: float, single: bool) -> None:
+    """Three smoke tests of a ramp made noisy runs beside them stop: 1e14 standard deviations below."""
+    scores = [0.5 + step * i for i in range(40)]
+    if single:
+        scores = [float(np.float32(score)) for score in scores]
+    points = [EvalPoint(i, score) for i, score in enumerate(scores)]
+    assert noise.own(points) is None
+    assert noise.own([*points, EvalPoint(40, scores[-1] - 0.01)]) is not None, "a real difference counts"
+    state = noise.initial()
+    for point in points:
+        state = noise.observe(state, point)
+    assert noise.is_without(state) is not single
 
 
 def job(number: int, found: FleetNoise | None, metric: str = "gold") -> JobView:

@@ -57,6 +57,9 @@ _NONE_YET = (math.nan, math.nan, 0.0, 0.0, 0.0, 0.0)
 
 PER_VARIANCE = 6.0  # E d^2 / sigma^2
 LARGEST = 1e150  # that a difference counts for: its square is still a number
+ROUNDING = 2.0**-48  # share of scores up to which a second difference of theirs may be rounding
+# The same in single precision, in which trainers reckon: what is smaller tells other runs nothing.
+SINGLE_ROUNDING = 2.0**-21
 # Degrees of freedom per difference: 1 / (1 + 2 (r_1^2 + r_2^2)), their correlations at lags 1 and 2 being
 # -4/6 and 1/6 for independent noise.
 FREEDOM_PER_DIFFERENCE = 1.0 / (1.0 + 2.0 * (16.0 + 1.0) / 36.0)
@@ -187,7 +190,7 @@ def _take(state: NoiseState, score: float, stderr: float | None) -> NoiseState:
         if fell > fall:
             fall, kept, kept_mean, since = fell, differences, mean, 0
     if not math.isnan(before):
-        size = min(abs(score - 2.0 * last + before), LARGEST)
+        size = _second_difference(before, last, score)
         differences += 1
         mean += (size * size - mean) / differences
         if since >= ACROSS:
@@ -195,6 +198,12 @@ def _take(state: NoiseState, score: float, stderr: float | None) -> NoiseState:
             kept_mean += (size * size - kept_mean) / kept
     packed = _NUMBERS.pack(score, last, mean, largest, fall, kept_mean)
     return (b2a_base64(packed, newline=False).decode("ascii"), differences, missing, kept, since)
+
+
+def _second_difference(a: float, b: float, c: float) -> float:
+    """Return the size of a second difference of three scores, at most `LARGEST`; 0: it is their rounding."""
+    size = min(abs(c - 2.0 * b + a), LARGEST)
+    return size if size > ROUNDING * max(abs(a), 2.0 * abs(b), abs(c)) else 0.0
 
 
 def estimate(
@@ -240,7 +249,7 @@ def share_left(kept: Any) -> Any:
 
 
 def is_without(state: NoiseState) -> bool:
-    """Return whether evals enough to estimate the noise show none at all: a straight line."""
+    """Return whether evals enough to estimate the noise show none but rounding: a straight line."""
     return bool(state[1] * FREEDOM_PER_DIFFERENCE >= LEAST_FREEDOM and _numbers(state)[2] == 0.0)
 
 
@@ -265,7 +274,10 @@ def show(state: ShownState, point: EvalPoint) -> ShownState:
 
 
 def shown(state: ShownState) -> FleetNoise | None:
-    """Return what the evals so far come to, as `own`."""
+    """Return what the evals so far come to, as `own`. None: too few, or no more than rounding.
+
+    A smoke test's scores on a straight line would make every other run of the metric all but noiseless.
+    """
     if not state:
         return None
     estimated, square, _ = state
@@ -273,6 +285,8 @@ def shown(state: ShownState) -> FleetNoise | None:
     if found is None:
         return None
     sigma = math.sqrt(square) if math.isinf(found.freedom) else found.sigma
+    if sigma <= SINGLE_ROUNDING * abs(_numbers(estimated)[0]):
+        return None
     return FleetNoise(sigma, min(found.freedom, MOST_FREEDOM))
 
 
@@ -312,7 +326,7 @@ def robust(scores: Sequence[float]) -> float | None:
     if len(scores) < ROBUST_LEAST:
         return None
     triples = zip(scores, scores[1:], scores[2:], strict=False)
-    sizes = sorted(min(abs(c - 2.0 * b + a), LARGEST) for a, b, c in triples)
+    sizes = sorted(_second_difference(a, b, c) for a, b, c in triples)
     middle = (sizes[(len(sizes) - 1) // 2] + sizes[len(sizes) // 2]) / 2.0 / ROBUST_UNIT
     mean = math.sqrt(math.fsum(d * d for d in sizes) / (PER_VARIANCE * len(sizes)))
     return min(middle, mean) if middle > 0.0 else mean
