@@ -50,7 +50,7 @@ def pool(arm: str, device: Path, volumes: Mapping[str, Json] = NONE) -> Json:
     return jobs_manifests.pool(POOL, NAMESPACE, sharing=sharing)
 
 
-def family(device: Path, volumes: Mapping[str, Json]) -> Json:
+def family(device: Path, volumes: Mapping[str, Json] = NONE) -> Json:
     """Return the family of one worker on one GPU, which trains the example's model."""
     container = {
         "name": "workers",
