@@ -8,6 +8,7 @@ from typing import Any
 
 from controller.policy.queueing.quota_ledger import QuotaLedger
 from controller.policy.types import Quota
+from controller.policy.wording import counted
 
 EXPECTED = "NAMESPACE,…=GUARANTEED or NAMESPACE,…=GUARANTEED:LIMIT, as in team-a,team-b=16:32"
 
@@ -59,7 +60,8 @@ def check_fits(quotas: Sequence[Quota], jobs: Iterable[tuple[str, int]]) -> None
         if entry is not None and ledger.bars(key, gpus):
             one = quotas[entry]
             raise ValueError(
-                f"quota: {text(one)!r} is not allowed, expected a limit of at least the {gpus} GPUs of {key}"
+                f"quota: {text(one)!r} is not allowed, expected a limit of at least the "
+                f"{counted(gpus, 'GPU')} of {key}"
             )
 
 

@@ -14,6 +14,7 @@ from operator import le
 
 from controller.policy.actor_types import Part
 from controller.policy.types import Paired
+from controller.policy.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Evals:
         for name, scores in self.others.items():
             if len(scores) != len(self.at):
                 raise ValueError(
-                    f"evals.others[{name!r}]: {len(scores)} for {len(self.at)} evals, expected one for each"
+                    f"evals.others[{name!r}]: {len(scores)} for {counted(len(self.at), 'eval')}, expected "
+                    "one for each"
                 )
         for number, error in enumerate(self.stderrs):
             if error is not None and not 0.0 <= error < inf:
@@ -51,12 +53,13 @@ class Evals:
             column = getattr(self, name)
             if len(column) not in (0, len(self.at)):
                 raise ValueError(
-                    f"evals.{name}: {len(column)} for {len(self.at)} evals, expected one for each or none"
+                    f"evals.{name}: {len(column)} for {counted(len(self.at), 'eval')}, expected one for each "
+                    "or none"
                 )
         if len(self.scores) != len(self.at) or (len(self.losses) and len(self.losses) != len(self.at)):
             raise ValueError(
-                f"evals: {len(self.at)} times, {len(self.scores)} scores and {len(self.losses)} losses; "
-                "expected as many of each (or no losses)"
+                f"evals: {counted(len(self.at), 'time')}, {counted(len(self.scores), 'score')} and "
+                f"{counted(len(self.losses), 'loss')}; expected as many of each (or no losses)"
             )
         before = 0.0
         for number, share in enumerate(self.at):
@@ -93,7 +96,8 @@ class Workload:
             column = getattr(self, name)
             if len(column) != rows and (name not in OPTIONAL or len(column)):
                 raise ValueError(
-                    f"workload.{name}: {len(column)} values for {rows} jobs, expected one for each"
+                    f"workload.{name}: {counted(len(column), 'value')} for {counted(rows, 'job')}, expected "
+                    "one for each"
                 )
         _check_rows("submitted", self.submitted, 0, "a time of at least 0 s")
         _check_rows("work", self.work, 0, "a duration of at least 0 s")

@@ -12,6 +12,7 @@ from controller.kube.errors import AlreadyExists, Refused
 from controller.kube.resources import JOBS
 from controller.policy.actor_types import Actor, Part, RolloutTerms
 from controller.policy.pool import FreeGpus, fit_job
+from controller.policy.wording import counted
 from controller.workloads import Scheduling
 from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor, weights_problem
 
@@ -31,11 +32,14 @@ def room(
         terms: of the actors.
         most: ``actors.max``.
     """
-    listed = ", ".join(f"{size['nodes']} x {size['gpus']} GPUs" for size in sizes)
+    listed = ", ".join(f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in sizes)
     nodes = [int(size["gpus"]) for size in sizes for _ in range(int(size["nodes"]))]
     free = FreeGpus({str(place): have for place, have in enumerate(nodes)})
     if terms.gpus > (largest := max(nodes, default=0)):
-        text = f"{FIELD}.gpusPerActor: {terms.gpus} is more than the {largest} GPUs of its largest node"
+        text = (
+            f"{FIELD}.gpusPerActor: {terms.gpus} is more than the {counted(largest, 'GPU')} of its largest "
+            "node"
+        )
         yield wrong("actors", f"{text}; at most {largest} is right", as_cure("lower gpusPerActor"))
         return
 
@@ -46,12 +50,16 @@ def room(
     if not fits(terms.base):
         right = next((count for count in range(terms.base - 1, -1, -1) if fits(count)), 0)
         text = (
-            f"{FIELD}.actors.{field}: {replicas} x {gpus} GPUs with {terms.base} actors of {terms.gpus} "
-            f"never fit: the pool has {listed}; at most {right} is right"
+            f"{FIELD}.actors.{field}: {replicas} x {counted(gpus, 'GPU')} with "
+            f"{counted(terms.base, 'actor')} of {terms.gpus} never fit: the pool has {listed}; at most "
+            f"{right} is right"
         )
         yield wrong("actors", text, as_cure("lower it, or take another pool"))
         return
-    text = f"{terms.base} actors of {terms.gpus} GPUs fit beside the gang when the pool is free"
+    text = (
+        f"{counted(terms.base, 'actor')} of {counted(terms.gpus, 'GPU')} fit beside the gang when the pool "
+        "is free"
+    )
     reach = next((count for count in range(most, terms.base, -1) if fits(count)), terms.base)
     if reach < most:
         text += f"; of the {most} of {FIELD}.actors.max never more than {reach}"

@@ -14,6 +14,7 @@ import typer
 from controller.cli import flags
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command, of_api
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -154,7 +155,7 @@ def resume(
         }
         await patch(api, found, {"runState": "Run", "resume": wish}, dry_run)
         named = f"the checkpoint of step {step}" if step is not None else f"its {chosen.value} checkpoint"
-        spared = f"; for {for_evals} evals no rule stops it" if for_evals else ""
+        spared = f"; for {counted(for_evals, 'eval')} no rule stops it" if for_evals else ""
         report_change(found, f"is to go on from {named}{spared} (request {wish['id']})", dry_run)
         from controller.policy.job import stopped_soon
 

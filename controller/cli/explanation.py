@@ -34,7 +34,7 @@ from controller.policy.job import (
 from controller.policy.job import conditions as c
 from controller.policy.stopping import RULES
 from controller.policy.types import Mode, Verdict
-from controller.policy.wording import ELSEWHERE, UID, counted, percent, whole_by
+from controller.policy.wording import ELSEWHERE, UID, agreeing, counted, percent, whole_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,11 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     if short := residency_sentence(job):
         yield "group", short
     if record.sparing is not None and record.spared is not None:
-        yield "resumed", f"no rule stops it for {record.sparing.evals} evals; {record.spared} are left"
+        yield (
+            "resumed",
+            f"no rule stops it for {counted(record.sparing.evals, 'eval')}; {record.spared} "
+            f"{agreeing(record.spared, 'is', 'are')} left",
+        )
     if record.outcome is not None:
         earlier = decision is None or decision.at != record.outcome.decided
         yield "earlier stop" if earlier else "outcome", was_right(record.outcome)
@@ -228,7 +232,7 @@ def rollout_sentence(job: Reading) -> str:
         last = account.recent[-1]
         text += f"; step {last.step} took {last.seconds:.1f} s"
         text += f" ({last.planned_seconds:.1f} planned)" if last.planned_seconds is not None else ""
-        text += f" with {last.actors} actors" + (f": {last.reason}" if last.reason else "")
+        text += f" with {counted(last.actors, 'actor')}" + (f": {last.reason}" if last.reason else "")
     if account is not None and account.failed:
         text += f"; {account.failed} ended or were put aside unasked"
     return text

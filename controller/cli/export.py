@@ -13,6 +13,7 @@ import typer
 from controller.cli import flags, history_input
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from sim.traces.trace import Trace
@@ -65,7 +66,9 @@ def export(
             ends[str(job.past.end).lower()] = ends.get(str(job.past.end).lower(), 0) + 1
     how = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
     made = sum(len(job.evals.at) for job in trace.jobs if job.evals is not None)
-    typer.echo(f"{out or 'stdout'}: {len(trace.jobs)} jobs ({how}), {made} evals", err=True)
+    typer.echo(
+        f"{out or 'stdout'}: {counted(len(trace.jobs), 'job')} ({how}), {counted(made, 'eval')}", err=True
+    )
 
 
 def header(trace: Trace) -> dict[str, Any]:

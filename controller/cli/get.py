@@ -149,7 +149,7 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
     if record.attained:
         yield "service", formatting.gpu_hours(record.attained)
     if record.lost:
-        yield "lost", f"{formatting.gpu_hours(record.lost)} by {record.preemptions} preemptions"
+        yield "lost", f"{formatting.gpu_hours(record.lost)} by {counted(record.preemptions, 'preemption')}"
     if record.decision is not None:
         by = "its user: " if record.decision.by == "User" else ""
         yield "decision", f"{by}{record.decision.message}"

@@ -188,7 +188,7 @@ def _facts(one: Object, now: float) -> Iterator[tuple[str, str]]:
     members = len(one["members"])
     yield "pool", f"{one['pool']}, family {one['family']}"
     if members:
-        yield "workers", f"{members} members, {one['gpus']} GPUs; start {one['start']}"
+        yield "workers", f"{counted(members, 'member')}, {counted(one['gpus'], 'GPU')}; start {one['start']}"
     if one["overdue"]:
         yield "closed", f"takes nobody now: {one['overdue']} is overdue and waits for GPUs of it"
     if (memory := _memory(one)) != formatting.NOTHING:
@@ -196,9 +196,10 @@ def _facts(one: Object, now: float) -> Iterator[tuple[str, str]]:
     if one["loaded"] and one["turn"] is None:
         yield "loaded", f"the state of {one['loaded']} is still on the devices"
     if one["calls"] is not None:
-        calls, lost = counted(one["calls"], "call"), counted(one["lost"], "turn")
+        calls, switches = counted(one["calls"], "call"), counted(one["switches"], "switch")
+        lost = counted(one["lost"], "turn")
         vacant = formatting.gpu_hours(one["vacantGPUSeconds"])
-        yield "so far", f"{calls}, {one['switches']} switches, {lost} lost; {vacant} without residents"
+        yield "so far", f"{calls}, {switches}, {lost} lost; {vacant} without residents"
     if one["reported"] is not None:
         yield "reported", f"{_seconds(_age(one, now))} ago"
     if (cure := remedy(one)) is not None:

@@ -14,7 +14,7 @@ from controller.cli import complete
 from controller.cli.connection import Connection
 from controller.cli.failure import Exit, Failure
 from controller.objects import parse_time
-from controller.policy.wording import did_you_mean, nearest
+from controller.policy.wording import agreeing, counted, did_you_mean, nearest
 
 if TYPE_CHECKING:
     from controller.api.gpupool import GPUPool
@@ -143,7 +143,7 @@ def _adder(
             why = "cannot be read by you" if pools is None else "is not there, or cannot be used"
             notes.append(f"GPUPool {chosen} {why}: its nodes and queue policy are not known from it.")
         for reason, count in sorted(left.items()):
-            notes.append(f"{count} RLHFJobs are left out: {reason}.")
+            notes.append(f"{counted(count, 'RLHFJob')} {agreeing(count, 'is', 'are')} left out: {reason}.")
         history.stands(now, snapshot(chosen, obj, model, history), stands)
 
     return add

@@ -8,6 +8,7 @@ from controller.cli.curve import Curve, Mark, draw
 from controller.cli.job_view import Reading
 from controller.cli.terminal import Terminal
 from controller.policy.job import JobRecord, course
+from controller.policy.wording import counted
 
 HEIGHT, PROXY_HEIGHT = 10, 4
 WIDTH = 78  # where nobody knows how wide the screen is
@@ -24,9 +25,9 @@ def curves(job: Reading, screen: Terminal, more: Sequence[Mark] = ()) -> list[st
     points = [(float(p.step), p.score) for p in whole.points]
     title = f"{job.metric.get('name', 'score')} by step"
     if whole.points[0].bucket:
-        title += f", before step {whole.first} the newest of each {whole.width} steps"
+        title += f", before step {whole.first} the newest of each {counted(whole.width, 'step')}"
     elif record.evals_seen > len(record.evals):
-        title += f", the last {len(record.evals)} of {record.evals_seen} evals"
+        title += f", the last {len(record.evals)} of {counted(record.evals_seen, 'eval')}"
     lines = draw(Curve(title, points, (*_marks(record), *more)), width, HEIGHT, screen)
     proxies = [(float(p.step), p.proxy) for p in whole.points if p.proxy is not None]
     if len(proxies) > 1:

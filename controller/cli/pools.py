@@ -202,10 +202,13 @@ def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple
         yield "breaker", f"open since {since}: no rule stops anybody of the namespace whose runs opened it"
     for noise in status.get("noise") or []:
         what = f"{noise['namespace']}, {noise['metric']}{_evaluator(noise)}"
-        yield "noise", f"{what}: {formatting.number(noise['sigma'])} per eval, from {noise['jobs']} runs"
+        yield (
+            "noise",
+            f"{what}: {formatting.number(noise['sigma'])} per eval, from {counted(noise['jobs'], 'run')}",
+        )
     for fall in status.get("sharedFalls") or []:
         what = f"{fall['namespace']}, {fall.get('metric') or 'all metrics'}{_evaluator(fall)}"
-        yield "shared fall", f"{what}: {fall['fell']} of {fall['of']} jobs at {fall['before']}"
+        yield "shared fall", f"{what}: {fall['fell']} of {counted(fall['of'], 'job')} at {fall['before']}"
 
 
 def _evaluator(entry: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from controller.cli.failure import Exit, Failure, command
 from controller.cli.flags import Document
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
-from controller.policy.wording import ELSEWHERE, UID
+from controller.policy.wording import ELSEWHERE, UID, agreeing, counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -129,14 +129,14 @@ def headline(job: Reading) -> str:
     actors = spec.get("actors") or {}
     record, base = job.record, _base(job)
     staying = sum(actor.stays for actor in record.actors)
-    text = f"{job.key}: {job.state}, {staying} rollout actors"
+    text = f"{job.key}: {job.state}, {counted(staying, 'rollout actor')}"
     if actors:
         text += f" ({actors.get('min')} to {actors.get('max')}, mode {spec.get('mode') or 'Enforce'})"
     more = []
     if staying > base:
         more.append(f"{staying - base} of them spare")
     if record.admission is not None and staying < base:
-        more.append(f"{base - staying} base actors let go, with a right of return")
+        more.append(f"{counted(base - staying, 'base actor')} let go, with a right of return")
     leaving = len(record.actors) - staying
     if leaving:
         more.append(f"{leaving} leave")
@@ -153,7 +153,7 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
         cost += "" if plan.gpu_seconds is None else f", {plan.gpu_seconds:.0f} GPU-seconds"
         yield (
             "plan",
-            f"step {plan.step}: {plan.actors} actors, {plan.dispatch}"
+            f"step {plan.step}: {counted(plan.actors, 'actor')}, {plan.dispatch}"
             + (f",{cost}" if cost else "")
             + f" ({plan.reason}" + (f": {plan.message})" if plan.message else ")"),
         )  # fmt: skip
@@ -170,11 +170,18 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
         )
         yield "saved", f"{amount} that carrying plans out would have {how} (Shadow)"
     if account.failed:
-        yield "failed", f"{account.failed} actors ended or were put aside without having been asked to leave"
+        yield (
+            "failed",
+            f"{counted(account.failed, 'actor')} ended or {agreeing(account.failed, 'was', 'were')} put "
+            "aside without having been asked to leave",
+        )
     if account.measured is not None and account.measured.failures:
         yield "aside", f"step {account.measured.step}: {account.measured.failures}"
     if account.starved:
-        yield "starved", f"{account.starved} times in a row its trainer had no actor left and queued again"
+        yield (
+            "starved",
+            f"{counted(account.starved, 'time')} in a row its trainer had no actor left and queued again",
+        )
 
 
 def _base(job: Reading) -> int:

@@ -15,6 +15,7 @@ import typer
 
 from controller.cli import rules_text
 from controller.cli.terminal import terminal
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from sim.rules.evaluate import Judged, Row
@@ -199,7 +200,7 @@ def generate(
         family, evals=evals, noise=noise, runs=runs, seed=seed, reported=stderr, proxy=proxy, prompts=prompts
     )
     write(out, drawn.series)
-    typer.echo(f"{out}: {len(drawn.series)} runs of {evals} evals", err=True)
+    typer.echo(f"{out}: {counted(len(drawn.series), 'run')} of {counted(evals, 'eval')}", err=True)
     if noise > 0:
         typer.echo(
             f"oracle (peak, level, curve and noise known, .025): {families.oracle(drawn, noise):.3f} caught"
@@ -217,7 +218,7 @@ def _write_twin(out: Path, runs: int, seed: int) -> None:
     stops = [twin.ceiling(run) for run in falling]
     caught = sum(stop >= 0 for stop in stops) / runs
     saved = sum(twin.saved(run, stop) for run, stop in zip(falling, stops, strict=True)) / runs
-    typer.echo(f"{out}: {len(drawn)} runs", err=True)
+    typer.echo(f"{out}: {counted(len(drawn), 'run')}", err=True)
     typer.echo(f"who knows the curve: {caught:.3f} caught, {saved:.3f} saved")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli import sim_options as options
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from sim.cluster import Cluster
@@ -105,8 +106,8 @@ def record(
         with _progress("record", plan) as report:
             result, digest = run(plan, out, stops=evalstop, progress=report)
         typer.echo(
-            f"{out}: {len(plan.workload)} jobs on {plan.cluster.gpus} GPUs, {len(result.stopped)} stopped,"
-            f" decisions {digest[:12]}"
+            f"{out}: {counted(len(plan.workload), 'job')} on {counted(plan.cluster.gpus, 'GPU')}, "
+            f"{len(result.stopped)} stopped, decisions {digest[:12]}"
         )
 
 

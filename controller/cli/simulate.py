@@ -12,6 +12,7 @@ from controller.cli.failure import Exit, Failure, command
 from controller.cli.flags import Document
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
+from controller.policy.wording import agreeing, counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -59,9 +60,9 @@ def simulate(
     note = ""
     if seen > kept:
         note = (
-            f"only the last {kept} of {seen} evals are in the status, from step "
-            f"{found.record.evals[0].step} on, and each rule begins with the first of them; evalstop what-if "
-            "on the operator's decision log has them all"
+            f"only the last {kept} of {counted(seen, 'eval')} {agreeing(kept, 'is', 'are')} in the status, "
+            f"from step {found.record.evals[0].step} on, and each rule begins with the first of them; "
+            "evalstop what-if on the operator's decision log has them all"
         )
     whole: dict[str, Any] = {
         "job": found.key,

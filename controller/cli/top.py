@@ -174,7 +174,7 @@ def heading(jobs: Any, pools: Any, now: float, screen: Terminal, most: int | Non
     pools = sorted(pools, key=key_of)
     lines += [_pool_line(pool, screen) for pool in pools[:most]]
     if most is not None and len(pools) > most:
-        lines.append(f"and {len(pools) - most} more pools: evalstop pools")
+        lines.append(f"and {counted(len(pools) - most, 'more pool')}: evalstop pools")
     return [screen.cut(line, screen.width) if screen.width else line for line in lines]
 
 

@@ -16,6 +16,7 @@ from controller.cli import complete, flags, history_input
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 from controller.cli.terminal import terminal
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from sim.cluster import Cluster
@@ -232,8 +233,9 @@ def other_nodes(there: Cluster | None, text: str) -> Cluster:
         return Cluster.of_nodes([*present, *[size] * count])
     if present.count(size) < count or len(present) == count:
         raise ValueError(
-            f"--nodes: {text!r} is not allowed, expected fewer than are there: of {len(present)} nodes "
-            f"{present.count(size)} have {size} GPUs, and one node must stay"
+            f"--nodes: {text!r} is not allowed, expected fewer than are there: of "
+            f"{counted(len(present), 'node')} {present.count(size)} have {counted(size, 'GPU')}, and one "
+            "node must stay"
         )
     for _ in range(count):
         present.remove(size)

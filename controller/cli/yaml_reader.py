@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from controller.bounded import DEPTH, DIGITS, shown
+from controller.policy.wording import counted
 
 BYTES = 3 << 20  # of one file: as much as the API server takes in a request
 VALUES = 100_000  # keys, values and members of lists of one file; an alias counts as all that it stands for
@@ -37,7 +38,7 @@ def documents(text: str) -> Iterator[Any]:
     # A text with more characters than bytes are allowed need not be encoded to be refused.
     size = len(text) if len(text) > BYTES else len(text.encode("utf-8", "surrogatepass"))
     if size > BYTES:
-        raise Refused(f"{size} bytes, at most {BYTES} are read")
+        raise Refused(f"{counted(size, 'byte')}, at most {BYTES} are read")
     composer = _Composer(text)
     try:
         while (node := composer.next_document()) is not None:
@@ -146,7 +147,7 @@ def _number(node: yaml.ScalarNode) -> Any:
         return node.value
     whole = node.tag == f"{_TAG}int"
     if whole and len(text) > 3 * DIGITS:
-        raise _no_json(node, f"a number of {len(text)} digits")
+        raise _no_json(node, f"a number of {counted(len(text), 'digit')}")
     sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     try:
         if whole:

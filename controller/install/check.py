@@ -19,6 +19,7 @@ from controller.kube.connect import connect
 from controller.kube.connection import NoCredentials
 from controller.kube.errors import ApiError, NotFound, Refused
 from controller.kube.resources import DEPLOYMENTS, LEASES, RLHFJOBS
+from controller.policy.wording import agreeing, counted
 
 LEASE = names.OPERATOR
 _HTTP_TIMEOUT_S = 10.0
@@ -61,10 +62,10 @@ async def deployment(api: Api, namespace: str, name: str) -> str:
     wanted, ready = found["spec"].get("replicas", 1), (found.get("status") or {}).get("readyReplicas", 0)
     if ready < wanted:
         raise CheckFailed(
-            f"{ready} of {wanted} pods are ready: kubectl -n {namespace} describe pods -l "
-            f"app.kubernetes.io/name={name}"
+            f"{ready} of {counted(wanted, 'pod')} {agreeing(ready, 'is', 'are')} ready: kubectl -n "
+            f"{namespace} describe pods -l app.kubernetes.io/name={name}"
         )
-    return f"{ready} of {wanted} pods are ready"
+    return f"{ready} of {counted(wanted, 'pod')} {agreeing(ready, 'is', 'are')} ready"
 
 
 async def leader(api: Api, namespace: str) -> str:

@@ -23,6 +23,7 @@ from controller.operator.reconcile.fleet import breaker_open
 from controller.operator.reconcile.passes import Passes
 from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.state.unmanaged_pods import UnmanagedPods
+from controller.policy.wording import counted
 from controller.web.connections import Connections
 from controller.web.health import Health
 
@@ -178,7 +179,7 @@ class VitalSigns:
         It does not make the operator unready, since the cause may lie in one tenant's job.
         """
         failing = self.job_passes.unexpected()
-        return f"passes of {len(failing)} jobs fail; the log names them" if failing else None
+        return f"passes of {counted(len(failing), 'job')} fail; the log names them" if failing else None
 
     def begin_work(self, loop: ScrapeLoop) -> None:
         """From now on a lack of progress is a fault: however long it stood by, it begins afresh."""

@@ -30,6 +30,7 @@ from controller.parity.facts import Facts, timeline
 from controller.parity.manifests import ClusterTarget
 from controller.parity.timeline import Timeline
 from controller.policy.types import PolicySpec
+from controller.policy.wording import agreeing, counted
 
 PULL_SECRET_TYPE = "kubernetes.io/dockerconfigjson"
 ReportLine = Callable[[str], None]
@@ -107,12 +108,12 @@ def _check(facts: Iterable[Facts]) -> None:
 
 
 def _state(facts: list[Facts], seconds: float) -> str:
-    counted = {state: sum(f.state == state for f in facts) for state in ("ended", "stopped", "running")}
+    states = {state: sum(f.state == state for f in facts) for state in ("ended", "stopped", "running")}
     back = sum(a.back is not None for f in facts for a in f.admissions.values())
-    over = counted["ended"] + counted["stopped"]
+    over = states["ended"] + states["stopped"]
     return (
-        f"{over} of {len(facts)} jobs over, {counted['stopped']} of them stopped, {counted['running']} on"
-        f" GPUs, {back} preemptions, {seconds:.0f} s"
+        f"{over} of {counted(len(facts), 'job')} over, {states['stopped']} of them stopped, "
+        f"{states['running']} on GPUs, {counted(back, 'preemption')}, {seconds:.0f} s"
     )
 
 
@@ -193,13 +194,16 @@ async def _pool_ready(api: Api, place: ClusterTarget, gpus: int) -> None:
             message = "; ".join(
                 f"{one['reason']}: {one['message']}" for one in amiss or [conditions[needed[0]]]
             )
-            message += f" ({counts[0]} of {counts[1]} GPUs are free"
+            message += (
+                f" ({counts[0]} of {counted(counts[1] or 0, 'GPU')} {agreeing(counts[0] or 0, 'is', 'are')} "
+                "free"
+            )
             message += f", and {hidden} are behind taints that the jobs tolerate)" if hidden else ")"
         await asyncio.sleep(_LOOK_S)
     key, value = place.selector
     raise Failed(
-        f"the pool of the nodes with {key}={value} does not have the {gpus} free GPUs of the trial after "
-        f"{_READY_S:.0f} s: {message}"
+        f"the pool of the nodes with {key}={value} does not have the {counted(gpus, 'free GPU')} of the "
+        f"trial after {_READY_S:.0f} s: {message}"
     )
 
 

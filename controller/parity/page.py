@@ -11,6 +11,7 @@ from controller.parity.compare import Compared, Difference
 from controller.parity.report import Report
 from controller.parity.run_pair import KINDS
 from controller.parity.timeline import How, Timeline
+from controller.policy.wording import counted
 from sim.report.style import BASE, HEALTHY, ORACLE, OURS, WARN, drawing
 
 _CSS = """
@@ -164,15 +165,16 @@ def _lead(report: Report) -> list[str]:
     a = report.about
     load = "-" if a["load"] is None else f"{a['load']:.2f}"
     lines = [
-        f"{a['jobs']} jobs of `{a['trace']}` on {a['gpus']} GPUs ({a['nodes']}), load {load},"
-        f" {a['speed']:.0f} times as fast; stop rule `{a['rule']}`. Printed by `{a['command']}`.",
+        f"{counted(a['jobs'], 'job')} of `{a['trace']}` on {counted(a['gpus'], 'GPU')} ({a['nodes']}), load "
+        f"{load}, {a['speed']:.0f} times as fast; stop rule `{a['rule']}`. Printed by `{a['command']}`.",
         *a.get("notes", ()),
     ]
     if (replayed := report.replayed) is not None:
         same = "all the same" if not replayed.different else f"{replayed.different} of them different"
         lines.append(
-            f"The operator's decision log, {replayed.decisions} decisions, was decided anew: {same}, byte for"
-            f" byte.{' It could not be read further: ' + replayed.problem if replayed.problem else ''}"
+            f"The operator's decision log, {counted(replayed.decisions, 'decision')}, was decided anew: "
+            f"{same}, byte for "
+            f"byte.{' It could not be read further: ' + replayed.problem if replayed.problem else ''}"
         )
     return lines
 
@@ -187,7 +189,7 @@ def _rows(compared: Sequence[Compared]) -> list[tuple[str, ...]]:
             *_scattered(one),
             f"{one.cluster.stops} ({one.sim.stops})",
             f"{one.cluster.preemptions} ({one.sim.preemptions})",
-            f"{len(one.differences)} of {len(one.cluster.events())} events",
+            f"{len(one.differences)} of {counted(len(one.cluster.events()), 'event')}",
         )
         for one in compared
     ]

@@ -106,8 +106,14 @@ def other_way(metric: str, higher: bool) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """Return a number of things: ``1 eval``, ``12 evals``."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
+    """Return a number of things: ``1 eval``, ``12 evals``, ``2 switches``."""
+    more = "es" if word.endswith(("ch", "ss", "x")) else "s"
+    return f"{count} {word}{agreeing(count, '', more)}"
+
+
+def agreeing(count: int, one: str, more: str) -> str:
+    """Return which of two words goes with a number of things: ``agreeing(1, "is", "are")`` -> ``is``."""
+    return one if count == 1 else more
 
 
 MOST_PERCENT = 1000  # what is more tells nobody by how much

@@ -9,6 +9,7 @@ from typing import Any
 from controller import bounded, names
 from controller.objects import controller_of
 from controller.policy.job import WorkloadView
+from controller.policy.wording import agreeing, counted
 from controller.workloads.kinds import Object, get, kind_of, nested
 
 # What `start_patch` put into the pod template, so that the next admission can take it out again.
@@ -67,8 +68,8 @@ def start_problem(workload: Object) -> str | None:
     kind = kind_of(workload)
     if get(workload, kind.suspend) is not True:
         return "it is not suspended"
-    if get(workload, ("status", "active")):
-        return f"{get(workload, ('status', 'active'))} pods are still active"
+    if active := get(workload, ("status", "active")):
+        return f"{counted(active, 'pod')} {agreeing(active, 'is', 'are')} still active"
     started = get(workload, ("status", "startTime")) is not None
     if started and _condition(workload, (kind.suspended,)) is None:
         return "its controller has not reported it suspended yet"

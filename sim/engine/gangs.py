@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controller.policy.pool import Shape
+from controller.policy.wording import counted
 from sim.cluster import Cluster
 from sim.workload import Workload
 
@@ -17,7 +18,8 @@ def gangs(workload: Workload, cluster: Cluster) -> list[tuple[int, int]] | None:
         if max(workload.gpus, default=0) > cluster.gpus:
             row = next(r for r, gpus in enumerate(workload.gpus) if gpus > cluster.gpus)
             raise ValueError(
-                f"workload.gpus[{row}]: {workload.gpus[row]} is more than the cluster's {cluster.gpus} GPUs"
+                f"workload.gpus[{row}]: {workload.gpus[row]} is more than the cluster's "
+                f"{counted(cluster.gpus, 'GPU')}"
             )
         return None
     shapes = []
@@ -29,8 +31,8 @@ def gangs(workload: Workload, cluster: Cluster) -> list[tuple[int, int]] | None:
             gpus -= actors.pods * actors.gpus
             if gpus < 0:
                 raise ValueError(
-                    f"workload.actors[{row}]: {actors.pods} x {actors.gpus} GPUs, expected at most the job's "
-                    f"{workload.gpus[row]} GPUs"
+                    f"workload.actors[{row}]: {actors.pods} x {counted(actors.gpus, 'GPU')}, expected at "
+                    f"most the job's {counted(workload.gpus[row], 'GPU')}"
                 )
         if gpus not in whole:
             whole[gpus] = cluster.gang(gpus)
@@ -39,14 +41,20 @@ def gangs(workload: Workload, cluster: Cluster) -> list[tuple[int, int]] | None:
             each = workload.gpus_per_replica[row]
             if each < 1 or gpus % each:
                 raise ValueError(
-                    f"workload.gpus_per_replica[{row}]: {each}, expected a divisor of the job's {gpus} GPUs"
+                    f"workload.gpus_per_replica[{row}]: {each}, expected a divisor of the job's "
+                    f"{counted(gpus, 'GPU')}"
                 )
             shape = gpus // each, each
         if (*shape, actors, None) not in fitting and not cluster.holds(*shape, actors):
-            more = "" if actors is None else f" and, for base actors, {actors.pods} x {actors.gpus}"
+            more = (
+                ""
+                if actors is None
+                else f" and, for base actors, {actors.pods} x {counted(actors.gpus, 'GPU')}"
+            )
             raise ValueError(
-                f"workload.gpus[{row}]: {shape[0]} x {shape[1]}{more} GPUs do not fit into the empty cluster "
-                f"of {cluster.gpus} GPUs on {max(1, len(cluster.nodes))} nodes"
+                f"workload.gpus[{row}]: {shape[0]} x {counted(shape[1], 'GPU')}{more} do not fit into the "
+                f"empty cluster of {counted(cluster.gpus, 'GPU')} on "
+                f"{counted(max(1, len(cluster.nodes)), 'node')}"
             )
         fitting.add((*shape, actors, None))
         shapes.append(shape)

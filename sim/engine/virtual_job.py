@@ -9,6 +9,7 @@ from __future__ import annotations
 from controller.policy.actor_types import Part, Place
 from controller.policy.group_types import SharedTraining
 from controller.policy.types import JobKey, JobState, LossTrend, Proposal
+from controller.policy.wording import counted
 
 _QUEUED = JobState.QUEUED
 
@@ -51,7 +52,7 @@ class VirtualJob:
         return self.gpus
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.key!r}, {self.gpus} GPUs, {self.state})"
+        return f"{type(self).__name__}({self.key!r}, {counted(self.gpus, 'GPU')}, {self.state})"
 
 
 class JudgedJob(VirtualJob):

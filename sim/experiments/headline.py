@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from controller.policy.wording import counted
 from sim.experiments.estimate import Estimate
 from sim.experiments.experiment import Experiment
 from sim.experiments.figures import FIGURES, figures
@@ -65,7 +66,8 @@ def conclude(setting: Setting, outcomes: Sequence[Outcome]) -> Findings:
         rows,
         headline,
         [
-            f"{jobs} jobs in {len(ours)} paired runs; {sum(t.hacking for t in ours)} of them hack.",
+            f"{counted(jobs, 'job')} in {counted(len(ours), 'paired run')}; {sum(t.hacking for t in ours)} "
+            "of them hack.",
             "A calibration: the paper leaves k, eval interval, noise and depth of the decline open.",
             "A STOP at the last eval counts as detection here, as it seems to in the paper, and saves"
             " nothing; recall_before_end leaves it out.",

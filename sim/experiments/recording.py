@@ -6,6 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from controller.policy.wording import agreeing, counted
 from sim import quotas
 from sim.engine import EventLog, Result
 from sim.experiments.estimate import Estimate
@@ -80,8 +81,8 @@ def compare_runs(a: Trace, b: Trace) -> Findings:
     rows = [_row(a, [left[key] for key in both]), _row(b, [right[key] for key in both])]
     same = a.run.get("decisions") == b.run.get("decisions") and len(both) == len(left) == len(right)
     notes = [
-        f"{len(both)} jobs are in both, {len(left) - len(both)} in {a.files[0].name} only,"
-        f" {len(right) - len(both)} in {b.files[0].name} only.",
+        f"{counted(len(both), 'job')} {agreeing(len(both), 'is', 'are')} in both, {len(left) - len(both)} "
+        f"in {a.files[0].name} only, {len(right) - len(both)} in {b.files[0].name} only.",
         "Every decision is the same." if same else "Decisions differ.",
         "jct_gain: of the second over the first; its interval is over jobs, which share a cluster, so that it"
         " is narrower than one over independent runs would be.",

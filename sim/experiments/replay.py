@@ -12,6 +12,7 @@ from typing import Any
 
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import PolicySpec
+from controller.policy.wording import counted
 from sim.cluster import Cluster
 from sim.engine import EventLog, Result, simulate
 from sim.experiments.figures import FIGURES
@@ -161,12 +162,18 @@ def replay(trace: Trace, plan: Plan, progress: Progress | None = None) -> Findin
         "skipped": len(trace.skipped),
     }
     notes = [
-        f"{', '.join(str(file) for file in trace.files)}: {trace.format}, {len(plan.workload)} jobs,"
-        f" {plan.cluster.gpus} GPUs" + (f" on {len(plan.cluster.nodes)} nodes" if plan.cluster.nodes else ""),
-        *(f"Left out: {count} rows, {reason}." for reason, count in sorted(trace.left_out.items())),
+        f"{', '.join(str(file) for file in trace.files)}: {trace.format}, "
+        f"{counted(len(plan.workload), 'job')}, {counted(plan.cluster.gpus, 'GPU')}"
+        + (f" on {counted(len(plan.cluster.nodes), 'node')}" if plan.cluster.nodes else ""),
+        *(
+            f"Left out: {counted(count, 'row')}, {reason}."
+            for reason, count in sorted(trace.left_out.items())
+        ),
     ]
     if trace.skipped:
-        notes.append(f"Skipped: {len(trace.skipped)} bad rows, the first: {trace.skipped.errors[0]}")
+        notes.append(
+            f"Skipped: {counted(len(trace.skipped), 'bad row')}, the first: {trace.skipped.errors[0]}"
+        )
     notes += plan.notes
     notes.append(
         f"EvalStop saves {_percent(headline['jct_gain'])} of the mean JCT and"
@@ -178,8 +185,8 @@ def replay(trace: Trace, plan: Plan, progress: Progress | None = None) -> Findin
         headline.update(found)
         precision = _percent(found["precision"]) if arm.stopped else "not known, since no job was stopped"
         notes.append(
-            f"By the truth about its runs: precision {precision}, recall"
-            f" {_percent(found['recall'])}, {tally.false_alarms} of {tally.healthy} healthy jobs accused."
+            f"By the truth about its runs: precision {precision}, recall {_percent(found['recall'])}, "
+            f"{tally.false_alarms} of {counted(tally.healthy, 'healthy job')} accused."
         )
     title = f"{name} with and without EvalStop"
     findings = Findings("replay", title, plan.as_dict(), COLUMNS, rows, headline, notes)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from controller.policy.wording import counted
 from sim.experiments.findings import Column, Findings, Value
 from sim.experiments.replay import Plan
 from sim.experiments.setting import Setting
@@ -125,7 +126,7 @@ def _table(findings: Findings) -> str:
     table = f'<div class="scroll"><table><tr>{head}</tr>{"".join(body)}</table></div>'
     if len(body) <= _LONG:
         return table
-    return f"<details><summary>{len(body)} rows</summary>{table}</details>"
+    return f"<details><summary>{counted(len(body), 'row')}</summary>{table}</details>"
 
 
 def _cell(value: Value, column: Column) -> str:

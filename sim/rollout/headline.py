@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from controller.policy.wording import counted
 from sim.experiments.executor import Executor
 from sim.experiments.findings import Findings
 from sim.rollout import schemes
@@ -114,8 +115,10 @@ def headline(
         rows,
         {"seeds": seeds, "steps": auto[0].count},
         [
-            f"{seeds} paired runs of {auto[0].count} steps; intervals are 95 %, bootstrapped over runs.",
-            f"Fitted: {setting.slots} slots, spread of lengths {setting.profile.variation:g}; nothing else.",
+            f"{counted(seeds, 'paired run')} of {counted(auto[0].count, 'step')}; intervals are 95 %, "
+            "bootstrapped over runs.",
+            f"Fitted: {counted(setting.slots, 'slot')}, spread of lengths {setting.profile.variation:g}; "
+            "nothing else.",
             "Generation alone: the paper bills neither starts nor the time between steps. Held: GPU-seconds"
             " of whole steps; a static job holds its actors while the learner trains.",
             f"The noisy predictor puts {100 * fifths:.0f} % of the first step's prompts into the right"

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from controller import bounded
+from controller.policy.wording import counted
 from sim.experiments.findings import Column, Findings, Value
 from sim.kernel import Kernel
 from sim.rollout.engine.dispatch import Dispatch, Groups, OneQueue
@@ -107,9 +108,9 @@ def replay(path: Path) -> Findings:
         rows[:SHOWN],
         headline,
         [
-            f"{len(rows)} steps: {measured:.1f} s measured, {simulated:.1f} s simulated,"
-            f" {100 * (simulated / measured - 1):+.1f} %; mean of each step's error"
-            f" {100 * sum(errors) / len(errors):.1f} %.",
+            f"{counted(len(rows), 'step')}: {measured:.1f} s measured, {simulated:.1f} s simulated, "
+            f"{100 * (simulated / measured - 1):+.1f} %; mean of each step's error "
+            f"{100 * sum(errors) / len(errors):.1f} %.",
             f"Fitted to the actors' counters: {1000 * law.iteration:.1f} ms of an iteration,"
             f" {1000 * law.sequence:.2f} ms for each live response,"
             f" {1000 * law.prefill:.2f} ms for each token of a prefill; {1000 * way:.1f} ms from the client's"
@@ -210,7 +211,7 @@ def play(step: RecordedStep, law: Law, *, frames: float = FRAME, way: float = 0.
     kernel.run(iter(()), iter(()), lambda _s, _t: None, lambda _t: None)
     if generation.report is None:
         raise ValueError(
-            f"step {step.step}: {generation.missing} responses never end with the recorded actors"
+            f"step {step.step}: {counted(generation.missing, 'response')} never end with the recorded actors"
         )
     return generation.report.seconds + way
 

@@ -26,6 +26,7 @@ from controller.policy.rollout import (
     rank_correlation,
     ready_times,
 )
+from controller.policy.wording import counted
 from sim.kernel import Kernel
 from sim.rollout.engine.dispatch import Dispatch as Dealing
 from sim.rollout.engine.dispatch import Groups, OneQueue
@@ -237,5 +238,5 @@ def generate(
     kernel.run(iter(()), iter(()), lambda _s, _t: None, lambda _t: None)
     report = generations[0].report
     if report is None:
-        raise RuntimeError(f"{scheme.name}: {generations[0].missing} responses never ended")
+        raise RuntimeError(f"{scheme.name}: {counted(generations[0].missing, 'response')} never ended")
     return report

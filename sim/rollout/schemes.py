@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from controller.policy.wording import counted
 from sim.rollout.predictions import NOISE_44
 from sim.rollout.setting import Predictor, Scheme
 
@@ -34,4 +35,4 @@ AUTO_RANDOM = replace(AUTO, name="ours, random predictions", predictor=Predictor
 
 def at(scheme: Scheme, count: int) -> Scheme:
     """Return a scheme with a fixed count."""
-    return replace(scheme, name=f"{scheme.name}, {count} actors", count=count)
+    return replace(scheme, name=f"{scheme.name}, {counted(count, 'actor')}", count=count)

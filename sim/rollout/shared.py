@@ -17,6 +17,7 @@ from controller.policy.actor_types import ActorStart, ActorState, Lending, Recal
 from controller.policy.pool import plan_pool
 from controller.policy.rollout import RolloutPlan, StepTime, Supply, measured_gain
 from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot
+from controller.policy.wording import counted
 from sim.experiments.estimate import Estimate
 from sim.experiments.executor import Executor
 from sim.experiments.findings import Column, Findings, Value
@@ -229,7 +230,9 @@ def run_shared(trial: SharedTrial) -> tuple[float, float]:
     seconds = 0.0
     for shared in pool.jobs:
         if len(shared.steps) < len(shared.job.steps):
-            raise RuntimeError(f"{shared.key}: {len(shared.steps)} of {len(shared.job.steps)} steps ended")
+            raise RuntimeError(
+                f"{shared.key}: {len(shared.steps)} of {counted(len(shared.job.steps), 'step')} ended"
+            )
         seconds += shared.steps[-1][1] - shared.steps[0][0]
     return seconds, pool.held * setting.gpus_per_actor
 
@@ -275,7 +278,7 @@ def shared(
         met = most and against_even.value <= most[0] and against_longest.value <= most[1]
         rows.append(
             {
-                "what": f"{places} shared actors, starts of {start:g} s",
+                "what": f"{counted(places, 'shared actor')}, starts of {start:g} s",
                 "even": against_even,
                 "longest": against_longest,
                 "held": Estimate(*(v - 1.0 for v in _ratio(mine, longest, 1))),
@@ -293,8 +296,8 @@ def shared(
         rows,
         {"seeds": seeds},
         [
-            f"{setting.per_epoch * setting.epochs} steps of each job; the place of an actor that left is free"
-            f" {RECALL:g} s later. Steps are whole ones, from begin to begin.",
+            f"{counted(setting.per_epoch * setting.epochs, 'step')} of each job; the place of an actor that "
+            f"left is free {RECALL:g} s later. Steps are whole ones, from begin to begin.",
             "Held actors need no starts, so both baselines are the same for all rows.",
             *losses(rows),
         ],

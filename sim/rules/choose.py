@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from controller.policy.wording import counted
 from sim import twin
 from sim.foresight import RuleSpec
 from sim.rules import evaluate, twin_series
@@ -220,8 +221,9 @@ def choose(
     if best is None:
         lowest = min(order, key=limits.least)
         raise ValueError(
-            f"flat: {flat:g}, dips: {dips:g}: no rule's stops have 95 % bounds below both of {runs} runs; "
-            f"of flat runs {lowest} has the lowest, {limits.least(lowest):.3g}; more runs narrow them"
+            f"flat: {flat:g}, dips: {dips:g}: no rule's stops have 95 % bounds below both of "
+            f"{counted(runs, 'run')}; of flat runs {lowest} has the lowest, {limits.least(lowest):.3g}; more "
+            "runs narrow them"
         )
     at = order.index(best)
     return Choice(

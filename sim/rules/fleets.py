@@ -18,6 +18,7 @@ from typing import Any
 
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import FleetScope, PolicySpec, StopLimits
+from controller.policy.wording import counted
 from sim import specs
 from sim.cluster import Cluster
 from sim.engine import simulate
@@ -92,7 +93,10 @@ def shared_falls(
         for drop in DROPS:
             for scope in ("", *FleetScope):
                 asked = f"scope {scope}" if scope else "no questions"
-                report(f"{rule}, {runs} runs of {spaces} namespaces, {drop} deviations, {asked}")
+                report(
+                    f"{rule}, {counted(runs, 'run')} of {counted(spaces, 'namespace')}, "
+                    f"{counted(drop, 'deviation')}, {asked}"
+                )
                 limits = StopLimits(scope=FleetScope(scope)) if scope else None
                 found = [fallen(rule, drop, f"{seed} {n}", limits, runs, spaces) for n in range(pools)]
                 healthy, declining = (sum(share) / pools for share in zip(*found, strict=True))
@@ -117,7 +121,7 @@ def beside_liars(honest: int, seed: int, report: Progress, rules: Sequence[str])
     for rule in rules:
         for scope in FleetScope:
             for liars, spaces in LIARS:
-                report(f"{rule}, {liars} liars of {spaces} namespaces, scope {scope}")
+                report(f"{rule}, {counted(liars, 'liar')} of {counted(spaces, 'namespace')}, scope {scope}")
                 limits, runs = StopLimits(scope=scope), pools * HONEST
                 hits = sum(misled(rule, f"{seed} {n}", limits, liars, spaces) for n in range(pools))
                 yield LiarRow(rule, str(scope), liars, spaces, runs, hits / runs, exact_interval(hits, runs))
@@ -182,7 +186,7 @@ def _of_falls(falls: Sequence[FallRow]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     known = {replace(row, healthy=0.0, declining=0.0, pools=0): row for row in falls}
     for rule, runs, spaces in dict.fromkeys((row.rule, row.runs, row.namespaces) for row in falls):
-        where = f" in {spaces} namespaces" if spaces > 1 else ""
+        where = f" in {counted(spaces, 'namespace')}" if spaces > 1 else ""
         for scope in FleetScope:
             cells = []
             for drop in DROPS:
@@ -190,7 +194,7 @@ def _of_falls(falls: Sequence[FallRow]) -> Iterator[str]:
                     known[FallRow(rule, runs, spaces, name, drop, 0, 0.0, 0.0)] for name in (str(scope), "")
                 )
                 cells.append(f"{100 * found.healthy:.0f} % ({100 * without.healthy:.0f} %)")
-            yield f"| `{rule}`, {runs} runs{where} | {scope} | {' | '.join(cells)} |"
+            yield f"| `{rule}`, {counted(runs, 'run')}{where} | {scope} | {' | '.join(cells)} |"
     few = [row for row in falls if row.scope and row.runs == JOBS]
     if few:
         least = min(row.declining for row in few)
@@ -199,7 +203,7 @@ def _of_falls(falls: Sequence[FallRow]) -> Iterator[str]:
 
 
 def _of_liars(liars: Sequence[LiarRow]) -> Iterator[str]:
-    heads = [f"{n} liars of {spaces} namespace{'s' * (spaces > 1)}" for n, spaces in LIARS[1:]]
+    heads = [f"{counted(n, 'liar')} of {counted(spaces, 'namespace')}" for n, spaces in LIARS[1:]]
     yield f"| rule | scope | no liars (95 %) | {' | '.join(heads)} |"
     yield "|---|---|---|" + "---|" * len(LIARS[1:])
     for name, asked in dict.fromkeys((row.rule, row.scope) for row in liars):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.policy.types import EvalInContext, EvalPoint
+from controller.policy.wording import counted
 from sim import twin
 from sim.foresight import RuleSpec
 from sim.rules import evaluate, families, twin_series, vector
@@ -57,7 +58,7 @@ def rows(named: Mapping[str, RuleSpec], runs: int, seed: int) -> Iterator[Figure
     dips = {length: list(twin.dipping(runs, length, seed)) for length in DIPS}
     for name, spec in named.items():
         for length, dipped in dips.items():
-            what = f"dip of {length} eval{'s' if length > 1 else ''}"
+            what = f"dip of {counted(length, 'eval')}"
             for evidence, shown in twin_series.by_evidence(dipped):
                 stops = evaluate.first_stops(spec, shown)
                 yield Figure(what, name, evidence, "stopped", float((stops >= 0).mean()))
@@ -201,7 +202,7 @@ def shuffled(
     for shown in _orders(plateaus, times, np.random.default_rng(seed)):
         for name, spec in named.items():
             counts[name] += int((vector.first_stops(spec, shown) >= 0).sum())
-    what = f"{len(plateaus)} plateaus, {times} orders"
+    what = f"{counted(len(plateaus), 'plateau')}, {counted(times, 'order')}"
     for name, stopped in counts.items():
         share = stopped / (times * len(plateaus))
         yield Figure(what, name, twin_series.SCORES_ONLY, "stopped", share)

@@ -31,6 +31,7 @@ from controller.policy.sharing import (
     player,
     slowdowns,
 )
+from controller.policy.wording import counted
 from sim.experiments.findings import Column, Findings
 from sim.sharing.page import MOST_PAGE, PageSteps, steps_of
 from sim.sharing.rows import Row
@@ -112,10 +113,10 @@ def advise(path: Path, max_slowdown: int = 10, max_duty: int = 80) -> Findings:
     if len({job.training for job in jobs}) > 1:
         notes.append("Only jobs with the same number of training GPUs are tried together.")
     if len(shared) > SHOWN:
-        notes.append(f"The best {SHOWN} of {len(shared)} groups are shown.")
+        notes.append(f"The best {SHOWN} of {counted(len(shared), 'group')} are shown.")
     return Findings(
         "advise",
-        f"What sharing would bring to {len(jobs)} measured jobs",
+        f"What sharing would bring to {counted(len(jobs), 'measured job')}",
         {"file": str(path), "max_slowdown": max_slowdown, "max_duty": max_duty},
         COLUMNS,
         [*rows, *shared[:SHOWN]],

@@ -23,6 +23,7 @@ from controller.policy.sharing import (
     plan_placements,
     too_slow,
 )
+from controller.policy.wording import counted
 from sim.kernel import Kernel
 from sim.sharing.group import VirtualGroup, VirtualResident
 from sim.sharing.trace import ReplaySetting, TraceJob, families, trace
@@ -129,7 +130,9 @@ class VirtualPool:
         times: Iterator[float] = iter([float(job.arrives) for job in found])
         self.kernel.run(iter([int(t) for t in times]), iter(found), self._arrive, self._settle)
         if self.waiting or any(job.ended < 0 for job in self.jobs.values()):
-            raise RuntimeError(f"{len(self.waiting)} jobs never started: a group of theirs is too large")
+            raise RuntimeError(
+                f"{counted(len(self.waiting), 'job')} never started: a group of theirs is too large"
+            )
         for name in list(self.groups):
             self._close(name)
         jobs = list(self.jobs.values())

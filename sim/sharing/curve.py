@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.policy.wording import counted
 from sim.experiments.executor import Executor
 from sim.experiments.findings import Column, Findings
 from sim.sharing.orders import ORDERS
@@ -67,7 +68,8 @@ def curve(
         rows,
         {"seeds": seeds},
         [
-            f"{seeds} runs of {setting.steps} steps a row; first come, first served where nothing is said.",
+            f"{counted(seeds, 'run')} of {counted(setting.steps, 'step')} a row; first come, first served "
+            "where nothing is said.",
             "The formula, 1 + switch + .5 d r (1 + r) with r the others' duty, is a fit that holds at duty .2"
             " only: the policy replays recorded turns instead.",
             "Other orders than first come, first served bring nothing here, and bound no wait.",

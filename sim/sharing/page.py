@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from controller import names
 from controller.policy.sharing import LEAST_STEPS
+from controller.policy.wording import counted
 
 MOST_PAGE = 8 << 20  # bytes
 _SAMPLE = re.compile(r"(rlhf_[a-z_]+)(?:\{([^{}]*)\})? ([^ ]+)(?: -?[0-9]+)?")
@@ -36,7 +37,7 @@ def steps_of(text: str, where: str) -> PageSteps:
     phases = {_TRAINING: 0.0, _OTHER: 0.0}
     steps: dict[int, dict[str, float]] = {}
     gauges: dict[str, float] = {}
-    counted = False
+    by_phase = False
     for line in text.splitlines():
         match = _SAMPLE.fullmatch(line.strip())
         if match is None:
@@ -59,7 +60,7 @@ def steps_of(text: str, where: str) -> PageSteps:
         if name == names.METRIC_STEP_SECONDS and labels.get("step", "").isdecimal():
             steps.setdefault(int(labels["step"]), {})[gpus] = value
         elif name == names.METRIC_PHASE_SECONDS:
-            counted = True
+            by_phase = True
             phases[gpus] += value
         else:
             gauges[name] = value
@@ -67,10 +68,10 @@ def steps_of(text: str, where: str) -> PageSteps:
     if len(whole) >= LEAST_STEPS:
         return PageSteps(whole, False)
     done = gauges.get(names.METRIC_STEP, 0.0) - gauges.get(names.METRIC_RESUMED_STEP, 0.0)
-    if not counted or done < LEAST_STEPS:
+    if not by_phase or done < LEAST_STEPS:
         raise ValueError(
-            f"{where}: {len(whole)} steps in {names.METRIC_STEP_SECONDS}, and "
-            f"{f'{done:g} steps with' if counted else 'no'} {names.METRIC_PHASE_SECONDS}; expected at least "
+            f"{where}: {counted(len(whole), 'step')} in {names.METRIC_STEP_SECONDS}, and "
+            f"{f'{done:g} steps with' if by_phase else 'no'} {names.METRIC_PHASE_SECONDS}; expected at least "
             f"{LEAST_STEPS} steps of a trainer that counts its phases (docs/use/trainer-contract.md)"
         )
     mean = [phases[_OTHER] / done, phases[_TRAINING] / done]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from controller.policy.wording import counted
 from sim.experiments.executor import Executor
 from sim.experiments.findings import Column, Findings
 from sim.experiments.statistics import ratio
@@ -63,14 +64,15 @@ def replay(
     turns = sum(one.turns for one in done)
     return Findings(
         "replay",
-        f"{setting.jobs} jobs at load {setting.load:g}, against Isolated with backfill",
+        f"{counted(setting.jobs, 'job')} at load {setting.load:g}, against Isolated with backfill",
         setting.as_dict(),
         COLUMNS,
         rows,
         {"seeds": seeds, "turns": turns},
         [
-            f"{seeds} traces; the load is work alone over what {setting.gpus} GPUs can do while jobs arrive."
-            " Training GPUs scarce: private ones are plenty. All scarce: both come from the same GPUs.",
+            f"{counted(seeds, 'trace')}; the load is work alone over what {counted(setting.gpus, 'GPU')} "
+            "can do while jobs arrive. Training GPUs scarce: private ones are plenty. All scarce: both "
+            "come from the same GPUs.",
             "The trace is ours (sim/sharing/trace.py); the paper's is not public. It reports 70, 65 and 56 %"
             " for Pack, Spread and Spread with backfill, all against Isolated without.",
             "Above load 1 the mean completion tells how long the trace is; the makespan does not.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+from controller.policy.wording import counted
 from sim.experiments.executor import Executor
 from sim.experiments.findings import Column, Findings
 from sim.sharing.rows import Row, gpu_hours, less, losses, slowdown, verdict, within
@@ -69,8 +70,8 @@ def saving(
         rows,
         {"seeds": seeds},
         [
-            f"{seeds} runs of {setting.steps} steps a row; intervals are 95 %, bootstrapped over runs. The"
-            " same rollouts and turns in both arms.",
+            f"{counted(seeds, 'run')} of {counted(setting.steps, 'step')} a row; intervals are 95 %, "
+            "bootstrapped over runs. The same rollouts and turns in both arms.",
             "T is the paper's parallelism, duty 1 less its bubble ratio; R, the cycle, the switch and how"
             " much rollouts vary are our guess. Without any waiting the saving is T / (2 (T + R)): mostly"
             " geometry.",

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from controller.policy.wording import counted
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.trace import JobChecks, Trace, TraceJob
 
@@ -151,7 +152,12 @@ def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped, befor
         cells = dict(zip(header, row, strict=False))
         try:
             if len(row) > len(header):
-                raise TraceError(file, reader.line_num, "", f"{len(row)} cells under {len(header)} columns")
+                raise TraceError(
+                    file,
+                    reader.line_num,
+                    "",
+                    f"{counted(len(row), 'cell')} under {counted(len(header), 'column')}",
+                )
             if reason := log.leave_out(cells):
                 trace.left_out[reason] += 1
                 continue

@@ -23,6 +23,7 @@ from controller.policy.decision_log import READABLE, VERSION, readable
 from controller.policy.job import Desired, JobRecord, ScrapeView
 from controller.policy.rollout import StepQuestion
 from controller.policy.types import PoolSnapshot
+from controller.policy.wording import counted
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.history import History
 from sim.traces.json_text import parse
@@ -134,7 +135,7 @@ class LeftOut:
         for why, count in self.counts.items():
             are, report = ("is", "tells") if count == 1 else ("are", "tell")
             first = "." if why == REPEATED else f"; the first: {self.first[why]}"
-            notes.append(f"{count} of {self.lines} lines {are} {why} and {report} nothing{first}")
+            notes.append(f"{count} of {counted(self.lines, 'line')} {are} {why} and {report} nothing{first}")
         return notes
 
 

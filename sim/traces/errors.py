@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from controller.policy.wording import counted
+
 _SHOWN = 200  # characters of a value in a message
 
 
@@ -26,7 +28,7 @@ class TraceError(ValueError):
         """Return a value that is not allowed; of a long one its beginning is shown."""
         shown = repr(value)
         if len(shown) > _SHOWN:
-            shown = f"{shown[:_SHOWN]}… ({len(shown)} characters)"
+            shown = f"{shown[:_SHOWN]}… ({counted(len(shown), 'character')})"
         return TraceError(file, line, field, f"{shown} is not allowed, expected {expected}")
 
 

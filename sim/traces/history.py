@@ -24,6 +24,7 @@ from controller.policy.types import (
     PoolSnapshot,
     StopLimits,
 )
+from controller.policy.wording import counted
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
 from sim.latencies import PREEMPTION, Latencies
@@ -295,8 +296,8 @@ def _note_gaps(trace: Trace, lossless: int) -> None:
     lengths = Counter(job.past.length for job in trace.jobs if job.past is not None)
     if cut := jobs - lengths["run"]:
         trace.notes.append(
-            f"{cut} of {jobs} jobs did not come to their end in the log; their whole length"
-            " is taken from their progress, and evals that were never made are missing."
+            f"{cut} of {counted(jobs, 'job')} did not come to their end in the log; their whole length is "
+            "taken from their progress, and evals that were never made are missing."
         )
     if lengths["estimate"]:
         trace.notes.append(f"Of {lengths['estimate']} of them the length is their submitter's estimate.")
@@ -304,6 +305,6 @@ def _note_gaps(trace: Trace, lossless: int) -> None:
         trace.notes.append(f"{lengths['unknown']} of them told no progress: they end where the log does.")
     if lossless:
         trace.notes.append(
-            f"{lossless} of {jobs} jobs had evals at which their training loss was not seen; they"
-            " are replayed without it."
+            f"{lossless} of {counted(jobs, 'job')} had evals at which their training loss was not seen; they "
+            "are replayed without it."
         )

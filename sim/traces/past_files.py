@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from controller.policy.wording import agreeing, counted
 from sim.traces.decisions import LeftOut, read_history, stream
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.history import History
@@ -50,9 +51,10 @@ def read_past(
         found = ", ".join(sorted({str(t.history.get("pool")) for t in traces}))
         raise TraceError.value(others[0], 1, "history.pool", found, f"the pool {pool}")
     if trace.skipped:
-        first = trace.skipped.errors[0]
+        first, many = trace.skipped.errors[0], len(trace.skipped)
         trace.notes.append(
-            f"{len(trace.skipped)} jobs or rows cannot be, and are left out; the first: {first}"
+            f"{many} {agreeing(many, 'job or row', 'jobs or rows')} cannot be, and "
+            f"{agreeing(many, 'is', 'are')} left out; the first: {first}"
         )
     if not trace.jobs:
         reasons = "; ".join(f"{n} {why}" for why, n in sorted(trace.left_out.items())) or "it has none at all"
@@ -111,7 +113,10 @@ def merged(traces: Sequence[Trace]) -> Trace:
         made.skipped.errors += trace.skipped.errors
         made.notes += [note for note in trace.notes if note not in made.notes]
     if total > len(jobs):
-        made.notes.append(f"{total - len(jobs)} jobs are in more than one file; the newest counts.")
+        made.notes.append(
+            f"{counted(total - len(jobs), 'job')} {agreeing(total - len(jobs), 'is', 'are')} in more than "
+            "one file; the newest counts."
+        )
     spans = [trace.history for trace in ordered if trace.history]
     if spans:
         made.history = {
@@ -140,32 +145,38 @@ def _gaps(history: History, trace: Trace, logged: bool) -> list[str]:
     """Return what the history itself shows that it does not know."""
     notes = []
     for reason, count in sorted(trace.left_out.items()):
-        notes.append(f"{count} jobs are left out: {reason}.")
+        notes.append(f"{counted(count, 'job')} {agreeing(count, 'is', 'are')} left out: {reason}.")
     if history.holes:
         longest = max(end - start for start, end in history.holes)
         notes.append(
-            f"The log has {len(history.holes)} holes while jobs ran, the longest of {longest / 3600.0:.1f} h:"
-            " what happened in them is known only as far as later lines tell."
+            f"The log has {counted(len(history.holes), 'hole')} while jobs ran, the longest of "
+            f"{longest / 3600.0:.1f} h: what happened in them is known only as far as later lines tell."
         )
     pasts = [job.past for job in trace.jobs if job.past is not None]
     early = sum(past.early for past in pasts)
     if early and logged:
         notes.append(
-            f"{early} jobs were there before the log begins: their first evals, and how long they waited"
-            " then, may not be known."
+            f"{counted(early, 'job')} {agreeing(early, 'was', 'were')} there before the log begins: "
+            f"{agreeing(early, 'its', 'their')} first evals, and how long {agreeing(early, 'it', 'they')} "
+            "waited then, may not be known."
         )
     missed = [past.missed for past in pasts if past.missed]
     if missed:
-        notes.append(f"{sum(missed)} evals of {len(missed)} jobs were made and are not here.")
+        notes.append(
+            f"{counted(sum(missed), 'eval')} of {counted(len(missed), 'job')} "
+            f"{agreeing(sum(missed), 'was', 'were')} made and {agreeing(sum(missed), 'is', 'are')} not here."
+        )
     scale = [past.scale for past in pasts if past.scale]
     if scale:
         notes.append(
-            f"{sum(scale)} evals of {len(scale)} jobs are left out: scored by another evaluator, or before a"
-            " fall that the whole pool shared."
+            f"{counted(sum(scale), 'eval')} of {counted(len(scale), 'job')} "
+            f"{agreeing(sum(scale), 'is', 'are')} left out: scored by another evaluator, or before a fall "
+            "that the whole pool shared."
         )
     unseen = sum(1 for past in pasts if past.attempts > 1 and past.started is None)
     if unseen:
         notes.append(
-            f"Of {unseen} jobs the first attempts are not here; their service is counted all the same."
+            f"Of {counted(unseen, 'job')} the first attempts are not here; their service is counted all the "
+            "same."
         )
     return notes

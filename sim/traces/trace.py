@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.policy.types import PolicySpec, Quota
+from controller.policy.wording import counted
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
 from sim.latencies import Latencies
@@ -87,7 +88,9 @@ class Trace:
                 if cluster.holds(*shape):
                     kept.append(job)
                     continue
-            room = f"{cluster.gpus} GPUs" + (f" on {len(cluster.nodes)} nodes" if cluster.nodes else "")
+            room = counted(cluster.gpus, "GPU") + (
+                f" on {counted(len(cluster.nodes), 'node')}" if cluster.nodes else ""
+            )
             expected = f"a gang that fits into the empty cluster of {room} (job {job.key})"
             file = job.file or self.files[0]
             self.skipped.add(TraceError.value(file, job.line, "gpus", job.gpus, expected))
@@ -96,7 +99,9 @@ class Trace:
             for job in kept:
                 job.gpus_per_replica = job.gpus_per_replica or cluster.gang(job.gpus)[1]
         if not kept:
-            raise TraceError(self.files[0], 0, "", f"no job fits into a cluster of {cluster.gpus} GPUs")
+            raise TraceError(
+                self.files[0], 0, "", f"no job fits into a cluster of {counted(cluster.gpus, 'GPU')}"
+            )
 
     def workload(self) -> Workload:
         """Return the jobs in the order of their submission, the first one at 0 s."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from controller.policy.types import Paired
+from controller.policy.wording import counted
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.json_text import parse
 from sim.traces.trace import JobChecks, Trace, TraceJob
@@ -58,7 +59,7 @@ def read_trainer(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
         evals.append(found)
     trained = [e for e in evals if e.step > 0]
     if len(trained) < 2:
-        raise TraceError(file, 0, "", f"{len(trained)} evals after step 0, expected at least 2")
+        raise TraceError(file, 0, "", f"{counted(len(trained), 'eval')} after step 0, expected at least 2")
     pace = _pace(file, trained)
     steps = trained[-1].step
     job = TraceJob(
@@ -71,7 +72,9 @@ def read_trainer(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
         evals=_columns(trained),
     )
     JobChecks(file, ordered=False).check(job, _FIELDS)
-    notes = [f"{file.name}: {len(trained)} evals over {steps} steps, {pace:.3g} s a step."]
+    notes = [
+        f"{file.name}: {counted(len(trained), 'eval')} over {counted(steps, 'step')}, {pace:.3g} s a step."
+    ]
     return Trace([file], NAME, [job], skipped, notes=notes)
 
 

@@ -14,6 +14,7 @@ from random import Random
 
 from controller.policy.queueing import MAX_WAIT, EvalStop, make_policy
 from controller.policy.types import Mode, PolicySpec, Quota
+from controller.policy.wording import agreeing, counted
 from sim import quotas, specs
 from sim.cluster import Cluster
 from sim.engine import EventLog, Result, simulate
@@ -305,7 +306,7 @@ def check_fits(given: Setting, cluster: Cluster) -> None:
     for row, job in enumerate(given.jobs):
         shape = (job.gpus // shapes[row], shapes[row]) if len(shapes) else cluster.gang(job.gpus)
         if job.gpus > cluster.gpus or not cluster.holds(*shape):
-            lost.append(f"{job.key} ({shape[0]}x{shape[1]} GPUs)")
+            lost.append(f"{job.key} ({shape[0]}x{shape[1]} {agreeing(job.gpus, 'GPU', 'GPUs')})")
     if lost:
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         raise ValueError(
@@ -352,7 +353,7 @@ def _losses(row: Row, real: Evals | None) -> Sequence[float]:
 
 def cluster_text(cluster: Cluster) -> str:
     if not cluster.nodes:
-        return f"{cluster.gpus} GPUs"
+        return counted(cluster.gpus, "GPU")
     sizes: dict[int, int] = {}
     for _, gpus in cluster.nodes:
         sizes[gpus] = sizes.get(gpus, 0) + 1

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.policy.types import Verb
+from controller.policy.wording import agreeing, counted
 from sim.foresight import RuleSpec, first_stop
 from sim.traces.trace import TraceJob
 from sim.workload import Evals
@@ -59,8 +60,8 @@ class Donors:
         which = "that their rule would have stopped" if self.doubted else "of which no rule thought ill"
         bias = "" if self.doubted else "; what is made of those is likely too good"
         return (
-            f"Runs that were stopped go on as one of the {min(NEAR, len(self.jobs))} nearest of the"
-            f" {len(self.jobs)} runs seen whole {which}{bias}."
+            f"Runs that were stopped go on as one of the {min(NEAR, len(self.jobs))} nearest of the "
+            f"{counted(len(self.jobs), 'run')} seen whole {which}{bias}."
         )
 
 
@@ -73,8 +74,8 @@ def donors(jobs: Sequence[TraceJob], rule: RuleSpec | None) -> Donors:
     whole = [job for job in jobs if job.evals is not None and (job.past is None or job.past.whole)]
     if len(whole) < ENOUGH:
         raise ValueError(
-            f"--future: nearest is not allowed here, for {len(whole)} runs with evals were seen whole,"
-            f" expected at least {ENOUGH}; bounds needs none"
+            f"--future: nearest is not allowed here, for {counted(len(whole), 'run')} with evals "
+            f"{agreeing(len(whole), 'was', 'were')} seen whole, expected at least {ENOUGH}; bounds needs none"
         )
     doubted = [job for job in whole if _doubted(job, rule)]
     if len(doubted) >= ENOUGH:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.policy.types import namespace_of
+from controller.policy.wording import agreeing, counted
 from sim.latencies import PREEMPTION
 from sim.traces.past import End, Past
 from sim.traces.trace import Trace
@@ -24,7 +25,8 @@ def reader_notes(made: Comparison, trace: Trace) -> list[str]:
     jobs, notes = made.given.jobs, [*left_out(made.given), *made.given.notes]
     if len(made.chosen) < len(jobs):
         notes.append(
-            f"{len(made.chosen)} of {len(jobs)} jobs were submitted in the window; the others run along."
+            f"{len(made.chosen)} of {counted(len(jobs), 'job')} {agreeing(len(made.chosen), 'was', 'were')} "
+            "submitted in the window; the others run along."
         )
     notes += _guaranteed(made) + _nobody(made)
     return notes + _fidelity(made) + _unseen(made) + _lengths(made) + _assumed(made) + _capacity(trace)
@@ -36,7 +38,10 @@ def _guaranteed(made: Comparison) -> list[str]:
     there = (made.other.cluster or made.given.cluster).gpus
     if total <= there:
         return []
-    return [f"The quotas guarantee {total} GPUs of {there}: who comes first by the queue policy gets them."]
+    return [
+        f"The quotas guarantee {counted(total, 'GPU')} of {there}: who comes first by the queue policy gets "
+        "them."
+    ]
 
 
 def _nobody(made: Comparison) -> list[str]:
@@ -58,8 +63,9 @@ def left_out(given: Setting) -> list[str]:
     gang = f"{largest.gpus // each}x{each}" if each else f"{largest.gpus}"
     are, gangs = ("is", "its gang does") if len(given.left_out) == 1 else ("are", "their gangs do")
     return [
-        f"{len(given.left_out)} of {given.every} jobs {are} left out of both sides, for {gangs} not fit into"
-        f" what is replayed, {cluster_text(given.cluster)}; the largest: {largest.key}, {gang} GPUs."
+        f"{len(given.left_out)} of {counted(given.every, 'job')} {are} left out of both sides, for {gangs} "
+        f"not fit into what is replayed, {cluster_text(given.cluster)}; the largest: {largest.key}, {gang} "
+        f"{agreeing(largest.gpus, 'GPU', 'GPUs')}."
     ]
 
 
@@ -81,12 +87,15 @@ def _fidelity(made: Comparison) -> list[str]:
         return []
     off = ours / real - 1.0
     if abs(off) < 0.0005:
-        return [f"The record replayed as it was gives the mean JCT that was recorded ({ended} jobs ended)."]
+        return [
+            f"The record replayed as it was gives the mean JCT that was recorded ({counted(ended, 'job')} "
+            "ended)."
+        ]
     where = "above" if off > 0 else "below"
     warn = "" if abs(off) <= _EXACT else " Differences smaller than that mean little."
     return [
-        f"The record replayed as it was gives a mean JCT {abs(off):.1%} {where} what was recorded, over the"
-        f" {ended} jobs that ended.{warn}"
+        f"The record replayed as it was gives a mean JCT {abs(off):.1%} {where} what was recorded, over the "
+        f"{counted(ended, 'job')} that ended.{warn}"
     ]
 
 
@@ -119,7 +128,7 @@ def _unseen(made: Comparison) -> list[str]:
 
 
 def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
+    return counted(count, "run")
 
 
 def _lengths(made: Comparison) -> list[str]:
@@ -127,17 +136,23 @@ def _lengths(made: Comparison) -> list[str]:
     unknown = sum(1 for past in pasts if past.end is End.STOPPED and past.length == "unknown")
     if unknown:
         notes.append(
-            f"{unknown} runs that were stopped never said how many steps they had: they are taken to end"
-            " where they were stopped, which makes an alternative that lets them run look better than it is."
+            f"{counted(unknown, 'run')} that {agreeing(unknown, 'was', 'were')} stopped never said how many "
+            f"steps there were: taken to end where {agreeing(unknown, 'it was', 'they were')} stopped, which "
+            "makes an alternative that lets them run look better than it is."
         )
     estimated = sum(1 for past in pasts if past.end is End.STOPPED and past.length == "estimate")
     if estimated:
-        notes.append(f"Of {estimated} runs that were stopped the length is their submitter's estimate.")
+        notes.append(
+            f"Of {counted(estimated, 'run')} that {agreeing(estimated, 'was', 'were')} stopped the length is "
+            f"{agreeing(estimated, 'its', 'their')} submitter's estimate."
+        )
     going = sum(1 for past in pasts if past.end in (End.RUNNING, End.WAITING))
     if going:
         notes.append(
-            f"{going} jobs were not over when the history ended; in both arms they run to the length that"
-            " their progress, or an estimate, makes of them."
+            f"{counted(going, 'job')} {agreeing(going, 'was', 'were')} not over when the history ended; in "
+            f"both arms {agreeing(going, 'it runs', 'they run')} to the length that "
+            f"{agreeing(going, 'its', 'their')} progress, or an estimate, makes of "
+            f"{agreeing(going, 'it', 'them')}."
         )
     return notes
 
@@ -159,11 +174,14 @@ def _assumed(made: Comparison) -> list[str]:
     gaps = [past.missed for past in _pasts(made) if past.missed]
     if gaps and other.rule is not None:
         notes.append(
-            f"{sum(gaps)} evals of {len(gaps)} jobs were made and are not here; the rule sees gaps there."
+            f"{counted(sum(gaps), 'eval')} of {counted(len(gaps), 'job')} "
+            f"{agreeing(sum(gaps), 'was', 'were')} made and {agreeing(sum(gaps), 'is', 'are')} not here; the "
+            "rule sees gaps there."
         )
     if len(made.chosen) < _FEW:
         notes.append(
-            f"{len(made.chosen)} jobs are few: another few may differ by more than the intervals say."
+            f"{counted(len(made.chosen), 'job')} {agreeing(len(made.chosen), 'is', 'are')} few: another few "
+            "may differ by more than the intervals say."
         )
     return notes
 
@@ -173,8 +191,8 @@ def _capacity(trace: Trace) -> list[str]:
     sums = [sum(nodes) for _, nodes in trace.history.get("capacity") or ()]
     if len(set(sums)) > 1 and trace.cluster is not None:
         notes.append(
-            f"The pool had from {min(sums)} to {max(sums)} GPUs; it is replayed with {trace.cluster.gpus},"
-            " which it had the longest."
+            f"The pool had from {min(sums)} to {counted(max(sums), 'GPU')}; it is replayed with "
+            f"{trace.cluster.gpus}, which it had the longest."
         )
     foreign = trace.history.get("foreign_gpus")
     if isinstance(foreign, int | float) and foreign >= 0.05:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
+from controller.policy.wording import counted
 from sim.report.formatting import NOTHING, fitted, folded, number
 from sim.what_if.compare import Compared, Comparison
 
@@ -29,7 +30,7 @@ def _span(made: Comparison) -> str:
     words = [f"pool {history['pool']}"] if history.get("pool") else []
     if "from" in history and "to" in history:
         words.append(f"{moment(history['from'])} to {moment(history['to'])}")
-    words.append(f"{chosen} of {made.given.every} jobs")
+    words.append(f"{chosen} of {counted(made.given.every, 'job')}")
     return ", ".join(words)
 
 

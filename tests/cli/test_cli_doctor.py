@@ -65,7 +65,7 @@ def page_of(body: bytes, **spec: Any) -> list[Finding]:
 
 
 def test_a_page_as_it_should_be() -> None:
-    assert page_of(GOOD) == [ok("metrics", "1 evals of 'gold_reward' on the page, the newest at step 20")]
+    assert page_of(GOOD) == [ok("metrics", "1 eval of 'gold_reward' on the page, the newest at step 20")]
 
 
 def page_with(scores: list[float]) -> bytes:
@@ -540,7 +540,7 @@ def test_an_operator_that_is_not_ready_and_its_lease(clinic: Clinic) -> None:
     )
     wait_until(lambda: "Unschedulable" in clinic.wrong(), "the pod was refused a node")
     told = clinic.wrong()
-    assert f"{ns}/evalstop-operator: 0 of 1 replicas ready" in told
+    assert f"{ns}/evalstop-operator: 0 of 1 replica ready" in told
     assert "pod-a_uid has not renewed its Lease for 1 s" in told
     assert f"ServiceAccount {ns}/default lacks get/list/watch/patch rlhfjobs.evalstop.dev, " in told
     assert "-> kubectl apply -f deploy/manifests/rbac.yaml" in told

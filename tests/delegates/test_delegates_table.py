@@ -222,7 +222,7 @@ def test_a_builtin_start_waits_for_the_former_pods(delegate: Delegate) -> None:
     if delegate is KUEUE:
         assert world.start() == TABLE[delegate].start  # Kueue sees to that
         return
-    with pytest.raises(NotYet, match="1 pods are still active"):
+    with pytest.raises(NotYet, match="1 pod is still active"):
         world.start()
 
 

@@ -159,9 +159,9 @@ def test_evals_closer_than_a_step_have_steps_of_their_own() -> None:
     ("given", "words_"),
     [
         ({"work": -1.0}, "work: -1.0 is not allowed"),
-        ({"work": 1.0, "at": (0.5,), "scores": ()}, "scores: 0 for 1 evals"),
+        ({"work": 1.0, "at": (0.5,), "scores": ()}, "scores: 0 for 1 eval"),
         ({"work": 1.0, "at": (0.5, 0.5), "scores": (1.0, 1.0)}, r"at\[1\]: 0.5 is not allowed"),
-        ({"work": 1.0, "at": (0.5,), "scores": (1.0,), "stderrs": (1.0, 1.0)}, "stderrs: 2 for 1 evals"),
+        ({"work": 1.0, "at": (0.5,), "scores": (1.0,), "stderrs": (1.0, 1.0)}, "stderrs: 2 for 1 eval"),
     ],
 )
 def test_a_run_that_cannot_be_is_refused_by_name(given: dict[str, Any], words_: str) -> None:

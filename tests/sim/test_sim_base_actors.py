@@ -43,7 +43,7 @@ def test_on_slots_their_gpus_count_together() -> None:
 
 @pytest.mark.parametrize(
     ("actors", "said"),
-    [(Part(5, 1), "1 x 4 and, for base actors, 5 x 1 GPUs do not fit"), (Part(1, 8), "do not fit")],
+    [(Part(5, 1), "1 x 4 GPUs and, for base actors, 5 x 1 GPU do not fit"), (Part(1, 8), "do not fit")],
 )
 def test_what_no_cluster_holds_is_refused(actors: Part, said: str) -> None:
     with pytest.raises(ValueError, match=said):
@@ -52,5 +52,5 @@ def test_what_no_cluster_holds_is_refused(actors: Part, said: str) -> None:
 
 def test_more_gpus_than_the_job_has_are_refused() -> None:
     jobs = Workload([0.0], [4], [1.0], gpus_per_replica=[4], actors=[Part(5, 1)])
-    with pytest.raises(ValueError, match=r"workload.actors\[0\]: 5 x 1 GPUs, expected at most the job's 4"):
+    with pytest.raises(ValueError, match=r"workload.actors\[0\]: 5 x 1 GPU, expected at most the job's 4"):
         simulate(jobs, Cluster.slots(8), stopping(PolicySpec("fifo")))

@@ -42,7 +42,7 @@ def test_optional_columns() -> None:
 @pytest.mark.parametrize(
     ("at", "scores", "message"),
     [
-        ([0.5], [1.0, 2.0], r"1 times, 2 scores"),
+        ([0.5], [1.0, 2.0], r"1 time, 2 scores"),
         ([0.5, 0.5], [1.0, 2.0], r"evals\.at\[1\]: 0\.5, expected above 0\.5"),
         ([0.0], [1.0], r"evals\.at\[0\]: 0\.0"),
         ([0.5, 1.5], [1.0, 2.0], r"evals\.at\[1\]: 1\.5"),

@@ -108,7 +108,7 @@ CASES: dict[str, tuple[str, str]] = {
         r"f, line 2, evals\.at\[1\]: 0\.5, expected above 0\.5",
     ),
     "evals after the end": (evals("[0.5, 1.5]", "[1, 2]"), r"f, line 2, evals\.at\[1\]: 1\.5, expected"),
-    "evals of two lengths": (evals("[0.5]", "[1, 2]"), r"f, line 2, evals: 1 times, 2 scores"),
+    "evals of two lengths": (evals("[0.5]", "[1, 2]"), r"f, line 2, evals: 1 time, 2 scores"),
     "eval that is text": (evals("[1.0]", '["x"]'), r"f, line 2, evals\.scores\[0\]: 'x' is not allowed"),
     "hidden truth that is none": (OWN + job(truth='{"hacks": 1, "peak": 2}'), r"f, line 2, truth: .*is not"),
     "philly cut off": (PHILLY_HEAD + '"attempts": []}, {"vc"', r"f, line 1: not JSON .*was the file cut off"),
@@ -119,7 +119,7 @@ CASES: dict[str, tuple[str, str]] = {
         PHILLY_HEAD + '"attempts": [{"start_time": "soon", "end_time": null, "detail": []}]}]',
         r"f, line 1, attempts\[0\]\.start_time: 'soon' is not allowed",
     ),
-    "trainer with one eval": (TRAINER, r"f: 1 evals after step 0, expected at least 2"),
+    "trainer with one eval": (TRAINER, r"f: 1 eval after step 0, expected at least 2"),
     "trainer going back": (
         TRAINER + TRAINER,
         r"f, line 2, step: 10 is not allowed, expected a step above 10",

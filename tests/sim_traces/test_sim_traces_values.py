@@ -174,5 +174,5 @@ def test_a_job_of_more_gpus_than_can_be_counted_out_does_not_fit(tmp_path: Path)
     trace.fit(Cluster.of_nodes([8]))
     assert [job.key for job in trace.jobs] == ["trace/a"]
     [error] = trace.skipped.errors
-    assert "expected a gang that fits into the empty cluster of 8 GPUs on 1 nodes" in str(error)
+    assert "expected a gang that fits into the empty cluster of 8 GPUs on 1 node" in str(error)
     assert len(str(error)) < 500

@@ -213,7 +213,7 @@ def test_a_trace_of_another_format_is_taken_as_seen_whole(tmp_path: Path) -> Non
     assert "The history names no nodes: those of --nodes are taken for both sides." in both["notes"]
     file.write_text(file.read_text() + "bad,4000,4,-1\n")
     bad = document(file, "--policy", "las", "--nodes", "8")
-    assert any("1 jobs or rows cannot be, and are left out" in note for note in bad["notes"])
+    assert any("1 job or row cannot be, and is left out" in note for note in bad["notes"])
     file = tmp_path / "own.jsonl"
     jobs = [json.dumps({"job": f"j{n}", "submitted": n, "gpus": 4, "work": 100 + n}) for n in range(40)]
     head = '{"format": "evalstop-trace", "version": 1, "cluster": {"nodes": [8]}}'

@@ -102,8 +102,8 @@ def test_a_running_job_tells_what_its_status_remembers() -> None:
     assert (found.past.started, found.past.missed) == (None, 2)
     assert found.past.service > 1000.0  # what it had, and since its pods are ready
     assert found.work == pytest.approx(2.0 * (found.past.service - 200.0) / 8)
-    assert "2 evals of 1 jobs were made and are not here." in notes
-    assert "Of 1 jobs the first attempts are not here; their service is counted all the same." in notes
+    assert "2 evals of 1 job were made and are not here." in notes
+    assert "Of 1 job the first attempts are not here; their service is counted all the same." in notes
     assert trace.history["from"] == AT
     assert not any("before the log begins" in note for note in notes)  # there is no log
     assert trace.latencies is not None
@@ -122,7 +122,7 @@ def test_a_waiting_job_counts_if_its_length_was_estimated() -> None:
         "estimate",
         0.0,
     )
-    assert "1 jobs are left out: never had GPUs." in notes
+    assert "1 job is left out: never had GPUs." in notes
 
 
 def test_what_cannot_be_read_is_counted() -> None:

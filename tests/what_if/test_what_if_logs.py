@@ -209,7 +209,7 @@ def test_evals_that_are_in_no_line_are_counted(tmp_path: Path, whole_log: list[s
     assert over.past is not None
     assert over.evals is not None
     assert over.past.missed == 7 - len(over.evals.at) > 0
-    assert told(trace, f"{over.past.missed} evals of 1 jobs were made and are not here.")
+    assert told(trace, f"{over.past.missed} evals of 1 job were made and are not here.")
 
 
 def test_a_hole_in_the_log_is_told(tmp_path: Path, whole_log: list[str]) -> None:
@@ -330,7 +330,7 @@ def test_a_deleted_job_is_gone_and_one_of_another_evaluator_begins_anew(
     assert following.past.scale == 3
     assert following.evals is not None
     assert list(following.evals.scores) == list(RISE[3:])
-    assert told(trace, "3 evals of 1 jobs are left out: scored by another evaluator")
+    assert told(trace, "3 evals of 1 job are left out: scored by another evaluator")
 
 
 def test_an_end_that_the_logs_last_line_decides_is_known(tmp_path: Path, whole_log: list[str]) -> None:

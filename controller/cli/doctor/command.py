@@ -15,6 +15,7 @@ from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, command
 from controller.cli.flags import Document
 from controller.cli.terminal import Terminal, clean, terminal
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -205,4 +206,4 @@ def page(found: Sequence[Finding], screen: Terminal) -> list[str]:
     summary = f"{bad} wrong" if bad else "nothing wrong"
     if unseen:
         summary += f", {unseen} could not be looked at"
-    return [*lines, "", f"{len(found)} findings, {summary}"]
+    return [*lines, "", f"{counted(len(found), 'finding')}, {summary}"]

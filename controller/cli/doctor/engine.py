@@ -20,6 +20,7 @@ from typing import Any
 from controller.actor.engines import Engine, EngineError, Request
 from controller.cli.doctor.findings import Finding, note, ok, wrong
 from controller.policy.rollout import ActorLaw, WorkReport, refit_law
+from controller.policy.wording import counted
 
 PROMPT = (1, 2)
 PATIENCE = 60.0  # s for the engine's first answer, and for each round
@@ -63,7 +64,7 @@ async def examine(engine: Engine, weights: Path | None) -> AsyncIterator[Finding
         yield ok("start", f"it answered after {waited:.1f} s" + ("" if waited > 1 else "; it was up already"))
         slots = report.get("slots")
         if type(slots) is int and slots > 0:
-            yield ok("slots", f"{slots} responses at a time")
+            yield ok("slots", f"{counted(slots, 'response')} at a time")
         else:
             slots = _SLOTS
             yield note(
@@ -81,7 +82,8 @@ async def examine(engine: Engine, weights: Path | None) -> AsyncIterator[Finding
                 return
             yield ok(
                 "weights",
-                f"{len(content)} bytes loaded in {time.monotonic() - begun:.2f} s, version {version}",
+                f"{counted(len(content), 'byte')} loaded in {time.monotonic() - begun:.2f} s, version "
+                f"{version}",
             )
         if version is None:
             yield note(

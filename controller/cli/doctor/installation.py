@@ -14,7 +14,7 @@ from controller.cli.doctor.findings import Finding, note, ok, wrong
 from controller.cli.pools import amiss
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import DEPLOYMENTS, GPUPOOLS, LEASES, PODS
-from controller.policy.wording import some
+from controller.policy.wording import counted, some
 
 Object = dict[str, Any]
 
@@ -107,7 +107,8 @@ async def operator(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
         where = ", ".join(f"{d['metadata']['namespace']}/{d['metadata']['name']}" for d in operators)
         yield wrong(
             "operator",
-            f"{len(operators)} installations in one cluster would work against each other: {where}",
+            f"{counted(len(operators), 'installation')} in one cluster would work against each other: "
+            f"{where}",
             "helm uninstall one of them, or delete its Deployment",
         )
     for deployment in operators:
@@ -130,10 +131,10 @@ async def _deployment(api: CallerApi, deployment: Object, about: str) -> AsyncIt
     )
     pods, _ = await api.list(PODS, namespace, labels=selector)
     if ready >= wanted > 0:
-        yield ok(about, f"{namespace}/{metadata['name']}: {ready} of {wanted} replicas ready")
+        yield ok(about, f"{namespace}/{metadata['name']}: {ready} of {counted(wanted, 'replica')} ready")
         return
     problems = "; ".join(filter(None, (trouble(pod) for pod in pods)))
-    text = f"{namespace}/{metadata['name']}: {ready} of {wanted} replicas ready"
+    text = f"{namespace}/{metadata['name']}: {ready} of {counted(wanted, 'replica')} ready"
     cure = f"kubectl -n {namespace} logs deployment/{metadata['name']} --tail=20"
     yield wrong(about, text + (f": {problems}" if problems else ""), cure)
     for pod in pods:
@@ -224,7 +225,7 @@ async def pools(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
             cure = _pool_cure(name, str(condition["reason"]))
             yield wrong(about, f"{condition['reason']}: {condition['message']}", cure)
         if not bad:
-            free = f"{status.get('free', 0)} of {status.get('capacity', 0)} GPUs free"
+            free = f"{status.get('free', 0)} of {counted(status.get('capacity', 0), 'GPU')} free"
             yield ok(about, f"{free}, {status.get('queued', 0)} waiting")
         if scheduler := (pool.get("spec") or {}).get("schedulerName"):
             there = await deployments(api, namespace) if there is None else there

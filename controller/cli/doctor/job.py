@@ -41,6 +41,7 @@ from controller.policy.job import (
 )
 from controller.policy.stopping import MODIFIERS, RULES, noise
 from controller.policy.types import EvalPoint, EvalScale
+from controller.policy.wording import counted
 
 Object = dict[str, Any]
 
@@ -255,7 +256,7 @@ def _unasked(job: Reading, url: str, error: ApiError) -> Finding:
     if read is None or not read.status:
         return unknown("metrics", why, f"curl {url} on the machine of its node")
     newest = f", the newest at step {job.record.evals[-1].step}" if job.record.evals else ""
-    return ok("metrics", f"the operator reads them: {job.record.evals_seen} evals{newest}; {why}")
+    return ok("metrics", f"the operator reads them: {counted(job.record.evals_seen, 'eval')}{newest}; {why}")
 
 
 def examined(job: Reading, body: bytes) -> Iterator[Finding]:
@@ -263,7 +264,7 @@ def examined(job: Reading, body: bytes) -> Iterator[Finding]:
     every = [str(m.get("name")) for m in job.spec.get("metrics") or ()]
     primary = str(job.metric.get("name"))
     if len(body) > DEFAULT_LIMITS.body_bytes:
-        text = f"the page has {len(body)} bytes, at most {DEFAULT_LIMITS.body_bytes} are read"
+        text = f"the page has {counted(len(body), 'byte')}, at most {DEFAULT_LIMITS.body_bytes} are read"
         yield wrong("metrics", text, f"export fewer series; {CONTRACT}")
         return
     try:
@@ -293,7 +294,7 @@ def examined(job: Reading, body: bytes) -> Iterator[Finding]:
         yield wrong("metrics", text, cure(job, "NoNewEvals", examining=True))
     elif primary not in missing:
         newest = f", the newest at step {view.points[-1].step}" if view.points else ""
-        yield ok("metrics", f"{len(view.points)} evals of {primary!r} on the page{newest}")
+        yield ok("metrics", f"{counted(len(view.points), 'eval')} of {primary!r} on the page{newest}")
     yield from _gaps(job, view)
 
 
@@ -394,7 +395,10 @@ async def checkpoints(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
         yield ok("checkpoints", text)
     waited = record.access
     if waited is not None and waited.tries:
-        text = f"{waited.operation} of step {waited.step} failed {waited.tries} times and is tried again"
+        text = (
+            f"{waited.operation} of step {waited.step} failed {counted(waited.tries, 'time')} and is tried "
+            "again"
+        )
         yield wrong("checkpoints", text, "see the condition above; docs/use/checkpoints.md")
     for field in ("location", "retention"):
         claim = ((job.spec.get("checkpoints") or {}).get(field) or {}).get("volumeClaim")

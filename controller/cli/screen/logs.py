@@ -10,6 +10,7 @@ from controller.cli.job_view import Reading
 from controller.cli.terminal import clean
 from controller.kube.errors import ApiError
 from controller.kube.resources import PODS
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -37,5 +38,5 @@ async def last_lines(api: CallerApi, job: Reading) -> list[str]:
         found = text.decode("utf-8", "replace").splitlines() or ["(nothing yet)"]
         lines += [f"{pod}: {clean(line)}" for line in found]
     if len(pods) > PODS_SHOWN:
-        lines.append(f"and {len(pods) - PODS_SHOWN} more pods")
+        lines.append(f"and {counted(len(pods) - PODS_SHOWN, 'more pod')}")
     return lines or ["it has no pod now"]

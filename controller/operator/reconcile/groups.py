@@ -46,6 +46,7 @@ from controller.policy.pool import (
     plan_group,
 )
 from controller.policy.stored import MESSAGE_MAX
+from controller.policy.wording import counted
 from controller.steps.groups import AdmittedGroup, GroupDirectory, GroupPod
 from controller.web.group_report import GroupReport
 from controller.workloads.group_jobs import GroupPods, GroupSettings, build_group, group_job_name, group_pods
@@ -177,8 +178,8 @@ class GroupReconciler:
         if family is None:
             spec = obj["spec"]
             message = (
-                f"GPUPool {spec['pool']!r} has no family {spec['family']!r} any more of {spec['replicas']} "
-                f"members with {spec['gpusPerReplica']} GPUs each"
+                f"GPUPool {spec['pool']!r} has no family {spec['family']!r} any more of "
+                f"{counted(spec['replicas'], 'member')} with {counted(spec['gpusPerReplica'], 'GPU')} each"
             )
             problem = "FamilyNotFound", message
         elif self._cluster.steps is None:

@@ -28,7 +28,7 @@ from controller.policy.pool import RESERVATIONS_MAX, Handover, free_gpus
 from controller.policy.queueing.quota_ledger import usage
 from controller.policy.stored import MESSAGE_MAX
 from controller.policy.types import JobState, PoolPlan, PoolSnapshot, Problem
-from controller.policy.wording import some
+from controller.policy.wording import agreeing, counted, some
 
 Object = Mapping[str, Any]
 
@@ -168,7 +168,9 @@ def queue_ready(problem: Problem | None) -> PoolCondition:
 
 def _ready(snapshot: PoolSnapshot) -> PoolCondition:
     if snapshot.nodes:
-        return PoolCondition("Ready", True, "Planned", f"jobs are admitted to {len(snapshot.nodes)} nodes")
+        return PoolCondition(
+            "Ready", True, "Planned", f"jobs are admitted to {counted(len(snapshot.nodes), 'node')}"
+        )
     message = "spec.nodeSelector: no ready and schedulable node matches that no older GPUPool has"
     return PoolCondition("Ready", False, "NoUsableNodes", message)
 
@@ -185,20 +187,25 @@ def _quotas(snapshot: PoolSnapshot, plan: PoolPlan) -> tuple[QuotaUse, ...]:
 def _guarantees_fit(snapshot: PoolSnapshot, capacity: int) -> PoolCondition:
     total = sum(quota.guaranteed for quota in snapshot.quotas)
     if total <= capacity:
-        message = f"{total} of {capacity} GPUs are guaranteed to namespaces"
+        message = (
+            f"{total} of {counted(capacity, 'GPU')} {agreeing(total, 'is', 'are')} guaranteed to namespaces"
+        )
         return PoolCondition("GuaranteesFit", True, "Covered", message)
     closed = sum(node.gpus for node in snapshot.closed)
-    more = f" ({closed} more are on nodes that are closed for now)" if closed else ""
+    more = (
+        f" ({closed} more {agreeing(closed, 'is', 'are')} on nodes that are closed for now)" if closed else ""
+    )
     message = (
-        f"spec.quotas: {total} GPUs are guaranteed, of {capacity} that the pool has{more}; who comes first "
-        f"by the queue policy gets them, so guarantee {capacity} in all at most, or add nodes"
+        f"spec.quotas: {counted(total, 'GPU')} {agreeing(total, 'is', 'are')} guaranteed, of {capacity} that "
+        f"the pool has{more}; who comes first by the queue policy gets them, so guarantee {capacity} in all "
+        "at most, or add nodes"
     )
     return PoolCondition("GuaranteesFit", False, "MoreThanThePoolHas", message)
 
 
 def _quotas_allowed(snapshot: PoolSnapshot, shut_out: Sequence[str]) -> PoolCondition:
     if not shut_out:
-        message = f"every namespace of {len(snapshot.quotas)} quotas may use the pool"
+        message = f"every namespace of {counted(len(snapshot.quotas), 'quota')} may use the pool"
         return PoolCondition("QuotasAllowed", True, "Allowed", message)
     message = (
         f"spec.quotas: {some(shut_out, NAMED)} {_are(shut_out)} not in spec.allowedNamespaces, so nobody can "
@@ -234,8 +241,9 @@ def _gpus_exclusive(unmanaged: Sequence[Object], now: float) -> PoolCondition:
         )
     total = sum(workloads.gpus(pod.get("spec") or {}) for pod in unmanaged)
     message = (
-        f"{total} GPUs are used by {len(unmanaged)} pods of no RLHFJob of this pool: "
-        f"{some(sorted(_described(pod) for pod in unmanaged), NAMED)}; they are not counted as free"
+        f"{counted(total, 'GPU')} {agreeing(total, 'is', 'are')} used by {counted(len(unmanaged), 'pod')} of "
+        f"no RLHFJob of this pool: {some(sorted(_described(pod) for pod in unmanaged), NAMED)}; "
+        f"{agreeing(total, 'it is', 'they are')} not counted as free"
     )
     since = {_name(pod): at for pod in unmanaged if (at := _deleting(pod)) is not None}
     stuck = sorted(f"{name} (since {timestamp(at)})" for name, at in since.items() if now - at >= STUCK_AFTER)

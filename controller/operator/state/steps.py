@@ -9,6 +9,7 @@ from typing import Any
 from controller.kube.packed import Stored
 from controller.policy.job import Desired, JobRecord, RolloutView
 from controller.policy.types import Problem
+from controller.policy.wording import counted
 from controller.workloads.actor_jobs import actors_seen, is_actor
 
 Object = Mapping[str, Any]
@@ -70,8 +71,8 @@ def too_large(desired: Desired, record: JobRecord, pool: str, status: Object | N
     if desired.rollout.gpus > largest:
         return Problem(
             "ActorTooLarge",
-            f"spec.rollout.gpusPerActor: {desired.rollout.gpus} is more than the {largest} GPUs of the "
-            f"largest node of GPUPool {pool!r}; at most {largest} is right",
+            f"spec.rollout.gpusPerActor: {desired.rollout.gpus} is more than the {counted(largest, 'GPU')} "
+            f"of the largest node of GPUPool {pool!r}; at most {largest} is right",
         )
     return None
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from controller.policy.wording import about, counted
 from controller.web.dashboard import svg
 from controller.web.dashboard.svg_elements import NARROW, WIDE
 
@@ -64,7 +65,8 @@ def saved_svg(known: tuple[tuple[float, float], ...], prefix: str, narrow: bool)
         axis.xaxis.set_major_formatter(made.ConciseDateFormatter(locator))
         axis.set_ylim(bottom=0)
         axis.set_title("GPU-hours saved", loc="left", fontsize=11, color=svg.SCORE, weight="bold")
-        text = f"About {total:.2g} GPU-hours saved by {len(known)} stop{'' if len(known) == 1 else 's'}."
+        saved = about(total, "GPU-hours")
+        text = f"{saved[0].upper()}{saved[1:]} saved by {counted(len(known), 'stop')}."
         return svg.page_svg(figure, prefix, "GPU-hours saved, added up", text)
 
 

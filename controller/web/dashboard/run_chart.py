@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from controller.policy.job import NEW_BASELINE, RESUMED, STOPPED, Course, CurveMark, CurvePoint
+from controller.policy.wording import counted
 from controller.web.dashboard.axes import Axis, robust_limits
 from controller.web.dashboard.svg_elements import (
     BOLD_LETTER,
@@ -90,7 +91,7 @@ class RunChart:
         text = f"{self.metric} from step {first.step} to {last.step}, the newest {last.score:.4g}."
         if buckets := [p.step for p in points if p.bucket]:
             width = self.course.width
-            text += f" Up to step {buckets[-1]} each point stands for up to {width} steps."
+            text += f" Up to step {buckets[-1]} each point stands for up to {counted(width, 'step')}."
         if self.best is not None:
             text += f" Best {self.best[1]:.4g} at step {self.best[0]}."
         if self.warned is not None:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from xml.sax.saxutils import quoteattr
 
 from controller.policy.job import Course
+from controller.policy.wording import counted
 from controller.web.dashboard.axes import Axis, robust_limits
 from controller.web.dashboard.run_chart import RunChart, ends, spread
 from controller.web.dashboard.svg_elements import (
@@ -57,7 +58,7 @@ def compare_svg(runs: tuple[RunChart, ...], names: tuple[str, ...], prefix: str,
         body.append(f'<g id="{prefix}-run-{at}" fill="var({colour})">{drawn}</g>')
     body += step_axis(across, axis.start, width, narrow)
     description = "; ".join(f"{name}: {run.sentence()}" for run, name in zip(runs, names, strict=True))
-    title = f"Scores of {len(runs)} runs by training step"
+    title = f"Scores of {counted(len(runs), 'run')} by training step"
     return chart(width, axis.start + FOOT, across, prefix, title, description, "".join(body))
 
 
@@ -76,6 +77,6 @@ def sparkline(course: Course, best: tuple[int, float] | None, maximize: bool) ->
         drawn += f'<circle cx="{x:.0f}" cy="{y:.0f}" r="2.4" fill="var(--c-best)"/>'
     change = points[-1].score - points[0].score
     word = "as" if change == 0 else "better than" if (change > 0) is maximize else "worse than"
-    label = quoteattr(f"{len(points)} points, now {word} at first")
+    label = quoteattr(f"{counted(len(points), 'point')}, now {word} at first")
     size = 'viewBox="0 0 96 22" width="96" height="22"'
     return f'<svg class="spark" {size} role="img" aria-label={label}>{drawn}</svg>'

@@ -18,6 +18,7 @@ import yaml
 
 from controller import names
 from controller.kube.errors import ApiError
+from controller.policy.wording import counted
 from controller.web.certificates import issue_server, make_authority
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.api import LocalApi
@@ -135,7 +136,7 @@ def stage(work: Path, report: Report, pool: Json, nodes: int, gpus: int) -> Iter
     plane = Plane(work, report=report)
     plane.up(fresh=True)
     try:
-        report(f"starting {nodes} nodes with {gpus} GPUs each …", progress=True)
+        report(f"starting {counted(nodes, 'node')} with {counted(gpus, 'GPU')} each …", progress=True)
         Nodes(plane, nodes, gpus, labels={"pool": pool["metadata"]["name"]}).start()
         plane.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"))
         plane.established()

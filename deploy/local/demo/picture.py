@@ -9,6 +9,8 @@ from typing import Any
 
 import matplotlib
 
+from controller.policy.wording import counted
+
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
@@ -101,7 +103,9 @@ def _curves(axes: Axes, job: Job) -> None:
         right.set_ylabel("proxy reward", color=PROXY)
         right.margins(y=0.18)
     _marks(axes, job)
-    axes.set_title(f"{job['name']} · {job['role']} · {job['gpus']} GPUs", color=_ROLE_COLOUR.get(job["role"]))
+    axes.set_title(
+        f"{job['name']} · {job['role']} · {counted(job['gpus'], 'GPU')}", color=_ROLE_COLOUR.get(job["role"])
+    )
 
 
 def _marks(axes: Axes, job: Job) -> None:
@@ -174,7 +178,13 @@ def _time_line(axes: Axes, jobs: Sequence[Job]) -> None:
             axes.text(0, row, "  waits for GPUs", va="center", fontsize=8, color="#495057")
         axes.barh(row, end - begin, left=begin, color=colour, alpha=0.85, height=0.55)
         axes.text(
-            begin, row, f"  {job['gpus']} GPUs", va="center", fontsize=8, color="white", fontweight="bold"
+            begin,
+            row,
+            f"  {counted(job['gpus'], 'GPU')}",
+            va="center",
+            fontsize=8,
+            color="white",
+            fontweight="bold",
         )
         if job["decision"]:
             decided = job["decision"]["time"] - zero

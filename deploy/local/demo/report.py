@@ -14,6 +14,7 @@ from rich.text import Text
 
 from controller.checkpoints.digest import hash_files, tree_digest
 from controller.checkpoints.volume import Volume
+from controller.policy.wording import counted
 from deploy.local.demo.facts import Chronicle, ProxyPoint, describe
 from deploy.local.demo.stage import Scene, Stage
 from deploy.local.demo.story import DemoOutcome
@@ -79,7 +80,9 @@ def print_summary(facts: Mapping[str, Any], console: Console) -> None:
     """Print the summary for people."""
     console.print()
     for job in facts["jobs"]:
-        head = Text.assemble((f"{job['name']}", "bold"), (f"  {job['role']}, {job['gpus']} GPUs", "dim"))
+        head = Text.assemble(
+            (f"{job['name']}", "bold"), (f"  {job['role']}, {counted(job['gpus'], 'GPU')}", "dim")
+        )
         console.print(head, highlight=False)
         for line in _lines(job):
             console.print(f"  {line}", soft_wrap=True, highlight=False)
@@ -120,7 +123,7 @@ def _lines(job: Mapping[str, Any]) -> list[str]:
         after.append(f"pods of {handover['to']} running {handover['seconds']:.1f} s")
     lines.append(f"after the decision: {', '.join(after)}")
     if handover is not None:
-        lines.append(f"its {job['gpus']} GPUs went to {handover['to']}")
+        lines.append(f"its {counted(job['gpus'], 'GPU')} went to {handover['to']}")
     return lines
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import yaml
 
 from controller import names
+from controller.policy.wording import counted
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.components import Options
 from deploy.local.errors import PlaneError
@@ -140,7 +141,10 @@ def stage(
     plane = Plane(work, Options(scheduler_config=_SCHEDULER), report=report)
     plane.up(fresh=True)
     try:
-        what = f"{len(gpus)} nodes with {gpus[0] if len(set(gpus)) == 1 else sum(gpus)} GPUs"
+        what = (
+            f"{counted(len(gpus), 'node')} with "
+            f"{counted(gpus[0] if len(set(gpus)) == 1 else sum(gpus), 'GPU')}"
+        )
         what += " each" if len(set(gpus)) == 1 else " in all"
         report(f"starting {what} …", progress=True)
         nodes = Nodes(plane, len(gpus), gpus, labels=node_labels).start()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from controller.policy.wording import counted
 from deploy.local.demo.board import Board
 from deploy.local.demo.cast import NAMESPACE, Cast
 from deploy.local.demo.facts import Chronicle, Role
@@ -80,8 +81,8 @@ def _runs(c: Chronicle) -> bool:
 def _start_condition(c: Chronicle) -> str:
     """Return what was seen of its start, for an error."""
     if c.admission is None:
-        return f"no admission seen, {len(c.evals)} evals"
-    return f"running since {c.admission.running_since}, {len(c.evals)} evals"
+        return f"no admission seen, {counted(len(c.evals), 'eval')}"
+    return f"running since {c.admission.running_since}, {counted(len(c.evals), 'eval')}"
 
 
 def _quiet(c: Chronicle) -> bool:

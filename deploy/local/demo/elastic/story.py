@@ -9,6 +9,7 @@ from statistics import mean
 from typing import Any
 
 from controller import names
+from controller.policy.wording import counted
 from deploy.local.demo.elastic.cast import ARMS, GANG, RECALL_SECONDS, job, trainer
 from deploy.local.demo.elastic.observer import Observer
 from deploy.local.demo.jobs_stage import Stage
@@ -134,7 +135,7 @@ class Story:
         for node, gpus in observer.most.items():
             if gpus > self._stage.gpus:
                 self.result.problems.append(
-                    f"{node}: pods requested {gpus} GPUs at a time, it has {self._stage.gpus}"
+                    f"{node}: pods requested {counted(gpus, 'GPU')} at a time, it has {self._stage.gpus}"
                 )
 
     def _actors(self, name: str) -> int:
@@ -175,7 +176,10 @@ def too_few(arm: str, jobs: int, actors: int) -> str | None:
     wanted = SHARED if arm == "elastic" and jobs > 1 else jobs * ARMS[arm]["actors"]["static"]
     if actors >= wanted:
         return None
-    return f"{arm}, {jobs} jobs: at most {actors} actors had a node at a time, the arm is about {wanted}"
+    return (
+        f"{arm}, {counted(jobs, 'job')}: at most {counted(actors, 'actor')} had a node at a time, the arm is "
+        f"about {wanted}"
+    )
 
 
 def rows(result: Result) -> list[Row]:

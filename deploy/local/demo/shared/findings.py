@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import mean, median
 
+from controller.policy.wording import counted
 from deploy.local.demo.shared.cast import ALONE, GPUS, SHARED, job_name
 from deploy.local.demo.shared.watch import Turn
 from deploy.local.demo.told import Row
@@ -170,7 +171,7 @@ def _told(arm: Arm) -> str:
     ended = " and ".join(f"{one:.0f}" for one in arm.ended.values())
     return (
         f"ended after {ended} s; the next one had the GPU after {arm.freed:.0f} s; "
-        f"{arm.gpu_seconds:.0f} GPU-seconds held by groups' pods; {len(arm.turns)} turns seen, "
+        f"{arm.gpu_seconds:.0f} GPU-seconds held by groups' pods; {counted(len(arm.turns), 'turn')} seen, "
         f"{sum(not one.counted for one in arm.turns)} lost; cores idle {100 * arm.idle:.0f} %"
     )
 

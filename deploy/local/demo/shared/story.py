@@ -8,6 +8,7 @@ from pathlib import Path
 
 from controller import names
 from controller.policy.group_types import GROUPS_NAMESPACE
+from controller.policy.wording import counted
 from deploy.local.demo.jobs_stage import NAMESPACE, Stage
 from deploy.local.demo.shared import cast
 from deploy.local.demo.shared.findings import Arm, Result
@@ -61,10 +62,14 @@ class Story:
         watch.stop()
         found.gpu_seconds, found.turns = watch.gpu_seconds, watch.turns
         if watch.most > cast.GPUS:
-            self.result.problems.append(f"pods requested {watch.most} GPUs at a time, there is {cast.GPUS}")
+            self.result.problems.append(
+                f"pods requested {counted(watch.most, 'GPU')} at a time, there is {cast.GPUS}"
+            )
         most = 1 if arm == cast.ALONE else len(names_here)
         if watch.residents != most:
-            self.result.problems.append(f"{arm}: {watch.residents} residents at a time, expected {most}")
+            self.result.problems.append(
+                f"{arm}: {counted(watch.residents, 'resident')} at a time, expected {most}"
+            )
         for name in names_here:
             found.digests[name] = self._digest(name)
         for name in [following, *names_here]:
@@ -86,9 +91,9 @@ class Story:
         watch.check()
         turns = watch.turns
         if turns:
-            counted = sum(turn.job == name for turn in turns)
+            mine = sum(turn.job == name for turn in turns)
             self._report(
-                f"{name}: {counted} of {self.result.steps} turns seen; {len(turns)} in all, "
+                f"{name}: {mine} of {counted(self.result.steps, 'turn')} seen; {len(turns)} in all, "
                 f"the last one of {turns[-1].job}; {watch.gpu_seconds:.0f} GPU-seconds",
                 progress=True,
             )
