@@ -6,15 +6,15 @@ and column; a row that is no GPU job is left out and counted.
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from controller.policy.wording import counted
+from sim.traces.csv_rows import Rows
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.trace import JobChecks, Trace, TraceJob
 
@@ -47,6 +47,8 @@ class Column:
             text = cells.get(name)
             if text is None:
                 raise TraceError(file, line, name, "there is no such column in this row, was it cut off?")
+            if "\n" in text.strip():
+                raise TraceError(file, line, name, "a line ends within it")
             try:
                 values.append(self.read(text.strip()))
             except (ValueError, OverflowError):
@@ -126,11 +128,12 @@ def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped, befor
     Raises:
         TraceError: a row is wrong and is not to be skipped, or there is no job at all.
     """
-    reader = csv.reader(lines)
-    header = [name.strip() for name in header_of(file, reader)]
+    rows = Rows(file, lines)
+    header = [name.strip() for name in next(rows, [])]
+    rows.check()
     for place, name in enumerate(header):
         if name and name in header[:place]:
-            raise TraceError(file, reader.line_num, name, "is there twice, expected one column of that name")
+            raise TraceError(file, rows.line, name, "is there twice, expected one column of that name")
     trace = Trace([file], log.name, [], skipped, notes=list(log.notes))
     checks = JobChecks(file, ordered=log.ordered)
     present = {
@@ -140,42 +143,25 @@ def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped, befor
     }
     fields = {name: log.columns[name].title for name in ("submitted", "work", "gpus")}
     fields["key"] = log.columns["key"].title if "key" in log.columns else "row"
-    while True:
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            raise TraceError(file, reader.line_num, "", f"not CSV ({error})") from None
-        if row is None:
-            break
+    for row in rows:
         if not row:
             continue
         cells = dict(zip(header, row, strict=False))
         try:
+            rows.check()
             if len(row) > len(header):
-                raise TraceError(
-                    file,
-                    reader.line_num,
-                    "",
-                    f"{counted(len(row), 'cell')} under {counted(len(header), 'column')}",
-                )
+                under = f"{counted(len(row), 'cell')} under {counted(len(header), 'column')}"
+                raise TraceError(file, rows.line, "", under)
             if reason := log.leave_out(cells):
                 trace.left_out[reason] += 1
                 continue
-            job = _job(cells, present, file, reader.line_num, before + len(trace.jobs))
+            job = _job(cells, present, file, rows.line, before + len(trace.jobs))
             checks.check(job, fields)
         except TraceError as error:
-            skipped.add(error)
+            skipped.add(rows.widened(error))
             continue
         trace.jobs.append(job)
     return trace
-
-
-def header_of(file: Path, rows: Iterator[list[str]]) -> list[str]:
-    """Return the first row. Raises: TraceError, it is no CSV."""
-    try:
-        return next(rows, [])
-    except csv.Error as error:
-        raise TraceError(file, 1, "", f"not CSV ({error})") from None
 
 
 def _job(cells: Cells, columns: Mapping[str, Column], file: Path, line: int, place: int) -> TraceJob:

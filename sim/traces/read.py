@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import zlib
@@ -10,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sim.traces import own, philly_json, trainer
-from sim.traces.columns import header_of, read_csv
+from sim.traces.columns import read_csv
+from sim.traces.csv_rows import Rows
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.json_text import parse
 from sim.traces.logs import LOGS
@@ -129,7 +129,7 @@ def detect_format(file: Path, content: str) -> str:
     first = start.split("\n", 1)[0]
     if start[0] == "{":
         return _format_of_lines(file, first)
-    header = {name.strip() for name in header_of(file, csv.reader([first]))}
+    header = {name.strip() for name in next(Rows(file, [first]), [])}
     for log in LOGS.values():
         if log.signature <= header:
             return log.name

@@ -236,7 +236,7 @@ def compare(
         baseline, known = _value(figure, paired[-1], chosen), truth.get(figure.key, nan)
         figures.append(Compared(figure, known, baseline, tuple(values), tuple(found[figure.key])))
     made = Comparison(
-        f"{other.name}, against the record",
+        f"{other.name}, against {_against(given)}",
         given,
         other,
         base,
@@ -250,6 +250,13 @@ def compare(
     made.jobs = _most_changed(made)
     made.notes = reader_notes(made, trace)
     return made
+
+
+def _against(given: Setting) -> str:
+    """Return what the alternative is compared with: the record, where there is one of any job."""
+    if any(job.past is not None for job in given.jobs):
+        return "the record"
+    return "the jobs of the file as they are"
 
 
 def _arm(given: Setting, other: Alternative, way: Scenario, done: Sequence[Arm]) -> Arm:

@@ -22,7 +22,7 @@ _NAMED = 8  # namespaces
 
 def reader_notes(made: Comparison, trace: Trace) -> list[str]:
     """Return one sentence or two each, the most important first."""
-    jobs, notes = made.given.jobs, [*left_out(made.given), *made.given.notes]
+    jobs, notes = made.given.jobs, [*left_out(made.given), *_unrecorded(made.given), *made.given.notes]
     if len(made.chosen) < len(jobs):
         notes.append(
             f"{len(made.chosen)} of {counted(len(jobs), 'job')} {agreeing(len(made.chosen), 'was', 'were')} "
@@ -30,6 +30,17 @@ def reader_notes(made: Comparison, trace: Trace) -> list[str]:
         )
     notes += _guaranteed(made) + _nobody(made)
     return notes + _fidelity(made) + _unseen(made) + _lengths(made) + _assumed(made) + _capacity(trace)
+
+
+def _unrecorded(given: Setting) -> list[str]:
+    """Return that of jobs nothing was recorded that the replay could be held against."""
+    without = sum(1 for job in given.jobs if job.past is None)
+    if not without:
+        return []
+    return [
+        f"Nothing is recorded of {without} of {counted(len(given.jobs), 'job')} (they have no `past`; "
+        "evalstop export writes it): both sides are simulated, and no stop of a real run is in them."
+    ]
 
 
 def _guaranteed(made: Comparison) -> list[str]:
@@ -104,14 +115,16 @@ def _unseen(made: Comparison) -> list[str]:
     if made.other.rule is None and made.other.stops:
         return []
     stopped = [n for n, job in enumerate(made.given.jobs) if job.past is not None and job.past.censored]
+    if not stopped:
+        return []
     open_ = sum(1 for n in stopped if not made.known_stop(n))
     if not open_:
         return [
             f"Every run that was stopped ({len(stopped)}) the other rule would have stopped by then, too."
         ]
     notes = [
-        f"Of {_runs(len(stopped))} that the record stopped, {open_} would have gone on; what would have come"
-        " then was never seen."
+        f"Of {counted(len(stopped), 'run')} that the record stopped, {open_} would have gone on; what would "
+        "have come then was never seen."
     ]
     if made.future == "bounds" and made.other.stops:
         notes.append(
@@ -125,10 +138,6 @@ def _unseen(made: Comparison) -> list[str]:
     if made.future == "nearest":
         notes.append(futures.donors(made.given.jobs, made.given.rule).note)
     return notes
-
-
-def _runs(count: int) -> str:
-    return counted(count, "run")
 
 
 def _lengths(made: Comparison) -> list[str]:

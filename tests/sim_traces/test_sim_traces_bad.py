@@ -51,6 +51,15 @@ CASES: dict[str, tuple[str, str]] = {
     "word for a number": (CSV + "a,0,many,60\n", r"f, line 2, gpus: 'many' is not allowed, expected a whole"),
     "half a GPU": (CSV + "a,0,0.5,60\n", r"f, line 2, gpus: '0.5' is not allowed, expected a whole number"),
     "no GPUs": (CSV + "a,0,0,60\n", r"f, line 2, gpus: 0 is not allowed, expected at least 1 GPU"),
+    "quote left open": (
+        CSV + 'a,0,1,60\n"b,1,1,60\nc,2,1,60\n',
+        r'f, line 3: a quote \("\) opens in this row and is never closed',
+    ),
+    "quote closed in a later row": (
+        CSV + 'a,0,1,60\n"b,1,1,60\n"c,2,1,60\n',
+        r"f, line 3, job: a line ends within it; the row goes on to line 4, is a quote not closed\?",
+    ),
+    "quote left open in the header": ('job,submitted,gpus,work,"note\na,0,1,60,x\n', r"f, line 1: a quote "),
     "row cut off": (CSV + "a,0,1,60\nb,1,1\n", r"f, line 3, work: there is no such column in this row"),
     "row too long": (CSV + "a,0,1,60,9\n", r"f, line 2: 5 cells under 4 columns"),
     "duplicate id": (CSV + "a,0,1,60\na,1,1,60\n", r"f, line 3, job: 'a' is not allowed, .*that of line 2"),

@@ -107,6 +107,20 @@ def figure(found: dict[str, Any], key: str) -> dict[str, Any]:
     return next(one for one in found["figures"] if one["figure"] == key)
 
 
+def test_a_trace_without_a_recorded_past_is_not_called_a_record(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    head = '{"format": "evalstop-trace", "version": 1, "cluster": {"nodes": [2]}}\n'
+    jobs = ['{"job": "a", "submitted": 0, "gpus": 1, "work": 60}\n']
+    file.write_text(head + "".join(jobs))
+    done = evalstop("what-if", file, "--rule", "scan", "--no-plot")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("rule scan, against the jobs of the file as they are\n1 of 1 job\n")
+    said = " ".join(done.stdout.split())
+    assert "Nothing is recorded of 1 of 1 job (they have no `past`; evalstop export writes it)" in said
+    assert "1 job is few" in said
+    assert "the record" not in said
+
+
 def test_two_nodes_more(exported: Path) -> None:
     """``ns/next`` need not wait for the GPUs of ``ns/over``, nor ``ns/late`` for both."""
     found = document(exported, "--nodes", "+2")

@@ -1,0 +1,54 @@
+"""Rows of a CSV file, each with the line on which it begins, so that a quote that stays open is found."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from sim.traces.errors import TraceError
+
+_OPEN = 'a quote (") opens in this row and is never closed'
+
+
+class Rows(Iterator[list[str]]):
+    """Iterator over the cells of each row.
+
+    Attributes:
+        line: on which the newest row begins, counted from 1.
+        last: on which it ends; further on than ``line`` where a quoted cell has line ends in it.
+
+    Raises:
+        TraceError: from `next`; a row is no CSV.
+    """
+
+    def __init__(self, file: Path, lines: Iterable[str]) -> None:
+        self._file = file
+        self._ended = False
+        self._reader = csv.reader(self._seen(lines))
+        self.line = self.last = 0
+
+    def _seen(self, lines: Iterable[str]) -> Iterator[str]:
+        yield from lines
+        self._ended = True  # the reader asks for a further line: between rows, or within a quoted cell
+
+    def __next__(self) -> list[str]:
+        self.line = self._reader.line_num + 1
+        try:
+            row = next(self._reader)
+        except csv.Error as error:
+            raise TraceError(self._file, self.line, "", f"not CSV ({error})") from None
+        self.last = self._reader.line_num
+        return row
+
+    def check(self) -> None:
+        """Raise `TraceError` if a quote that the newest row opens is not closed before the file ends."""
+        if self._ended:
+            raise TraceError(self._file, self.line, "", _OPEN)
+
+    def widened(self, error: TraceError) -> TraceError:
+        """Return an error of the newest row; of one over several lines, with its last line."""
+        if self._ended or self.last <= self.line:
+            return error
+        problem = f"{error.problem}; the row goes on to line {self.last}, is a quote not closed?"
+        return TraceError(error.file, error.line, error.field, problem)
