@@ -42,7 +42,6 @@ EXCEPTIONS = {
     ("controller/cli/rules.py", "false_alarm"): "a share below 1",
     ("controller/cli/simulate.py", "texts[n]"): "the name of a rule, which stops",
     ("sim/sharing/page.py", "done"): "said only where it is a fraction, or of several",
-    ("sim/what_if/notes.py", "foreign"): "a mean with a decimal",
 }
 
 

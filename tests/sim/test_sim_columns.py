@@ -17,7 +17,7 @@ from sim.workload import Evals, Workload
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (([0, 1], [1], [5, 5]), r"workload\.gpus: 1 values for 2 jobs"),
+        (([0, 1], [1], [5, 5]), r"workload\.gpus: 1 value for 2 jobs"),
         (([0, 1], [1, 1], [5, -1]), r"workload\.work\[1\]: -1, expected a duration of at least 0 s"),
         (([0, 1], [1, 1], [math.nan, 5]), r"workload\.work\[0\]: nan"),
         (([0, 1], [1, 1], [5, math.inf]), r"workload\.work\[1\]: inf"),
@@ -35,7 +35,7 @@ def test_columns(columns: tuple[Any, ...], message: str) -> None:
 def test_optional_columns() -> None:
     with pytest.raises(ValueError, match=r"workload\.keys\[2\]: 'a/b' is that of row 0 already"):
         Workload([0, 0, 0], [1, 1, 1], [5, 5, 5], keys=["a/b", "a/c", "a/b"])
-    with pytest.raises(ValueError, match=r"workload\.priority: 1 values for 2 jobs"):
+    with pytest.raises(ValueError, match=r"workload\.priority: 1 value for 2 jobs"):
         Workload([0, 0], [1, 1], [5, 5], priority=[1])
 
 
