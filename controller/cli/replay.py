@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controller.policy.wording import counted
+
 if TYPE_CHECKING:
     from controller.policy import decision_log
 
@@ -43,7 +45,9 @@ def replay(log: Log) -> None:
                     different += 1
                     first = first or entry
     except (decision_log.LogError, UnicodeDecodeError, OSError) as error:
-        typer.echo(f"{log}: {error}", err=True)
+        packed = isinstance(error, UnicodeDecodeError)
+        why = "it is no UTF-8 text; is it packed? gunzip -c FILE.gz > FILE unpacks it" if packed else error
+        typer.echo(f"{log}: {why}", err=True)
         typer.echo(f"stopped there, after {_counted(kinds)}, {different} different", err=True)
         raise typer.Exit(UNREADABLE) from None
     if first is not None:
@@ -60,9 +64,8 @@ def replay(log: Log) -> None:
 
 
 def _counted(kinds: Counter[str]) -> str:
-    plural = "decision" if kinds.total() == 1 else "decisions"
     parts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    return f"{kinds.total()} {plural}" + (f" ({parts})" if parts else "")
+    return counted(kinds.total(), "decision") + (f" ({parts})" if parts else "")
 
 
 _ABSENT = object()

@@ -12,6 +12,7 @@ import typer
 from controller.cli import flags
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
+from controller.policy.wording import some
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -61,8 +62,8 @@ def report(
     del html
     now = time.time()
     if log is not None:
-        source = _of_log(log, subject, namespace, pool)
-        text = _logged(source, subject, now, pool)
+        source = _of_log(log, namespace)
+        text = _logged(source, subject, now, pool, namespace)
     else:
         text = _of_cluster(subject, namespace, pool, connection, now)
     if str(out) == "-":
@@ -148,13 +149,12 @@ def _from_statuses(
     return reports.job_report(job, now, source)
 
 
-def _of_log(log: Path, subject: str, namespace: str, is_pool: bool) -> Source:
+def _of_log(log: Path, namespace: str) -> Source:
     from controller.web.dashboard import report as reports
 
     def wanted(key: str, pool: str) -> bool:
-        return pool == subject if is_pool else True
+        return not namespace or key.startswith(f"{namespace}/")
 
-    del namespace
     try:
         with log.open(encoding="utf-8", errors="replace") as lines:
             return reports.from_log(lines, log.name, wanted)
@@ -164,31 +164,37 @@ def _of_log(log: Path, subject: str, namespace: str, is_pool: bool) -> Source:
         ) from None
 
 
-def _logged(source: Source, subject: str, now: float, is_pool: bool) -> str:
+def _logged(source: Source, subject: str, now: float, is_pool: bool, namespace: str) -> str:
     from controller.web.dashboard import report as reports
 
     matching: list[Job] = [job for job in source.jobs if subject in (job.key, job.name)]
     if is_pool or (not matching and any(job.pool == subject for job in source.jobs)):
         jobs = tuple(job for job in source.jobs if job.pool == subject)
         if not jobs:
-            raise _missing(source, subject)
+            raise _missing(source, subject, is_pool, namespace)
         uids = {job.uid for job in jobs}
         from dataclasses import replace
 
         stops = tuple(job for job in source.stops if job.uid in uids)
-        return reports.pool_report(subject, None, now, replace(source, jobs=jobs, stops=stops))
+        notes = source.notes
+        if namespace:
+            notes += ("Runs of other namespaces were left out, as -n asks.",)
+        return reports.pool_report(subject, None, now, replace(source, jobs=jobs, stops=stops, notes=notes))
     if not matching:
-        raise _missing(source, subject)
+        raise _missing(source, subject, is_pool, namespace)
     if len({job.key for job in matching}) > 1:
         keys = ", ".join(sorted({job.key for job in matching})[:5])
         raise Failure(Exit.USAGE, f"{subject!r} is the name of several runs", f"name one of them: {keys}")
     return reports.job_report(matching[-1], now, source)
 
 
-def _missing(source: Source, subject: str) -> Failure:
-    named = ", ".join(sorted({job.key for job in source.jobs})[:5])
+def _missing(source: Source, subject: str, is_pool: bool, namespace: str) -> Failure:
+    runs = sorted({job.key for job in source.jobs})
+    pools = sorted({job.pool for job in source.jobs if job.pool})
+    there = [f"{word} in it: {some(names, 5)}" for word, names in (("runs", runs), ("pools", pools)) if names]
+    nothing = f"of namespace {namespace} it tells of no run" if namespace else "it tells of none at all"
     return Failure(
         Exit.NOT_FOUND,
-        f"{source.name} tells of no run and no pool {subject!r}",
-        f"runs in it: {named}" if named else "it tells of none at all: is it a decision log?",
+        f"{source.name} tells of no {'pool' if is_pool else 'run and no pool'} {subject!r}",
+        "; ".join(there) or f"{nothing}: is it a decision log?",
     )

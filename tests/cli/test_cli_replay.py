@@ -131,7 +131,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     log.write_bytes(b"\xff\xfe\n")
     result = run("replay", log)
     assert result.exit_code == 2
-    assert "utf-8" in result.output
+    assert "it is no UTF-8 text; is it packed?" in result.output
 
 
 def test_no_such_log(tmp_path: Path) -> None:

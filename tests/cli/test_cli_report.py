@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from controller.cli.main import app
 from controller.policy import decision_log
@@ -61,6 +61,35 @@ def test_a_log_is_read_without_a_cluster(tmp_path: Path) -> None:
     assert other.exit_code == 3
     assert "decisions.jsonl tells of no run and no pool 'other'" in other.stderr
     assert "runs in it: team/gone" in other.stderr
+
+
+def test_a_namespace_chooses_among_a_logs_runs(tmp_path: Path) -> None:
+    pool, lines = pool_object(), []
+    for namespace in ("team", "other"):
+        obj = job_object(namespace, "gone", created=NOW - 9000)
+        record = stopped(judged(obj, until_stop(obj, over_optimising(104), pool), NOW, pool), NOW)
+        desired = read_job(obj, {"research": pool}).desired
+        lines.append(
+            decision_log.job_line(desired, Observed(), record, NOW, Plan(record, (), (), None, None, None))
+        )
+    log = tmp_path / "decisions.jsonl"
+    log.write_text("\n".join(lines) + "\n")
+
+    def told(*words: str) -> Result:
+        return CliRunner().invoke(app, ["report", *words, "--log", str(log), "--out", "-"])
+
+    assert "'gone' is the name of several runs" in told("gone").stderr
+    for namespace in ("team", "other"):
+        done = told("gone", "-n", namespace)
+        assert done.exit_code == 0, done.output
+        assert f"Run {namespace}/gone" in done.stdout
+    elsewhere = told("gone", "-n", "nobody")
+    assert elsewhere.exit_code == 3
+    assert "of namespace nobody it tells of no run" in elsewhere.stderr
+    no_pool = told("gone", "--pool")
+    assert no_pool.exit_code == 3
+    assert "tells of no pool 'gone'" in no_pool.stderr
+    assert "runs in it: other/gone, team/gone" in no_pool.stderr
 
 
 def test_a_file_that_cannot_be_written_is_named(kubeconfig: Path, tmp_path: Path) -> None:
