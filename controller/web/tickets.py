@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from controller import bounded
-from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -73,7 +72,7 @@ def opened(text: str, keys: Iterable[str], most: int, knows: str) -> dict[str, A
         TicketError: it is signed by none of them, or no ticket.
     """
     if not 0 < len(text) <= most:
-        raise TicketError(f"a ticket of {counted(len(text), 'character')}, expected 1 to {most}")
+        raise TicketError(f"a ticket of {len(text)} characters, expected 1 to {most}")
     head, _, tail = text.partition(".")
     try:
         body, signature = _bytes(head), _bytes(tail)

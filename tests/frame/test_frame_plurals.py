@@ -41,6 +41,7 @@ _TEMPLATE = re.compile(r"\{\{([^{}]+)\}\}(?= )")
 EXCEPTIONS = {
     ("controller/cli/rules.py", "false_alarm"): "a share below 1",
     ("controller/cli/simulate.py", "texts[n]"): "the name of a rule, which stops",
+    ("controller/web/tickets.py", "len(text)"): "none, or too many; and an actor imports it, no policy",
     ("sim/sharing/page.py", "done"): "said only where it is a fraction, or of several",
 }
 
