@@ -192,10 +192,10 @@ def read_stored(obj: Object, pool: GPUPool | None, now: float) -> tuple[JobView,
     try:
         record = convert.record(obj.get("status"))
     except convert.StatusError:
-        return "their status is of another version, or damaged"
+        return "the status is of another version, or damaged"
     desired = convert.desired(obj, pool)
     if not desired.replicas or not desired.gpus_per_replica:
-        return "their spec cannot be used"
+        return "the spec cannot be used"
     namespace = str(obj["metadata"].get("namespace", ""))
     priority = int((obj.get("spec") or {}).get("priority") or 0)
     ceiling = pool.ceiling(namespace) if pool is not None else None

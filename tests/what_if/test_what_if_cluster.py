@@ -131,8 +131,8 @@ def test_what_cannot_be_read_is_counted() -> None:
     empty = job("empty", record=running(), gang={"replicas": 0, "gpusPerReplica": 0})
     trace, notes = history([job("runs", record=running()), damaged, empty], [pool()])
     assert [one.key for one in trace.jobs] == ["ns/runs"]
-    assert "1 RLHFJobs are left out: their status is of another version, or damaged." in notes
-    assert "1 RLHFJobs are left out: their spec cannot be used." in notes
+    assert "1 RLHFJob is left out: the status is of another version, or damaged." in notes
+    assert "1 RLHFJob is left out: the spec cannot be used." in notes
 
 
 @pytest.mark.parametrize(
