@@ -167,7 +167,7 @@ def test_rotated_files_come_along_in_their_order(tmp_path: Path, whole_log: list
     as_ever = read([tmp_path / "log.2.gz", newest, tmp_path / "log.1"])
     assert [job.key for job in as_ever.jobs] == [job.key for job in whole.jobs]
     alone = read_past([newest], rotated=False)
-    assert told(alone, "were there before the log begins")
+    assert told(alone, "there before the log begins")
 
 
 def test_lines_that_are_there_twice_count_once(tmp_path: Path, whole_log: list[str]) -> None:
