@@ -41,6 +41,12 @@ def export(
     From decision logs, from the RLHFJobs in the cluster (no file named), or both. What is not known, and
     what could not be read, is told on stderr and stands in the trace.
     """
+    if out is not None and any(out.exists() and file.exists() and out.samefile(file) for file in files or ()):
+        raise Failure(
+            Exit.USAGE,
+            f"--out: {out} is among the files that are read",
+            "name another file: it would be lost",
+        )
     trace = history_input.load(
         files or [],
         cluster=cluster,
@@ -64,7 +70,7 @@ def export(
     for job in trace.jobs:
         if job.past is not None:
             ends[str(job.past.end).lower()] = ends.get(str(job.past.end).lower(), 0) + 1
-    how = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
+    how = ", ".join(f"{count} {end}" for end, count in sorted(ends.items())) or "no end recorded"
     made = sum(len(job.evals.at) for job in trace.jobs if job.evals is not None)
     typer.echo(
         f"{out or 'stdout'}: {counted(len(trace.jobs), 'job')} ({how}), {counted(made, 'eval')}", err=True

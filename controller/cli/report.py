@@ -60,6 +60,8 @@ def report(
     from controller.web.dashboard import report as reports
 
     del html
+    if log is not None and out is not None and out.exists() and out.samefile(log):
+        raise Failure(Exit.USAGE, f"--out: {out} is the log itself", "name another file: it would be lost")
     now = time.time()
     if log is not None:
         source = _of_log(log, namespace)

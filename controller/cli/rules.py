@@ -490,7 +490,10 @@ def _read(history: Path, run: str | None, lower: bool) -> list[Judged]:
     if all(one.scores[:1] == (max(one.scores, default=0.0),) for one in found):
         better = "lower" if lower else "higher"
         typer.echo(f"note: of all series the first eval is the best; {better} counts as better", err=True)
-    return evaluation.judge(found if run is None else grouped(found, run))
+    judged = evaluation.judge(found if run is None else grouped(found, run))
+    if not judged:
+        raise ValueError(f"{history}: no eval in it counts: each is no finite number, or of no samples")
+    return judged
 
 
 def _shown(judged: Sequence[Judged]) -> list[str]:
@@ -505,12 +508,28 @@ def _unusable(error: Exception) -> typer.Exit:
     return typer.Exit(UNUSABLE)
 
 
-def _draw(plot: Path | None, history: Path, command: str, judged: Sequence[Judged], stops: Any) -> Path:
+def _draw(
+    plot: Path | None, history: Path, command: str, judged: Sequence[Judged], stops: Any
+) -> Path | None:
+    """Return where the curves were drawn; None: they cannot be, as those of scores near the largest number.
+
+    Raises:
+        typer.Exit: they cannot be drawn where ``--plot`` asks for it.
+    """
+    import numpy as np
+
     from sim.rules.plot import draw
 
     path = plot or Path("build") / f"rules-{command}-{history.name.split('.')[0]}.svg"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draw(path, judged, stops)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with np.errstate(over="ignore", invalid="ignore"):  # what cannot be drawn is told below
+            draw(path, judged, stops)
+    except (OSError, ValueError, ArithmeticError) as error:
+        if plot is not None:
+            raise _unusable(ValueError(f"--plot: cannot draw {path}: {error}")) from None
+        typer.echo(f"note: no curves drawn: {error}", err=True)
+        return None
     return path
 
 

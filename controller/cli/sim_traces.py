@@ -95,6 +95,7 @@ def record(
         from sim.experiments.recording import record as run
         from sim.traces import read
 
+        _check_recording(out, files or [])
         cluster = _cluster(gpus, nodes)
         if files:
             trace = read(files, format=format, skip_bad=skip_bad)
@@ -109,6 +110,31 @@ def record(
             f"{out}: {counted(len(plan.workload), 'job')} on {counted(plan.cluster.gpus, 'GPU')}, "
             f"{len(result.stopped)} stopped, decisions {digest[:12]}"
         )
+
+
+def _check_recording(out: Path, files: list[Path]) -> None:
+    """Refuse to write over anything but an earlier recording: a log given alone would be taken for OUT.
+
+    Raises:
+        ValueError: there is another file of that name, or no folder for it.
+    """
+    order = "evalstop sim record OUT LOG: the first name is that of the file to write"
+    if any(out.exists() and file.exists() and out.samefile(file) for file in files):
+        raise ValueError(f"out: {str(out)!r} is among the logs that are read; {order}")
+    if out.is_file() and out.stat().st_size and not _is_recording(out):
+        raise ValueError(f"out: {str(out)!r} is there already, and is no recorded run; {order}")
+    if not out.absolute().parent.is_dir():
+        raise ValueError(f"out: {str(out)!r} is not allowed, expected a file in a folder that exists")
+
+
+def _is_recording(file: Path) -> bool:
+    from sim.traces import TraceError, read
+
+    try:
+        trace = read([file])
+    except TraceError:
+        return False
+    return all(job.outcome is not None for job in trace.jobs)
 
 
 def compare(

@@ -141,7 +141,10 @@ def first_stops(spec: RuleSpec, judged: Sequence[Judged]) -> npt.NDArray[np.int6
     stops = np.full(len(judged), -1, dtype=np.int64)
     if vector.covers(spec):
         for rows, evals in matrices(judged):
-            stops[rows] = vector.first_stops(spec, evals)
+            with np.errstate(
+                over="ignore", invalid="ignore"
+            ):  # scores of any size: rules bound them themselves
+                stops[rows] = vector.first_stops(spec, evals)
         return stops
     for i, one in enumerate(judged):
         rule = spec.make()

@@ -25,6 +25,8 @@ from typing import Any, TypeVar
 
 from controller.bounded import quoted
 from controller.policy.types import EvalInContext, EvalPoint, FleetNoise, Paired, PromptPair
+from controller.policy.wording import counted
+from sim.traces.csv_rows import Rows
 from sim.traces.errors import TraceError
 from sim.traces.json_text import parse
 
@@ -35,6 +37,7 @@ _HINT = (
     "for stop rules write it by evalstop export --evals"
 )
 NEEDED = ("series_id", "step", "eval")
+NAMES = ("series_id", "run", "family")  # shown in terminals and pictures
 PAIRED = ("reference_step", "paired_prompts", "paired_mean", "paired_variance")
 SIZE = ("prompts", "lowest", "highest", "total_steps")
 NUMBERS = ("step", "eval", "stderr", "n", "proxy", "kl", "peak_step", *PAIRED, *SIZE)
@@ -120,8 +123,11 @@ def read(path: Path) -> list[Series]:
     rows: dict[str, list[Mapping[str, Any]]] = {}
     try:
         for where, row in _rows(path):
+            for field in NAMES:
+                if not str(row.get(field) or "").isprintable():
+                    raise HistoryError(f"{where}: {field}: {quoted(row[field])} has control characters")
             rows.setdefault(str(row["series_id"]), []).append(_numbers(row, where))
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
         raise HistoryError(f"{path}: not UTF-8 text in rows ({error})") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise HistoryError(f"{path}: cannot be unpacked ({error}); was it cut off?") from None
@@ -267,23 +273,58 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield from _checked(path, _json_lines(path), 1)
     elif kind.endswith((".csv", ".csv.gz")):
         with _open(path) as file:
-            yield from _checked(path, csv.DictReader(file), 2)
+            yield from _csv(path, file)
     else:
         raise HistoryError(
             f"{path}: expected a name that ends in .csv, .csv.gz, .jsonl, .jsonl.gz or .parquet"
         )
 
 
+def _csv(path: Path, file: Iterable[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    rows = Rows(path, file)
+    header: list[str] = []
+    try:
+        header = next(rows, [])
+        rows.check()
+        twice = next((name for place, name in enumerate(header) if name in header[:place]), None)
+        if twice is not None:
+            raise HistoryError(f"{path}:1: {twice}: is there twice, expected one column of that name")
+        for row in rows:
+            rows.check()
+            if not row:
+                continue
+            if len(row) > len(header):
+                under = f"{counted(len(row), 'cell')} under {counted(len(header), 'column')}"
+                raise rows.widened(TraceError(path, rows.line, "", under))
+            found = dict(zip(header, row, strict=False))
+            for name in NEEDED:
+                if name in header[len(row) :]:
+                    raise rows.widened(
+                        TraceError(path, rows.line, name, "is missing in this row, was it cut off?")
+                    )
+            yield _with_needed(path, rows.line, found)
+    except TraceError as error:
+        field = f"{error.field}: " if error.field else ""
+        raise HistoryError(f"{path}:{error.line}: {field}{error.problem}") from None
+
+
 def _checked(
     path: Path, rows: Iterable[Mapping[str, Any]], first: int
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for number, row in enumerate(rows, start=first):
-        missing = [name for name in NEEDED if name not in row]
-        if missing:
-            seen = ", ".join(str(k) for k in row)
-            hint = _HINT if {"format", "kind"} & row.keys() and "eval" not in row else ""
-            raise HistoryError(f"{path}:{number}: {missing[0]}: no such column; columns seen: {seen}{hint}")
-        yield f"{path}:{number}", row
+        yield _with_needed(path, number, row)
+
+
+def _with_needed(path: Path, number: int, row: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return where a row is, and the row. Raises: HistoryError, it lacks a column that is needed."""
+    missing = [name for name in NEEDED if name not in row]
+    if missing:
+        seen = ", ".join(str(k) for k in row)
+        hint = _HINT if {"format", "kind"} & row.keys() and "eval" not in row else ""
+        if len(row) == 1 and (other := next((mark for mark in ";\t|" if mark in seen), "")):
+            hint = f"; they are parted by {other!r}, expected a comma"
+        raise HistoryError(f"{path}:{number}: {missing[0]}: no such column; columns seen: {seen}{hint}")
+    return f"{path}:{number}", row
 
 
 def _open(path: Path) -> Any:

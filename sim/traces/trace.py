@@ -142,6 +142,8 @@ class JobChecks:
         A job that is refused leaves no trace: the next one is compared with those that were taken.
         """
         file, line = self._file, job.line
+        if not job.key.isprintable():
+            raise TraceError.value(file, line, fields["key"], job.key, "an id without control characters")
         if not -LONGEST <= job.submitted <= LONGEST:
             expected = "a finite time, of at most 2**53 s"
             raise TraceError.value(file, line, fields["submitted"], job.submitted, expected)

@@ -90,6 +90,9 @@ def test_a_namespace_chooses_among_a_logs_runs(tmp_path: Path) -> None:
     assert no_pool.exit_code == 3
     assert "tells of no pool 'gone'" in no_pool.stderr
     assert "runs in it: other/gone, team/gone" in no_pool.stderr
+    words = ["report", "gone", "-n", "team", "--log", str(log), "--out", str(log)]
+    assert f"--out: {log} is the log itself" in CliRunner().invoke(app, words).stderr
+    assert log.read_text().count("\n") == 2
 
 
 def test_a_file_that_cannot_be_written_is_named(kubeconfig: Path, tmp_path: Path) -> None:

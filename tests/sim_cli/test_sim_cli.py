@@ -153,6 +153,21 @@ def test_record_replay_and_compare(tmp_path: Path) -> None:
 DELAYS = ("restart_cost", "suspend_delay", "eval_delay")
 
 
+def test_a_recording_goes_over_no_other_file(ten: Path, tmp_path: Path) -> None:
+    """Who forgets OUT names a log in its place: it must not be lost."""
+    before = ten.read_bytes()
+    _, err = run("record", ten, code=2)
+    assert "is there already, and is no recorded run; evalstop sim record OUT LOG" in err
+    _, err = run("record", ten, ten, code=2)
+    assert "is among the logs that are read" in err
+    assert ten.read_bytes() == before
+    _, err = run("record", tmp_path / "none" / "x.jsonl", ten, code=2)
+    assert "expected a file in a folder that exists" in err
+    out = tmp_path / "run.jsonl"
+    run("record", out, ten, "--gpus", "64")
+    run("record", out, ten, "--gpus", "64")  # an earlier recording may go
+
+
 def test_a_recording_goes_on_under_its_own_delays(tmp_path: Path) -> None:
     a, b, c = (tmp_path / f"{name}.jsonl" for name in "abc")
     sets = [word for name in DELAYS for word in ("--set", f"{name}=700")]

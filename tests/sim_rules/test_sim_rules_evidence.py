@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from controller.cli.main import app
 from controller.policy.stopping import MODIFIERS, RULES
@@ -120,6 +120,29 @@ def test_runs_can_be_named_by_a_pattern() -> None:
     ("name", "text", "message"),
     [
         ("h.csv", "series_id,step\na,1\n", r"h\.csv:2: eval: no such column; columns seen: series_id, step"),
+        (
+            "h.csv",
+            'series_id,step,eval\n"a,1,2\nb,1,2\n',
+            r'h\.csv:2: a quote \("\) opens in this row and is never',
+        ),
+        (
+            "h.csv",
+            'series_id,step,eval\n"a,1,2\nb",1\n',
+            r"h\.csv:2: eval: is missing .*; the row goes on to line 3",
+        ),
+        (
+            "h.csv",
+            "series_id,step,eval\n\na,1\n",
+            r"h\.csv:3: eval: is missing in this row, was it cut off\?",
+        ),
+        ("h.csv", "series_id,step,eval\na,1,2,3\n", r"h\.csv:2: 4 cells under 3 columns"),
+        ("h.csv", "series_id,step,eval,step\na,1,2,3\n", r"h\.csv:1: step: is there twice"),
+        (
+            "h.csv",
+            "series_id;step;eval\na;1;2\n",
+            r"series_id: no such column; .*; they are parted by ';', expected a",
+        ),
+        ("h.csv", "series_id,step,eval\n\x1b[31ma,1,2\n", r"h\.csv:2: series_id: .* has control characters"),
         ("h.csv", "series_id,step,eval\na,1,x\n", r"h\.csv:2: eval: 'x' is no number"),
         ("h.csv", "series_id,step,eval\na,,1\n", r"h\.csv:2: step: empty"),
         ("h.csv", "series_id,step,eval\na,inf,1\n", r"h\.csv:2: step: 'inf', expected a finite"),
@@ -457,3 +480,38 @@ def test_the_tables_have_a_row_for_every_cell(monkeypatch: pytest.MonkeyPatch) -
 def test_the_page_on_stop_rules_names_every_rule_and_modifier() -> None:
     text = (Path(__file__).parents[2] / "docs" / "use" / "stop-rules.md").read_text()
     assert all(f"`{name}`" in text for name in (*RULES, *MODIFIERS))
+
+
+def _evaluated(file: Path, *words: str) -> Result:
+    return CliRunner().invoke(app, ["rules", "evaluate", str(file), "--rule", "scan", *words])
+
+
+def _scores(file: Path, *scores: str) -> Path:
+    rows = "".join(f"a,{step},{score}\n" for step, score in enumerate(scores, 1))
+    file.write_text("series_id,step,eval\n" + rows)
+    return file
+
+
+def test_a_history_in_which_no_eval_counts_is_refused(tmp_path: Path) -> None:
+    done = _evaluated(_scores(tmp_path / "h.csv", "nan", "inf"))
+    assert done.exit_code == 2
+    assert "h.csv: no eval in it counts: each is no finite number, or of no samples" in done.stderr
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_where_it_was_asked_for(tmp_path: Path) -> None:
+    file = _scores(tmp_path / "h.csv", "1", "2", "3", "2", "1")
+    done = _evaluated(file, "--plot", str(tmp_path / "h.doc"))
+    assert done.exit_code == 2
+    assert f"--plot: cannot draw {tmp_path / 'h.doc'}: Format 'doc' is not supported" in done.stderr
+
+
+def test_scores_near_the_largest_number_are_judged_without_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the picture goes to build/
+    file = _scores(tmp_path / "h.csv", *(("1e308", "-1e308") * 15))
+    done = _evaluated(file, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["plot"] is None
+    assert "note: no curves drawn: " in done.stderr
+    assert not [str(one.message) for one in recwarn if issubclass(one.category, RuntimeWarning)]

@@ -60,6 +60,10 @@ CASES: dict[str, tuple[str, str]] = {
         r"f, line 3, job: a line ends within it; the row goes on to line 4, is a quote not closed\?",
     ),
     "quote left open in the header": ('job,submitted,gpus,work,"note\na,0,1,60,x\n', r"f, line 1: a quote "),
+    "control characters in an id": (
+        CSV + "\x1b[31mred,0,1,60\n",
+        r"f, line 2, job: 'trace/\\x1b\[31mred' is not allowed, expected an id without control characters",
+    ),
     "row cut off": (CSV + "a,0,1,60\nb,1,1\n", r"f, line 3, work: there is no such column in this row"),
     "row too long": (CSV + "a,0,1,60,9\n", r"f, line 2: 5 cells under 4 columns"),
     "duplicate id": (CSV + "a,0,1,60\na,1,1,60\n", r"f, line 3, job: 'a' is not allowed, .*that of line 2"),

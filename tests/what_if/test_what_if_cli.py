@@ -107,6 +107,14 @@ def figure(found: dict[str, Any], key: str) -> dict[str, Any]:
     return next(one for one in found["figures"] if one["figure"] == key)
 
 
+def test_an_export_goes_over_no_log_that_it_reads(log: Path) -> None:
+    before = log.read_bytes()
+    done = evalstop("export", log, "--out", log)
+    assert done.exit_code == 2
+    assert f"--out: {log} is among the files that are read" in done.stderr
+    assert log.read_bytes() == before
+
+
 def test_a_trace_without_a_recorded_past_is_not_called_a_record(tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"
     head = '{"format": "evalstop-trace", "version": 1, "cluster": {"nodes": [2]}}\n'
