@@ -312,9 +312,9 @@ MUTE = GOOD.partition(b"\n")[2]  # without rlhf_run_info
         ("Any", {"run-0": GOOD, "run-2": OTHER}, 3, Level.WRONG, "SeveralSpeakers: pods run-0 (index 0) and"),
         ("Any", {"run-1": MUTE}, 3, Level.WRONG, "NoSpeaker: the page of pod run-1 does not say whose it is"),
         ("Any", {}, 3, Level.WRONG, "run-0:9400/metrics does not answer"),
-        (2, {"run-2": GOOD}, 1, Level.OK, "evals of 'gold_reward' on the page"),
+        (2, {"run-2": GOOD}, 1, Level.OK, "1 eval of 'gold_reward' on the page"),
         (2, {"run-0": GOOD}, 1, Level.WRONG, "run-2:9400/metrics does not answer"),
-        ("role=head", {"run-1": GOOD}, 1, Level.OK, "evals of 'gold_reward' on the page"),
+        ("role=head", {"run-1": GOOD}, 1, Level.OK, "1 eval of 'gold_reward' on the page"),
         ("role=tail", {}, 0, Level.WRONG, "no pod with label role=tail has an address yet"),
     ],
 )
