@@ -70,7 +70,7 @@ def test_a_base_actor_that_was_let_go_is_a_right() -> None:
     lent = page(replace(record(), actors=ACTORS[:1]))
     assert lent[0] == (
         "team/run: Running, 1 rollout actor (2 to 4, mode Enforce), "
-        "1 base actors let go, with a right of return"
+        "1 base actor let go, with a right of return"
     )
     shadow = page(replace(record(), actors=ACTORS[:1]), mode="Shadow")
     assert "2 base actors let go" in shadow[0], "static is 3"
