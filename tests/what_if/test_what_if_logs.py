@@ -219,7 +219,7 @@ def test_a_hole_in_the_log_is_told(tmp_path: Path, whole_log: list[str]) -> None
     start = at(whole_log[0])
     kept = [line for line in whole_log if not start + 1500 < at(line) < start + 4000]
     trace = read_past([written(tmp_path / "log", kept)])
-    assert told(trace, "holes while jobs ran")
+    assert told(trace, "The log has 1 hole while jobs ran")
     assert max(end - begin for begin, end in trace.history["holes"]) > 2000
 
 
