@@ -142,6 +142,9 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     yield "metric", f"{job.metric.get('name', '-')} ({direction}), mode {job.mode}"
     for doubt in job.doubts:
         yield "direction", doubt
+    if record.baseline is not None and record.baseline.step >= 0:
+        last = f"step {record.baseline.step} of attempt {record.baseline.life.partition('-')[0] or 1}"
+        yield "compared", f"only evals after {last}: those before were scored otherwise"
     verdict = record.rule.verdict if record.rule is not None else None
     if decision is not None and decision.by != "User":
         p = decision.proposal

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from typer.testing import CliRunner, Result
 from controller import names
 from controller.api.values import timestamp
 from controller.cli.main import app
+from controller.policy.job.record import EvalBaseline
 from tests.support import cli_world as w
 from tests.support.stub_api import stub_api
 
@@ -41,6 +44,27 @@ def test_an_operator_that_is_away_is_told_beside_what_it_left(
         assert AWAY in (done.stdout if words[0] == "top" else done.stderr), words
         assert "over" in done.stdout
     assert AWAY not in document.output, "a program reads it"
+
+
+def test_doctor_calls_nothing_right_that_an_operator_wrote_before_it_went(tmp_path: Path) -> None:
+    """It said "the operator reads them" of a job, and "nothing wrong", minutes after it had gone."""
+    jobs = [w.whole(name, record) for name, record in w.records().items()]
+    said = {}
+    for age in (400.0, -3600.0):
+        with stub_api(tmp_path, [*jobs, lease(age)]) as kubeconfig:
+            environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
+            said[age] = CliRunner().invoke(app, ["doctor", "over", "-o", "json"], env=environ)
+    away = {f["about"]: f for f in json.loads(said[400.0].stdout)["findings"]}["operator"]
+    assert (away["level"], away["text"].startswith(AWAY)) == ("wrong", True)
+    assert AWAY not in said[-3600.0].output
+
+
+def test_why_tells_from_which_eval_on_scores_are_compared(tmp_path: Path) -> None:
+    record = replace(w.records()["over"], baseline=EvalBaseline(0.0, "2-9f2c41d0", 100))
+    with stub_api(tmp_path, [w.whole("over", record)]) as kubeconfig:
+        environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
+        done = CliRunner().invoke(app, ["why", "over"], env=environ)
+    assert "only evals after step 100 of attempt 2: those before were scored otherwise" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.policy.job import conditions as c
+from controller.policy.job.cures import cure_of, key_of
 from controller.policy.job.record import Operation
 from controller.policy.job.types import ResumeFrom, ResumeRequest, RunState, StartAccess
 from controller.policy.types import Mode
@@ -137,6 +138,12 @@ def test_a_step_that_was_never_saved_is_told_asked_for_ever_more_rarely_and_keep
     assert pinned(made) == (20,)
     assert told(made).reason == "CheckpointMissing"
     assert "step 15" in told(made).message
+    cure = cure_of(key_of(told(made).reason, told(made).message))
+    filled = cure.filled("run", "team", "a100", "", told(made).message)
+    assert filled.command == "evalstop pin run -n team --remove 15", (
+        "rotation and maxStepLag cure nothing here"
+    )
+    assert "maxStepLag" not in told(made).message
     gaps = [b - a for a, b in itertools.pairwise(asked)]
     assert max(gaps) == pytest.approx(600.0, abs=5.0)
     assert gaps == sorted(gaps)

@@ -171,6 +171,7 @@ async def examine_job(api: CallerApi, name: str) -> list[Finding]:
 
     job = read(await find(api, name))
     return await _all(
+        ("operator", checks.operator(api, time.time())),
         ("spec", checks.spec(job, time.time())),
         ("template", template.template(api, job)),
         ("pods", checks.pods(api, job)),

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from controller import names
 from controller.api.rlhfjob import Metric
 from controller.api.rule_text import rule_and_modifiers
-from controller.cli.cluster import CallerApi
+from controller.cli.cluster import CallerApi, operator_away
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.cli.doctor.pods import trouble
 from controller.cli.job_view import Reading
@@ -75,6 +75,12 @@ async def spec(job: Reading, now: float) -> AsyncIterator[Finding]:
         yield found
     for doubt in job.doubts:
         yield note("metric", doubt)
+
+
+async def operator(api: CallerApi, now: float) -> AsyncIterator[Finding]:
+    """Yield that no operator leads, if so: whatever the job's status says is of before."""
+    if told := await operator_away(api, now):
+        yield wrong("operator", told.removesuffix("; see evalstop doctor"), "evalstop doctor")
 
 
 def conditions(job: Reading, now: float) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ _IN_MESSAGE = (
     re.compile(r": (?P<gpus>[1-9]\d*) in all, expected \d+ as in spec\.gang"),
     re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
     re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
+    re.compile(r"step (?P<pinned>\d+) of spec\.checkpoints\.pins"),
     re.compile(r"^spec\.gang\.gpusPerReplica: .*at most (?P<most>\d+) is right"),
 )
 # Of what the message does not tell: where most jobs have it.
@@ -156,6 +157,7 @@ _UNANSWERED = frozenset({"Unreachable", "Timeout"})
 BY_MESSAGE = (
     (_MISSING, "what lies there is", "OtherLayout"),
     (_MISSING, NO_CHECKPOINT, "OtherFolder"),
+    (_MISSING, "of spec.checkpoints.pins", "PinMissing"),
     (frozenset({"StoreUnreachable"}), "the template names", "OtherFolder"),
     (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
     (frozenset({"ClaimMissing", "LocationNotMounted"}), "the trainer mounts", "ClaimMisnamed"),
@@ -431,6 +433,10 @@ CURES: dict[str, Cure] = {
     ),
     # -- checkpoints
     "CheckpointMissing": Cure("{rotation}"),
+    "PinMissing": Cure(
+        "take the step out of spec.checkpoints.pins, for the trainer keeps no checkpoint of it",
+        "evalstop pin{job} --remove <pinned>",
+    ),
     "BestCheckpointLost": Cure("{rotation}"),
     "CheckpointIncomplete": Cure("spec.checkpoints.layout must be the trainer's own", _DOCTOR),
     "DigestMismatch": Cure(

@@ -136,7 +136,8 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
     tries = waited.tries + 1
     delay = access_requests.retry_delay(tries, access_requests.RETRY_RARELY)
     reason = answered.reason or "AccessFailed"
-    message = remedies.retry(Problem(reason, f"step {step}: {answered.message}"), tries, delay)
+    problem = Problem(reason, f"step {step} of spec.checkpoints.pins: {answered.message}")
+    message = remedies.retry(problem, tries, delay)
     context.conditions.set(c.PINNED, False, reason, message, warning=True)
     turn = _after(context, step)
     if turn is None:

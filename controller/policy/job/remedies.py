@@ -27,6 +27,8 @@ REMEDIES: Mapping[str, str] = {
     "CheckpointMissing": "{rotation}",
     "OtherFolder": "name the folder that the trainer saves to in spec.checkpoints.location, in a new RLHFJob",
     "OtherLayout": "name the trainer's own layout in spec.checkpoints.layout, in a new RLHFJob",
+    "PinMissing": "take the step out of spec.checkpoints.pins (evalstop pin --remove): the trainer keeps no "
+    "checkpoint of it",
     "CheckpointIncomplete": "have the trainer write save records (docs/use/trainer-contract.md), or correct "
     "spec.checkpoints.layout",
     "DigestMismatch": "have the trainer never write into a finished checkpoint",
