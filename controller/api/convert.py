@@ -161,6 +161,7 @@ def desired(
             **identity, metric="", replicas=0, gpus_per_replica=0, rule=_NO_RULE, mode=Mode.OFF, problem=job
         )
     spec = job.spec
+    cap = (cap or Mode.ENFORCE) if pool is None else pool.spec.mode_cap
     problem = None
     rule = _NO_RULE
     modifiers: tuple[PolicySpec, ...] = ()
@@ -188,7 +189,8 @@ def desired(
         modifiers=modifiers,
         guardrails=guardrails,
         proxy=next((ProxyMetric(m.name, m.direction) for m in spec.metrics if m.role is Role.PROXY), None),
-        mode=cap_mode(spec.mode, (cap or Mode.ENFORCE) if pool is None else pool.spec.mode_cap),
+        mode=cap_mode(spec.mode, cap),
+        capped_off=spec.mode is not Mode.OFF and cap is Mode.OFF,
         max_step_lag=spec.checkpoints.max_step_lag,
         layout="" if spec.checkpoints.layout is Layout.AUTO else str(spec.checkpoints.layout),
         pins=spec.checkpoints.pins,

@@ -168,7 +168,9 @@ def test_deletion_shows_also_on_a_bad_spec() -> None:
     ],
 )
 def test_the_pool_caps_the_mode(asked: str, cap: str, got: Mode) -> None:
-    assert desired(changed(JOB, "spec.mode", asked), pool(modeCap=cap)).mode is got
+    found = desired(changed(JOB, "spec.mode", asked), pool(modeCap=cap))
+    assert found.mode is got
+    assert found.capped_off is (asked != "Off" and cap == "Off")
 
 
 K, DELTA = "spec.stopRule.kDeclines.k", "spec.stopRule.kDeclines.minDelta"

@@ -20,7 +20,7 @@ from controller.policy.job.types import (
     ScrapeOutcome,
     ScrapeView,
 )
-from controller.policy.types import Attempt, EvalPoint, PolicySpec, Preemption
+from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Preemption
 from tests.support.policy_world import Job, PolicyWorld
 
 GB = 10**9
@@ -205,6 +205,52 @@ def test_a_run_that_completed_without_an_eval_keeps_why(seen: ScrapeView | None,
     again = job.record
     world.step("a")
     assert job.record == again, "written once"
+
+
+@pytest.mark.parametrize(
+    ("total", "away", "told_of"),
+    [
+        (450, 300.0, True),  # no operator was there for the last two thirds
+        (450, 20.0, False),  # read until it ended, early, by itself
+        (155, 300.0, False),  # it was at its end: nothing but a save came after
+    ],
+)
+def test_a_run_whose_last_part_nobody_read_is_unwatched(total: int, away: float, told_of: bool) -> None:
+    """Its best, of step 190, was neither known nor kept, and all was called well."""
+    world, job = running()
+    for k in range(1, 16):
+        world.now += 6.0
+        world.scores("a", 0.5 + 0.01 * k)
+        job.observed = replace(
+            job.observed, scrape=replace(job.observed.scrape, step=10 * k, total_steps=total, at=world.now)
+        )
+        world.step("a")
+    assert job.record.progress is not None
+    world.now += away
+    ended(world, job, NO_POD)
+    found = [mark for mark in health(job.record, world.now) if mark.reason == "EndUnseen"]
+    assert bool(found) is told_of
+    for mark in found:
+        assert (mark.mark, mark.warning) == (Mark.UNWATCHED, True)
+        assert "after step 150 of 450" in mark.message
+
+
+def test_a_run_whose_pool_has_nobody_s_evals_read_is_unwatched_at_once() -> None:
+    """It was Running, in mode Enforce, and nothing wrong; the pool's owner had set modeCap Off."""
+    world, job = running()
+    world.scores("a", 0.5)
+    world.settle()
+    job.wish(mode=Mode.OFF)
+    world.step("a")
+    assert health(job.record, world.now) == (), "as its own user asks"
+    job.wish(mode=Mode.OFF, capped_off=True)
+    world.step("a")
+    (mark,) = health(job.record, world.now)
+    assert (mark.mark, mark.reason, mark.warning) == (Mark.UNWATCHED, "CappedOff", True)
+    assert mark.whose == "the pool's owner"
+    job.wish(mode=Mode.ENFORCE, capped_off=False)
+    world.settle()
+    assert "CappedOff" not in {one.reason for one in health(job.record, world.now)}
 
 
 def test_a_verdict_of_a_run_with_two_evals_grows_old_too() -> None:  # row 10

@@ -109,6 +109,7 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
 _OF_THE_POOL = frozenset(
     {
         "AtQuotaLimit",
+        "CappedOff",
         "GPUsUsedByOthers",
         "NamespaceNotAllowed",
         "NoUsableNodes",
@@ -389,6 +390,14 @@ CURES: dict[str, Cure] = {
     ),
     "NeverRead": Cure(
         f"have the trainer stay up until its last eval was read, at most two scrape intervals {_CONTRACT}"
+    ),
+    "EndUnseen": Cure(
+        "look up its later evals where the trainer logs them: one may be better than the best that was read, "
+        "and nothing keeps its checkpoint",
+        _LOGS,
+    ),
+    "CappedOff": Cure(
+        "whoever runs the pool may raise spec.modeCap of the GPUPool", "kubectl edit gpupool {pool}"
     ),
     "VerdictOutdated": Cure("see whether the trainer still makes evals", _DOCTOR),
     "PageTooLarge": Cure(f"have the trainer export fewer series {_CONTRACT}"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.policy.job import conditions as c
-from controller.policy.job import residency, rollout_health
+from controller.policy.job import residency, rollout_health, unread
 from controller.policy.job.conditions import MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
 from controller.policy.job.record import FAILED_CREATE, Condition, JobRecord, PodTrouble
@@ -77,9 +77,9 @@ class Finding:
 #
 # Nothing but a fault explains these: evals are there, and not this one; the operator may not read the pod;
 # evals came, and come no more (which is said only after several times their usual interval), or are of steps
-# that were read before.
+# that were read before; the pool's owner has nobody's read.
 CERTAIN_UNWATCHED = frozenset(
-    {"MetricMissing", "RefusedAddress", "NoNewEvals", "PageTooLarge", "StepsBeganAnew"}
+    {"CappedOff", "MetricMissing", "RefusedAddress", "NoNewEvals", "PageTooLarge", "StepsBeganAnew"}
 )
 # Those that come and go by themselves: a store that does not answer, a checkpoint that is being written.
 PASSING = frozenset(
@@ -193,6 +193,8 @@ def _ended(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Find
     if completed is not None and completed.status and not record.evals_seen and read is not None:
         text = f"it ran to its end, and no eval of it was read: {read.reason}: {read.message}"
         yield Finding(Mark.UNWATCHED, read.reason, text, completed.since, completed.since)
+    if completed is not None and completed.status and (text := unread.end_unseen(record, completed.since)):
+        yield Finding(Mark.UNWATCHED, unread.END_UNSEEN, text, completed.since, completed.since)
 
 
 def _pods(record: JobRecord) -> Iterator[Finding]:

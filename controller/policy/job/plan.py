@@ -384,6 +384,9 @@ def _watch(context: PlanContext, use: RuleInUse) -> Proposal | None:
     if context.desired.mode is Mode.OFF:
         for type_ in (c.METRICS, c.DECLINING, c.GUARDRAILS, c.DEMOTED, c.SECURED):
             context.conditions.drop(type_)
+        if context.desired.capped_off:
+            message = "its pool's modeCap is Off: its evals are not read, and nothing stops it"
+            context.conditions.set(c.METRICS, False, "CappedOff", message)
         return None
     use = _take_scrape(context, use)
     location_claim.within_attempt(context)

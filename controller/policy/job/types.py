@@ -131,6 +131,7 @@ class Desired:
     deleting: bool = False
     workload_ref: str = ""  # "batch/v1 Job name" when the workload is referred to; "": made from the template
     problem: Problem | None = None  # why this job cannot be accepted as it is
+    capped_off: bool = False  # its spec asks for a mode, and its pool's modeCap allows Off alone
     gang_timeout: float = 300.0  # s within which every pod of an admitted gang must have a node
     preempt_grace: float = 300.0  # s that a preempted run may go on until its next checkpoint
     guardrails: tuple[Guardrail, ...] = ()

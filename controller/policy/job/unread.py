@@ -8,12 +8,18 @@ it: its mark (`marks`) is told by why none was read.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 
 from controller.policy.job import conditions as c
+from controller.policy.job.record import JobRecord
 from controller.policy.job.types import Desired, Plan, ScrapeOutcome
 from controller.policy.types import Mode
 
 NEVER_READ = "NeverRead"
+END_UNSEEN = "EndUnseen"
+UNSEEN_INTERVALS, UNSEEN_LEAST = 3.0, 30.0  # eval intervals, and s, without an eval before the end
+UNSEEN_SHARE = 0.05  # of the run's steps
 
 
 def settled(made: Plan, desired: Desired, now: float) -> Plan:
@@ -30,3 +36,30 @@ def settled(made: Plan, desired: Desired, now: float) -> Plan:
         conditions.set(c.METRICS, False, NEVER_READ, message)
     after = conditions.result()
     return made if after == record.conditions else replace(made, record=replace(record, conditions=after))
+
+
+def end_unseen(record: JobRecord, ended: float) -> str:
+    """Return in words that nothing of a run's last part was read, such as while no operator was there.
+
+    "": it was, or that cannot be told. Evals were due for a while before the end, and their steps were made:
+    a run that ends early of itself is read until then.
+
+    Args:
+        record: of a run that completed.
+        ended: when that was seen (s).
+    """
+    due, progress = record.evals_due, record.progress
+    if due is None or due.interval is None or progress is None or len(record.evals) < 2:
+        return ""
+    newest = record.evals[-1].step
+    usual = median(abs(b.step - a.step) for a, b in pairwise(record.evals))
+    unseen = progress.total_steps - max(newest, progress.step)
+    quiet = ended - due.since
+    if quiet <= max(UNSEEN_LEAST, UNSEEN_INTERVALS * due.interval):
+        return ""
+    if unseen <= max(1.5 * usual, UNSEEN_SHARE * progress.total_steps):
+        return ""
+    return (
+        f"it ran to its end, and none of its evals after step {newest} of {progress.total_steps} was read, "
+        f"for the last {quiet / 60.0:.0f} min: its best may be among them, and is not kept"
+    )
