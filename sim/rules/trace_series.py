@@ -12,14 +12,14 @@ from sim.traces.trace import TraceJob
 def series_of(jobs: Iterable[TraceJob]) -> list[Series]:
     """Return a series of each job that made evals, higher being better; its id is the job's key.
 
-    A trace has an eval at a share of the training: its step is that share of the run's steps. Where those are
-    not known, the evals are numbered.
+    A trace has an eval at a share of the job's work: its step is that share of the steps which that work made
+    (`Past.span`), and so the trainer's own. Where those are not known, the evals are numbered.
     """
     found = []
     for job in jobs:
         if job.evals is None or not job.evals.at:
             continue
-        evals, span = job.evals, _steps(job)
+        evals, span = job.evals, job.past.span if job.past is not None else 0.0
         steps = [at * span if span else float(n) for n, at in enumerate(evals.at, 1)]
         nothing = (None,) * len(steps)
         rows: dict[int, tuple[float, float | None, float | None]] = {}
@@ -48,13 +48,3 @@ def series_of(jobs: Iterable[TraceJob]) -> list[Series]:
 
 def _known(number: float | None) -> float | None:
     return number if number is not None and isfinite(number) else None
-
-
-def _steps(job: TraceJob) -> float:
-    """Return how many steps the whole run has, as its evals' shares mean it; 0: not known."""
-    past = job.past
-    if past is None or not past.step:
-        return 0.0
-    if past.total_steps:
-        return float(max(past.step, past.total_steps))
-    return past.step / past.seen if past.seen > 0.0 else 0.0

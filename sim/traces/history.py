@@ -24,7 +24,7 @@ from controller.policy.types import (
     PoolSnapshot,
     StopLimits,
 )
-from controller.policy.wording import counted
+from controller.policy.wording import agreeing, counted
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
 from sim.latencies import PREEMPTION, Latencies
@@ -298,6 +298,11 @@ def _note_gaps(trace: Trace, lossless: int) -> None:
         trace.notes.append(
             f"{cut} of {counted(jobs, 'job')} did not come to their end in the log; their whole length is "
             "taken from their progress, and evals that were never made are missing."
+        )
+    if unseen := sum(job.past.ended_unseen for job in trace.jobs if job.past is not None):
+        trace.notes.append(
+            f"{unseen} of {counted(jobs, 'job')} came to {agreeing(unseen, 'its', 'their')} end unread, "
+            f"before all steps were seen; {agreeing(unseen, 'its', 'their')} evals are the first ones only."
         )
     if lengths["estimate"]:
         trace.notes.append(f"Of {lengths['estimate']} of them the length is their submitter's estimate.")

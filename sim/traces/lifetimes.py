@@ -19,12 +19,11 @@ from controller.policy.stopping import noise
 from controller.policy.types import NOTHING_DECLARED, Attempt, EvalPoint, JobState, Mode, Paired, PolicySpec
 from sim.foresight import RuleSpec
 from sim.traces.facts import JobFacts
-from sim.traces.past import BY_ITSELF, End, Past
+from sim.traces.past import BY_ITSELF, NEARLY, End, Past
 from sim.traces.trace import TraceJob
 from sim.workload import Evals
 
 _FIRST = 1e-9  # share of the training at which an eval of step 0 stands: evals come after the start
-_NEARLY = 0.9  # share of its steps from which on a run that is complete made all of them
 
 
 def trace_job(key: str, facts: JobFacts, last: float) -> TraceJob | str:
@@ -44,8 +43,9 @@ def trace_job(key: str, facts: JobFacts, last: float) -> TraceJob | str:
         work, length, seen = view.estimate, "estimate", 0.0
     elif end in BY_ITSELF:
         work, length, seen = trained, "run", 1.0
-        if end is End.COMPLETE and done > _NEARLY:  # its last scrape came before its last step
+        if end is End.COMPLETE and done > 0.0:  # its last scrape came before its last step
             span = max(steps, facts.total_steps)
+            seen = 1.0 if done > NEARLY else done
     elif done > 0.0:
         work, length, seen, span = trained / done, "progress", done, facts.total_steps
     elif view.estimate is not None and view.estimate > trained:

@@ -33,6 +33,9 @@ class End(StrEnum):
 BY_ITSELF = frozenset({End.COMPLETE, End.FAILED, End.USER, End.GONE})
 
 
+NEARLY = 0.9  # share of its steps from which on a run that is complete was seen to its end
+
+
 @dataclass(frozen=True, slots=True)
 class Past:
     """Times in s on the log's own clock, service in GPU-seconds; None: not known.
@@ -79,7 +82,22 @@ class Past:
     @property
     def whole(self) -> bool:
         """Return whether its training was seen from beginning to end."""
-        return self.end is End.COMPLETE
+        return self.end is End.COMPLETE and self.seen >= 1.0
+
+    @property
+    def ended_unseen(self) -> bool:
+        """Return whether it ended by itself while nobody read it: its evals are the first ones only."""
+        return self.end in BY_ITSELF and self.seen < 1.0
+
+    @property
+    def span(self) -> float:
+        """Steps that the whole of its job's ``work`` makes: its evals' shares are of these; 0: not known."""
+        if not self.step or self.seen <= 0.0:
+            return 0.0
+        total = self.total_steps or 0
+        if self.whole and self.step > NEARLY * total:
+            return float(max(self.step, total))
+        return self.step / self.seen
 
     def entry(self) -> dict[str, Any]:
         """As JSON values; what is as usual is left out."""

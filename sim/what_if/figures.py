@@ -107,7 +107,7 @@ def columns(given: Setting, rows: Sequence[Row], result: Result, *, unseen_waste
         if evals is None:
             continue
         past = given.jobs[number].past
-        whole = row.invented or past is None or past.end in BY_ITSELF
+        whole = row.invented or past is None or (past.end in BY_ITSELF and not past.ended_unseen)
         if stop is None:
             made["below_best"][number] = float(whole and bool(_below_best(evals)))
             continue

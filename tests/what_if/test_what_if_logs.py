@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logged_world import RISE, RISE_AND_FALL, logged
+from typer.testing import CliRunner
 
+from controller.cli.main import app
 from controller.policy.codec import decode
 from controller.policy.decision_log import VERSION
 from controller.policy.types import Mode, PolicySpec, PoolSnapshot
+from sim.rules.history import read as read_evals
 from sim.traces import TraceError, read
 from sim.traces.decisions import read_history, stream
 from sim.traces.facts import JobFacts
@@ -412,3 +415,53 @@ def test_whatever_is_cut_out_of_a_log_the_rest_is_read(
         if key in ("ns/over", "ns/next"):
             made = RISE_AND_FALL if key == "ns/over" else RISE
             assert [p.score for p in facts.points] == list(made[: len(facts.points)])
+
+
+def completed_unread(lines: list[str], end: str = "Complete") -> list[str]:
+    """``ns/next`` had 250 steps, of which 100 were seen; then it ended."""
+    entries = [json.loads(line) for line in lines]
+    for entry in entries:
+        if entry["kind"] != "job" or entry["input"]["desired"]["key"] != "ns/next":
+            continue
+        scrape = entry["input"]["observed"]["scrape"]
+        if scrape is not None and scrape["total_steps"]:
+            scrape["total_steps"] = 250
+        for record in (entry["input"]["record"], entry["decision"].get("record") or {}):
+            if record.get("progress"):
+                record["progress"]["total_steps"] = 250
+            if record.get("finished"):
+                record["finished"] = end
+    return [json.dumps(entry) for entry in entries]
+
+
+@pytest.mark.parametrize("end", ["Complete", "Failed"])
+def test_a_run_that_ended_short_of_its_total_keeps_the_steps_of_its_evals(
+    tmp_path: Path, whole_log: list[str], end: str
+) -> None:
+    log = written(tmp_path / "log", completed_unread(whole_log, end))
+    done = CliRunner().invoke(app, ["export", str(log), "--out", str(tmp_path / "trace")])
+    assert done.exit_code == 0, done.output
+    for source in (log, tmp_path / "trace"):  # an exported trace tells the same
+        done = CliRunner().invoke(app, ["export", str(source), "--evals", "--out", str(tmp_path / "e.csv")])
+        assert done.exit_code == 0, done.output
+        series = {one.id: one for one in read_evals(tmp_path / "e.csv")}
+        assert series["ns/next"].steps == tuple(range(10, 101, 10))
+        assert series["ns/next"].total == 250
+        assert series["ns/over"].steps == tuple(range(10, 71, 10))  # stopped half way
+        assert series["ns/shadow"].steps == tuple(range(10, 71, 10))  # seen to its end
+
+
+def test_a_run_that_completed_unread_is_known_in_its_first_part_only(
+    tmp_path: Path, whole_log: list[str]
+) -> None:
+    trace = read_past([written(tmp_path / "log", completed_unread(whole_log))])
+    whole = by_key(read_past([written(tmp_path / "whole", whole_log)]))["ns/next"]
+    job = by_key(trace)["ns/next"]
+    assert job.past is not None
+    assert (job.past.end, job.past.seen, job.past.length) == (End.COMPLETE, 0.4, "run")
+    assert not job.past.whole
+    assert job.work == whole.work  # its length was seen, though what it made then was not
+    assert job.evals is not None
+    assert job.evals.at[-1] == 0.4
+    assert told(trace, "1 of 4 jobs came to its end unread, before all steps were seen; its evals are the")
+    assert not told(read_past([tmp_path / "whole"]), "unread")
