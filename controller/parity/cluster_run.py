@@ -194,10 +194,8 @@ async def _pool_ready(api: Api, place: ClusterTarget, gpus: int) -> None:
             message = "; ".join(
                 f"{one['reason']}: {one['message']}" for one in amiss or [conditions[needed[0]]]
             )
-            message += (
-                f" ({counts[0]} of {counted(counts[1] or 0, 'GPU')} {agreeing(counts[0] or 0, 'is', 'are')} "
-                "free"
-            )
+            there = "an unknown number of GPUs" if counts[1] is None else counted(counts[1], "GPU")
+            message += f" ({counts[0]} of {there} {agreeing(counts[0] or 0, 'is', 'are')} free"
             message += f", and {hidden} are behind taints that the jobs tolerate)" if hidden else ")"
         await asyncio.sleep(_LOOK_S)
     key, value = place.selector

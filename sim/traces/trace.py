@@ -142,7 +142,7 @@ class JobChecks:
         A job that is refused leaves no trace: the next one is compared with those that were taken.
         """
         file, line = self._file, job.line
-        if not job.key.isprintable():
+        if any(not (c.isprintable() or c.isspace()) for c in job.key):  # a name may have blanks in it
             raise TraceError.value(file, line, fields["key"], job.key, "an id without control characters")
         if not -LONGEST <= job.submitted <= LONGEST:
             expected = "a finite time, of at most 2**53 s"

@@ -177,7 +177,11 @@ def told(ready: bool, capacity: int, nobody: bool = True) -> dict[str, Any]:
         ([node(OWN), node(OWN, SICK)], told(False, 0), "and 4 are behind taints"),
         ([node(OWN), node(OWN)], told(False, 0, nobody=False), "GPUsExclusiveReason: m"),
         ([node(OWN), node(OWN)], {}, "its status says nothing"),
-        ([node(OWN), node(OWN)], {**told(False, 0), "capacity": None}, "of None GPUs"),  # nothing planned
+        (
+            [node(OWN), node(OWN)],
+            {**told(False, 0), "capacity": None},
+            "of an unknown number of GPUs",
+        ),  # nothing planned
     ],
 )
 def test_a_pool_has_its_gpus_even_where_it_counts_them_with_the_first_job(
