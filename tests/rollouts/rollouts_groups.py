@@ -49,13 +49,11 @@ def shared_pool(jobs: Jobs, **spec: Any) -> Iterator[None]:
         jobs.until(lambda: not groups(jobs), "the groups are gone with their pool")
 
 
-def make(jobs: Jobs, name: str, folder: Path, **sharing: Any) -> None:
+def make(jobs: Jobs, name: str, folder: Path, mode: str = "Off", **sharing: Any) -> None:
     """Make a job that trains in a group. Both have the same template: they are of one kind."""
     asked = {"family": FAMILY, "stateBytes": 2 * MB, "maxSlowdownPercent": 1000, **sharing}
     read = {"intervalSeconds": 5}
-    jobs.make(
-        name, command(folder), gpus=0, env=[*JOB_NAME, POD_IP], sharing=asked, scrape=read, mode="Shadow"
-    )
+    jobs.make(name, command(folder), gpus=0, env=[*JOB_NAME, POD_IP], sharing=asked, scrape=read, mode=mode)
 
 
 def command(folder: Path) -> list[str]:

@@ -123,7 +123,7 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(
     began = group_audit.mark()
     local = [alone(tmp_path / "alone", name) for name in (ONE, TWO)]
     for name in (ONE, TWO):
-        make(jobs, name, tmp_path)
+        make(jobs, name, tmp_path, mode="Shadow")  # its evals are written
     # An unknown kind is alone until it is measured: the other joins the same group then.
     jobs.until(lambda: jobs.status(TWO)["residency"]["joined"], "two is a resident, too")
     (group,) = groups(jobs)
