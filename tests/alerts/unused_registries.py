@@ -31,7 +31,7 @@ def unused(folder: Path) -> tuple[Engine, Extender]:
     async def build() -> tuple[Engine, Extender]:
         connection = Connection("http://nowhere", "nowhere")
         engine = Engine(Settings(), connection)
-        engine._watch_scrapes(ScrapeLoop(lambda target: None, lambda key, view: None))  # type: ignore[arg-type]
+        engine.signs.watch_scrapes(ScrapeLoop(lambda target: None, lambda key, view: None))  # type: ignore[arg-type]
         files = [str(folder / name) for name in ("crt", "key", "ca")]
         settings = ExtenderSettings(certificate=files[0], key=files[1], client_ca=files[2])
         extender = Extender(settings, connection)

@@ -79,3 +79,12 @@ def test_a_slide_over_several_evals_is_seen_from_twelve_scores() -> None:
             stopped = stopped or verdict.verb is Verb.STOP
         stops += stopped
     assert stops >= 165
+
+
+def test_a_jump_beyond_all_numbers_is_no_rounding() -> None:
+    state = noise.initial()
+    for step, score in enumerate((0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, -(2.0**48) * noise.LARGEST)):
+        state = noise.observe(state, EvalPoint(step, score))
+    known = noise.estimate(state, 0.0, 1.0)
+    assert known is not None
+    assert known.sigma > 1e140

@@ -31,7 +31,7 @@ SCHEMES = [Scheme("auto", {}), Scheme("one queue", {"dispatch": Dispatch.LONGEST
 class OfOneMind:
     """A planner in the same process."""
 
-    async def plan(self, question: StepQuestion) -> RolloutPlan | None:
+    async def plan(self, question: StepQuestion, begins_at: float = 0.0) -> RolloutPlan | None:
         return planned(question)
 
 

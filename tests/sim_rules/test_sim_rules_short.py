@@ -43,7 +43,7 @@ def test_every_row_is_there_for_every_rule_as_text_and_as_json(tmp_path: Path) -
             "linear, 50 evals",
             "cost of a pass",
             "state of a rule",
-            "1 plateaus, 5 orders",
+            "1 plateau, 5 orders",
         }
     bytes_of = {r["rule"]: r["value"] for r in found if r["what"] == "state of a rule"}
     assert bytes_of[BUDGET] <= 600

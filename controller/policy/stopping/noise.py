@@ -202,8 +202,8 @@ def _take(state: NoiseState, score: float, stderr: float | None) -> NoiseState:
 
 def _second_difference(a: float, b: float, c: float) -> float:
     """Return the size of a second difference of three scores, at most `LARGEST`; 0: it is their rounding."""
-    size = min(abs(c - 2.0 * b + a), LARGEST)
-    return size if size > ROUNDING * max(abs(a), 2.0 * abs(b), abs(c)) else 0.0
+    size = abs(c - 2.0 * b + a)
+    return min(size, LARGEST) if size > ROUNDING * max(abs(a), 2.0 * abs(b), abs(c)) else 0.0
 
 
 def estimate(

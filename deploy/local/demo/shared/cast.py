@@ -25,7 +25,7 @@ NONE: Mapping[str, Json] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Folders:
-    """Where pods keep what they write.
+    """Folders of what pods write.
 
     Attributes:
         device: in groups' pods, in memory: their local devices.
