@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controller.cli import flags, history_input
+from controller.cli import flags, history_input, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 from controller.policy.wording import counted
@@ -41,7 +41,7 @@ def export(
     From decision logs, from the RLHFJobs in the cluster (no file named), or both. What is not known, and
     what could not be read, is told on stderr and stands in the trace.
     """
-    if out is not None and any(out.exists() and file.exists() and out.samefile(file) for file in files or ()):
+    if out is not None and output.is_read(out, files or ()):
         raise Failure(
             Exit.USAGE,
             f"--out: {out} is among the files that are read",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -11,6 +12,11 @@ import typer
 from controller.cli.flags import Document, Format
 
 Object = dict[str, Any]
+
+
+def is_read(out: Path, files: Iterable[Path]) -> bool:
+    """Return whether a file that is to be written is one of those that are read: it would be lost."""
+    return out.exists() and any(file.exists() and out.samefile(file) for file in files)
 
 
 def lines(text: Iterable[str]) -> None:

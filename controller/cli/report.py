@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controller.cli import flags
+from controller.cli import flags, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 from controller.policy.wording import some
@@ -60,7 +60,7 @@ def report(
     from controller.web.dashboard import report as reports
 
     del html
-    if log is not None and out is not None and out.exists() and out.samefile(log):
+    if log is not None and out is not None and output.is_read(out, [log]):
         raise Failure(Exit.USAGE, f"--out: {out} is the log itself", "name another file: it would be lost")
     now = time.time()
     if log is not None:

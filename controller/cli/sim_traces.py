@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.cli import output
 from controller.cli import sim_options as options
 from controller.policy.wording import counted
 
@@ -119,7 +120,7 @@ def _check_recording(out: Path, files: list[Path]) -> None:
         ValueError: there is another file of that name, or no folder for it.
     """
     order = "evalstop sim record OUT LOG: the first name is that of the file to write"
-    if any(out.exists() and file.exists() and out.samefile(file) for file in files):
+    if output.is_read(out, files):
         raise ValueError(f"out: {str(out)!r} is among the logs that are read; {order}")
     if out.is_file() and out.stat().st_size and not _is_recording(out):
         raise ValueError(f"out: {str(out)!r} is there already, and is no recorded run; {order}")

@@ -125,13 +125,7 @@ def install(
     """
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": restricted}}
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": LOG_CLAIM, "namespace": NAMESPACE},
-        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
-    stage.apply([home, claim])
+    stage.apply([home, shared_claim(LOG_CLAIM, NAMESPACE)])
     helm = stage.cluster.helm
     if RELEASE in helm("list", "--namespace", NAMESPACE, "--pending", "--short").split():
         # An installation that was interrupted; Helm takes no other until it is gone.
@@ -139,6 +133,16 @@ def install(
     began = time.monotonic()
     stage.cluster.install({**values(stage.cluster, pools, identity, replicas), **more}, wait_s=300)
     return time.monotonic() - began
+
+
+def shared_claim(name: str, namespace: str) -> dict[str, Any]:
+    """Return a claim of a volume that pods of every node write to."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
 
 
 def remove_pools(cluster: ChartCluster) -> None:

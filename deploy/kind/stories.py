@@ -7,7 +7,6 @@ places the pods, and the cluster is left up.
 from __future__ import annotations
 
 import argparse
-import base64
 import contextlib
 import os
 import time
@@ -15,8 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from controller import names
 from controller.cli.connection import Connection
@@ -27,6 +24,7 @@ from deploy.images.build import tagged
 from deploy.images.named import IMAGES
 from deploy.kind import stage as staging
 from deploy.kind.nodes import Kind
+from deploy.local import kubeconfig
 from deploy.local.api import LocalApi
 from deploy.local.demo import jobs_story
 from deploy.local.demo.elastic import __main__ as elastic
@@ -38,7 +36,6 @@ from deploy.local.demo.shared import __main__ as shared
 from deploy.local.demo.shared import cast as shared_cast
 from deploy.local.demo.shared.findings import rows as shared_rows
 from deploy.local.demo.shared.story import Story as SharedStory
-from deploy.local.pki import Pair
 from deploy.local.report import Report
 
 Json = dict[str, Any]
@@ -58,7 +55,8 @@ class KindStage(Stage):
     trainer_volumes: Mapping[str, Json] = {str(CHECKPOINTS): {"persistentVolumeClaim": {"claimName": CLAIM}}}
 
     def __init__(self, scene: staging.KindStage, gpus: int, queue: str) -> None:
-        super().__init__(client_of(scene.kubeconfig), gpus, scene.decision_log(), queue)
+        client = LocalApi(*kubeconfig.embedded(scene.kubeconfig, scene.kind.work))
+        super().__init__(client, gpus, scene.decision_log(), queue)
         self._scene = scene
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
@@ -84,22 +82,6 @@ def built(manifest: Any) -> Any:
     if made.get("image") in IMAGES.values():
         made["image"] = tagged(made["image"])
     return made
-
-
-def client_of(kubeconfig: Path) -> LocalApi:
-    """Return a client with the certificate that is in a kubeconfig of one cluster and one user."""
-    document = yaml.safe_load(kubeconfig.read_text())
-    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-    files = {}
-    for name, text in (
-        ("ca.crt", cluster["certificate-authority-data"]),
-        ("admin.crt", user["client-certificate-data"]),
-        ("admin.key", user["client-key-data"]),
-    ):
-        files[name] = file = kubeconfig.with_name(f"{kubeconfig.name}-{name}")
-        file.touch(mode=0o600)
-        file.write_bytes(base64.b64decode(text))
-    return LocalApi(cluster["server"], files["ca.crt"], Pair(files["admin.crt"], files["admin.key"]))
 
 
 def play(
@@ -171,13 +153,7 @@ def stage(
         given = f"pool={label}" if number < count else "pool-"
         cluster.kubectl("label", "node", worker, given, "--overwrite")
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": CLAIM, "namespace": NAMESPACE},
-        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
-    cluster.apply([home, claim])
+    cluster.apply([home, staging.shared_claim(CLAIM, NAMESPACE)])
     # The queue API is the leader's: with one replica nobody else is asked.
     seconds = staging.install(scene, [], identity, {"rollouts": {"enabled": True}}, replicas=1)
     report(f"the chart is installed and all its pods are ready after {seconds:.1f} s")

@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 
 from controller.bounded import quoted
 from controller.policy.types import EvalInContext, EvalPoint, FleetNoise, Paired, PromptPair
-from controller.policy.wording import counted
 from sim.traces.csv_rows import Rows
 from sim.traces.errors import TraceError
 from sim.traces.json_text import parse
@@ -293,17 +292,14 @@ def _csv(path: Path, file: Iterable[str]) -> Iterator[tuple[str, Mapping[str, An
             rows.check()
             if not row:
                 continue
-            if len(row) > len(header):
-                under = f"{counted(len(row), 'cell')} under {counted(len(header), 'column')}"
-                raise rows.widened(TraceError(path, rows.line, "", under))
+            rows.check_width(row, header)
             found = dict(zip(header, row, strict=False))
             for name in NEEDED:
                 if name in header[len(row) :]:
-                    raise rows.widened(
-                        TraceError(path, rows.line, name, "is missing in this row, was it cut off?")
-                    )
+                    raise TraceError(path, rows.line, name, "is missing in this row, was it cut off?")
             yield _with_needed(path, rows.line, found)
-    except TraceError as error:
+    except TraceError as fault:
+        error = rows.widened(fault)
         field = f"{error.field}: " if error.field else ""
         raise HistoryError(f"{path}:{error.line}: {field}{error.problem}") from None
 

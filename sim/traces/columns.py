@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from controller.policy.wording import counted
 from sim.traces.csv_rows import Rows
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.trace import JobChecks, Trace, TraceJob
@@ -149,9 +148,7 @@ def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped, befor
         cells = dict(zip(header, row, strict=False))
         try:
             rows.check()
-            if len(row) > len(header):
-                under = f"{counted(len(row), 'cell')} under {counted(len(header), 'column')}"
-                raise TraceError(file, rows.line, "", under)
+            rows.check_width(row, header)
             if reason := log.leave_out(cells):
                 trace.left_out[reason] += 1
                 continue

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from controller.policy.wording import counted
 from sim.traces.errors import TraceError
 
 _OPEN = 'a quote (") opens in this row and is never closed'
@@ -45,6 +46,12 @@ class Rows(Iterator[list[str]]):
         """Raise `TraceError` if a quote that the newest row opens is not closed before the file ends."""
         if self._ended:
             raise TraceError(self._file, self.line, "", _OPEN)
+
+    def check_width(self, row: list[str], header: list[str]) -> None:
+        """Raise `TraceError` if the newest row has more cells than there are columns."""
+        if len(row) > len(header):
+            under = f"{counted(len(row), 'cell')} under {counted(len(header), 'column')}"
+            raise TraceError(self._file, self.line, "", under)
 
     def widened(self, error: TraceError) -> TraceError:
         """Return an error of the newest row; of one over several lines, with its last line."""

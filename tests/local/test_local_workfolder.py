@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deploy.local import kubeconfig
 from deploy.local.acquire import Found
 from deploy.local.components import Options, scheduler_config
 from deploy.local.errors import PlaneError
+from deploy.local.pki import Pair
 from deploy.local.plane import Plane
 from deploy.local.versions import APISERVER, ETCD_NAME, KUBERNETES
 from deploy.local.workfolder import WorkFolder
@@ -205,3 +207,16 @@ def test_flags_and_gates_reach_the_components(tools: dict[str, Found], tmp_path:
     )
     with Plane(tmp_path / "work", options) as plane:
         assert plane.client().succeeds("/apis/scheduling.k8s.io/v1alpha2")
+
+
+def test_a_self_contained_kubeconfig_gives_back_what_it_was_made_of(tmp_path: Path) -> None:
+    """Clients of kind clusters have their certificates from such a file."""
+    parts = {name: tmp_path / f"given-{name}" for name in ("ca", "crt", "key")}
+    for name, path in parts.items():
+        path.write_text(f"the {name}")
+    pair = Pair(parts["crt"], parts["key"])
+    file = kubeconfig.write(tmp_path / "kubeconfig", "https://127.0.0.1:6443", parts["ca"], "admin", pair)
+    url, ca, read = kubeconfig.embedded(file, tmp_path)
+    assert url == "https://127.0.0.1:6443"
+    assert [one.read_text() for one in (ca, read.certificate, read.key)] == ["the ca", "the crt", "the key"]
+    assert read.key.stat().st_mode & 0o077 == 0

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from deploy.local import kubeconfig as kubeconfigs
 from deploy.local.api import LocalApi
@@ -44,14 +43,7 @@ class GivenCluster(Plane):
         self.work, self.kubeconfig, self.report = work, path, silent
         self._binaries = dict(binaries)
         self._issued: dict[str, Pair] = {}
-        config = yaml.safe_load(path.read_text())
-        chosen = next(c["context"] for c in config["contexts"] if c["name"] == config["current-context"])
-        cluster = next(c["cluster"] for c in config["clusters"] if c["name"] == chosen["cluster"])
-        user = next(u["user"] for u in config["users"] if u["name"] == chosen["user"])
-        self._url = str(cluster["server"])
-        self.ca = self._file("ca.crt", cluster["certificate-authority-data"])
-        certificate, key = user["client-certificate-data"], user["client-key-data"]
-        self._admin = Pair(self._file("admin.crt", certificate), self._file("admin.key", key))
+        self._url, self.ca, self._admin = kubeconfigs.embedded(path, work)
 
     def _file(self, name: str, data: str) -> Path:
         path = self.work / name

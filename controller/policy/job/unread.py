@@ -51,12 +51,12 @@ def end_unseen(record: JobRecord, ended: float) -> str:
     due, progress = record.evals_due, record.progress
     if due is None or due.interval is None or progress is None or len(record.evals) < 2:
         return ""
-    newest = record.evals[-1].step
-    usual = median(abs(b.step - a.step) for a, b in pairwise(record.evals))
-    unseen = progress.total_steps - max(newest, progress.step)
     quiet = ended - due.since
     if quiet <= max(UNSEEN_LEAST, UNSEEN_INTERVALS * due.interval):
         return ""
+    newest = record.evals[-1].step
+    usual = median(abs(b.step - a.step) for a, b in pairwise(record.evals))
+    unseen = progress.total_steps - max(newest, progress.step)
     if unseen <= max(1.5 * usual, UNSEEN_SHARE * progress.total_steps):
         return ""
     return (
