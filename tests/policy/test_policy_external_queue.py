@@ -353,6 +353,11 @@ EVENTS = st.sampled_from(
 )
 # Switched off and on again before its queue had looked: nothing was put out, and it runs on.
 @example([("evict", "ns/a", 2, 4), ("down", "ns/a", 0, 0), ("off", "ns/a", 0, 1)], False)
+# Put out by its queue before the Job that was to pin its best was made: its folder is claimed all the same.
+@example(
+    [("evict", "ns/c", 1, 1), ("evict", "ns/a", 2, 4), ("falls", "ns/b", 0, 1), ("evict", "ns/b", 0, 0)],
+    False,
+)
 def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out_in_the_end(
     story: list[tuple[str, str, int, int]],
     close: bool,

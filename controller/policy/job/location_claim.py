@@ -226,6 +226,14 @@ def _delay(claim: Claim) -> float:
     return access_requests.retry_delay(claim.tries, access_requests.RETRY_RARELY)
 
 
+def _left_over(context: PlanContext, waited: InFlight) -> bool:
+    """Return whether a pin of the best was asked for by a run that has ended since, and its Job is not there:
+    none is made before the next start, so a claim that waited for it would never be made."""
+    workload = context.observed.workload
+    there = any(view.request_id == waited.request_id for view in context.observed.access)
+    return waited.operation is Operation.SECURE and workload is not None and workload.suspended and not there
+
+
 def _claim(context: PlanContext, attempt: Attempt) -> None:
     waited, known = context.record.access, context.record.claim
     if waited is None or (waited.operation, waited.attempt) != (Operation.CLAIM, attempt):
@@ -236,6 +244,7 @@ def _claim(context: PlanContext, attempt: Attempt) -> None:
             # that is due where the pin may lack it still.
             again = waited.operation is Operation.SECURE and waited.tries
             again = again and (not tries or may_tell(context))
+            again = again or _left_over(context, waited)
             if not again or access_requests.running(context, waited):
                 return
         if tries and known is not None:
