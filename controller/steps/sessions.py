@@ -93,6 +93,8 @@ class Session:
         self._learned = Learned(job.law)
         self.step = -1  # newest that was begun
         self._announced = -1
+        self._given: Announcement | None = None  # of that step
+        self._renewed, self._renewing = -1, False  # the newest step that was planned anew; whether it is now
         self._planned: dict[int, _Planned] = {}  # by step
         self._released: set[int] = set()
         self._reports: dict[int, WorkReport] = {}
@@ -129,19 +131,23 @@ class Session:
             check_size(given.forecast, self._slotted().slots)
         except ValueError as error:  # ParamError names field, value and bound
             raise Conflict("BadRequest", str(error), 400) from None
-        self._announced = given.step
+        self._announced, self._given = given.step, given
+        self._renewed, self._renewing = -1, False
         self._begins_at = self._now() + given.begins_in
-        supply = Supply(
+        if self._planning is not None:
+            self._planning.cancel()
+        supply = self._supply(job, given, given.begins_in)
+        self._planning = asyncio.get_running_loop().create_task(self._plan(job, given, supply))
+
+    def _supply(self, job: RolloutJob, given: Announcement, lead: float) -> Supply:
+        return Supply(
             held=len(self._named(job)),
             start=job.start,
             recall=job.recall,
-            lead=given.begins_in,
+            lead=lead,
             between=self._between or given.begins_in,
             most=job.most,
         )
-        if self._planning is not None:
-            self._planning.cancel()
-        self._planning = asyncio.get_running_loop().create_task(self._plan(job, given, supply))
 
     async def _plan(self, job: RolloutJob, given: Announcement, supply: Supply) -> None:
         question = self._question(job, given, job.settings, supply, self._learned.before)
@@ -153,6 +159,30 @@ class Session:
             other = await self._asked(self._question(job, given, job.shadow, supply, None), math.inf)
             if given.step in self._planned:
                 self._planned[given.step].other = other
+
+    async def _plan_anew(self, job: RolloutJob, given: Announcement, supply: Supply) -> None:
+        question = self._question(job, given, job.settings, supply, self._learned.before)
+        plan = await self._asked(question, self._begins_at)
+        if given.step == self._announced and self.step < given.step:
+            if plan is not None:
+                self._take(given.step, plan, supply)
+            self._renewing = False
+            self._want()
+
+    def _renews(self, job: RolloutJob) -> bool:
+        """Return whether the step that was announced is planned anew before its actors start, or is being so:
+        there is room for more of them than when it was announced. Once a step."""
+        given, known = self._given, self._planned[self._announced].supply.most
+        if self._renewed == self._announced:
+            return self._renewing
+        if given is None or known is None or job.most is None or job.shadow is not None:
+            return False
+        if min(job.most, job.settings.max) <= known:
+            return False
+        self._renewed, self._renewing = self._announced, True
+        supply = self._supply(job, given, max(0.0, self._begins_at - self._now()))
+        self._planning = asyncio.get_running_loop().create_task(self._plan_anew(job, given, supply))
+        return True
 
     def _take(self, step: int, plan: RolloutPlan, supply: Supply) -> None:
         """Keep a step's plan; those of steps that are over go."""
@@ -409,10 +439,12 @@ class Session:
         """Tell what the step under way wants; between two, what the one that was announced does."""
         ready = frozenset(self._ready) & frozenset(self._directory.actors(self.uid))
         comes = not self._generating and self._announced > self.step and self._announced in self._planned
-        if comes:  # of it nobody was let go: who was in the one before, may be wanted again
+        if comes:
             plan = self._planned[self._announced].plan
             due = self._announced == self._due or self._is_due(plan)
-            demand = Demand(self._announced, plan, False, frozenset(), ready, due)
+            # Who was let go in the step before goes, whichever is told first, until its like are to start.
+            released = frozenset() if due else frozenset(self._released)
+            demand = Demand(self._announced, plan, False, released, ready, due)
         else:
             known, released = self._planned.get(self.step), frozenset(self._released)
             plan_now = known.plan if known is not None else None
@@ -433,6 +465,8 @@ class Session:
         due = actors_due(job.start, job.recall, self._ways, base, job.at_hand)
         left = self._begins_at - self._now() - due.seconds
         if left <= 0.0:
+            if self._renews(job):
+                return False
             self._due, self._asked_at = self._announced, None if due.lent else self._now()
             self._asked_clock = self._clock()
             return True

@@ -423,6 +423,22 @@ ROLLOUT_MUTANTS: tuple[Mutant, ...] = (
         STEPS_TEST,
     ),
     Mutant(
+        "who was let go stays once the next step is announced",
+        "4",
+        "controller/steps/sessions.py",
+        "            released = frozenset() if due else frozenset(self._released)\n",
+        "            released: frozenset[int] = frozenset()\n",
+        STEPS_TEST,
+    ),
+    Mutant(
+        "a step keeps the plan of when it was announced",
+        "4",
+        "controller/steps/sessions.py",
+        "        if min(job.most, job.settings.max) <= known:\n",
+        "        if known >= 0:\n",
+        STEPS_TEST,
+    ),
+    Mutant(
         "a new leader refuses the step under way",
         "4",
         "controller/steps/sessions.py",

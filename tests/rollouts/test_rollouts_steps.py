@@ -187,7 +187,23 @@ def test_between_two_steps_the_one_that_was_announced_counts(server: StepServer,
     assert ask("/v1/end", END)[0] == 200
     assert plan_of(server, 2).reason == "Planned"
     demand = server.do(lambda: server.directory.demand(JOB.uid))
-    assert (demand.generating, demand.released) == (False, frozenset())
+    assert (demand.generating, demand.due, demand.released) == (False, False, {0}), (
+        "it is let go all the same"
+    )
+
+
+def test_who_was_let_go_goes_though_the_next_step_is_announced(server: StepServer, ask: Any) -> None:
+    """The last actor's end, the step's end and the next announcement come at the same moment."""
+    assert ask("/v1/begin", STEP)[0] == 200
+    assert ask("/v1/end", END)[0] == 200
+    assert ask("/v1/announce", {**ANNOUNCE, "step": 2, "beginsIn": 600.0}) == (200, {})
+    plan_of(server, 2)
+    assert ask("/v1/done", DONE) == (200, {})
+    demand = server.do(lambda: server.directory.demand(JOB.uid))
+    assert (demand.step, demand.due, demand.released) == (2, False, {0})
+    server.do(lambda: server.directory.put_job(replace(JOB, start=600.0)))
+    demand = server.do(lambda: server.directory.demand(JOB.uid))
+    assert (demand.due, demand.released) == (True, frozenset()), "it is wanted again"
 
 
 def test_actors_of_a_step_that_comes_start_as_late_as_they_may(server: StepServer, ask: Any) -> None:
@@ -212,6 +228,21 @@ def test_actors_of_a_step_that_comes_start_as_late_as_they_may(server: StepServe
     assert ask("/v1/announce", {**ANNOUNCE, "step": 2, "beginsIn": 1.5}) == (200, {})
     plan_of(server, 2)
     until(lambda: server.do(lambda: due(2)), "its time comes, and nobody has to ask")
+
+
+def test_a_step_is_planned_anew_where_there_is_room_for_more_by_then(server: StepServer, ask: Any) -> None:
+    """Its like of another job held the GPUs when it was announced."""
+    narrow = replace(JOB, start=1.0, most=1)
+    server.do(lambda: server.directory.put_job(narrow))
+    assert ask("/v1/announce", {**ANNOUNCE, "beginsIn": 600.0}) == (200, {})
+    assert plan_of(server, 1).actors == 1
+    wide = replace(narrow, most=4)
+    server.do(lambda: server.directory.put_job(wide))
+    assert server.do(lambda: server.directory.demand(JOB.uid).due) is False
+    assert plan_of(server, 1).actors == 1, "there is time: room may come and go"
+    server.do(lambda: server.directory.put_job(replace(wide, recall=600.0, at_hand=0)))
+    until(lambda: server.do(lambda: server.directory.demand(JOB.uid).due), "its actors are asked for")
+    assert plan_of(server, 1).actors > 1
 
 
 def test_how_long_actors_take_counts_from_when_they_were_asked_for(server: StepServer, ask: Any) -> None:

@@ -184,9 +184,12 @@ def _leaves(context: PlanContext) -> bool:
 
 
 def _note_plan(context: PlanContext, terms: RolloutTerms | None, view: RolloutView) -> None:
-    """Note the newest step's plan: the one write of a step, which brings all that is new along."""
+    """Note the newest step's plan: the one write of a step, which brings all that is new along.
+
+    Not before its actors are to start: until then it may be planned anew.
+    """
     known = context.record.rollout
-    if view.planned is None or (known is not None and known.plan == view.planned):
+    if view.planned is None or not view.due or (known is not None and known.plan == view.planned):
         return
     account = settled(context.record, terms, context.now)
     context.update(rollout=replace(account, plan=view.planned))
