@@ -36,6 +36,7 @@ def before_start(context: PlanContext) -> bool:
     known = context.record.claim
     if _claimed(context, number):
         return False
+    _drop_left_over(context)
     _claim(context, Attempt(number))
     if admission is None:
         return True
@@ -87,6 +88,16 @@ def may_tell(context: PlanContext) -> bool:
     there."""
     condition = context.conditions.get(c.SECURED)
     return condition is not None and not condition.status and condition.reason == "CheckpointIncomplete"
+
+
+def _drop_left_over(context: PlanContext) -> None:
+    """Wait no longer for a pin of the best that a run asked for which has ended since, where its Job is not
+    there: none is made before the next start, so a claim that waited for it would not be made either."""
+    waited = context.record.access
+    if waited is None or waited.operation is not Operation.SECURE:
+        return
+    if not any(view.request_id == waited.request_id for view in context.observed.access):
+        access_requests.give_up(context)
 
 
 def taken(context: PlanContext) -> bool:
@@ -226,14 +237,6 @@ def _delay(claim: Claim) -> float:
     return access_requests.retry_delay(claim.tries, access_requests.RETRY_RARELY)
 
 
-def _left_over(context: PlanContext, waited: InFlight) -> bool:
-    """Return whether a pin of the best was asked for by a run that has ended since, and its Job is not there:
-    none is made before the next start, so a claim that waited for it would never be made."""
-    workload = context.observed.workload
-    there = any(view.request_id == waited.request_id for view in context.observed.access)
-    return waited.operation is Operation.SECURE and workload is not None and workload.suspended and not there
-
-
 def _claim(context: PlanContext, attempt: Attempt) -> None:
     waited, known = context.record.access, context.record.claim
     if waited is None or (waited.operation, waited.attempt) != (Operation.CLAIM, attempt):
@@ -244,7 +247,6 @@ def _claim(context: PlanContext, attempt: Attempt) -> None:
             # that is due where the pin may lack it still.
             again = waited.operation is Operation.SECURE and waited.tries
             again = again and (not tries or may_tell(context))
-            again = again or _left_over(context, waited)
             if not again or access_requests.running(context, waited):
                 return
         if tries and known is not None:
