@@ -39,6 +39,7 @@ from controller.steps.wire import Announcement, Done, Ended, Registered
 from controller.web.tickets import SECONDS, Signer, Ticket
 
 REGISTERED_SECONDS = 45.0  # without a registration an actor is not named any more; one registers each 10 s
+LOOK_BEFORE = 1.0  # s before actors are to start, at which a pass looks what there is room for by then
 MOST_WATCHES = 4  # of a job, at a time
 
 Note = Callable[[StepQuestion, RolloutPlan], None]
@@ -103,6 +104,7 @@ class Session:
         self._ended_before: float | None = None
         self._begins_at = 0.0  # of the step that was announced, by its trainer's estimate
         self._timer: asyncio.TimerHandle | None = None  # when its actors are to start
+        self._looked = -1  # the newest step before whose actors' start a pass was asked for
         self._due = -1  # the newest step of which they are
         self._between = 0.0
         self._asked_at: float | None = None  # for the actors of the step that comes, or is under way
@@ -470,6 +472,11 @@ class Session:
             self._due, self._asked_at = self._announced, None if due.lent else self._now()
             self._asked_clock = self._clock()
             return True
+        if left > LOOK_BEFORE:
+            left -= LOOK_BEFORE
+        elif self._looked != self._announced:
+            self._looked = self._announced
+            self._directory.wanted(self.uid)
         self._timer = asyncio.get_running_loop().call_later(left, self._want)
         return False
 

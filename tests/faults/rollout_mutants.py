@@ -439,6 +439,14 @@ ROLLOUT_MUTANTS: tuple[Mutant, ...] = (
         STEPS_TEST,
     ),
     Mutant(
+        "what there is room for is known from the last pass, however long ago",
+        "4",
+        "controller/steps/sessions.py",
+        "            self._directory.wanted(self.uid)\n        self._timer",
+        "        self._timer",
+        STEPS_TEST,
+    ),
+    Mutant(
         "a new leader refuses the step under way",
         "4",
         "controller/steps/sessions.py",

@@ -245,6 +245,26 @@ def test_a_step_is_planned_anew_where_there_is_room_for_more_by_then(server: Ste
     assert plan_of(server, 1).actors > 1
 
 
+def test_a_pass_looks_again_before_actors_are_to_start(server: StepServer, ask: Any) -> None:
+    """What a pool has free is known from passes, and a job that trains may have none for long."""
+    asked: list[tuple[float, bool]] = []
+
+    def look(uid: str) -> None:
+        asked.append((time.monotonic(), server.directory.demand(uid).due))
+
+    def let_in() -> None:
+        server.directory.put_job(replace(JOB, start=0.1))
+        server.directory.wanted = look
+
+    server.do(let_in)
+    assert ask("/v1/announce", {**ANNOUNCE, "beginsIn": 2.5}) == (200, {})
+    until(lambda: server.do(lambda: bool(asked) and asked[-1][1]), "its time comes")
+    planned, looked, due = server.do(lambda: asked[-3:])
+    assert (planned[1], looked[1], due[1]) == (False, False, True)
+    assert 0.5 < due[0] - looked[0] < 1.5
+    assert looked[0] - planned[0] > 0.5
+
+
 def test_how_long_actors_take_counts_from_when_they_were_asked_for(server: StepServer, ask: Any) -> None:
     """A pass or two come before an actor's entry, from which on its start counts."""
     session = server.sessions.of(JOB)
