@@ -23,7 +23,7 @@ from controller.kube.resources import GPUPOOLS, JOBS, PRIORITY_CLASSES, RLHFJOBS
 from controller.operator.reconcile.validation import scheduling_of
 from controller.operator.state.claims import claims_of
 from controller.operator.state.namespaces import enforced_level
-from controller.policy.job import Cure, Desired, cure_of, doubted_directions
+from controller.policy.job import Cure, Desired, cure_of, doubted_directions, unable_by_spec
 from controller.policy.types import Problem
 from controller.policy.wording import counted
 
@@ -144,6 +144,7 @@ async def _job(api: CallerApi, manifest: Object, pools: Mapping[str, Object]) ->
     elif pool is not None:
         actors = (manifest["spec"].get("rollout") or {}).get("actors") or {}
         found += list(_fits(pool, asked, int(actors.get("max", 0))))
+    found += [wrong("rule", p.message, as_cure(cure_of(p.reason).text)) for p in unable_by_spec(asked)]
     found += [note("metric", doubt) for doubt in doubted_directions(asked)]
     if asked.rollout is not None:
         found += await gather("actors", actor_checks.template(api, manifest, asked.rollout))

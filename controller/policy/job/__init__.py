@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from controller.policy.job.terminating_pods import *
     from controller.policy.job.transfer import *
     from controller.policy.job.types import *
+    from controller.policy.job.unable import *
     from controller.policy.job.verdict_words import *
     from controller.policy.job.verdicts import *
     from controller.policy.job.view import *
@@ -83,6 +84,7 @@ SHOWS = {
     ),
     "terminating_pods": "STUCK_AFTER",
     "transfer": "STALL",
+    "unable": "unable_by_spec",
     "types": (
         "AccessView Action Answer CreateWorkload DeleteActor Desired Direction ForgetAccess GroupSeen "
         "Guardrail Hindrance MakeActor MetricPoints Observed Page Plan PodView Progress ProxyMetric "

@@ -20,6 +20,7 @@ _IN_MESSAGE = (
     re.compile(r"containers\[\d+\]\.(?P<field>\w+)\[(?P<index>\d+)\](?P<value_of>\.value)?"),
     re.compile(r"^spec\.metrics\[(?P<metric_index>\d+)\]"),
     re.compile(r"^spec\.stopRule\.(?P<rule>\w+)\.(?P<parameter>\w+): "),
+    re.compile(r"^spec\.modifiers\[(?P<modifier_index>\d+)\]\.(?P<modifier>\w+)\.(?P<parameter>\w+): "),
     re.compile(r": (?P<gpus>[1-9]\d*) in all, expected \d+ as in spec\.gang"),
     re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
     re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
@@ -167,6 +168,7 @@ BY_MESSAGE = (
     (frozenset({"MetricMissing"}), "without the label metric", "MetricMisplaced"),
     (frozenset({"NoEvalsYet"}), "can be used so far", "EvalsUnusable"),
     (frozenset({"GangGPUsMismatch"}), ": 0 in all", "GPUsMissing"),
+    (frozenset({"RunTooShort"}), "spec.modifiers[", "ModifierTooLong"),
     (frozenset({"TooLarge"}), "spec.gang.gpusPerReplica", "PodsTooLarge"),
 )
 
@@ -422,6 +424,18 @@ CURES: dict[str, Cure] = {
     ),
     "TooFewPeers": Cure("take the default rule, until more runs are alike", _DEFAULT_RULE),
     "RuleNotUsable": Cure("correct spec.stopRule or spec.modifiers as condition Accepted says", _EDIT),
+    "RangeTooNarrow": Cure(
+        "lower what the message names, or take the default rule; or correct the range, if that is wrong",
+        _DEFAULT_RULE,
+    ),
+    "RunTooShort": Cure(
+        "lower what the message names below the evals of a run, or take the default rule",
+        _DEFAULT_RULE,
+    ),
+    "ModifierTooLong": Cure(
+        "lower what the message names below the evals of a run",
+        _json(_set("/spec/modifiers/<modifier_index>/<modifier>/<parameter>", "<evals>")),
+    ),
     "GuardrailNotJudged": Cure("have the trainer export what the guardrail's rule looks at", _DOCTOR),
     # -- rollout actors
     "ActorNotReady": Cure(

@@ -31,7 +31,9 @@ class Mark(StrEnum):
     STUCK = "Stuck"  # it is off, or to be, and still holds GPUs
     UNSAFE = "Unsafe"  # its best checkpoint, or one that its user named, is not in safety
     UNWATCHED = "Unwatched"  # its evals are not read
-    BLIND = "Blind"  # they are read, and its rule lacks what it judges by: nothing stops it
+    BLIND = (
+        "Blind"  # they are read, and its rule lacks what it judges by, or can stop nothing: nothing stops it
+    )
     WOULD_STOP = "WouldStop"  # in Shadow: its rule would have stopped it
     UNFIT = "Unfit"  # it asks for more GPUs than its pool has
     HELD_UP = "HeldUp"  # it waits, and somebody can help
@@ -261,6 +263,8 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
             due = math.inf  # it may learn the noise from the evals yet
         text = "its evals are read, and its rule lacks what it judges by: nothing stops it"
         yield Finding(Mark.BLIND, lacks, text, since, due)
+    if (unable := _asked(conditions.get(c.ABLE))) is not None:
+        yield _of(Mark.BLIND, unable, record.first_eval)
     guards = conditions.get(c.GUARDRAILS)
     if guards is not None and not guards.status and guards.reason in ("NotJudged", "NoEvalsYet"):
         since = max(guards.since, begun)

@@ -42,6 +42,7 @@ from controller.policy.job import (
     score_unit,
     scores,
     starvation,
+    unable,
     unread,
     verdicts,
     withdrawal,
@@ -382,7 +383,7 @@ def _watch_start(context: PlanContext) -> None:
 def _watch(context: PlanContext, use: RuleInUse) -> Proposal | None:
     """Take in new evals, secure the best one, and judge."""
     if context.desired.mode is Mode.OFF:
-        for type_ in (c.METRICS, c.DECLINING, c.GUARDRAILS, c.DEMOTED, c.SECURED):
+        for type_ in (c.METRICS, c.DECLINING, c.GUARDRAILS, c.DEMOTED, c.SECURED, c.ABLE):
             context.conditions.drop(type_)
         if context.desired.capped_off:
             message = "its pool's modeCap is Off: its evals are not read, and nothing stops it"
@@ -392,6 +393,7 @@ def _watch(context: PlanContext, use: RuleInUse) -> Proposal | None:
     location_claim.within_attempt(context)
     if context.desired.mode is Mode.ENFORCE:
         checkpoints.secure_best(context)
+    unable.note(context, use)
     return verdicts.judge(context, use)
 
 

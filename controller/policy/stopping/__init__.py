@@ -13,7 +13,16 @@ from collections.abc import Mapping, Sequence
 
 from controller.policy import params as _params
 from controller.policy.params import ParamError, fingerprint
-from controller.policy.stopping.base import RuleType, State, StopRule, carry_spent, reference
+from controller.policy.stopping.base import (
+    Bound,
+    RuleType,
+    State,
+    StopRule,
+    carry_spent,
+    earliest,
+    lets_pass,
+    reference,
+)
 from controller.policy.stopping.confirm import Confirm, ConfirmParams
 from controller.policy.stopping.contended import OnlyWhenContended, OnlyWhenContendedParams
 from controller.policy.stopping.cooldown import Cooldown, CooldownParams
@@ -38,11 +47,14 @@ __all__ = [
     "DEFAULT_RULE",
     "MODIFIERS",
     "RULES",
+    "Bound",
     "ParamError",
     "RuleType",
     "State",
     "StopRule",
     "carry_spent",
+    "earliest",
+    "lets_pass",
     "make_rule",
     "reference",
     "rule_fingerprint",

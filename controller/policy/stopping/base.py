@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from controller.policy.types import EvalPoint, Verdict
 
@@ -70,6 +70,54 @@ def reference(rule: StopRule, state: State) -> int | None:
         own = getattr(rule, "reference", None)
         return None if own is None else own(state)
     return reference(inner, state if at is None else state[at])
+
+
+class Bound(NamedTuple):
+    """A number that a rule's parameter sets, whatever its evals are.
+
+    Attributes:
+        owner: the rule, or the modifier of it, whose parameter that is.
+        parameter: its name.
+    """
+
+    value: float
+    owner: str
+    parameter: str
+
+
+def earliest(rule: StopRule) -> Bound | None:
+    """Return the eval, counted from the first that it is shown, before which a rule can stop nothing at all;
+    None: it names none.
+
+    A bound: it may in fact need more. A rule says it as ``earliest`` (evals, parameter), a modifier as
+    ``earliest_after`` (the wrapped rule's evals), whose parameter is "" where that of the rule decides.
+    """
+    inner, _ = _wrapped(rule)
+    if inner is None:
+        own = getattr(rule, "earliest", None)
+        return None if own is None else _bound(rule, *own())
+    before = earliest(inner)
+    later = getattr(rule, "earliest_after", None)
+    if later is None:
+        return before
+    evals, parameter = later(1 if before is None else int(before.value))
+    if parameter or before is None:
+        return _bound(rule, evals, parameter)
+    return before._replace(value=evals)
+
+
+def lets_pass(rule: StopRule) -> Bound | None:
+    """Return the fall (score units, from the highest to the lowest of the scores that it compares) up to
+    which a rule, with its modifiers, stops nothing; None: it names none. A rule says it as ``lets_pass``."""
+    inner, _ = _wrapped(rule)
+    if inner is not None:
+        return lets_pass(inner)
+    own = getattr(rule, "lets_pass", None)
+    return None if own is None else _bound(rule, *own())
+
+
+def _bound(rule: StopRule, value: float, parameter: str) -> Bound:
+    return Bound(float(value), rule.name, parameter)
 
 
 def _wrapped(rule: StopRule) -> tuple[StopRule | None, int | None]:

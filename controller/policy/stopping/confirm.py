@@ -78,6 +78,10 @@ class Confirm:
         self.params = params
         self._rule = rule
 
+    def earliest_after(self, evals: int) -> tuple[int, str]:
+        more = self.params.evals if self.params.unanswered == NEXT_EVAL else 0
+        return evals + more, "evals" if more > evals else ""
+
     def initial(self) -> State:
         return (self._rule.initial(), None, None, (), _IDLE, _NO_FRESH)
 

@@ -42,6 +42,12 @@ class Cooldown:
         self.params = params
         self._rule = rule
 
+    def earliest_after(self, evals: int) -> tuple[int, str]:
+        held = (
+            self.params.evals + 1 if self.params.at_step == 0 else 0
+        )  # else what comes before may be stopped
+        return max(evals, held), "evals" if held > evals else ""
+
     def initial(self) -> State:
         return (0, self._rule.initial())
 

@@ -44,6 +44,9 @@ class Cusum:
         check(params, self.name)
         self.params = params
 
+    def earliest(self) -> tuple[int, str]:
+        return self.params.window + 1, "window"
+
     def initial(self) -> State:
         return (None, "", None, 0.0, noise.initial())
 

@@ -53,6 +53,12 @@ class Drawdown:
             raise ParamError(f"{self.name}.max_drop", 0.0, "a value > 0 (score), or sigmas > 0 beside it")
         self.params = params
 
+    def earliest(self) -> tuple[int, str]:
+        return self.params.window + 1, "window"
+
+    def lets_pass(self) -> tuple[float, str]:
+        return self.params.max_drop, "max_drop"
+
     def initial(self) -> State:
         return (None, "", None, noise.initial()) if self.params.sigmas else ((), None)
 

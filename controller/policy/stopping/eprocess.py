@@ -157,6 +157,9 @@ class EProcess:
         check(params, self.name)
         self.params = params
 
+    def lets_pass(self) -> tuple[float, str]:
+        return self.params.min_drop, "min_drop"
+
     def initial(self) -> State:
         return (0, ())
 

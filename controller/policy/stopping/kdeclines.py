@@ -55,6 +55,12 @@ class KDeclines:
         self._k = params.k
         self._min_delta = params.min_delta
 
+    def earliest(self) -> tuple[int, str]:
+        return self._k + 1, "k"
+
+    def lets_pass(self) -> tuple[float, str]:
+        return self._k * self._min_delta, "min_delta"
+
     def initial(self) -> State:
         return (None, 0, noise.initial()) if self.params.min_delta_sigmas else (None, 0)
 

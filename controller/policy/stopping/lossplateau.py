@@ -45,6 +45,9 @@ class LossPlateau:
         check(params, self.name)
         self.params = params
 
+    def earliest(self) -> tuple[int, str]:
+        return self.params.window + 1, "window"
+
     def initial(self) -> State:
         return ((),)
 

@@ -38,6 +38,9 @@ class MedianOfPeers:
         check(params, self.name)
         self.params = params
 
+    def earliest(self) -> tuple[int, str]:
+        return self.params.grace, "grace"
+
     def initial(self) -> State:
         return (0, None)
 

@@ -30,6 +30,10 @@ class Patience:
         self.params = params
         self._rule = rule
 
+    def earliest_after(self, evals: int) -> tuple[int, str]:
+        more = self.params.evals - 1
+        return evals + more, "evals" if more > evals else ""
+
     def initial(self) -> State:
         return (0, self._rule.initial())
 

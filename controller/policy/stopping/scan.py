@@ -118,6 +118,10 @@ class Scan:
         check(params, self.name)
         self.params = params
 
+    def earliest(self) -> tuple[int, str]:
+        p = self.params
+        return 2 if p.alpha else windows.first_at(p.window, p.share), "window"
+
     def initial(self) -> State:
         beside = (("", 0, 0, tuple(spending.Pace()), 0.0), ties.initial()) if self.params.alpha else ()
         return (windows.initial(), noise.initial(), *beside)

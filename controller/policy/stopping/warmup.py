@@ -37,6 +37,10 @@ class WarmUp:
         self.params = params
         self._rule = rule
 
+    def earliest_after(self, evals: int) -> tuple[int, str]:
+        least = self.params.min_evals
+        return max(evals, least), "min_evals" if least > evals else ""
+
     def initial(self) -> State:
         return (0, self._rule.initial())
 

@@ -21,7 +21,7 @@ _STATES = (
     State("NotStarting", "⊘", "bad", "running", "holds its GPUs; a pod waits for what does not come"),
     State("Unsafe", "△", "bad", "running", "trains; its best checkpoint is not in safety"),
     State("Unwatched", "◎", "bad", "running", "trains; its evals are not read"),
-    State("Blind", "◑", "bad", "running", "trains; its rule lacks what it judges by, so nothing stops it"),
+    State("Blind", "◑", "bad", "running", "trains; its rule lacks what it judges by, or can stop nothing"),
     State("WouldStop", "▽", "warn", "running", "trains, in Shadow; its rule would have stopped it"),
     State("Declining", "▼", "warn", "running", "trains; its stop rule says that it is past its best"),
     State("Demoted", "◆", "warn", "running", "trains; gives way to every job that waits"),

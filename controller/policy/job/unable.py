@@ -1,0 +1,105 @@
+"""Rules that can stop nothing of a run, whatever its scores: they let more pass, or wait longer, than it has.
+
+Known from the spec: a rule that lets every fall pass that the declared range of scores has room for. Known
+from the trainer's page: a rule that speaks at a later eval than the last one of the run, by its total steps
+and the shortest distance that its evals have had. Both are bounds, so a rule that could stop the run is never
+named.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from controller.policy.job import conditions as c
+from controller.policy.job import progress, trainer_requests
+from controller.policy.job.context import PlanContext
+from controller.policy.job.record import JobRecord
+from controller.policy.job.rule_in_use import RuleInUse
+from controller.policy.job.types import Desired
+from controller.policy.params import ParamError
+from controller.policy.stopping import Bound, StopRule, earliest, lets_pass, make_rule
+from controller.policy.types import EvalScale, Problem
+from controller.policy.wording import counted
+
+RANGE_TOO_NARROW = "RangeTooNarrow"  # for the fall that the rule lets pass
+RUN_TOO_SHORT = "RunTooShort"  # for the eval at which the rule speaks first
+LEAST_EVALS = 4  # from which on their distance is taken for the run's
+
+
+def unable_by_spec(desired: Desired) -> tuple[Problem, ...]:
+    """Return each of its rules that can stop nothing, by the ranges that the spec declares; () is right."""
+    judged = [("", desired.rule, desired.scale)]
+    judged += [(guard.metric, guard.rule, guard.scale) for guard in desired.guardrails]
+    found = []
+    for metric, spec, scale in judged:
+        try:
+            rule = make_rule(spec, desired.modifiers)
+        except ParamError:
+            continue  # that is told as what it is
+        of = f"guardrail {metric!r}: " if metric else ""
+        found += [Problem(RANGE_TOO_NARROW, of + text)] if (text := _by_range(rule, scale)) else []
+    return tuple(found)
+
+
+def note(context: PlanContext, use: RuleInUse) -> None:
+    """Say in condition RuleCanStop, while it is so, that the Primary metric's rule can stop nothing."""
+    reason, text = RANGE_TOO_NARROW, _by_range(use.rule, use.scale)
+    if not text:
+        reason, text = RUN_TOO_SHORT, _by_length(context, use)
+    if text:
+        context.conditions.set(c.ABLE, False, reason, text)
+    else:
+        context.conditions.drop(c.ABLE)
+
+
+def _by_range(rule: StopRule, scale: EvalScale) -> str:
+    falls = lets_pass(rule)
+    if falls is None or scale.range is None:
+        return ""
+    low, high = scale.range
+    if falls.value < high - low:
+        return ""
+    return (
+        f"{_where(falls)}: the rule lets a fall of {falls.value:g} in all pass, and scores between {low:g} "
+        f"and {high:g} (range) cannot fall by more than {high - low:g}: it can never stop this run"
+    )
+
+
+def _by_length(context: PlanContext, use: RuleInUse) -> str:
+    first, total, record = earliest(use.rule), progress.total_steps(context), context.record
+    if first is None or not total or len(record.evals) < LEAST_EVALS:
+        return ""
+    apart = _closest(record)
+    # Of a trainer that can be asked for evals nobody knows how many there will be: at most one a step.
+    most = _evals_of(record, total, 1 if trainer_requests.can_be_asked(context) else apart)
+    if first.value <= most:
+        return ""
+    return (
+        f"{_where(first, context.desired)}: the rule stops nothing before eval {first.value:.0f}, and this "
+        f"run has {counted(most, 'eval')} at most ({total} steps, an eval each {counted(apart, 'step')}): it "
+        "can never stop it"
+    )
+
+
+def _closest(record: JobRecord) -> int:
+    """Return the shortest distance (steps) of two evals of one process, of those that are kept; 1: none is
+    known."""
+    pairs = pairwise(record.evals)
+    return min((b.step - a.step for a, b in pairs if a.attempt == b.attempt and b.step > a.step), default=1)
+
+
+def _evals_of(record: JobRecord, total: int, apart: int) -> int:
+    """Return how many evals a run of so many steps has at most: one each ``apart``, one at its start and one
+    at its end, or those that were seen and those that are left."""
+    left = max(0, total - record.evals[-1].step) // apart + 1
+    return max(total // apart + 2, record.evals_seen + record.evals_missed + left)
+
+
+def _where(bound: Bound, desired: Desired | None = None) -> str:
+    """Return the field of the spec that sets a bound. ``desired``: of whose modifiers it may be."""
+    first, *rest = bound.parameter.split("_")
+    name = f"{bound.owner}.{first}{''.join(part.capitalize() for part in rest)}"
+    modifiers = [one.name for one in desired.modifiers] if desired is not None else []
+    if bound.owner in modifiers:
+        return f"spec.modifiers[{modifiers.index(bound.owner)}].{name}"
+    return f"spec.stopRule.{name}"

@@ -1,0 +1,231 @@
+"""Rules that can stop nothing of a run are named: by the declared range, or by the evals that it can have."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from controller.policy.job import conditions as c
+from controller.policy.job.marks import Mark, health
+from controller.policy.job.types import Guardrail
+from controller.policy.job.unable import RANGE_TOO_NARROW, RUN_TOO_SHORT, unable_by_spec
+from controller.policy.stopping import MODIFIERS, RULES, earliest, lets_pass, make_rule
+from controller.policy.types import EvalInContext, EvalPoint, EvalScale, Mode, Paired, Peers, PolicySpec, Verb
+from tests.support.policy_world import Job, PolicyWorld
+
+SHARE = EvalScale(range=(0.0, 1.0))
+RISING_AND_FALLING = (0.5, 0.7, 0.6, 0.55, 0.5, 0.45)
+
+
+def running(total: int | None, *scores: float, **spec) -> tuple[PolicyWorld, Job]:
+    """A run with an eval each 10 steps; of ``total`` steps."""
+    world = PolicyWorld({"n1": 1})
+    job = world.submit("ns/a", **spec)
+    world.settle()
+    world.scores("ns/a", *scores)
+    scrape = job.observed.scrape
+    job.observed = replace(
+        job.observed, scrape=replace(scrape, total_steps=total, step=scrape.points[-1].step)
+    )
+    world.step("ns/a")
+    return world, job
+
+
+def blind(job: Job) -> list[tuple[str, str]]:
+    found = health(job.record, 1e9)
+    return [(one.reason, one.message) for one in found if one.mark is Mark.BLIND and one.warning]
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [
+        (PolicySpec("drawdown", {"max_drop": 5.0}), "spec.stopRule.drawdown.maxDrop: "),
+        (PolicySpec("drawdown", {"max_drop": 1.0}), "spec.stopRule.drawdown.maxDrop: "),
+        (PolicySpec("kDeclines", {"k": 4, "min_delta": 0.3}), "spec.stopRule.kDeclines.minDelta: "),
+        (PolicySpec("eProcess", {"min_drop": 1.0}), "spec.stopRule.eProcess.minDrop: "),
+    ],
+)
+def test_a_rule_that_lets_pass_all_that_the_range_has_room_for(rule: PolicySpec, field: str) -> None:
+    _, job = running(None, *RISING_AND_FALLING, rule=rule, scale=SHARE)
+    (message,) = [message for reason, message in blind(job) if reason == RANGE_TOO_NARROW]
+    assert message.startswith(field)
+    assert "cannot fall by more than 1" in message
+    (found,) = unable_by_spec(job.desired)
+    assert found.message == message
+
+
+@pytest.mark.parametrize(
+    ("modifiers", "field", "evals"),
+    [
+        ((PolicySpec("warmUp", {"min_evals": 90_000}),), "spec.modifiers[0].warmUp.minEvals: ", 90_000),
+        (
+            (PolicySpec("gate"), PolicySpec("patience", {"evals": 60})),
+            "spec.modifiers[1].patience.evals: ",
+            63,
+        ),
+        ((PolicySpec("cooldown", {"evals": 50}),), "spec.modifiers[0].cooldown.evals: ", 51),
+        ((PolicySpec("confirm", {"evals": 40}),), "spec.modifiers[0].confirm.evals: ", 44),
+    ],
+)
+def test_a_rule_that_speaks_after_the_last_eval(modifiers, field: str, evals: int) -> None:
+    _, job = running(200, *RISING_AND_FALLING, modifiers=modifiers)
+    ((reason, message),) = blind(job)
+    assert reason == RUN_TOO_SHORT
+    assert message.startswith(field)
+    assert (
+        f"before eval {evals}, and this run has 22 evals at most (200 steps, an eval each 10 steps)"
+        in message
+    )
+
+
+def test_a_number_of_the_rule_itself_is_named_where_it_decides() -> None:
+    _, job = running(200, *RISING_AND_FALLING, rule=PolicySpec("kDeclines", {"k": 30}))
+    assert [message.split(": ")[0] for _, message in blind(job)] == ["spec.stopRule.kDeclines.k"]
+
+
+@pytest.mark.parametrize("total", [None, 2000])
+def test_nothing_is_said_of_a_run_that_may_have_evals_enough(total: int | None) -> None:
+    modifiers = (PolicySpec("warmUp", {"min_evals": 150}),)
+    _, job = running(total, *RISING_AND_FALLING, modifiers=modifiers)
+    assert blind(job) == []
+    _, job = running(200, *RISING_AND_FALLING[:3], modifiers=modifiers)
+    assert blind(job) == [], "of three evals the distance is not known"
+
+
+def test_a_trainer_that_makes_evals_when_it_is_asked_may_have_one_at_each_step() -> None:
+    modifiers = (PolicySpec("confirm", {"evals": 40}),)
+    _, job = running(200, *RISING_AND_FALLING, modifiers=modifiers)
+    assert blind(job)
+    asked = replace(job.observed.scrape, request_served=0)
+    world, job = running(200, *RISING_AND_FALLING, modifiers=modifiers)
+    job.observed = replace(job.observed, scrape=asked)
+    world.step("ns/a")
+    assert blind(job) == []
+
+
+def test_the_mark_goes_once_the_spec_is_corrected_or_the_range_is_not_believed() -> None:
+    wide = PolicySpec("drawdown", {"max_drop": 5.0})
+    world, job = running(None, *RISING_AND_FALLING, rule=wide, scale=SHARE)
+    assert blind(job)
+    world.scores("ns/a", 50.0, 51.0, 52.0, 53.0)  # percent: no score between 0 and 1
+    world.settle()
+    assert job.record.out_of_range
+    assert blind(job) == []
+    assert job.record.condition(c.ABLE) is None
+    world, job = running(None, *RISING_AND_FALLING, rule=wide, scale=SHARE)
+    job.wish(rule=PolicySpec("drawdown", {"max_drop": 0.5}))
+    world.step("ns/a")
+    assert blind(job) == []
+    job.wish(rule=wide)
+    world.step("ns/a")
+    assert blind(job)
+    job.wish(mode=Mode.OFF)
+    world.step("ns/a")
+    assert blind(job) == []
+
+
+def test_a_quiet_note_comes_first() -> None:
+    _, job = running(None, *RISING_AND_FALLING, rule=PolicySpec("drawdown", {"max_drop": 5.0}), scale=SHARE)
+    (found,) = [
+        one for one in health(job.record, job.record.condition(c.ABLE).since) if one.mark is Mark.BLIND
+    ]
+    assert not found.warning
+    assert found.due == found.since + job.record.first_eval
+
+
+def test_guardrails_are_looked_at_in_a_spec() -> None:
+    _, job = running(None, *RISING_AND_FALLING)
+    guard = Guardrail("tox", PolicySpec("drawdown", {"max_drop": 2.0}), scale=SHARE)
+    (found,) = unable_by_spec(replace(job.desired, guardrails=(guard,)))
+    assert found.message.startswith("guardrail 'tox': spec.stopRule.drawdown.maxDrop: ")
+
+
+# -- the bounds themselves: no rule stops before its own, whatever the scores --------------------------------
+
+SMALL = {
+    "kDeclines": {"k": 2, "min_delta": 0.1},
+    "drawdown": {"max_drop": 0.2, "window": 2},
+    "scan": {"window": 1, "threshold": 0.1},
+    "glr": {"alpha": 0.5, "window": 1},
+    "cusum": {"window": 2, "threshold": 0.01, "allowance": 0.0},
+    "eProcess": {"alpha": 0.5},
+    "fixedProgress": {"share": 0.01},
+    "lossPlateau": {"window": 2, "min_improvement": 0.99},
+    "medianOfPeers": {"min_peers": 1, "grace": 2},
+}
+AROUND = {
+    "warmUp": {"min_evals": 6},
+    "patience": {"evals": 3},
+    "cooldown": {"at_step": 0, "evals": 3},
+    "confirm": {"evals": 2, "margin": 0.0},
+    "divergence": {},
+    "onlyWhenContended": {},
+    "gate": {},
+}
+
+
+def falling(rng: random.Random, count: int) -> list[EvalPoint]:
+    """Evals that are as bad as may be, with all that any rule looks at."""
+    found = []
+    for n in range(count):
+        score = rng.choice((1.0, 0.0, max(0.0, 1.0 - 0.15 * n), rng.random()))
+        point = EvalPoint(
+            n + 1,
+            score,
+            stderr=rng.choice((None, 1e-3)),
+            proxy=rng.random(),
+            paired=Paired(1, 500, -0.9, 0.01),
+            prompts=rng.choice((None, 500)),
+        )
+        known = {"progress": (n + 1) / count, "loss": 1.0, "peers": Peers(3, 2.0)}
+        found.append(EvalInContext.of(point, **known))
+    return found
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_no_rule_stops_before_the_eval_that_it_names(name: str) -> None:
+    rng = random.Random(name)
+    for modifier in ("", *AROUND):
+        modifiers = (PolicySpec(modifier, AROUND[modifier]),) if modifier else ()
+        rule = make_rule(PolicySpec(name, SMALL[name]), modifiers)
+        first = earliest(rule)
+        stops = []
+        for _ in range(100):
+            state = rule.initial()
+            for number, point in enumerate(falling(rng, 16), 1):
+                state, verdict = rule.observe(state, point)
+                if verdict.verb is Verb.STOP:
+                    stops.append(number)
+                    break
+        assert stops, (name, modifier)
+        assert min(stops) >= (1 if first is None else first.value), (name, modifier)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in RULES if hasattr(make_rule(PolicySpec(name)), "lets_pass")]
+)
+def test_no_rule_stops_a_run_whose_scores_stay_within_what_it_lets_pass(name: str) -> None:
+    least = {"kDeclines": "min_delta", "drawdown": "max_drop"}.get(name, "min_drop")
+    rng = random.Random(name)
+    params = {**SMALL[name], least: 0.5}
+    rule = make_rule(PolicySpec(name, params))
+    falls = lets_pass(rule)
+    assert falls is not None
+    assert falls.value == (1.0 if name == "kDeclines" else 0.5)
+    factor = falls.value
+    for _ in range(200):
+        state = rule.initial()
+        for point in falling(rng, 16):
+            pair = point.paired._replace(mean=max(-factor, point.paired.mean))
+            seen = EvalInContext.of(
+                point._replace(score=factor * point.score, paired=pair), progress=point.progress
+            )
+            state, verdict = rule.observe(state, seen)
+            assert verdict.verb is not Verb.STOP
+
+
+def test_every_modifier_is_tried() -> None:
+    assert {*AROUND, "graded"} == set(MODIFIERS)
+    assert set(SMALL) == set(RULES)
