@@ -139,7 +139,7 @@ def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
     assert "higher counts as better of 'eval_loss': is lower better, its direction is Minimize" in out
     never = put(good, "spec.stopRule", {"drawdown": {"maxDrop": "5"}})
     assert "maxDrop" not in told(never), "of scores without a range a fall of 5 is one like any other"
-    out = told(put(never, "spec.metrics.0", {"name": "gold_reward", "range": ["0", "1"]}))
+    out = told(put(never, "spec.metrics", [{"name": "gold_reward", "range": ["0", "1"]}]))
     assert "spec.stopRule.drawdown.maxDrop: the rule lets a fall of 5 in all pass" in out
     pool = client.get(f"{w.GROUP}/gpupools/{shell.pool}")
     fresh = {
