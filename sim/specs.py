@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from controller.policy.params import ParamError, ParamInfo, describe
 from controller.policy.queueing import POLICIES, AgeingParams, make_policy
 from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import PolicySpec
+from controller.policy.wording import did_you_mean, nearest
 from sim.foresight import RuleSpec
 
 
@@ -93,18 +94,25 @@ def number(info: ParamInfo, text: str, field: str) -> Any:
 def _spec(text: str, known: Mapping[str, tuple[type[Any], ...]], field: str) -> PolicySpec:
     name, _, rest = text.strip().partition(":")
     if name not in known:
-        raise ParamError(field, name, "one of " + ", ".join(known))
+        raise ParamError(field, name, f"one of {', '.join(known)}{_meant(name, known)}")
     infos = {info.name: info for params in known[name] for info in describe(params)}
     values = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         written, key = key.strip(), _snake(key.strip())
-        if not equals or key not in infos:
-            raise ParamError(
-                f"{name}.{written}", value or part, f"parameter=value, of {', '.join(infos) or '(none)'}"
-            )
+        if not equals:
+            raise ParamError(name, part, f"parameter=value, of {', '.join(infos) or '(none)'}")
+        if key not in infos:
+            there = f"one of its parameters {', '.join(infos)}" if infos else "no parameter: it has none"
+            raise ParamError(name, written, there + _meant(key, infos))
         values[key] = number(infos[key], value, f"{name}.{key}")
     return PolicySpec(name, values)
+
+
+def _meant(word: str, known: Collection[str]) -> str:
+    """Return which of the names may have been meant, as the end of a sentence; "": none."""
+    found = nearest(word, known)
+    return f"; {did_you_mean(found)}" if found else ""
 
 
 def _snake(name: str) -> str:

@@ -82,6 +82,7 @@ def mode(
             if to is Mode.ENFORCE and (text := unsecured(found)):
                 typer.echo(f"note: {text}", err=True)
         await _cap(api, found, to)
+        await cluster.say_if_away(api)
 
     cluster.run(work, connection, namespace)
 
@@ -106,10 +107,12 @@ def stop(
                 Exit.REFUSED, f"{found.key} has ended ({found.record.finished})", "nothing is to be done"
             )
         if found.spec.get("runState") == "Stopped":
-            typer.echo(f"{cluster.called(found.obj)} is to be stopped already")
+            typer.echo(f"{cluster.called(found.obj)} {stopped_before(found)}")
         else:
+            already = stopped_before(found) if _stands_still(found) else ""
             await patch(api, found, {"runState": "Stopped"}, dry_run)
-            report_change(found, "is to be stopped", dry_run)
+            report_change(found, f"{already}; it is to stay so" if already else "is to be stopped", dry_run)
+        await cluster.say_if_away(api)
         if wait and not dry_run:
             await until(api, found, _stopped, wait_seconds, "stopped, its pods gone")
 
@@ -166,6 +169,7 @@ def resume(
                 f"nothing for 8 evals: evalstop resume {name} --for-evals 8 …",
                 err=True,
             )
+        await cluster.say_if_away(api)
         if wait and not dry_run:
             await until(api, found, _resumed(str(wish["id"])), wait_seconds, "back in the queue")
 
@@ -296,6 +300,25 @@ def _ask_about(job: Reading, step: int, yes: bool) -> None:
         raise Failure(Exit.REFUSED, f"{job.key} stays stopped", f"{again} --yes does not ask")
 
 
+def _stands_still(job: Reading) -> bool:
+    """Return whether a stop of it was carried out, by whomever."""
+    decision = job.record.decision
+    return decision is not None and decision.mode == "Enforce" and decision.pods_gone_at is not None
+
+
+def stopped_before(job: Reading) -> str:
+    """Return since when it is stopped or to be, and by whom."""
+    from controller.cli import formatting
+
+    decision = job.record.decision
+    if decision is None or decision.mode != "Enforce":
+        return "is to be stopped already"
+    by = "its user" if decision.by == "User" else decision.by
+    if decision.pods_gone_at is None:
+        return f"is being stopped already: decided by {by} at {formatting.moment(decision.at)}"
+    return f"is stopped already, since {formatting.moment(decision.pods_gone_at)}, by {by}"
+
+
 def _stopped(job: Reading) -> str | None:
     decision = job.record.decision
     return job.state if decision is not None and decision.pods_gone_at is not None else None
@@ -342,9 +365,13 @@ async def until(
             typer.echo(f"{found.key}: {outcome}")
             return
         if time.monotonic() >= deadline:
+            from controller.cli.cluster import operator_away
+
+            away = await operator_away(api, time.time())
             raise Failure(
                 Exit.TIMEOUT,
-                f"{found.key} is not {what} after {seconds:g} s; it is {found.state}",
-                f"evalstop why {found.name}{found.flags()}",
+                f"{found.key} is not {what} after {seconds:g} s; it is {found.state}"
+                + (f"; {away.removesuffix('; see evalstop doctor')}" if away else ""),
+                "evalstop doctor" if away else f"evalstop why {found.name}{found.flags()}",
             )
         await sleep(min(POLL, max(0.0, deadline - time.monotonic())))

@@ -20,7 +20,7 @@ from controller.kube.direct import DirectTransport
 from controller.kube.errors import ApiError, NotFound, from_response
 from controller.kube.kubeconfig import BadKubeconfig, Caller, NoContext, PluginRefused, as_caller
 from controller.kube.lease import left_since
-from controller.kube.resources import GPUPOOLS, LEASES, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
+from controller.kube.resources import GPUPOOLS, LEASES, NAMESPACES, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
 
 MANAGER = "evalstop-cli"
 
@@ -126,7 +126,11 @@ async def listed(
         found, version = await api.list(resource, namespace, labels=labels, fields=fields)
     except ApiError as error:
         where = f" in namespace {namespace}" if namespace else ""
-        raise of_api(error, f"list {resource.kind}s{where}") from error
+        failure = of_api(error, f"list {resource.kind}s{where}")
+        if resource is RLHFJOBS and namespace is None and failure.code is Exit.FORBIDDEN:
+            narrow = f"evalstop list -n {api.namespace} lists those of one namespace"
+            failure.next_step = f"{narrow}\n{failure.next_step}"
+        raise failure from error
     found.sort(key=lambda o: (o["metadata"].get("namespace", ""), o["metadata"]["name"]))
     return found, version
 
@@ -140,6 +144,11 @@ async def operator_away(api: CallerApi, now: float) -> str:
         lease = await api.get(LEASES, names.OPERATOR, names.NAMESPACE)
     except ApiError:
         return ""
+    return left(lease, now)
+
+
+def left(lease: Object, now: float) -> str:
+    """Return the sentence for a Lease that nobody renews any more; "": somebody may. ``now``: s."""
     if (since := left_since(lease, now)) is None:
         return ""
     return (
@@ -163,6 +172,30 @@ async def job(api: CallerApi, name: str) -> Object:
     namespace, slash, plain = name.rpartition("/")
     where = namespace if slash else api.namespace
     return await _one(api, RLHFJOBS, plain, where)
+
+
+async def check_namespace(api: CallerApi, name: str | None) -> None:
+    """Check that a namespace is there, as far as the caller may know. None: all of them are meant.
+
+    Raises:
+        Failure: there is none of that name; the message names those whose names are close.
+    """
+    if name is None:
+        return
+    try:
+        await api.get(NAMESPACES, name)
+    except NotFound as error:
+        if "not found" not in error.message:
+            return
+        try:
+            there = [item["metadata"]["name"] for item in (await api.list(NAMESPACES, None))[0]]
+        except ApiError:
+            there = []
+        close = ", ".join(difflib.get_close_matches(name, there, 3))
+        next_step = f"did you mean {close}?" if close else "evalstop list -A: of all namespaces"
+        raise Failure(Exit.NOT_FOUND, f"there is no namespace {name!r}", next_step) from None
+    except ApiError:
+        return  # who has rights in one namespace alone may not ask which there are
 
 
 async def pool(api: CallerApi, name: str) -> Object:

@@ -6,6 +6,7 @@ import contextlib
 import re
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 
@@ -14,25 +15,34 @@ from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure
 
 PATIENCE = 20.0  # s for the port-forward to stand
+POD = 3  # s that kubectl waits for a pod to run: of a Deployment without any
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
 def leader(namespace: str, connection: Connection = USUAL) -> str:
     """Return what to forward to: the pod that leads, which alone plans the pools; where that cannot be read,
-    any."""
+    any.
+
+    Raises:
+        Failure: no operator is there, as its Lease tells: kubectl would wait for a pod.
+    """
     from controller.cli import cluster
     from controller.kube.resources import LEASES
 
-    anybody = "deployment/evalstop-operator"
+    anybody, away = "deployment/evalstop-operator", ""
 
     async def ask(api: cluster.CallerApi) -> str:
+        nonlocal away
         lease = await api.get(LEASES, names.OPERATOR, namespace)
+        away = cluster.left(lease, time.time())
         return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
     try:
         holder = cluster.run(ask, connection._replace(timeout=PATIENCE))
     except Failure:
         return anybody
+    if away:
+        raise Failure(Exit.UNREACHABLE, away, "evalstop doctor")
     pod, underscore, _ = holder.rpartition("_")  # the pod's name and uid
     return f"pod/{pod}" if underscore else anybody
 
@@ -44,7 +54,15 @@ def forwarded(namespace: str, target: str, port: int, connection: Connection = U
     Raises:
         Failure: kubectl is not there, or says no; its words are quoted.
     """
-    command = ["kubectl", "port-forward", "-n", namespace, target, f":{port}"]
+    command = [
+        "kubectl",
+        "port-forward",
+        "-n",
+        namespace,
+        target,
+        f":{port}",
+        f"--pod-running-timeout={POD}s",
+    ]
     command += [f"--kubeconfig={connection.kubeconfig}"] if connection.kubeconfig else []
     command += [f"--context={connection.context}"] if connection.context else []
     try:

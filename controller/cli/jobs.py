@@ -164,6 +164,8 @@ def list_jobs(
             await show(api, [Watched(RLHFJOBS, where, selector)], form, lines)
             return
         found, _ = await cluster.listed(api, RLHFJOBS, where, selector)
+        if not found:
+            await cluster.check_namespace(api, where)
         if output.objects(found, form):
             return
         if found:

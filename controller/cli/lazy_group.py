@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NamedTuple
 
 import typer
@@ -111,7 +113,26 @@ class _Plain(RuntimeParam):
             return build_runtime_param(self.descriptor)._coerce_value(value, param, ctx)
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")  # pydantic's word, not the user's
+            if words := _words(self.annotation):
+                error.message = _not_among(str(value), words)
             raise
+
+
+def _words(annotation: Any) -> list[str]:
+    """Return the values that an option of fixed words takes; []: it takes others."""
+    for kind in (annotation, *typing.get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            return [str(one.value) for one in kind]
+    return []
+
+
+def _not_among(value: str, words: Sequence[str]) -> str:
+    """Return that a value is none of some words, and which of them may be meant."""
+    from controller.policy.wording import did_you_mean, nearest
+
+    close = nearest(value, words) or nearest(value.capitalize(), words)
+    question = f"; {did_you_mean(close)}" if close else ""
+    return f"{value!r} is not allowed, expected {', '.join(words[:-1])} or {words[-1]}{question}"
 
 
 def _load(name: str, place: Place) -> Any:

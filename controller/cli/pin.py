@@ -60,6 +60,7 @@ def pin(
             _check(found, after)
             await patch(api, found, {"checkpoints": {"pins": after}}, dry_run, guard=True)
             report_change(found, f"pins {_listed(after)} (were {_listed(before)})", dry_run)
+        await cluster.say_if_away(api)
         if wait and not dry_run and not remove:
             await until(api, found, _pinned(named), wait_seconds, f"pinned at {_listed(named)}")
 

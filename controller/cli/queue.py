@@ -132,7 +132,10 @@ def _printer(wanted: queue_positions.Wanted, form: Document, watch: bool) -> Cal
         shown = len(items)
         scope = f" of namespace {wanted.namespace}" if wanted.namespace else ""
         more = f", the first {shown} shown" if shown < answer["total"] else ""
-        typer.echo(f"{answer['total']}{scope} waiting in pool {answer['pool']} ({answer['policy']}){more}")
+        if (seen := answer.get("ofNamespace")) is not None:
+            scope = f" that you may see, those of namespace {seen},"
+        policy = f" ({answer['policy']})" if answer["policy"] != queue_positions.UNKNOWN else ""
+        typer.echo(f"{answer['total']}{scope} waiting in pool {answer['pool']}{policy}{more}")
 
     return show
 

@@ -25,7 +25,8 @@ PATIENCE = 20.0  # s for an answer
 MOST = 5000  # places that the operator tells at once
 EVERY = 2.0  # s between two questions: places are in the operator's plan, which nobody can watch
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # s before each new try: a standby leads after half a minute at most
-WAITING = ("Queued", "Unfit", "Preempting")
+WAITING = ("New", "Queued", "Unfit", "Preempting")  # New: the operator has not looked at it yet
+UNKNOWN = "unknown"  # a pool's policy, of a pool that the caller may not read
 _NOT_FOUND = ("PoolNotFound", "JobNotFound", "GroupNotFound", "NotFound")
 
 
@@ -216,7 +217,9 @@ def by_status(
         found, version, where = await _jobs(api, wanted)
         pool = await _pool(api, wanted.pool)
         whole = pool if where is None else None  # who sees only some of the jobs cannot tell their places
-        first = _answer(found, wanted, pool, whole)
+        narrowed = not wanted.job and not wanted.namespace and where is not None
+        seen = where if narrowed else None
+        first = _answer(found, wanted, pool, whole, seen)
         begun = True
         ordered = not wanted.job and any(place["position"] for place in first["items"])
         typer.echo(f"note: {_without_operator(failure, wanted, pool, ordered=ordered)}", err=True)
@@ -229,7 +232,7 @@ def by_status(
                 held.pop(key_of(obj), None)
             else:
                 held[key_of(obj)] = obj
-            show(_answer(held.values(), wanted, pool, whole))
+            show(_answer(held.values(), wanted, pool, whole, seen))
 
     try:
         cluster.run(work, connection)
@@ -309,12 +312,25 @@ def _versioned(obj: Object) -> Object:
     return {**obj, "metadata": {"resourceVersion": "", **obj["metadata"]}}
 
 
-def _answer(found: Iterable[Object], wanted: Wanted, pool: Object | None, whole: Object | None) -> Any:
-    """Return what the queue API would answer, as far as the statuses tell. ``whole``: the pool, if all jobs
-    are known."""
+def _answer(
+    found: Iterable[Object],
+    wanted: Wanted,
+    pool: Object | None,
+    whole: Object | None,
+    seen: str | None = None,
+) -> Any:
+    """Return what the queue API would answer, as far as the statuses tell.
+
+    Args:
+        found: the jobs that are known.
+        wanted: which of them are asked for.
+        pool: the GPUPool; None: the caller may not read it.
+        whole: the pool, if all jobs are known.
+        seen: the one namespace that the caller may see, where all were asked for; None: it is not so.
+    """
     now, found = time.time(), list(found)
     spec = (pool or {}).get("spec") or {}
-    policy = str(next(iter(spec.get("queuePolicy") or {"unknown": {}})))
+    policy = str(next(iter(spec.get("queuePolicy") or {UNKNOWN: {}})))
     places = [_place(obj, now) for obj in found if (obj.get("spec") or {}).get("pool") == wanted.pool]
     if wanted.job:
         if not places:
@@ -327,8 +343,10 @@ def _answer(found: Iterable[Object], wanted: Wanted, pool: Object | None, whole:
         place["position"] = positions.get(place["job"])
     last = len(waiting) + 1
     waiting.sort(key=lambda p: (p["position"] or last, -(p["waitedSeconds"] or 0.0), p["job"]))
+    narrowed = {} if seen is None else {"ofNamespace": seen}
     return {
         "pool": wanted.pool,
+        **narrowed,
         "policy": policy,
         "planned": None,
         "total": len(waiting),

@@ -46,7 +46,10 @@ def simulate(
     from controller.cli import cluster, job_view
 
     async def work(api: CallerApi) -> Reading:
-        return job_view.read(await cluster.job(api, job))
+        found = job_view.read(await cluster.job(api, job))
+        if form is Document.TEXT:
+            await cluster.say_if_away(api)
+        return found
 
     found = cluster.run(work, connection, namespace)
     if not found.record.evals:
@@ -73,10 +76,7 @@ def simulate(
     }
     if output.document(whole, form):
         return
-    screen = terminal()
-    if ascii_only:
-        screen = Terminal(screen.width, screen.colour, unicode=False)
-    output.lines(_page(found, outcomes, rule, screen))
+    output.lines(_page(found, outcomes, rule, terminal(ascii_only=ascii_only)))
     if note:
         typer.echo(f"note: {note}", err=True)
 

@@ -66,9 +66,11 @@ class Terminal:
         return start + mark + end
 
 
-def terminal(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> Terminal:
+def terminal(
+    stream: TextIO | None = None, environ: Mapping[str, str] = os.environ, *, ascii_only: bool = False
+) -> Terminal:
     """Return the terminal behind a stream (stdout by default). ``NO_COLOR``, ``TERM=dumb`` and ``COLUMNS``
-    count."""
+    count. ``ascii_only``: nothing else is to be drawn, whatever it can show."""
     stream = sys.stdout if stream is None else stream
     live = stream.isatty()
     dumb = environ.get("TERM", "") == "dumb"
@@ -81,7 +83,7 @@ def terminal(stream: TextIO | None = None, environ: Mapping[str, str] = os.envir
     return Terminal(
         width=None if width is None else max(NARROWEST, width),
         colour=live and not dumb and not environ.get("NO_COLOR"),
-        unicode=_shows(stream, _DRAWN) and not dumb and environ.get("TERM", "") != "linux",
+        unicode=not ascii_only and _shows(stream, _DRAWN) and not dumb and environ.get("TERM", "") != "linux",
     )
 
 

@@ -43,6 +43,7 @@ def top(
     interval: Interval = 1.0,
     once: Once = False,
     readonly: ReadOnly = False,
+    ascii_only: flags.Ascii = False,
     connection: Connection = USUAL,
 ) -> None:
     """Watch jobs and pools live: first what goes wrong or ends, then what runs, then what waits.
@@ -57,22 +58,22 @@ def top(
         view = View(api, where, selector)
         await view.fill()
         if once or not sys.stdout.isatty():
-            output.lines(view.picture(time.time(), terminal(), None))
-        elif _has_keys():
+            output.lines(view.picture(time.time(), terminal(ascii_only=ascii_only), None))
+        elif _has_keys(ascii_only):
             from controller.cli.screen.app import Top
 
             made = Top(view, api, everywhere=where is None, readonly=readonly, interval=interval)
             await made.run_async(mouse=False)
         else:
-            await _live(view, interval)
+            await _live(view, interval, ascii_only)
 
     cluster.run(work, connection, namespace)
 
 
-def _has_keys() -> bool:
+def _has_keys(ascii_only: bool) -> bool:
     """Return whether there is a keyboard, a terminal that shows lines and boxes, and the package that draws
     them."""
-    drawn = terminal().unicode and os.environ.get("TERM", "dumb") != "dumb"
+    drawn = terminal(ascii_only=ascii_only).unicode and os.environ.get("TERM", "dumb") != "dumb"
     return sys.stdin.isatty() and drawn and importlib.util.find_spec("textual") is not None
 
 
@@ -197,7 +198,7 @@ def _pool_line(pool: Mapping[str, Any], screen: Terminal) -> str:
     )
 
 
-async def _live(view: View, interval: float) -> None:
+async def _live(view: View, interval: float, ascii_only: bool) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -207,7 +208,7 @@ async def _live(view: View, interval: float) -> None:
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while not following.done():
-                screen = terminal()
+                screen = terminal(ascii_only=ascii_only)
                 lines: Sequence[str] = view.picture(time.time(), screen, console.size.height)
                 live.update(Text.from_ansi("\n".join(lines), no_wrap=True), refresh=True)
                 await asyncio.wait([following], timeout=interval)

@@ -39,10 +39,7 @@ def why(
     explained = explanation.explain(found, time.time())
     if output.document(explanation.document(found, explained), form):
         return
-    screen = terminal()
-    if ascii_only:
-        screen = Terminal(screen.width, screen.colour, unicode=False)
-    output.lines(page(found, explained, screen))
+    output.lines(page(found, explained, terminal(ascii_only=ascii_only)))
 
 
 def page(job: Reading, explained: Explanation, screen: Terminal) -> list[str]:

@@ -14,6 +14,7 @@ from controller.cli import change, cluster, history, job_view, jobs
 from controller.cli.failure import Exit, Failure
 from controller.cli.main import app
 from controller.cli.terminal import Terminal, length
+from controller.kube.errors import ApiError
 from controller.policy.wording import places
 from controller.web.dashboard.states import STATES
 from tests.support import cli_world as w
@@ -53,8 +54,17 @@ def test_version_is_an_option_too() -> None:
 def test_a_wrong_word_is_told_in_plain_words() -> None:
     told = CliRunner().invoke(app, ["mode", "run", "enforced"], env={"COLUMNS": "200"})
     assert told.exit_code == 2
-    assert "'enforced' is not one of" in told.stderr
+    assert (
+        "'enforced' is not allowed, expected Enforce, Shadow or Off; did you mean 'Enforce'?" in told.stderr
+    )
     assert "Value error" not in told.stderr
+
+
+def test_a_word_in_another_case_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "run", lambda *_: None)
+    assert CliRunner().invoke(app, ["mode", "run", "shadow"]).exit_code == 0
+    told = CliRunner().invoke(app, ["why", "run", "-o", "jsno"], env={"COLUMNS": "200"})
+    assert "'jsno' is not allowed, expected text, json or yaml; did you mean 'json'?" in told.stderr
 
 
 # -- lists on 80 columns ------------------------------------------------------------------------------------
@@ -112,6 +122,9 @@ class Cluster:
 
     async def merge_patch(self, resource: Any, name: str, body: Any, namespace: str, **_: Any) -> None:
         self.changed.append(body["spec"])
+
+    async def get(self, *_: Any) -> Any:
+        raise ApiError(403, "Forbidden", "who may change RLHFJobs may not read the operator's Lease")
 
 
 def resume(

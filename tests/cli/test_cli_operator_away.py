@@ -18,7 +18,12 @@ from controller.policy.job.record import EvalBaseline
 from tests.support import cli_world as w
 from tests.support.stub_api import stub_api
 
-LOOKING = (["list"], ["get", "over"], ["why", "over"], ["top", "--once"])
+LOOKING = (
+    ["list"], ["get", "over"], ["why", "over"], ["top", "--once"], ["history", "over"],
+    ["simulate", "over", "--rule", "glr"], ["report", "over", "--out", "-"],
+    ["mode", "over", "Shadow"], ["stop", "over"], ["resume", "over"],
+    ["pin", "over", "100"], ["queue", "a100"],
+)  # fmt: skip
 AWAY = "no operator has renewed its Lease for "
 
 
@@ -29,6 +34,7 @@ def lease(age: float, holder: str = "operator-0") -> dict[str, Any]:
 
 def printed(folder: Path, leases: list[dict[str, Any]]) -> list[Result]:
     jobs = [w.whole(name, record) for name, record in w.records().items()]
+    jobs.append({"kind": "GPUPool", "metadata": {"name": "a100", "resourceVersion": "1"}, "spec": {}})
     with stub_api(folder, [*jobs, *leases]) as kubeconfig:
         environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
         return [CliRunner().invoke(app, words, env=environ) for words in (*LOOKING, ["list", "-o", "json"])]
@@ -42,7 +48,8 @@ def test_an_operator_that_is_away_is_told_beside_what_it_left(
     for words, done in zip(LOOKING, looked, strict=True):
         assert done.exit_code == 0, done.output
         assert AWAY in (done.stdout if words[0] == "top" else done.stderr), words
-        assert "over" in done.stdout
+        shown = {"queue": "waits", "simulate": "kDeclines"}.get(words[0], "over")
+        assert shown in done.stdout
     assert AWAY not in document.output, "a program reads it"
 
 

@@ -171,7 +171,10 @@ def test_guardrails_as_text() -> None:
         ("scan|scan:window=3", r"guardrail: 'scan:window=3' .*metric=rule"),
         ("scan|safety=nothing", "guardrail safety: 'nothing' .*one of kDeclines"),
         ("scan|safety=glr:alpha=7", r"glr\.alpha: 3\.5"),
-        ("kDeclines:K=3", r"kDeclines\.K: '3' .*parameter=value, of k"),
+        ("kDeclines:K=3", r"kDeclines: 'K' .*one of its parameters k, .*did you mean 'k'"),
+        ("kDeclines:kk=3", r"kDeclines: 'kk' .*one of its parameters k, .*did you mean 'k'"),
+        ("kDeclines:3", r"kDeclines: '3' .*parameter=value, of k"),
+        ("kdeclines:k=3", r"stopRule: 'kdeclines' .*did you mean 'kDeclines'"),
     ],
 )
 def test_what_is_no_guardrail_is_told(text: str, said: str) -> None:

@@ -16,15 +16,21 @@ import yaml
 
 from deploy.local.pki import Authority
 
-KINDS = ("rlhfjobs", "gpupools", "leases")
+KINDS = ("rlhfjobs", "gpupools", "leases", "namespaces")
+NAMESPACES = "/api/v1/namespaces"
 
 
 @contextmanager
-def stub_api(folder: Path, objects: list[dict[str, Any]], namespace: str = "team") -> Iterator[Path]:
+def stub_api(
+    folder: Path, objects: list[dict[str, Any]], namespace: str = "team", only: str = ""
+) -> Iterator[Path]:
     """Serve RLHFJobs, GPUPools and Leases, and yield the kubeconfig of a user with a certificate of its own.
 
-    There is nothing of any other kind. ``namespace``: the kubeconfig's own.
+    There is nothing of any other kind, and a patch changes nothing. ``namespace``: the kubeconfig's own,
+    which is there as are those of the objects; ``only``: the one whose objects the user may look at, no more.
     """
+    there = {namespace, *(obj["metadata"].get("namespace", namespace) for obj in objects)}
+    objects = [*objects, *({"kind": "Namespace", "metadata": {"name": name}} for name in sorted(there))]
     authority = Authority(folder / "pki", "ca")
     pair, user = authority.server("server", "api", ["127.0.0.1"]), authority.client("client", "jo", ["g"])
 
@@ -32,7 +38,17 @@ def stub_api(folder: Path, objects: list[dict[str, Any]], namespace: str = "team
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            code, found = _answer(self.path.partition("?")[0], objects)
+            path = self.path.partition("?")[0]
+            if only and f"/namespaces/{only}/" not in path:
+                self._send(403, _forbidden(path))
+            else:
+                self._send(*_answer(path, objects))
+
+        def do_PATCH(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self._send(*_answer(self.path.partition("?")[0], objects))
+
+        def _send(self, code: int, found: dict[str, Any]) -> None:
             data = json.dumps(found).encode()
             self.send_response(code)
             self.send_header("Content-Length", str(len(data)))
@@ -77,7 +93,8 @@ def stub_api(folder: Path, objects: list[dict[str, Any]], namespace: str = "team
 def _answer(path: str, objects: list[dict[str, Any]]) -> tuple[int, dict[str, Any]]:
     """Return status and body of the answer to a GET."""
     parts = path.strip("/").split("/")
-    where = parts[parts.index("namespaces") + 1] if "namespaces" in parts[:-1] else ""
+    of_one = "namespaces" in parts[:-1] and not path.startswith(NAMESPACES)
+    where = parts[parts.index("namespaces") + 1] if of_one else ""
     if parts[-1] in KINDS or len(parts) < 2 or parts[-2] not in KINDS:
         listed = [
             obj
@@ -91,3 +108,12 @@ def _answer(path: str, objects: list[dict[str, Any]]) -> tuple[int, dict[str, An
             return 200, obj
     message = f"{parts[-2]}.evalstop.dev {parts[-1]!r} not found"
     return 404, {"kind": "Status", "status": "Failure", "reason": "NotFound", "message": message, "code": 404}
+
+
+def _forbidden(path: str) -> dict[str, Any]:
+    """Return the API server's refusal to list the kind that a path names."""
+    kind = path.rpartition("/")[2]
+    message = (
+        f'{kind} is forbidden: User "jo" cannot list resource "{kind}" in API group "" at the cluster scope'
+    )
+    return {"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": message, "code": 403}

@@ -136,6 +136,8 @@ async def _deployment(api: CallerApi, deployment: Object, about: str) -> AsyncIt
     problems = "; ".join(filter(None, (trouble(pod) for pod in pods)))
     text = f"{namespace}/{metadata['name']}: {ready} of {counted(wanted, 'replica')} ready"
     cure = f"kubectl -n {namespace} logs deployment/{metadata['name']} --tail=20"
+    if not wanted:  # nobody is there who could have logged anything
+        cure = f"kubectl -n {namespace} scale deployment/{metadata['name']} --replicas=1"
     yield wrong(about, text + (f": {problems}" if problems else ""), cure)
     for pod in pods:
         port = _port(pod)

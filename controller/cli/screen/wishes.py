@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.cli.change import Source, check_resumable
+from controller.cli.change import Source, check_resumable, stopped_before
 from controller.cli.failure import Failure
 from controller.cli.job_view import Reading
 from controller.policy.job import stopped_soon
@@ -41,7 +41,7 @@ def stop(job: Reading) -> Wish | str:
     if job.record.finished is not None:
         return f"{job.key} has ended ({job.record.finished})"
     if job.spec.get("runState") == "Stopped":
-        return f"{job.key} is to be stopped already"
+        return f"{job.key} {stopped_before(job)}"
     best = job.record.best
     kept = f"that of step {best.step}" if best is not None else "there is none yet"
     return Wish(
