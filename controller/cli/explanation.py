@@ -23,6 +23,7 @@ from controller.policy.job import (
     JobRecord,
     Mark,
     evidence,
+    found_gone,
     lost_best,
     other_rules,
     other_rules_sentence,
@@ -191,7 +192,9 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     for kept, label in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
         if kept is not None:
             known = ", ".join(filter(None, (f"{kept.digest[:19]}...", whole_by(kept.evidence))))
-            yield label, f"step {kept.step} at {kept.path} ({formatting.size(kept.bytes)}, {known})"
+            text = f"step {kept.step} at {kept.path} ({formatting.size(kept.bytes)}, {known})"
+            gone = label == "retained" and kept in found_gone(record)
+            yield label, f"{text}; a resume found it gone or changed" if gone else text
     if job.page_notes:
         yield "metrics", job.page_notes
     for guard in record.guards:

@@ -1202,6 +1202,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/policy/test_policy_identity.py",
     ),
     Mutant(
+        "a copy that was found gone is looked for again and again, though its pin is there",
+        "17",
+        "controller/policy/job/gone_copies.py",
+        " and waited.tries % 2 == 1\n",
+        " and False\n",
+        "tests/policy/test_policy_gone_copies.py",
+    ),
+    Mutant(
         "a silent group's residency ends though calls were made in it",
         "19",
         "controller/policy/job/residency.py",

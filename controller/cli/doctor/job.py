@@ -34,6 +34,7 @@ from controller.policy.job import (
     SpeakerSearch,
     candidates,
     first_asked,
+    found_gone,
     is_eval,
     lives,
     no_eval,
@@ -380,8 +381,12 @@ def _scale(job: Reading) -> EvalScale:
 async def checkpoints(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     """Yield what is in safety, the volumes, and access Jobs that failed."""
     record = job.record
+    gone = found_gone(record)
     for kept, what in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
-        if kept is not None:
+        if kept is not None and kept in gone and what == "retained":
+            text = f"step {kept.step} was retained, and a resume found it gone or changed: {kept.path}"
+            yield wrong("checkpoints", text, f"evalstop resume {job.name}{job.flags()} --from latest")
+        elif kept is not None:
             yield ok("checkpoints", f"step {kept.step} is {what}: {kept.path}")
     for kept in record.pinned:
         yield ok("checkpoints", f"step {kept.step} is pinned: {kept.path}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from controller.policy.job.estimates import *
     from controller.policy.job.evals import *
     from controller.policy.job.event import *
+    from controller.policy.job.gone_copies import *
     from controller.policy.job.marks import *
     from controller.policy.job.outcome import *
     from controller.policy.job.peers import *
@@ -56,6 +57,7 @@ SHOWS = {
     "event": "Event",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
     "evals": "is_eval",
+    "gone_copies": "found_gone",
     "lives": "lives",
     "marks": "Finding Mark health state_reason trains",
     "no_eval": "no_eval",

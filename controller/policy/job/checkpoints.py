@@ -14,6 +14,7 @@ from dataclasses import replace
 from controller.policy.job import (
     access_pod,
     access_requests,
+    gone_copies,
     linked_pins,
     lives,
     location_claim,
@@ -444,6 +445,7 @@ def _other_folder(context: PlanContext, message: str) -> str:
 
 
 def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> None:
+    answered = gone_copies.named(waited, answered)
     tries = waited.tries + 1
     over = context.record.finished is not None
     delay = access_requests.retry_delay(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from controller.policy.group_types import GROUPS_NAMESPACE
+from controller.policy.job.gone_copies import NOT_PUT_BACK
 from controller.policy.job.rotation import remedy
 from controller.policy.wording import NO_CHECKPOINT, meant
 
@@ -154,9 +155,11 @@ def key_of(reason: str, message: str) -> str:
 
 
 _MISSING = frozenset({"CheckpointMissing", "CheckpointIncomplete", "BestCheckpointLost"})
+_GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete", "DigestMismatch"})
 _UNANSWERED = frozenset({"Unreachable", "Timeout"})
 # (reasons, what the message holds, key): the first one counts.
 BY_MESSAGE = (
+    (_GONE, NOT_PUT_BACK, "CopyGone"),
     (_MISSING, "what lies there is", "OtherLayout"),
     (_MISSING, NO_CHECKPOINT, "OtherFolder"),
     (_MISSING, "of spec.checkpoints.pins", "PinMissing"),
@@ -459,6 +462,11 @@ CURES: dict[str, Cure] = {
     "PinMissing": Cure(
         "take the step out of spec.checkpoints.pins, for the trainer keeps no checkpoint of it",
         "evalstop pin{job} --remove <pinned>",
+    ),
+    "CopyGone": Cure(
+        "resume from another checkpoint: the trainer's latest, or --step with one that is still there (the "
+        "pin of the same step is tried by itself)",
+        "evalstop resume{job} --from latest",
     ),
     "BestCheckpointLost": Cure("{rotation}"),
     "CheckpointIncomplete": Cure("spec.checkpoints.layout must be the trainer's own", _DOCTOR),

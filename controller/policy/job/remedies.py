@@ -27,6 +27,8 @@ REMEDIES: Mapping[str, str] = {
     "CheckpointMissing": "{rotation}",
     "OtherFolder": "name the folder that the trainer saves to in spec.checkpoints.location, in a new RLHFJob",
     "OtherLayout": "name the trainer's own layout in spec.checkpoints.layout, in a new RLHFJob",
+    "CopyGone": "resume from another checkpoint (evalstop resume --from latest, or --step with one that is "
+    "still there); the pin of the same step is tried by itself",
     "PinMissing": "take the step out of spec.checkpoints.pins (evalstop pin --remove): the trainer keeps no "
     "checkpoint of it",
     "CheckpointIncomplete": "have the trainer write save records (docs/use/trainer-contract.md), or correct "

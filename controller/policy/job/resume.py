@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.policy.job import access_requests, checkpoints, guardrails, lives, retention
+from controller.policy.job import access_requests, checkpoints, gone_copies, guardrails, lives, retention
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import restart, rewind
@@ -121,10 +121,13 @@ def _wanted(
         kept = retention.best_of(context, (*record.retained, *pinned))
         if kept is None:
             return None, None, newest
-        return (None if kept in pinned else kept), kept.step, kept.attempt
+        here = kept in pinned or gone_copies.takes_the_pin(record, kept)
+        return (None if here else kept), kept.step, kept.attempt
     same = tuple(k for k in record.retained if k.step == request.step)
     kept = retention.best_of(context, same)
-    return kept, request.step, newest if kept is None else kept.attempt
+    if kept is None:
+        return None, request.step, newest
+    return (None if gone_copies.takes_the_pin(record, kept) else kept), request.step, kept.attempt
 
 
 def _not_copied(context: PlanContext) -> bool:

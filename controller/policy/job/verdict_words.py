@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from controller.policy.job.gone_copies import found_gone
 from controller.policy.job.record import JobRecord
 from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Direction
@@ -274,8 +275,9 @@ def ways_on(record: JobRecord, job: str) -> list[tuple[str, str]]:
     if decision.suspended_at is None:
         return []
     found = []
-    if record.retained:
-        step = record.retained[-1].step
+    gone = found_gone(record)
+    if there := [one for one in record.retained if one not in gone]:
+        step = there[-1].step
         found.append((f"evalstop resume {job} --from best", f"goes on from step {step}"))
         if stopped_soon(record):
             message = f"the same, and no rule stops it for {SOON} evals: it was stopped soon after a resume"

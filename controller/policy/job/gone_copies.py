@@ -1,0 +1,48 @@
+"""Retained copies that a resume found gone or changed: what it takes instead, and what is a fact no more.
+
+The condition of the resume that failed is the memory of it, for as long as the resume is asked for. The pin
+of the same eval has the same digest and lies where the run will read it, so every other try takes that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy.job import conditions as c
+from controller.policy.job.record import InFlight, JobRecord, Operation, ProtectedCheckpoint
+from controller.policy.job.types import AccessView
+
+GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete", "DigestMismatch"})
+NOT_PUT_BACK = "cannot be put back"  # in the message of such a condition: what keeps a best safe is no cure
+
+
+def named(waited: InFlight, answered: AccessView) -> AccessView:
+    """Return the answer to a request; if it is one to put a checkpoint back that is not there, it says so."""
+    if waited.operation is not Operation.RESTORE or answered.reason not in GONE:
+        return answered
+    return replace(
+        answered, message=f"the checkpoint of step {waited.step} {NOT_PUT_BACK}: {answered.message}"
+    )
+
+
+def found_gone(record: JobRecord) -> tuple[ProtectedCheckpoint, ...]:
+    """Return the retained copies that the resume under way could not put back: they are not as recorded."""
+    waited = _refused(record)
+    if waited is None:
+        return ()
+    return tuple(one for one in record.retained if (one.step, one.attempt) == (waited.step, waited.attempt))
+
+
+def takes_the_pin(record: JobRecord, copy: ProtectedCheckpoint) -> bool:
+    """Return whether the next try of a resume looks for the step where the run saved it, and not at the copy:
+    every other one does once the copy was found gone."""
+    waited = _refused(record)
+    return waited is not None and copy in found_gone(record) and waited.tries % 2 == 1
+
+
+def _refused(record: JobRecord) -> InFlight | None:
+    """Return the request to put a checkpoint back that has failed since it is not there, or another."""
+    said, waited = record.condition(c.RESUMED), record.access
+    if said is None or said.status or said.reason not in GONE or NOT_PUT_BACK not in said.message:
+        return None
+    return waited if waited is not None and waited.operation is Operation.RESTORE else None
