@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from controller import names
+from controller.api import faults
 from controller.api.codec import StatusError, decode_field
+from controller.api.faults import Fault
 from controller.api.fleet import precision_problem, stop_limits
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, RECALL_SECONDS, GPUPool
 from controller.api.record import field, is_whole, record, size, status
@@ -83,7 +85,17 @@ def parse_job(obj: Mapping[str, Any]) -> RLHFJob | Problem:
     try:
         return RLHFJob.model_validate({k: v for k, v in obj.items() if k != "status"})
     except ValidationError as error:
-        return Problem("InvalidSpec", _explain(error))
+        return Problem("InvalidSpec", faults.sentence(error))
+
+
+def faults_of(obj: Mapping[str, Any]) -> tuple[Fault, ...]:
+    """Return each fault for which an object of kind GPUPool, or else RLHFJob, is no such one."""
+    model: type[GPUPool] | type[RLHFJob] = GPUPool if obj.get("kind") == "GPUPool" else RLHFJob
+    try:
+        model.model_validate({k: v for k, v in obj.items() if k != "status"})
+    except ValidationError as error:
+        return faults.faults(error)
+    return ()
 
 
 def parse_pool(obj: Mapping[str, Any]) -> GPUPool | Problem:
@@ -92,7 +104,7 @@ def parse_pool(obj: Mapping[str, Any]) -> GPUPool | Problem:
         pool = GPUPool.model_validate({k: v for k, v in obj.items() if k != "status"})
         make_policy(policy(pool))
     except ValidationError as error:
-        return Problem("InvalidSpec", _explain(error))
+        return Problem("InvalidSpec", faults.sentence(error))
     except ParamError as error:
         owner, _, name = error.field.partition(".")
         what = f"{error.value!r} is not allowed, expected {error.expected}"
@@ -392,27 +404,9 @@ def _claims(node: Any) -> set[str]:
     return set()
 
 
-def _explain(error: ValidationError) -> str:
-    """Return the first thing that is wrong, and how many there are: field, value, what would be right."""
-    problems = error.errors(include_url=False, include_context=False)
-    first = problems[0]
-    path = ".".join(str(part) for part in first["loc"])
-    value = "" if first["type"] in ("missing", "value_error") else f" is {_short(first.get('input'))}:"
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "tuple_type":  # of Python alone
-        message = "Input should be a list"
-        message += ', as in ["0", "1"]' if first["loc"][-1] == "range" else ""
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{path}:{value} {message}{more}"
-
-
 def _explain_param(error: ParamError) -> str:
     """Return the same for what a rule itself refuses, with the names that users write."""
     owner, _, name = error.field.partition(".")
     where = "spec.modifiers" if owner in MODIFIERS else "spec.stopRule"
-    return f"{where}.{owner}.{to_camel(name)}: {error.value!r} is not allowed, expected {error.expected}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+    field = ".".join(filter(None, (where, owner, to_camel(name))))
+    return f"{field}: {error.value!r} is not allowed, expected {error.expected}"

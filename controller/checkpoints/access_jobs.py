@@ -231,10 +231,19 @@ def _places(
     rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object]
 ) -> tuple[MountedLocation, MountedLocation]:
     checkpoints = (rlhfjob.get("spec") or {}).get("checkpoints") or {}
-    location = resolve("spec.checkpoints.location", checkpoints.get("location"), pod_template, claims)
+    copies = checkpoints.get("retention")
+    claim = copies.get("volumeClaim") if isinstance(copies, Mapping) else None
+    apart = str(claim.get("claimName") or "") if isinstance(claim, Mapping) else ""
+    location = resolve(
+        "spec.checkpoints.location",
+        checkpoints.get("location"),
+        pod_template,
+        claims,
+        kept_apart=apart,
+    )
     retention = resolve(
         "spec.checkpoints.retention",
-        checkpoints.get("retention"),
+        copies,
         pod_template,
         claims,
         mount=RETENTION_MOUNT,

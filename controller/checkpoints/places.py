@@ -48,7 +48,12 @@ class MountedLocation:
 
 
 def resolve(
-    field: str, place: object, pod_template: Object, claims: Mapping[str, Object], mount: str | None = None
+    field: str,
+    place: object,
+    pod_template: Object,
+    claims: Mapping[str, Object],
+    mount: str | None = None,
+    kept_apart: str = "",
 ) -> MountedLocation:
     """Return the place that ``spec.checkpoints.location`` or ``.retention`` names.
 
@@ -58,6 +63,7 @@ def resolve(
         pod_template: of the workload.
         claims: PersistentVolumeClaims of the namespace by name.
         mount: where to mount a claim; None: where the trainer mounts it.
+        kept_apart: the claim that the spec names for copies: it is never what was meant here.
 
     Raises:
         PlaceProblem: claim missing, claim for one pod only, claim not mounted by the trainer, path outside
@@ -72,7 +78,7 @@ def resolve(
         kinds = ", ".join(sorted(k for k, v in place.items() if v)) or "empty"
         raise PlaceProblem("PlaceMissing", f"{field}: {kinds}, expected volumeClaim or objectStore")
     name, path = str(claim["claimName"]), normal_path(str(claim.get("path") or "/"))
-    mounted_claims = [] if mount is not None else _claims_of(pod_template)
+    mounted_claims = [] if mount is not None else [c for c in _claims_of(pod_template) if c != kept_apart]
     one_node = _check_claim(f"{field}.volumeClaim.claimName", name, claims, mounted_claims)
     volume_name = "retention" if mount else "location"
     volume = {"name": volume_name, "persistentVolumeClaim": {"claimName": name}}
@@ -80,7 +86,7 @@ def resolve(
         root = f"{mount}{path}".rstrip("/")
         mounted = {"name": volume_name, "mountPath": mount}
         return MountedLocation(root, (volume,), (mounted,), one_node, within=mount)
-    trainers = _trainer_mount(field, name, path, pod_template)
+    trainers = _trainer_mount(field, name, path, pod_template, mounted_claims)
     at = {"name": volume_name, "mountPath": trainers["mountPath"]}
     inside = path
     if trainers.get("subPath"):
@@ -121,8 +127,11 @@ def _check_claim(field: str, name: str, claims: Mapping[str, Object], mounted: C
     return ONE_NODE in modes and "ReadWriteMany" not in modes
 
 
-def _trainer_mount(field: str, claim: str, path: str, pod_template: Object) -> Object:
-    """Return the mount through which a container of the trainer sees the folder."""
+def _trainer_mount(
+    field: str, claim: str, path: str, pod_template: Object, mounted: Collection[str]
+) -> Object:
+    """Return the mount through which a container of the trainer sees the folder. ``mounted``: claims of the
+    trainer's that may have been meant."""
     spec = pod_template.get("spec") or {}
     volumes = {
         volume["name"]
@@ -139,7 +148,7 @@ def _trainer_mount(field: str, claim: str, path: str, pod_template: Object) -> O
         raise PlaceProblem(
             "LocationNotMounted",
             f"{field}.volumeClaim.claimName: {claim!r} is mounted by no container of the workload; expected "
-            f"the claim the trainer writes its checkpoints to{_question(claim, _claims_of(pod_template))}",
+            f"the claim the trainer writes its checkpoints to{_question(claim, mounted)}",
         )
     for mount in mounts:
         below = normal_path(str(mount.get("subPath") or "/")).rstrip("/")

@@ -90,10 +90,19 @@ def manifests(name: str) -> Iterator[Object]:
         texts = [(file, file.read_text()) for file in files]
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(
-            Exit.USAGE, f"cannot read {name}: {error}", "give -f FILE, a folder, or - for standard input"
+            Exit.USAGE,
+            f"cannot read {name}: {_why(error)}",
+            "give -f FILE, a folder, or - for standard input",
         ) from None
     for file, text in texts:
         yield from _documents(text, str(file))
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    """Return why a file cannot be read, in words."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is no text in UTF-8"
+    return (error.strerror or str(error)).lower()
 
 
 def _documents(text: str, where: str) -> Iterator[Object]:

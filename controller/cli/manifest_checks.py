@@ -9,6 +9,7 @@ from typing import Any
 from controller import names, workloads
 from controller.api import convert
 from controller.api.crd import RESOURCES, root_schema
+from controller.api.faults import NO_SUCH_FIELD, Fault
 from controller.api.gpupool import GPUPool
 from controller.checkpoints.access_jobs import access_problem
 from controller.checkpoints.pod_security import refusal
@@ -19,7 +20,7 @@ from controller.cli.doctor.findings import Finding, as_cure, gather, note, ok, u
 from controller.cli.doctor.template import examined
 from controller.cli.failure import of_api
 from controller.kube.errors import AlreadyExists, ApiError, NotFound, Refused
-from controller.kube.resources import GPUPOOLS, JOBS, PRIORITY_CLASSES, RLHFJOBS, Resource
+from controller.kube.resources import GPUPOOLS, JOBS, NAMESPACES, PRIORITY_CLASSES, RLHFJOBS, Resource
 from controller.operator.reconcile.validation import scheduling_of
 from controller.operator.state.claims import claims_of
 from controller.operator.state.namespaces import enforced_level
@@ -58,9 +59,12 @@ async def examine(
     if resource.namespaced:
         manifest = {**manifest, "metadata": {"namespace": api.namespace, **manifest["metadata"]}}
     found = [wrong("field", text) for text in unknown_fields(manifest, _schema(kind))]
-    found += [await _server(api, resource, manifest, bool(found))]
+    own = convert.faults_of(manifest)
+    found += await _server(api, resource, manifest, bool(found), own)
     if resource is RLHFJOBS:
         found += await _job(api, manifest, pools)
+    elif own:
+        found += [wrong("spec", one.sentence) for one in own if one.text != NO_SUCH_FIELD]
     elif isinstance(problem := convert.parse_pool(manifest), Problem):
         found.append(wrong("spec", problem.message))
     return [Finding(f.level, f"{about}{f.about}", f.text, f.cure) for f in _once(found)]
@@ -102,26 +106,67 @@ def unknown_fields(value: Any, schema: Mapping[str, Any], path: str = "") -> Ite
             yield f"{where} is not known; {there}"
 
 
-async def _server(api: CallerApi, resource: Resource, manifest: Object, misspelt: bool) -> Finding:
-    """Return what the API server says to it: schema, rules, admission policies and webhooks."""
+async def _server(
+    api: CallerApi, resource: Resource, manifest: Object, misspelt: bool, known: tuple[Fault, ...]
+) -> list[Finding]:
+    """Return what the API server says to it: schema, rules, admission policies and webhooks.
+
+    ``known``: faults that are told without it, in words of ours: each is told once.
+    """
     about = "API server"
     try:
         try:
             await api.create(resource, manifest, dry_run=True, strict=not misspelt)
         except AlreadyExists:
             await api.apply(resource, manifest, dry_run=True, strict=not misspelt)
-            return ok(about, "it would be taken, as a change of the one that is there (dry run)")
+            return [ok(about, "it would be taken, as a change of the one that is there (dry run)")]
     except NotFound as error:
         if "namespaces" not in error.message:
             raise of_api(error, f"check the {resource.kind}") from error
-        return wrong(about, error.message, f"kubectl create namespace {manifest['metadata']['namespace']}")
+        return [wrong(about, error.message, await _namespace_cure(api, manifest["metadata"]["namespace"]))]
     except Refused as error:
         if error.status == 403 and "cannot create" in error.message:
             raise of_api(error, f"check the {resource.kind}") from error
-        return wrong(about, error.message)
+        return [wrong(about, text) for text in said_besides(error, known)]
     except ApiError as error:
         raise of_api(error, f"check the {resource.kind}") from error
-    return ok(about, "it would be taken (dry run)")
+    return [ok(about, "it would be taken (dry run)")]
+
+
+NOT_CHECKED = "some validation rules were not checked"  # it looks at them once the rest is right
+
+
+def said_besides(error: ApiError, known: tuple[Fault, ...]) -> list[str]:
+    """Return what a refusal names, each fault once, without those that are known."""
+    if not error.causes:
+        return [error.message]
+    fields, texts = {one.field for one in known}, [one.text for one in known]
+    return [
+        f"{field}: {message}"
+        for field, message in error.causes
+        if NOT_CHECKED not in message and field not in fields and not any(text in message for text in texts)
+    ]
+
+
+async def _namespace_cure(api: CallerApi, name: str) -> str:
+    """Return what to do about a namespace that is not there: one of those that are may be meant."""
+    try:
+        there = [str(one["metadata"]["name"]) for one in (await api.list(NAMESPACES))[0]]
+    except ApiError:  # not everybody may list them
+        there = []
+    close = difflib.get_close_matches(name, there, 1, CLOSE)
+    return (
+        f"did you mean {close[0]}? else make it: kubectl create namespace {name}"
+        if close
+        else (f"kubectl create namespace {name}")
+    )
+
+
+def _hint(text: str) -> Cure | None:
+    """Return what helps against a fault that its own words do not say it of; None: they do."""
+    if "exactly one of role Primary is needed" in text:
+        return as_cure("leave role Primary to one metric; one that must not fall is role: Guardrail")
+    return None
 
 
 def _in_file(cure: Cure) -> Cure:
@@ -133,7 +178,13 @@ async def _job(api: CallerApi, manifest: Object, pools: Mapping[str, Object]) ->
     found, pool = await _pool_of(api, manifest, pools)
     parsed = convert.parse_pool(pool) if pool is not None else None
     asked = convert.desired(manifest, parsed)
-    if asked.problem is not None:
+    if faults := convert.faults_of(manifest):
+        faults = tuple(one for one in faults if one.text != NO_SUCH_FIELD)  # told as what is misspelt
+        found += [
+            wrong("spec", one.sentence, _hint(one.text) or as_cure(cure_of("InvalidSpec").text))
+            for one in faults
+        ]
+    elif asked.problem is not None and not (found and asked.problem.reason == "PoolNotFound"):
         cure = cure_of(asked.problem.reason).filled(
             str(manifest["metadata"]["name"]),
             str(manifest["metadata"]["namespace"]),
@@ -296,7 +347,8 @@ async def _ref(api: CallerApi, manifest: Object) -> AsyncIterator[Finding]:
     try:
         child = await api.get(JOBS, name, namespace)
     except NotFound:
-        yield wrong("workload", f"spec.workload.ref: there is no Job {name!r} in namespace {namespace}")
+        text = f"spec.workload.ref: there is no Job {name!r} in namespace {namespace}"
+        yield wrong("workload", text, f"kubectl get jobs -n {namespace}")
         return
     problem = workloads.ref_problem(manifest, child, workloads.Scheduling())
     if problem is not None:

@@ -15,14 +15,23 @@ class ApiError(Exception):
         status: HTTP status, 0 when no answer came.
         reason: the API's CamelCase reason ("AlreadyExists").
         retry_after: seconds the server asked to wait, if it did.
+        causes: (field, message) of each fault that it names of an object.
     """
 
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        retry_after: float | None = None,
+        causes: tuple[tuple[str, str], ...] = (),
+    ) -> None:
         super().__init__(f"{reason} ({status}): {message}" if status else f"{reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+        self.causes = causes
 
 
 class NotFound(ApiError):
@@ -100,4 +109,16 @@ def from_status(status: int, answer: Any, headers: Mapping[str, str]) -> ApiErro
         reason or f"HTTP{status}",
         message or "the server gave no message",
         None if (seconds := bounded.whole(wait)) is None else float(seconds),
+        _causes(answer),
+    )
+
+
+def _causes(answer: Any) -> tuple[tuple[str, str], ...]:
+    """Return field and message of each cause in a ``Status``, as far as it is one."""
+    details = answer.get("details") if isinstance(answer, dict) else None
+    listed = details.get("causes") if isinstance(details, dict) else None
+    return tuple(
+        (str(one.get("field") or ""), str(one.get("message") or ""))
+        for one in (listed if isinstance(listed, list) else ())
+        if isinstance(one, dict)
     )

@@ -51,11 +51,11 @@ def test_what_a_pool_is_by_default() -> None:
     [
         (
             {"gangTimeoutSeconds": 0},
-            "spec.gangTimeoutSeconds: is 0: Input should be greater than or equal to 1",
+            "spec.gangTimeoutSeconds: is 0: expected 1 or more",
         ),
         (
             {"delegate": "Volcano"},
-            "spec.delegate: is 'Volcano': Input should be 'Builtin', 'Kueue' or 'None'",
+            "spec.delegate: is 'Volcano': expected 'Builtin', 'Kueue' or 'None'",
         ),
         ({"schedulerName": "Not a name"}, "spec.schedulerName: is 'Not a name'"),
         ({"priorityClassName": "-x"}, "spec.priorityClassName: is '-x'"),

@@ -11,10 +11,12 @@ import yaml
 from cli_shell import Shell
 from typer.testing import CliRunner
 
+from controller.api import convert
 from controller.api.crd import RESOURCES, root_schema
 from controller.cli import yaml_reader
 from controller.cli.main import app
-from controller.cli.manifest_checks import unknown_fields
+from controller.cli.manifest_checks import said_besides, unknown_fields
+from controller.kube.errors import from_status
 from tests.support import cli_world as w
 
 # A few lines that stand for a billion values.
@@ -63,7 +65,7 @@ def test_what_nobody_s_schema_knows_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "cannot read"),
+        (None, "no such file or directory"),
         ("a: [", "is no YAML"),
         ("kind: RLHFJob\n", "document 1 has no apiVersion and kind"),
         ("apiVersion: evalstop.dev/v1alpha1\nkind: RLHFJob\n", "document 1, a RLHFJob, has no metadata.name"),
@@ -105,6 +107,49 @@ def test_yaml_is_read_as_kubectl_reads_it() -> None:
         assert list(yaml_reader.documents(file.read_text())) == list(yaml.safe_load_all(file.read_text()))
 
 
+def test_one_fault_is_told_once_and_in_words_of_manifests() -> None:
+    """What the API server says of a field whose fault is told in words of ours is not told again."""
+    job = put(put(w.job("a", "ns", "p"), "spec.mode", "shaddow"), "spec.gang.replicas", 0)
+    own = convert.faults_of(put(job, "spec.checkpoints.pins", [1, 2, 3, 4, 5]))
+    assert [one.sentence for one in own] == [
+        "spec.gang.replicas: is 0: expected 1 or more",
+        "spec.mode: is 'shaddow': expected 'Enforce', 'Shadow' or 'Off'; did you mean 'Shadow'?",
+        "spec.checkpoints.pins: is [1, 2, 3, 4, 5]: expected at most 4 items",
+    ]
+    body = {
+        "reason": "Invalid",
+        "message": "all of it",
+        "details": {
+            "causes": [
+                {"field": "spec.mode", "message": 'Unsupported value: "shaddow"'},
+                {"field": "<nil>", "message": "Invalid value: null: some validation rules were not checked"},
+                {"field": "spec.other", "message": "Invalid value: 1: too much"},
+            ]
+        },
+    }
+    refused = from_status(422, body, {})
+    assert list(said_besides(refused, own)) == ["spec.other: Invalid value: 1: too much"]
+    assert list(said_besides(from_status(422, {"message": "a webhook"}, {}), own)) == ["a webhook"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("spec.metrics", [{"name": "a", "direction": "maximise"}], "did you mean 'Maximize'?"),
+        ("spec.stopRule", {"kDeclines": {"minDelta": 0.02}}, 'expected text: write it in quotes, "0.02"'),
+        ("metadata.name", "My_Run", "expected text like ^"),
+        ("spec.gang", [1], "expected an object with fields"),
+        ("spec.stopRule", {"kDeclines": {"kk": 2}}, "spec.stopRule.kDeclines.kk: there is no such field"),
+        ("spec.pool", None, "spec.pool: is needed"),
+    ],
+)
+def test_faults_are_told_in_words_of_manifests(path: str, value: Any, said: str) -> None:
+    (fault,) = convert.faults_of(put(w.job("a", "ns", "p"), path, value))
+    assert fault.sentence.endswith(said) or said in fault.sentence
+    for word in ("Input", "Tuple", "String", "valid"):
+        assert word not in fault.sentence
+
+
 @pytest.mark.cluster
 def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
     """Each mistake is WRONG, exit code 1, and nothing is there afterwards."""
@@ -128,13 +173,24 @@ def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
         ("spec.stopRule", {"kDeclines": {"k": 0}}, "kDeclines.k"),
         ("spec.checkpoints.location.volumeClaim.claimName", "nowhere", "nowhere"),
         ("spec.workload.template.spec.template.spec.containers.0.image", None, "image"),
-        ("metadata.namespace", "no-such-namespace", "no-such-namespace"),
+        ("metadata.namespace", "no-such-namespace", "kubectl create namespace no-such-namespace"),
+        ("metadata.namespace", f"{shell.namespace}x", f"did you mean {shell.namespace}?"),
+        ("spec.metrics", [{"name": "a"}, {"name": "b"}], "one that must not fall is role: Guardrail"),
+        (
+            "spec.workload",
+            {"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "x"}},
+            "kubectl get jobs -n",
+        ),
     )
     for field, value, said in mistakes:
         out = told(put(good, field, value))
         assert any(said in line for line in out.splitlines()), f"{field}: {out}"
         assert "WRONG" in out, (field, out)
         assert "kubectl edit rlhfjob" not in out, "it is not there yet: the file is to be corrected"
+        assert "validation rules were not checked" not in out, out
+        if field in ("spec.mode", "spec.pool", "spec.gang.replicas", "spec.stopRule", "spec.metrics"):
+            about = [line for line in out.splitlines() if "WRONG" in line and field in line]
+            assert len(about) == 1, f"one fault is one finding: {about}"
     out = told(put(good, "spec.metrics.0.name", "eval_loss"))
     assert "higher counts as better of 'eval_loss': is lower better, its direction is Minimize" in out
     never = put(good, "spec.stopRule", {"drawdown": {"maxDrop": "5"}})

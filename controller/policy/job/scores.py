@@ -105,7 +105,7 @@ def complaints(desired: Desired, record: JobRecord, scrape: ScrapeView, life: At
     """Return what is not believed of the page's evals, a sentence each; the newest eval of each kind."""
     found = [
         f"{one.metric!r} is {one.score:g} at step {one.step}, outside of its range {one.low:g} to "
-        f"{one.high:g}: the range is not used, correct spec.metrics[].range"
+        f"{one.high:g}: the range is not used, correct spec.metrics[].range, or preset where that sets it"
         for one in record.out_of_range
     ]
     refuted = {one.metric for one in record.out_of_range}
