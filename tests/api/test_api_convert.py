@@ -135,7 +135,11 @@ def test_range_and_prompts_are_those_of_each_judged_metric() -> None:
             [{"graded": {"warnAt": "0.9", "demoteAt": "0.5"}}],
             "graded.demoteAt: 0.5 .*warn_at = 0.9",
         ),
-        ({"lossPlateau": {}}, [{"graded": {}}], "graded.*lossPlateau.*rises towards its threshold"),
+        (
+            {"lossPlateau": {}},
+            [{"graded": {}}],
+            r"spec\.modifiers\.graded: .*lossPlateau.*rises towards its threshold",
+        ),
     ],
 )
 def test_grades_that_cannot_be_are_a_problem(rule: dict, modifiers: list, said: str) -> None:

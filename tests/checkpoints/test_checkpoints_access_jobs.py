@@ -292,6 +292,11 @@ def test_a_place_of_another_kind_is_named(place: dict, said: str) -> None:
     bare["spec"]["containers"][0]["volumeMounts"] = []
     assert (access_problem(RLHFJOB, bare, CLAIMS) or ("", ""))[0] == "LocationNotMounted"
 
+    # The claim that the copies are kept on is never what was meant by the trainer's own.
+    swapped = json.loads(json.dumps(TEMPLATE).replace('"claimName": "work"', '"claimName": "kept"'))
+    reason, message = access_problem(RLHFJOB, swapped, CLAIMS) or ("", "")
+    assert (reason, "did you mean" in message) == ("LocationNotMounted", False)
+
     narrow = copy.deepcopy(TEMPLATE)
     narrow["spec"]["containers"][0]["volumeMounts"][0]["subPath"] = "other"
     reason, message = access_problem(RLHFJOB, narrow, CLAIMS) or ("", "")

@@ -137,6 +137,7 @@ def test_a_range_that_a_score_contradicts_is_given_up_for_good() -> None:
         said = page(w, *points[max(0, n - 32) : n])
         if points[n - 1].step >= first.step:
             assert f"at step {first.step}, outside of its range 0 to 1: the range is not used" in said
+            assert "correct spec.metrics[].range, or preset where that sets it" in said
     assert [(one.step, one.score) for one in record(w).out_of_range] == [(first.step, first.score)]
     assert record(w).decision is None
     rule = record(w).rule
