@@ -303,6 +303,7 @@ def _share_budget(spec: RLHFJobSpec, rule: PolicySpec) -> tuple[PolicySpec, tupl
             shared(rule if m.stop_rule is None else m.stop_rule.chosen(), judged, RULES),
             m.direction,
             m.scale,
+            spec.metrics.index(m),
         )
         for m in found
     )

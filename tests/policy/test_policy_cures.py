@@ -69,6 +69,11 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
             "spec.workload.template.x[nvidia.com/gpu]: 2 in all, expected 1 as in spec.gang.gpusPerReplica",
             MERGE % '{"spec":{"gang":{"gpusPerReplica":2}}}',
         ),
+        (
+            "GuardrailNotJudged",
+            "spec.metrics[2]: no eval of guardrail 'tox' is exported; others on its page: toxicity",
+            JSON % '[{"op":"remove","path":"/spec/metrics/2"}]',
+        ),
         ("TooFewPeers", "", MERGE % '{"spec":{"stopRule":null}}'),
     ],
 )
@@ -102,6 +107,11 @@ def test_a_command_holds_what_the_message_tells(reason: str, message: str, comma
             "lost: no checkpoint of any known layout lies there; the template names /run: "
             "did you mean '/run'?",
             [{"op": "replace", "path": "/spec/checkpoints/location/volumeClaim/path", "value": "/run"}],
+        ),
+        (
+            "ExitCode",
+            "pod run-0 ended with exit code 137 (2 times): step 40",
+            [{"op": "add", "path": f"{BOX}/0/resources/limits/memory", "value": "<memory>"}],
         ),
         (
             "TooLarge",

@@ -230,6 +230,17 @@ def test_a_guardrail_that_is_not_exported_is_told_and_stops_nothing() -> None:
     held = record(w).condition(c.GUARDRAILS)
     assert (held.status, held.reason) == (False, "NoEvalsYet")
     assert "'safety'" in held.message
+    job = w.jobs["ns/a"]
+    job.wish(guardrails=(replace(SAFETY, index=1),))
+    scrape = job.observed.scrape
+    job.observed = replace(
+        job.observed, scrape=replace(scrape, metrics_seen=("gold", "gold_safety", "other"))
+    )
+    w.step("ns/a")
+    assert record(w).condition(c.GUARDRAILS).message == (
+        "spec.metrics[1]: no eval of guardrail 'safety' is exported; others on its page: gold_safety, other; "
+        "did you mean 'gold_safety'?"
+    )
     w.settle()
     assert record(w).decision is None
 

@@ -170,6 +170,8 @@ BY_MESSAGE = (
     (frozenset({"MetricMissing"}), "is there, expected", "MetricMisplaced"),
     (frozenset({"MetricMissing"}), "without the label metric", "MetricMisplaced"),
     (frozenset({"NoEvalsYet"}), "can be used so far", "EvalsUnusable"),
+    (frozenset({"ExitCode"}), "exit code 137", "Killed"),
+    (frozenset({"GuardrailNotJudged"}), "no eval of guardrail", "GuardrailMissing"),
     (frozenset({"GangGPUsMismatch"}), ": 0 in all", "GPUsMissing"),
     (frozenset({"RunTooShort"}), "spec.modifiers[", "ModifierTooLong"),
     (frozenset({"TooLarge"}), "spec.gang.gpusPerReplica", "PodsTooLarge"),
@@ -335,6 +337,12 @@ CURES: dict[str, Cure] = {
         _patch(_set(f"{_CONTAINER}/command", "<command>", "add")),
         blank="command",
     ),
+    "Killed": Cure(
+        "exit code 137 is a kill, mostly for want of memory: give the container more in the manifest, or "
+        "have the trainer use less",
+        "kubectl describe pods{ns} -l evalstop.dev/job={name}",
+        _patch(_set(f"{_CONTAINER}/resources/limits/memory", '"<memory>"', "add")),
+    ),
     "Failed": Cure("see how its pods ended", "kubectl describe job{ns} {name}"),
     "WorkloadGone": Cure("copy the checkpoints yourself, or have the run go on", "evalstop resume{job}"),
     "EndUnknown": Cure(
@@ -386,7 +394,8 @@ CURES: dict[str, Cure] = {
         _LOGS,
     ),
     "NoEvalsYet": Cure(
-        "wait for its first eval; if it takes longer by nature, say so",
+        "wait for its first eval; if it takes longer by nature, say so; if it has made one, its log tells "
+        "why the client left it out (no samples, no number)",
         _merge('{"spec":{"scrape":{"firstEvalSeconds":<seconds>}}}'),
     ),
     "NoNewEvals": Cure("see whether the trainer's evals and its scorer work", _DOCTOR),
@@ -440,6 +449,10 @@ CURES: dict[str, Cure] = {
         _json(_set("/spec/modifiers/<modifier_index>/<modifier>/<parameter>", "<evals>")),
     ),
     "GuardrailNotJudged": Cure("have the trainer export what the guardrail's rule looks at", _DOCTOR),
+    "GuardrailMissing": Cure(
+        "have the trainer export it, name a metric that the message lists, or take the guardrail out by this",
+        _json('{"op":"remove","path":"/spec/metrics/<metric_index>"}'),
+    ),
     # -- rollout actors
     "ActorNotReady": Cure(
         "see what its pod waits for: the image, the weights, the sidecar's registration",

@@ -100,6 +100,7 @@ class Guardrail:
     rule: PolicySpec
     direction: Direction = Direction.MAXIMIZE
     scale: EvalScale = NOTHING_DECLARED
+    index: int | None = field(default=None, metadata=WHERE_USED)  # in spec.metrics
 
 
 @dataclass(frozen=True, slots=True)

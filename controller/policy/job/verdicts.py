@@ -22,6 +22,7 @@ from controller.policy.job.types import Desired, ScrapeOutcome
 from controller.policy.stopping.gate import WAITS
 from controller.policy.stopping.graded import Graded, share
 from controller.policy.types import EvalScale, Grade, Mode, Problem, Proposal, Verb, Verdict
+from controller.policy.wording import did_you_mean, nearest
 
 # Reasons of verdicts that say nothing, for want of what the rule looks at besides the score.
 BLIND = LACKS | {WAITS}
@@ -204,14 +205,28 @@ def _show_guardrails(context: PlanContext, use: RuleInUse) -> None:
         message = "; ".join(_guard_text(use, context.record, g.metric) for g in failing)
         context.conditions.set(c.GUARDRAILS, False, "Failing", message, warning=True)
     elif missing:
-        names = ", ".join(map(repr, missing))
-        context.conditions.set(c.GUARDRAILS, False, "NoEvalsYet", f"no eval of guardrail {names} is exported")
+        context.conditions.set(c.GUARDRAILS, False, "NoEvalsYet", _missing_text(context, missing))
     elif blind := [g for g in guards.values() if g.verdict is None or g.verdict.reason in BLIND]:
         message = "; ".join(_blind_text(g, use.guards.get(g.metric)) for g in blind)
         context.conditions.set(c.GUARDRAILS, False, "NotJudged", message)
     else:
         names = ", ".join(map(repr, use.guards))
         context.conditions.set(c.GUARDRAILS, True, "Holding", f"no rule says that {names} fell")
+
+
+def _missing_text(context: PlanContext, missing: list[str]) -> str:
+    """Return that guardrails have no eval, where the first is in the spec, and what its page has besides."""
+    desired, scrape = context.desired, context.observed.scrape
+    names = ", ".join(map(repr, missing))
+    text = f"no eval of guardrail {names} is exported"
+    index = next((guard.index for guard in desired.guardrails if guard.metric == missing[0]), None)
+    if index is not None:
+        text = f"spec.metrics[{index}]: {text}"
+    taken = {desired.metric, *(guard.metric for guard in desired.guardrails)}
+    others = [one for one in (scrape.metrics_seen if scrape is not None else ()) if one not in taken]
+    close = nearest(missing[0], others)
+    text += f"; others on its page: {', '.join(others)}" if others else ""
+    return f"{text}; {did_you_mean(close)}" if close else text
 
 
 def _blind_text(guard: Guard, own: RuleInUse | None) -> str:
