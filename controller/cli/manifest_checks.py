@@ -20,7 +20,8 @@ from controller.cli.doctor.findings import Finding, as_cure, gather, note, ok, u
 from controller.cli.doctor.template import examined
 from controller.cli.failure import of_api
 from controller.kube.errors import AlreadyExists, ApiError, NotFound, Refused
-from controller.kube.resources import GPUPOOLS, JOBS, NAMESPACES, PRIORITY_CLASSES, RLHFJOBS, Resource
+from controller.kube.resources import GPUPOOLS, JOBS, NAMESPACES, PRIORITY_CLASSES, QUOTAS, RLHFJOBS, Resource
+from controller.objects import amount
 from controller.operator.reconcile.validation import scheduling_of
 from controller.operator.state.claims import claims_of
 from controller.operator.state.namespaces import enforced_level
@@ -280,6 +281,8 @@ async def _template(
             yield found
         for found in [one async for one in _class(api, child)]:
             yield found
+        for found in [one async for one in _quota(api, manifest)]:
+            yield found
     pod = (template.get("spec") or {}).get("template") or {}
     for found in [one async for one in _store(api, manifest, pod)]:
         yield found
@@ -292,7 +295,12 @@ async def _dry_run(api: CallerApi, child: Object) -> AsyncIterator[Finding]:
     try:
         await api.create(JOBS, child, dry_run=True)
     except AlreadyExists:
-        yield note("workload", f"there is a Job {child['metadata']['name']} of this name already")
+        name, namespace = str(child["metadata"]["name"]), str(child["metadata"]["namespace"])
+        owners = (await api.get(JOBS, name, namespace))["metadata"].get("ownerReferences") or ()
+        if any((one.get("kind"), one.get("name")) == (RLHFJOBS.kind, name) for one in owners):
+            yield ok("workload", "its Job is there")
+        else:
+            yield note("workload", f"there is a Job {name} of this name already, which is not its own")
         return
     except Refused as error:
         if error.status == 403 and "cannot create" in error.message:
@@ -320,6 +328,22 @@ async def _class(api: CallerApi, child: Object) -> AsyncIterator[Finding]:
         yield wrong("workload", f"priorityClassName: there is no PriorityClass {name!r}", cure)
     except Refused:
         return  # not everybody may read them; the operator looks again
+
+
+async def _quota(api: CallerApi, manifest: Object) -> AsyncIterator[Finding]:
+    """Yield each quota of the namespace that could never let in all pods of the gang."""
+    gang, namespace = _inside(manifest, "spec", "gang"), str(manifest["metadata"]["namespace"])
+    needed = int(gang.get("replicas") or 1) * int(gang.get("gpusPerReplica") or 0)
+    try:
+        listed, _ = await api.list(QUOTAS, namespace)
+    except Refused:
+        return  # not everybody may list them; the cluster looks at it again
+    for one in listed:
+        name = str(one["metadata"]["name"])
+        most = amount(_inside(one, "spec", "hard").get(f"requests.{names.GPU_RESOURCE}"))
+        if most is not None and most < needed:
+            text = f"ResourceQuota {name!r} lets in {counted(most, 'GPU')}, the gang asks for {needed}"
+            yield wrong("quota", text, f"kubectl describe quota {name} -n {namespace}")
 
 
 async def _store(api: CallerApi, manifest: Object, pod: Object) -> AsyncIterator[Finding]:

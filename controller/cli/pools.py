@@ -17,10 +17,11 @@ from controller.cli.flags import Format
 from controller.cli.jobs import Field, at, shown, table
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
-from controller.policy.wording import counted
+from controller.policy.wording import counted, some
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
+    from controller.cli.job_view import Reading
 
 Object = dict[str, Any]
 Name = Annotated[
@@ -92,7 +93,7 @@ def pools(
     from controller.kube.resources import GPUPOOLS
 
     screen = terminal()
-    shadow = ""
+    shadow = apart = ""
     chosen = [f for f in FIELDS if form is Format.WIDE or not f.wide]
     paged = bool(name) and form is not Format.WIDE
 
@@ -100,15 +101,17 @@ def pools(
         now = time.time()
         shown = table(found, chosen, now, screen, (first or paged) and not no_headers)
         if paged and found:
-            shown += page(found[0], now, screen, shadow)
+            shown += page(found[0], now, screen, shadow, apart)
         return shown if first or not paged else ["", *shown]
 
     async def work(api: CallerApi) -> None:
-        nonlocal shadow
+        nonlocal shadow, apart
         if name:
             found = [await cluster.pool(api, name)]
             if form in (Format.TABLE, Format.WIDE):
-                shadow = await _shadow(api, name)
+                jobs = await _jobs(api, name)
+                shadow = _shadow(jobs)
+                apart = elsewhere(found[0], jobs, await _nodes(api)) if jobs else ""
         if watch:
             from controller.cli.watching import Watched, show
 
@@ -126,27 +129,80 @@ def pools(
     cluster.run(work, connection)
 
 
-async def _shadow(api: CallerApi, pool: str) -> str:
-    """Return how right the stops of its runs in Shadow would have been; "": there were none, or the caller
-    may not list RLHFJobs."""
+async def _jobs(api: CallerApi, pool: str) -> list[Reading]:
+    """Return the pool's RLHFJobs; [] if the caller may not list them in all namespaces."""
     from controller.cli import job_view
     from controller.kube.errors import ApiError
     from controller.kube.resources import RLHFJOBS
-    from controller.policy.job import shadow_record
 
     try:
         found, _ = await api.list(RLHFJOBS, None)
     except ApiError:
+        return []
+    return [job_view.read(job) for job in found if at(job, "spec", "pool") == pool]
+
+
+async def _nodes(api: CallerApi) -> list[Object]:
+    """Return all nodes; [] if the caller may not list them."""
+    from controller.kube.errors import ApiError
+    from controller.kube.resources import NODES
+
+    try:
+        return (await api.list(NODES, None))[0]
+    except ApiError:
+        return []
+
+
+def _shadow(jobs: list[Reading]) -> str:
+    """Return how right the stops of its runs in Shadow would have been; "": there were none."""
+    from controller.policy.job import shadow_record
+
+    return shadow_record(job.record for job in jobs)
+
+
+MOST_ELSEWHERE = 4  # runs that are named
+
+
+def elsewhere(pool: Object, jobs: Iterable[Reading], nodes: list[Object]) -> str:
+    """Return which runs hold GPUs of nodes that their pool does not count, since no new pod may go there or
+    they are its own no more; "": none does, or the nodes are not known."""
+    wanted = {one["key"]: one.get("value", "") for one in at(pool, "spec", "nodeSelector") or []}
+    closed = {}
+    for node in nodes:
+        labels = node["metadata"].get("labels") or {}
+        if any(labels.get(key) != value for key, value in wanted.items()):
+            closed[node["metadata"]["name"]] = "not of the pool"
+        elif at(node, "spec", "unschedulable"):
+            closed[node["metadata"]["name"]] = "cordoned"
+    found = []
+    for job in jobs:
+        held = job.record.admission.nodes if job.record.admission is not None else ()
+        if there := sorted({node for node in held if node in closed}):
+            found.append(f"{job.key} on {', '.join(f'{node} ({closed[node]})' for node in there)}")
+    if not found:
         return ""
-    return shadow_record(job_view.read(job).record for job in found if at(job, "spec", "pool") == pool)
+    many = counted(len(found), "run")
+    return f"{many} on nodes that take none of its gangs: {some(sorted(found), MOST_ELSEWHERE)}"
 
 
-def page(pool: Object, now: float, screen: Terminal, shadow: str = "") -> list[str]:
-    """Return what there is to say about one pool besides its row. ``shadow``: what its Shadow has to show."""
+def page(pool: Object, now: float, screen: Terminal, shadow: str = "", apart: str = "") -> list[str]:
+    """Return what there is to say about one pool besides its row.
+
+    ``shadow``: what its Shadow has to show. ``apart``: which of its runs are on others' nodes (`elsewhere`).
+    """
     from controller.cli.why import facts
 
     spec, status = pool.get("spec") or {}, pool.get("status") or {}
-    lines = ["", *facts((*_facts(spec, status), *([("shadow", shadow)] if shadow else [])), screen)]
+    lines = [
+        "",
+        *facts(
+            (
+                *_facts(spec, status),
+                *((name, text) for name, text in (("elsewhere", apart), ("shadow", shadow)) if text),
+            ),
+            screen,
+        ),
+    ]
     wrong = amiss(status.get("conditions") or ())
     if wrong:
         rows = [[c["type"], c["reason"], c["message"]] for c in wrong]

@@ -197,6 +197,13 @@ def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
     assert "maxDrop" not in told(never), "of scores without a range a fall of 5 is one like any other"
     out = told(put(never, "spec.metrics", [{"name": "gold_reward", "range": ["0", "1"]}]))
     assert "spec.stopRule.drawdown.maxDrop: the rule lets a fall of 5 in all pass" in out
+    quotas = f"/api/v1/namespaces/{shell.namespace}/resourcequotas"
+    client.post(quotas, {"metadata": {"name": "few"}, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}})
+    try:
+        assert "ResourceQuota 'few' lets in 1 GPU, the gang asks for 2" in told(good)
+    finally:
+        client.delete(f"{quotas}/few")
+    assert "ResourceQuota" not in told(good)
     pool = client.get(f"{w.GROUP}/gpupools/{shell.pool}")
     fresh = {
         "apiVersion": "evalstop.dev/v1alpha1",

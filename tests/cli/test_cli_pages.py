@@ -267,6 +267,25 @@ def test_a_pool_on_one_page() -> None:
     ]  # fmt: skip
 
 
+def test_runs_on_nodes_that_their_pool_does_not_count_are_named() -> None:
+    pool = {**w.pool("a100"), "status": w.pool_status()}
+    pool["spec"]["nodeSelector"] = [{"key": "pool", "value": "a100"}]
+    run = job_view.read(w.whole("run", w.running()))
+
+    def told(labels: dict[str, str], **spec: bool) -> str:
+        return pools.elsewhere(
+            pool, [run], [{"metadata": {"name": "node-1", "labels": labels}, "spec": spec}]
+        )
+
+    assert told({"pool": "a100"}) == ""
+    assert told({"pool": "a100"}, unschedulable=True) == (
+        "1 run on nodes that take none of its gangs: team/run on node-1 (cordoned)"
+    )
+    assert "team/run on node-1 (not of the pool)" in told({})
+    assert pools.elsewhere(pool, [run], []) == "", "nodes are not everybody's to list"
+    assert any("elsewhere 1 run" in " ".join(x.split()) for x in pools.page(pool, NOW, FREE, "", told({})))
+
+
 def test_the_queue_is_printed_as_its_page_shows(repository, capsys) -> None:
     def place(job: str, position: int, gpus: int, waited: float, level: int, attained: float) -> Any:
         rank = {"priority": 0, "queue": level, "attainedGPUSeconds": attained, "since": NOW - waited}
