@@ -9,7 +9,7 @@ import pytest
 
 from controller.policy.job import conditions as c
 from controller.policy.job.marks import Mark, health
-from controller.policy.job.types import Guardrail
+from controller.policy.job.types import Guardrail, ScrapeOutcome
 from controller.policy.job.unable import RANGE_TOO_NARROW, RUN_TOO_SHORT, unable_by_spec
 from controller.policy.stopping import MODIFIERS, RULES, earliest, lets_pass, make_rule
 from controller.policy.types import EvalInContext, EvalPoint, EvalScale, Mode, Paired, Peers, PolicySpec, Verb
@@ -92,6 +92,26 @@ def test_nothing_is_said_of_a_run_that_may_have_evals_enough(total: int | None) 
     assert blind(job) == []
     _, job = running(200, *RISING_AND_FALLING[:3], modifiers=modifiers)
     assert blind(job) == [], "of three evals the distance is not known"
+
+
+@pytest.mark.parametrize("step", [None, 7, 10_000])
+def test_nothing_is_said_where_evals_may_count_something_else_than_steps(step: int | None) -> None:
+    """The evals are of steps up to 60: so many samples, say, of a trainer that has made 7 steps."""
+    modifiers = (PolicySpec("warmUp", {"min_evals": 150}),)
+    world, job = running(200, *RISING_AND_FALLING, modifiers=modifiers)
+    assert blind(job)
+    job.observed = replace(job.observed, scrape=replace(job.observed.scrape, step=step))
+    world.step("ns/a")
+    assert blind(job) == []
+
+
+def test_a_page_that_is_not_read_for_once_changes_nothing() -> None:
+    world, job = running(200, *RISING_AND_FALLING, modifiers=(PolicySpec("warmUp", {"min_evals": 150}),))
+    since = job.record.condition(c.ABLE).since
+    for scrape in (None, replace(job.observed.scrape, outcome=ScrapeOutcome.TIMEOUT, points=())):
+        job.observed = replace(job.observed, scrape=scrape)
+        world.step("ns/a")
+        assert job.record.condition(c.ABLE).since == since
 
 
 def test_a_trainer_that_makes_evals_when_it_is_asked_may_have_one_at_each_step() -> None:

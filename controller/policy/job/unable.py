@@ -15,7 +15,7 @@ from controller.policy.job import progress, trainer_requests
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord
 from controller.policy.job.rule_in_use import RuleInUse
-from controller.policy.job.types import Desired
+from controller.policy.job.types import Desired, ScrapeOutcome
 from controller.policy.params import ParamError
 from controller.policy.stopping import Bound, StopRule, earliest, lets_pass, make_rule
 from controller.policy.types import EvalScale, Problem
@@ -42,7 +42,13 @@ def unable_by_spec(desired: Desired) -> tuple[Problem, ...]:
 
 
 def note(context: PlanContext, use: RuleInUse) -> None:
-    """Say in condition RuleCanStop, while it is so, that the Primary metric's rule can stop nothing."""
+    """Say in condition RuleCanStop, while it is so, that the Primary metric's rule can stop nothing.
+
+    A page that is not read changes nothing of it.
+    """
+    scrape = context.observed.scrape
+    if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
+        return
     reason, text = RANGE_TOO_NARROW, _by_range(use.rule, use.scale)
     if not text:
         reason, text = RUN_TOO_SHORT, _by_length(context, use)
@@ -70,6 +76,8 @@ def _by_length(context: PlanContext, use: RuleInUse) -> str:
     if first is None or not total or len(record.evals) < LEAST_EVALS:
         return ""
     apart = _closest(record)
+    if not _one_unit(context, record.evals[-1].step, total):
+        return ""
     # Of a trainer that can be asked for evals nobody knows how many there will be: at most one a step.
     most = _evals_of(record, total, 1 if trainer_requests.can_be_asked(context) else apart)
     if first.value <= most:
@@ -79,6 +87,14 @@ def _by_length(context: PlanContext, use: RuleInUse) -> str:
         f"run has {counted(most, 'eval')} at most ({total} steps, an eval each {counted(apart, 'step')}): it "
         "can never stop it"
     )
+
+
+def _one_unit(context: PlanContext, newest: int, total: int) -> bool:
+    """Return whether evals are counted in the same steps as the run: a trainer may count samples there. Then
+    no eval is of a step that the trainer has not come to."""
+    scrape = context.observed.scrape
+    step = scrape.step if scrape is not None else None
+    return step is not None and newest <= step <= total
 
 
 def _closest(record: JobRecord) -> int:

@@ -18,6 +18,7 @@ from controller.policy.job import (
     course,
     curve_marks,
     evidence,
+    found_gone,
     lost_best,
     other_rules,
     other_rules_sentence,
@@ -396,7 +397,8 @@ def cure(job: Job, one: Finding) -> Cure:
 def curve_of(job: Job, other_stop: int | None = None, view: View | None = None) -> RunChart:
     """Return a run's chart: its whole course, as far as is kept; the best stays, however old."""
     record, decision = job.record, job.record.decision
-    kept = record.retained[-1] if record.retained else record.secured
+    there = [one for one in record.retained if one not in found_gone(record)]
+    kept = there[-1] if there else record.secured
     word = "stopped" if decision is not None and decision.suspended_at is not None else "stop"
     if decision is not None and str(decision.mode) == "Shadow":
         word = "would stop"
