@@ -27,7 +27,7 @@ from controller.cli.doctor.findings import Finding, Level, gather, note, ok, unk
 from controller.cli.doctor.pods import trouble
 from controller.cli.main import app
 from controller.cli.terminal import Terminal
-from controller.kube.errors import Refused
+from controller.kube.errors import NotFound, Refused
 from controller.policy.job import Member
 from controller.policy.job import conditions as c
 from controller.policy.job.cures import CURES, EXAMINING, NEEDS_NOBODY
@@ -49,6 +49,29 @@ rlhf_checkpoint_step 20
 rlhf_total_steps 400
 rlhf_request_served 0
 """
+
+
+def test_a_run_on_a_node_that_takes_no_new_pods_is_told() -> None:
+    class OneNode:
+        def __init__(self, answer: Any) -> None:
+            self.answer = answer
+
+        async def get(self, resource: Any, name: str) -> Any:
+            assert (resource.plural, name) == ("nodes", "node-1")
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return {"metadata": {"name": name}, "spec": self.answer}
+
+    run = job_view.read(w.whole("run", w.running()))
+
+    def told(answer: Any) -> list[str]:
+        found = asyncio.run(gather("pods", checks.nodes(OneNode(answer), run)))  # type: ignore[arg-type]
+        return texts(found, Level.NOTE)
+
+    assert told({}) == []
+    assert told(Refused(403, "Forbidden", "no")) == []
+    assert told(NotFound(404, "NotFound", "no")) == ["its node node-1 is gone"]
+    assert [one.partition(":")[0] for one in told({"unschedulable": True})] == ["its node node-1 is cordoned"]
 
 
 def texts(found: list[Finding], level: Level) -> list[str]:

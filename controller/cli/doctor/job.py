@@ -17,7 +17,7 @@ from controller.cli.doctor.pods import trouble
 from controller.cli.job_view import Reading
 from controller.cli.remedies import cure, marks
 from controller.kube.errors import ApiError, NotFound
-from controller.kube.resources import CLAIMS, EVENTS, JOBS, PODS
+from controller.kube.resources import CLAIMS, EVENTS, JOBS, NODES, PODS
 from controller.metrics import MetricsError, member, members, metrics_port, parse
 from controller.metrics.samples import DEFAULT_LIMITS
 from controller.policy.job import (
@@ -47,6 +47,7 @@ from controller.policy.wording import counted
 Object = dict[str, Any]
 
 CONTRACT = "docs/use/trainer-contract.md; a client for trainers: docs/use/trainers.md"
+NODES_ASKED = 32  # of a gang
 MEMBERS_ASKED = 32  # of a gang: each is a request through the API server
 PROXY_REFUSES = "BadRequest"  # of a Status: the API server's own answer, a trainer gives none
 EXPIRES = "ttlSecondsAfterFinished"  # named where a workload would be gone before its end was seen
@@ -109,6 +110,22 @@ def conditions(job: Reading, now: float) -> Iterator[Finding]:
         yield ok("conditions", f"{job.state}, and none asks for anything")
 
 
+async def nodes(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
+    """Yield which of its nodes take no new pods: the run goes on there, and comes back to none of them."""
+    held = job.record.admission.nodes if job.record.admission is not None else ()
+    for name in sorted({node for node in held if node})[:NODES_ASKED]:
+        try:
+            node = await api.get(NODES, name)
+        except NotFound:
+            yield note("pods", f"its node {name} is gone", "kubectl get nodes")
+        except ApiError:
+            return  # not everybody may read them
+        else:
+            if (node.get("spec") or {}).get("unschedulable"):
+                text = f"its node {name} is cordoned: it goes on there; a pod that ends comes back elsewhere"
+                yield note("pods", text, f"kubectl uncordon {name}")
+
+
 async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     """Its pods and those of its access Jobs: what keeps any from running."""
     found, _ = await api.list(PODS, job.namespace, labels=f"{names.LABEL_JOB}={job.name}")
@@ -118,6 +135,8 @@ async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
         yield wrong("pods", text, f"kubectl describe pod {pod}{job.flags()}; kubectl logs {pod}{job.flags()}")
     if not sick:
         yield ok("pods", f"{len(found)}, nothing keeps any from running")
+    for closed in [one async for one in nodes(api, job)]:
+        yield closed
     refused, _ = await api.list(EVENTS, job.namespace, fields="reason=FailedCreate,involvedObject.kind=Job")
     for event in refused:
         owner = str((event.get("involvedObject") or {}).get("name", ""))
