@@ -35,7 +35,7 @@ from controller.policy.job import (
 from controller.policy.job import conditions as c
 from controller.policy.stopping import RULES
 from controller.policy.types import Mode, Verdict
-from controller.policy.wording import ELSEWHERE, UID, agreeing, counted, percent, whole_by
+from controller.policy.wording import ELSEWHERE, UID, agreeing, counted, how_far, percent, whole_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         yield "folder", f"held checkpoints up to step {claim_step} before the run began"
     if record.progress is not None:
         far = record.progress
-        yield "progress", f"step {far.step} of {far.total_steps} ({far.share:.0%})"
+        yield "progress", how_far(far.step, far.total_steps)
     if short := rollout_sentence(job):
         yield "actors", short
     if short := residency_sentence(job):

@@ -15,7 +15,7 @@ from controller.cli.flags import Format
 from controller.cli.jobs import fields, state_style, table
 from controller.cli.table import CUT_TO, Column, render
 from controller.cli.terminal import Terminal, terminal
-from controller.policy.wording import counted
+from controller.policy.wording import counted, how_far
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -141,7 +141,7 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
         yield "best", f"{formatting.number(record.best.score)} at step {record.best.step}"
     if record.progress is not None:
         p = record.progress
-        yield "progress", f"step {p.step} of {p.total_steps} ({p.share:.0%})"
+        yield "progress", how_far(p.step, p.total_steps)
     if record.admission is not None:
         yield "nodes", ", ".join(record.admission.nodes) or "any"
         if record.admission.running_since is not None:

@@ -298,7 +298,11 @@ class EvalPoint(NamedTuple):
 
 
 class EvalInContext(EvalPoint):
-    """An eval with its context at that moment, which is no part of its identity."""
+    """An eval with its context at that moment, which is no part of its identity.
+
+    ``progress``: share of the run that is done by its steps; above 1 it goes on beyond the total that its
+    trainer told, so that nobody knows how long it is.
+    """
 
     progress: float | None = None
     loss: float | None = None

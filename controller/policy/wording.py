@@ -152,3 +152,10 @@ def about(value: float, unit: str) -> str:
     GPU-hours``."""
     text = two_digits(value)
     return f"about {text} {unit.removesuffix('s') if text == '1' else unit}" if value else f"no {unit}"
+
+
+def how_far(step: int, total: int) -> str:
+    """Return in words how far a run is, by the total of steps that its trainer told."""
+    if step > total > 0:
+        return f"step {step}, beyond the {total} that its trainer told: its length is not known"
+    return f"step {step} of {total} ({step / total if total else 1.0:.0%})"

@@ -203,7 +203,7 @@ def progress(total: Total, evals: int) -> Matrix | None:
         Total.CHANGING: (1.0 / WRONG, 1.0, WRONG),
     }[total]
     expected = np.resize(np.array(times), evals) * evals
-    shown: Matrix = np.minimum(1.0, np.arange(1.0, evals + 1.0) / expected)
+    shown: Matrix = np.arange(1.0, evals + 1.0) / expected
     return shown
 
 

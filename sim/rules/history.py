@@ -103,7 +103,7 @@ class Series:
                 )
 
     def _progress(self, step: float) -> float | None:
-        return None if self.total is None else min(1.0, step / self.total)
+        return None if self.total is None else step / self.total
 
     def progress(self) -> tuple[float | None, ...]:
         """Return the share of the run that is done at each eval, as far as it is known."""

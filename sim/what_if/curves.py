@@ -113,7 +113,7 @@ def curve(
     shown_scale = scale if sign > 0.0 else scale.reversed()
     for point in points:
         seen = shown_scale.counted(point if sign > 0.0 else point.reversed())
-        progress = min(1.0, point.step / total_steps) if total_steps else None
+        progress = point.step / total_steps if total_steps else None
         beside = {m: s for m, scores in (others or {}).items() if (s := scores.get(point.step)) is not None}
         shown = EvalInContext.of(seen, progress=progress, others=beside, range=shown_scale.range)
         state, verdict = judged.observe(state, shown)

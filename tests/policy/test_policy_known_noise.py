@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.stopping import make_rule, noise, scan, spending
+from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, make_rule, noise, scan, spending
 from controller.policy.types import EvalInContext, EvalPoint, PolicySpec, PromptPair, Verb
 
 
 def an_eval(step: int, score: float, *, total: int | None = None, **fields: Any) -> EvalPoint:
-    progress = None if total is None else min(1.0, step / total)
+    progress = None if total is None else step / total
     known = fields.pop("range", (0.0, 1.0))
     return EvalInContext.of(EvalPoint(step, score, **fields), progress=progress, range=known)
 
@@ -100,6 +100,24 @@ def test_no_totals_that_a_trainer_can_state_spend_more_than_there_is(totals: lis
         assert look >= 0.0
         spent += look
     assert spent <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("total", [None, 100, 110, 200, 300, 3000])
+@pytest.mark.parametrize("stderr", [None, 0.01])
+def test_a_run_that_goes_on_beyond_its_total_is_stopped_all_the_same(
+    total: int | None, stderr: float | None
+) -> None:
+    """Its trainer tells the steps of an epoch, or those of the run before it was made longer."""
+    scores = [0.5 + 0.02 * min(n, 12) - 0.03 * max(0, n - 12) + 0.004 * (n % 3) for n in range(1, 31)]
+    rule = make_rule(DEFAULT_RULE, DEFAULT_MODIFIERS)
+    state, stopped = rule.initial(), None
+    for number, score in enumerate(scores, 1):
+        state, verdict = rule.observe(state, an_eval(10 * number, score, total=total, stderr=stderr))
+        if verdict.verb is Verb.STOP:
+            stopped = 10 * number
+            break
+    assert stopped is not None
+    assert 140 <= stopped <= 190
 
 
 def test_a_known_total_leaves_a_tenth() -> None:

@@ -56,9 +56,9 @@ def test_the_share_of_stops_is_that_of_all_outcomes_weighed_by_their_chance(text
     ("total", "shown"),
     [
         (Total.KNOWN, [0.25, 0.5, 0.75, 1.0]),
-        (Total.TOO_SMALL, [1.0, 1.0, 1.0, 1.0]),
+        (Total.TOO_SMALL, [1.25, 2.5, 3.75, 5.0]),
         (Total.TOO_LARGE, [0.05, 0.1, 0.15, 0.2]),
-        (Total.CHANGING, [1.0, 0.5, 0.15, 1.0]),
+        (Total.CHANGING, [1.25, 0.5, 0.15, 5.0]),
     ],
 )
 def test_what_a_trainer_says_of_its_length(total: Total, shown: list[float]) -> None:

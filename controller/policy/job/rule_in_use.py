@@ -137,7 +137,7 @@ class RuleInUse:
         seen = self.orient(point)
         scale = self.scale if self.direction is Direction.MAXIMIZE else self.scale.reversed()
         seen = scale.counted(seen)
-        progress = min(1.0, point.step / self.total_steps) if self.total_steps else None
+        progress = point.step / self.total_steps if self.total_steps else None
         peers = (
             next((Peers(p.runs, p.median) for p in self.peers if p.step == point.step), None) if new else None
         )
