@@ -8,9 +8,8 @@ compare more evals, a slow fall is deepest there, and who falls early leaves loo
 where it is not, for the run may end at any, and where the prompts of both evals are known (`scan`). A tenth
 is kept for what comes beyond, of which the j-th look after takes 1 / (j + 2) of what is left, so that it is
 never used up. A total that is wrong makes a run harder or easier to stop, and never spends more than there
-is: a run that goes on beyond its total lives on that tenth. Of totals that change the one counts that makes
-for most evals: what a look may spend must not rise suddenly, for then what longer windows passed before does
-not tell how seldom they pass now.
+is. Of totals that change the one counts that makes for most evals: what a look may spend must not rise
+suddenly, for then what longer windows passed before does not tell how seldom they pass now.
 
 What a look may spend is the share of it that a comparison of the newest evals with the best before may pass
 by chance, on a run whose true score never falls:
@@ -75,7 +74,8 @@ class Pace(NamedTuple):
         Args:
             seen: evals so far, with this one.
             step: of this one.
-            progress: share of the run that is done at ``step``; None, or above 1: its length is not known.
+            progress: share of the run that is done at ``step``; None: its length is not known. Nor is it
+                above 1: the run goes on beyond its total, and lives on the tenth that was kept.
         """
         if not self.regular:
             return Pace(step, step, 1, self.evals)
