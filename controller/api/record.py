@@ -17,6 +17,7 @@ from controller.api import codec, paths
 from controller.api.codec import StatusError
 from controller.policy.job import JobRecord
 from controller.policy.stored import MESSAGE_MAX
+from controller.policy.wording import statistic
 
 if TYPE_CHECKING:
     from controller.api.status import Printed
@@ -132,7 +133,7 @@ def _printed(record: JobRecord, desired: Desired) -> Printed:
         step=newest.step if newest is not None else None,
         eval=f"{newest.score:.4g}" if newest is not None else None,
         best=f"{best} (lost)" if record.best_is_lost else best,
-        streak="/".join(f"{one:.4g}" for one in compared) if all(map(math.isfinite, compared)) else None,
+        streak=f"{statistic(*compared)}/{compared[1]:.4g}" if all(map(math.isfinite, compared)) else None,
     )
 
 

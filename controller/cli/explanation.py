@@ -141,6 +141,9 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         yield "others", other_rules_sentence(other_rules(record, own.name, job.direction, job.scale))
     direction = "higher is better" if job.maximize else "lower is better"
     yield "metric", f"{job.metric.get('name', '-')} ({direction}), mode {job.mode}"
+    read = job.condition(c.METRICS)
+    if read is not None and read.reason == c.MODE_OFF:
+        yield "watched", read.message
     for doubt in job.doubts:
         yield "direction", doubt
     if record.baseline is not None and record.baseline.step >= 0:
@@ -151,7 +154,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         p = decision.proposal
         yield (
             "decision",
-            f"{p.reason}: {formatting.number(p.statistic)} against {formatting.number(p.threshold)}",
+            f"{p.reason}: {formatting.statistic(p.statistic, p.threshold)} "
+            f"against {formatting.number(p.threshold)}",
         )
         if p.e_value is not None:
             yield "e-value", formatting.number(p.e_value)
@@ -160,7 +164,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         grade = f", {verdict.grade}" if verdict.grade is not None else ""
         yield (
             "verdict",
-            f"{verdict.verb}{grade}, {verdict.reason}: {formatting.number(verdict.statistic)} "
+            f"{verdict.verb}{grade}, {verdict.reason}: "
+            f"{formatting.statistic(verdict.statistic, verdict.threshold)} "
             f"against {formatting.number(verdict.threshold)}",
         )
         if verdict.e_value is not None:
@@ -174,6 +179,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         yield "actors", short
     if short := residency_sentence(job):
         yield "group", short
+    if again := _started_again(record):
+        yield "process", again
     if record.sparing is not None and record.spared is not None:
         yield (
             "resumed",
@@ -195,12 +202,13 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
             text = f"step {kept.step} at {kept.path} ({formatting.size(kept.bytes)}, {known})"
             gone = label == "retained" and kept in found_gone(record)
             yield label, f"{text}; a resume found it gone or changed" if gone else text
-    if job.page_notes:
+    if job.page_notes and not any(job.page_notes == one.message for one in found):
         yield "metrics", job.page_notes
     for guard in record.guards:
         if guard.verdict is not None:
             v = guard.verdict
-            numbers = f"{formatting.number(v.statistic)} against {formatting.number(v.threshold)}"
+            numbers = formatting.statistic(v.statistic, v.threshold)
+            numbers += f" against {formatting.number(v.threshold)}"
             better = f"{'higher' if job.maximized(guard.metric) else 'lower'} is better"
             yield (
                 "guardrail",
@@ -224,6 +232,15 @@ def _lay_there(record: JobRecord) -> int:
     claim = record.claim
     first = claim is not None and claim.attempt == 1 and not claim.life
     return claim.newest_step if first and claim is not None else 0
+
+
+def _started_again(record: JobRecord) -> str:
+    """Return that the trainer was started again within its attempt, whoever did that; "": it was not."""
+    former, newest = (None, None, *record.lives)[-2:]
+    if former is None or newest is None or former.attempt.number != newest.attempt.number:
+        return ""
+    step = f", and went on from step {newest.resumed}" if newest.resumed else ""
+    return f"started again within attempt {newest.attempt.number}, at {formatting.moment(newest.at)}{step}"
 
 
 def rollout_sentence(job: Reading) -> str:
@@ -304,6 +321,8 @@ def stages(decision: Decision | None) -> Iterator[tuple[float, str]]:
     if decision is None:
         return
     yield decision.at, "decided" if decision.mode is Mode.ENFORCE else "decided, in Shadow: nothing is done"
+    if decision.at == decision.suspended_at == decision.pods_gone_at:
+        return  # it held no GPUs: nothing had to be suspended, and it only stays out of the queue
     known = (
         (decision.deferred_at, "copy of the best checkpoint put off until it is suspended"),
         (decision.retained_at, "best checkpoint retained and verified"),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controller.api.values import seconds
+from controller.policy import wording
 
 NOTHING = "-"
 
@@ -49,6 +50,13 @@ def number(value: Any) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return NOTHING
     return f"{float(value):.4g}"
+
+
+def statistic(value: float, threshold: float) -> str:
+    """Return a rule's statistic as `number`, but what is beyond all sense as ``over 4000``."""
+    if not (math.isfinite(value) and math.isfinite(threshold)):
+        return number(value)
+    return wording.statistic(value, threshold)
 
 
 def size(count: int | None) -> str:

@@ -10,6 +10,7 @@ from controller.policy.job import TERMINATION, Cure, Finding, Mark, cure_of, hea
 
 # States say the same as these marks.
 _STATES = (Mark.REFUSED, Mark.FAILED)
+_WAITS = (Mark.UNFIT, Mark.HELD_UP)
 _POOL_GONE = Cure(
     "make its GPUPool again: until then the run goes on, and no rule stops it; or stop it by evalstop stop, "
     "and name another pool then"
@@ -49,7 +50,9 @@ def cure(job: Reading, reason: str, message: str = "", *, examining: bool = Fals
 def sentence(one: Finding, now: float) -> str:
     """Return a mark as a line: what, why, since when."""
     what = "" if one.mark in _STATES else f"{one.mark}, "
-    return f"{what}{one.reason}: {one.message} (for {formatting.span(max(0.0, now - one.since))})"
+    # Of a job that waits it is since when it does: the reason may have come later.
+    since = "it waits for" if one.mark in _WAITS else "for"
+    return f"{what}{one.reason}: {one.message} ({since} {formatting.span(max(0.0, now - one.since))})"
 
 
 def document(job: Reading, one: Finding) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from controller.metrics.identity import enter, identity, short, step_of
 from controller.metrics.samples import Sample, count
 from controller.policy.job import PROMPTS_MAX
 from controller.policy.types import Attempt, EvalPoint, Paired
+from controller.policy.wording import some
 
 
 def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[EvalPoint]:
@@ -33,6 +34,7 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
     paired = _paired(samples, metric, notes)
     pairs = prompt_pairs.of(samples, metric, notes)
     points: list[EvalPoint] = []
+    infinite: list[tuple[int, float]] = []
     # Lives have no order of their own: a page shows the newest last.
     order = {attempt: place for place, (attempt, _) in enumerate(scores)}
     for (attempt, step), score in sorted(scores.items(), key=lambda item: (order[item[0][0]], item[0][1])):
@@ -40,7 +42,7 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
             notes.append(f"{metric} has two values for step {step}, attempt {attempt}: this eval is ignored")
             continue
         if not math.isfinite(score):
-            notes.append(f"{metric} at step {step} is {score}: this eval is ignored, scores must be finite")
+            infinite.append((step, score))
         number = count(counts.get((attempt, step)))
         if number == 0:
             notes.append(f"{metric} at step {step} was measured on 0 samples: this eval is ignored")
@@ -72,7 +74,18 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
                 same,
             )
         )
+    if infinite:
+        notes.insert(0, _not_finite(metric, infinite))
     return points
+
+
+def _not_finite(metric: str, evals: list[tuple[int, float]]) -> str:
+    """Return in one sentence which evals have scores that are no numbers, the newest first."""
+    (newest, score), *others = reversed(evals)
+    if not others:
+        return f"{metric} at step {newest} is {score}: this eval is ignored, scores must be finite"
+    steps = some([str(step) for step, _ in (evals[-1], *others)], 3)
+    return f"{metric} at steps {steps} is {score}: these evals are ignored, scores must be finite"
 
 
 def _prompts(given: bool, value: float | None, samples: int | None) -> tuple[int | None, str]:

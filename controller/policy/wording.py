@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -130,6 +131,24 @@ def percent(share: float, digits: int = 3) -> str:
         return f"over {MOST_PERCENT} %"
     text = f"{value:.{digits}g}"
     return f"{value:.0f} %" if "e" in text else f"{text} %"
+
+
+MOST_TIMES = 1000.0  # the threshold, or 1: a statistic beyond says no more than that
+
+
+def statistic(value: float, threshold: float, digits: int = 4) -> str:
+    """Return a rule's statistic with so many digits: ``3.104``; of a run that is all but without noise, where
+    it is beyond all sense: ``over 4000``, ``below -4000``.
+
+    Args:
+        value: of the statistic; finite.
+        threshold: of the same verdict; it only sets what is beyond sense.
+        digits: significant ones.
+    """
+    most = MOST_TIMES * max(1.0, abs(threshold))
+    if abs(value) > most:
+        return f"{'over' if value > 0 else 'below'} {two_digits(math.copysign(most, value))}"
+    return f"{value:.{digits}g}"
 
 
 def silent_since(at: float) -> str:

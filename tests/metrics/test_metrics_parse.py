@@ -109,6 +109,13 @@ def test_a_score_that_is_not_finite_is_passed_on_and_named(text: str, value: flo
     assert view.message == f"gold at step 20 is {value}: this eval is ignored, scores must be finite"
 
 
+def test_scores_that_are_not_finite_are_one_sentence() -> None:
+    view = parse(page(score(5, 0.5), *(score(step, "NaN") for step in range(10, 70, 10))), "gold")
+    assert view.message == (
+        "gold at steps 60, 50, 40 and 3 more is nan: these evals are ignored, scores must be finite"
+    )
+
+
 EXPECTED = ', expected rlhf_eval_score{metric="win_rate",step="…"}'
 
 

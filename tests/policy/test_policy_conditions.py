@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.job import conditions as c
-from controller.policy.job.marks import Mark, health
+from controller.policy.job.marks import Mark, health, state_reason
 from controller.policy.job.preemption import begin
 from controller.policy.job.record import Operation
 from controller.policy.job.types import (
     Direction,
     Guardrail,
     Page,
+    ProxyMetric,
     ResumeFrom,
     ResumeRequest,
     RunState,
@@ -492,3 +493,99 @@ def test_a_new_process_may_begin_at_any_step() -> None:
     world.scrape("a", points=(), checkpoint_step=0, step=1, page=Page("uid-a", Attempt(1, "2")))
     world.step("a")
     assert told(job, c.METRICS)[1] != "StepsBeganAnew"
+
+
+# -- what the try-out of issue 21 found ---------------------------------------------------------------------
+
+
+def test_scores_that_are_no_numbers_are_a_quiet_note_at_once() -> None:
+    """It was Running without a word for five minutes, though the page said nan."""
+    world, job = read_three()
+    points = (*job.observed.scrape.points, EvalPoint(40, float("nan"), OWN))
+    world.now += 6
+    world.scrape(
+        "a", points=points, checkpoint_step=30, message="gold at step 40 is nan: this eval is ignored"
+    )
+    world.step("a")
+    (found,) = health(job.record, world.now)
+    assert (found.mark, found.reason, found.warning) == (Mark.UNWATCHED, "ScoresNotFinite", False)
+    assert found.message == "gold at step 40 is nan: this eval is ignored"
+    assert told(job, c.METRICS)[0], "the evals before it may go on being judged"
+    assert state_reason(job.record) == "ScoresNotFinite"
+    world.scrape("a", points=(*points, EvalPoint(50, 0.5, OWN)), checkpoint_step=30)
+    world.step("a")
+    assert health(job.record, world.now) == ()
+
+
+def test_how_long_an_eval_takes_is_told_in_its_own_unit() -> None:
+    world, job = running()
+    for n in (1, 2, 3):
+        world.now += 6
+        world.scores("a", 0.1 * n)
+        world.step("a")
+    world.now += 400
+    world.scrape("a", points=job.observed.scrape.points, checkpoint_step=0)
+    world.step("a")
+    _, reason, message = told(job, c.METRICS)
+    assert reason == "NoNewEvals"
+    assert "though one takes 7 s" in message or "though one takes 6 s" in message
+
+
+def test_a_run_that_ends_while_it_is_suspended_holds_no_gpus() -> None:
+    """It was Completed, and Stuck for good: PodsStuck, with a Completed pod alone."""
+    world, job = read_three()
+    job.wish(run_state=RunState.STOPPED)
+    for _ in range(30):
+        world.step("a")
+        if job.record.decision is not None and job.record.decision.suspended_at is not None:
+            break
+    else:
+        raise AssertionError("it is not suspended")
+    workload = job.observed.workload
+    done = tuple(replace(pod, ready=False, terminal=True, succeeded=True) for pod in job.observed.pods)
+    job.observed = replace(job.observed, workload=replace(workload, finished="Complete", active=0), pods=done)
+    job.record = replace(job.record, decision=replace(job.record.decision, pods_gone_at=None))
+    world.step("a")
+    assert job.record.finished == "Complete"
+    assert job.record.decision.pods_gone_at is not None
+    assert [one for one in health(job.record, world.now + 3600.0) if one.mark is Mark.STUCK] == []
+
+
+def test_a_run_that_somebody_suspends_is_told_when_it_is_started_again() -> None:
+    world, job = read_three()
+    job.observed = replace(job.observed, workload=replace(job.observed.workload, suspended=True))
+    (event,) = [e for e in world.step("a").events if e.reason == "SuspendedByOthers"]
+    assert event.warning
+    assert "it is started again" in event.message
+    assert "evalstop stop" in event.message
+    assert not [e for e in world.step("a").events if e.reason == "SuspendedByOthers"], "once"
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_proxy_that_never_appears_is_told(seen: bool) -> None:
+    world, job = running(proxy=ProxyMetric("gold_proxy", Direction.MAXIMIZE))
+    point = EvalPoint(10, 0.5, OWN)
+    metrics = ("gold", "gold_proxy") if seen else ("gold", "gold_prox")
+    world.scrape("a", points=(point,), checkpoint_step=0)
+    job.observed = replace(job.observed, scrape=replace(job.observed.scrape, metrics_seen=metrics))
+    world.step("a")
+    message = told(job, c.METRICS)[2]
+    missing = "no eval of 'gold_proxy', of role Proxy, is exported, did you mean 'gold_prox'?"
+    assert (missing in message) is not seen
+
+
+def test_in_mode_off_it_is_told_that_nobody_reads_it() -> None:
+    world, job = read_three()
+    job.wish(mode=Mode.OFF)
+    world.step("a")
+    assert told(job, c.METRICS) == (
+        False, "ModeOff", "its mode is Off: its evals are not read, and nothing stops it",
+    )  # fmt: skip
+    assert state_reason(job.record) == "ModeOff"
+    assert health(job.record, world.now) == (), "its own user wants it so"
+    before = job.record
+    world.step("a")
+    assert job.record == before, "nothing is written again and again"
+    job.wish(mode=Mode.SHADOW)
+    world.settle()
+    assert told(job, c.METRICS)[:2] == (True, "Scraped")

@@ -26,6 +26,8 @@ def points(scores: list[float]) -> list[EvalPoint]:
         ([*PERCENT, *SHARE[:2]], 6),
         ([0.5, 0.52, 0.55, 54.0, 56.0], 3),  # back
         ([30.0, 31.0, 0.3, 0.32], 2),  # no noise is known yet
+        ([0.44, 0.45, 0.47, 0.48, 0.50, 51.0, 53.0], 5),  # rising
+        ([44.0, 45.0, 47.0, 48.0, 50.0, 0.51, 0.53], 5),
         ([*PERCENT, *SHARE[:1]], None),  # one alone
         (PERCENT, None),
         ([*PERCENT, 0.2, 0.21], None),  # a collapse, to another level

@@ -24,7 +24,7 @@ from controller.policy.job import (
 from controller.policy.job.record import Best, ProtectedCheckpoint
 from controller.policy.stopping import RULES
 from controller.policy.types import EvalPoint, Mode, PolicySpec, Proposal, Verb, Verdict
-from controller.policy.wording import about, counted, percent, two_digits
+from controller.policy.wording import about, counted, percent, statistic, two_digits
 
 
 def verdict(reason: str, statistic: float, threshold: float) -> Verdict:
@@ -173,11 +173,35 @@ def test_ways_to_go_on() -> None:
     over = replace(found, decision=decision, retained=(kept,))
     assert [do for do, _ in ways_on(over, "run -n team")] == [
         "evalstop resume run -n team --from best",
-        "evalstop resume run -n team --from latest",
-    ]
+        "evalstop resume run -n team --from latest --for-evals 8",
+    ], "the evals that spoke for the stop are remembered there"
+    by_user = replace(over, decision=replace(decision, by="User"))
+    assert ways_on(by_user, "run -n team")[-1][0] == "evalstop resume run -n team --from latest"
     again = replace(over, resume_id="a", attempt=0)
     assert any("--for-evals 8" in do for do, _ in ways_on(again, "run -n team"))
     assert ways_on(found, "run -n team") == []
+
+
+def test_a_stop_by_a_guardrail_is_told_by_the_guardrail() -> None:
+    """It said of the Primary metric that nothing spoke for a stop."""
+    asked = Proposal(50, 40, "FellBelowBestStretch", 5.2, 3.96, metric="tox")
+    decision = Decision("scan", Mode.ENFORCE, asked, "", 0.0, suspended_at=1.0)
+    said = evidence(replace(record(0.5, 0.6, best=2), decision=decision), Direction.MAXIMIZE)
+    assert said == (
+        "guardrail 'tox': the newest evals lie 5.2 standard deviations below the best stretch, limit 4"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(-2.707e13, "below -8600"), (1.8e14, "over 8600"), (3.1, "3.1"), (-120.0, "-120"), (0.0, "0")],
+)
+def test_a_statistic_beyond_all_sense_is_not_printed_as_such(value: float, shown: str) -> None:
+    """Of evals without noise."""
+    assert statistic(value, 8.6) == shown
+    deviations = statement("scan", Verdict(Verb.STOP, "FellBelowBestStretch", value, 8.6))
+    assert "e+" not in deviations
+    assert statistic(-1e6, -1.1e6) == "-1e+06", "a score is no such thing"
 
 
 def test_numbers_for_people() -> None:

@@ -28,6 +28,8 @@ ATTENTION = "NeedsAttention"  # somebody is to look at it; its reason is a mark 
 MARKED = ("Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind", "WouldStop")
 
 MEMBERS_ENDED = "MembersEnded"  # reason of Running: some members have ended well, so the gang is never whole
+NOT_FINITE = "ScoresNotFinite"  # reason of MetricsAvailable, which is true: the newest scores are no numbers
+MODE_OFF = "ModeOff"  # the same, which is false: nobody reads them, for its spec wants it so
 ROLLOUT_STARVED = "RolloutStarved"  # the same: its trainer had no rollout actor left, so it queues again
 GROUP_LOST = "GroupLost"  # the same: its worker group lost its state
 

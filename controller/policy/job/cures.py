@@ -399,6 +399,7 @@ CURES: dict[str, Cure] = {
         _merge('{"spec":{"scrape":{"firstEvalSeconds":<seconds>}}}'),
     ),
     "NoNewEvals": Cure("see whether the trainer's evals and its scorer work", _DOCTOR),
+    "ScoresNotFinite": Cure("see whether the trainer has diverged, or its scorer divides by zero", _LOGS),
     "StepsBeganAnew": Cure(
         f"have the trainer count its steps through the whole run, or begin a new process {_CONTRACT}", _LOGS
     ),
@@ -677,6 +678,7 @@ NEEDS_NOBODY = frozenset(
         "Failing",
         "Finished",
         "FinishedFirst",
+        "ModeOff",
         "GaveWay",
         "GroupLost",
         "InProgress",

@@ -136,6 +136,9 @@ def state_reason(record: JobRecord) -> str:
         return marks[0].reason
     type_ = c.rests_on(record.conditions)
     found = record.condition(type_) if type_ else None
+    read = record.condition(c.METRICS)
+    if found is None and read is not None and read.reason == c.MODE_OFF:
+        return c.MODE_OFF  # it looks watched otherwise
     return found.reason if found is not None else ""
 
 
@@ -251,11 +254,16 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     assert record.admission is not None
     begun = record.admission.running_since or record.admission.at
     read = conditions.get(c.METRICS)
-    if read is not None and not read.status and record.pod_trouble is None:
+    off = read is not None and read.reason == c.MODE_OFF  # as its own user wants it
+    if read is not None and not read.status and not off and record.pod_trouble is None:
         since = max(read.since, begun)
         certain = read.reason in CERTAIN_UNWATCHED
         due = since if certain else since + record.first_eval
         yield Finding(Mark.UNWATCHED, read.reason, read.message, since, due)
+    elif read is not None and read.status and read.reason == c.NOT_FINITE:
+        # At first: `NoNewEvals` follows, once it has lasted.
+        since = record.evals_due.since if record.evals_due is not None else read.since
+        yield Finding(Mark.UNWATCHED, c.NOT_FINITE, read.message.partition("; ")[2], since, math.inf)
     elif read is not None and read.status and (lacks := blind_reason(record)):
         since = record.blind_since if record.blind_since is not None else read.since
         due = since + record.first_eval

@@ -261,6 +261,7 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
     if gang_timeout.watch_binding(context):
         return gang_timeout.withdraw(context)
     if workload.suspended:
+        _tell_if_suspended(context)
         if location_claim.refused(context) and context.problem is not None:
             return gang_timeout.give_back(context, context.problem)
         if (late := residency.overdue(context)) is not None:
@@ -323,6 +324,16 @@ def _start(context: PlanContext) -> None:
         context.act(StartWorkload(wanted.attempt, record.admission.nodes))
 
 
+def _tell_if_suspended(context: PlanContext) -> None:
+    """Say once that somebody else has suspended a run that ran: it is started again, in the same attempt."""
+    if context.conditions.is_true(c.RUNNING):
+        message = (
+            "its workload was suspended, and not by EvalStop: it is started again; to stop the run, set "
+            "spec.runState: Stopped (evalstop stop)"
+        )
+        context.event("SuspendedByOthers", message, warning=True)
+
+
 def _started_early(context: PlanContext) -> bool:
     """Return whether pods of an earlier attempt run.
 
@@ -383,11 +394,14 @@ def _watch_start(context: PlanContext) -> None:
 def _watch(context: PlanContext, use: RuleInUse) -> Proposal | None:
     """Take in new evals, secure the best one, and judge."""
     if context.desired.mode is Mode.OFF:
-        for type_ in (c.METRICS, c.DECLINING, c.GUARDRAILS, c.DEMOTED, c.SECURED, c.ABLE):
+        for type_ in (c.DECLINING, c.GUARDRAILS, c.DEMOTED, c.SECURED, c.ABLE):
             context.conditions.drop(type_)
         if context.desired.capped_off:
             message = "its pool's modeCap is Off: its evals are not read, and nothing stops it"
             context.conditions.set(c.METRICS, False, "CappedOff", message)
+        else:
+            message = "its mode is Off: its evals are not read, and nothing stops it"
+            context.conditions.set(c.METRICS, False, c.MODE_OFF, message)
         return None
     use = _take_scrape(context, use)
     location_claim.within_attempt(context)
@@ -449,6 +463,7 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     if ignored := ignored_steps(context.record, scrape):
         steps = ", ".join(map(str, ignored[:5]))
         notes.append(f"ignored, because steps must increase within an attempt: step {steps}")
+    notes += filter(None, [_missing_proxy(context, scrape)])
     if context.record.lives:
         life = context.record.lives[-1].attempt
         notes += scores.complaints(context.desired, context.record, scrape, life)
@@ -460,6 +475,10 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     if quiet := progress.without_evals(context):
         context.conditions.set(c.METRICS, False, "NoNewEvals", "; ".join([quiet, *notes]))
         return use
+    if context.record.evals_seen and progress.newest_are_not_finite(context):
+        read = f"evals of {metric!r} are being read"
+        context.conditions.set(c.METRICS, True, c.NOT_FINITE, "; ".join([read, *notes]))
+        return use
     if not context.record.evals_seen:
         none = f"none of the evals of {metric!r} on its page can be used so far"
         context.conditions.set(c.METRICS, False, "NoEvalsYet", "; ".join([none, *notes]))
@@ -468,6 +487,19 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
         c.METRICS, True, "Scraped", "; ".join([f"evals of {metric!r} are being read", *notes])
     )
     return use
+
+
+def _missing_proxy(context: PlanContext, scrape: ScrapeView) -> str:
+    """Return in words that the metric of role Proxy is not on a page that has evals; "": it is, or none is
+    named."""
+    proxy = context.desired.proxy
+    if proxy is None or proxy.metric in scrape.metrics_seen:
+        return ""
+    if any(p.proxy is not None for p in scrape.points):
+        return ""  # the page names it beside each eval
+    close = nearest(proxy.metric, set(scrape.metrics_seen) - {context.desired.metric})
+    question = f", {did_you_mean(close)}" if close else ""
+    return f"no eval of {proxy.metric!r}, of role Proxy, is exported{question}"
 
 
 def _no_eval_of(metric: str, index: int, scrape: ScrapeView) -> str:
@@ -564,12 +596,20 @@ def _finish(context: PlanContext, use: RuleInUse | None) -> Plan:
     if context.record.admission is not None and endings.wait_for_pods(context):
         return context.plan(JobState.STOPPING)
     context.update(admission=None)
+    _note_gone(context)
     if copying:
         return context.plan(None)
     _secure_what_is_left(context)
     pins.keep(context)
     context.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")
     return context.plan(None)
+
+
+def _note_gone(context: PlanContext) -> None:
+    """Record that the pods of a stop are gone, of a run that ended while it was suspended."""
+    decision = context.record.decision
+    if _stop_under_way(context) and decision is not None and decision.pods_gone_at is None:
+        context.update(decision=replace(decision, pods_gone_at=context.now))
 
 
 def _secure_what_is_left(context: PlanContext) -> None:

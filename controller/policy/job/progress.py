@@ -87,8 +87,19 @@ def without_evals(context: PlanContext) -> str:
         return ""
     message = f"no usable eval of {context.desired.metric!r} for {quiet / 60.0:.0f} min"
     if usual is not None:
-        message += f", though one takes {usual / 60.0:.1f} min"
+        often = f"{usual:.0f} s" if usual < 120.0 else f"{usual / 60.0:.0f} min"
+        message += f", though one takes {often}"
     return message + _unusable(context)
+
+
+def newest_are_not_finite(context: PlanContext) -> bool:
+    """Return whether the page shows scores that are no numbers, after the newest one that is."""
+    scrape, record = context.observed.scrape, context.record
+    if scrape is None or not record.lives:
+        return False
+    mine = [p for p in scrape.points if p.attempt == record.lives[-1].attempt and p.samples != 0]
+    newest = max(mine, key=lambda p: p.step, default=None)
+    return newest is not None and not isfinite(newest.score)
 
 
 def steps_began_anew(context: PlanContext) -> str:

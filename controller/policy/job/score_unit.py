@@ -71,7 +71,25 @@ def _continues(evals: Sequence[EvalPoint], at: int, count: int) -> bool:
     if not down and not max(before) <= 1.0 < min(after):
         return False
     far = _tolerance(before, level)
-    return all(abs((one * FACTOR if down else one / FACTOR) - level) <= far for one in after)
+    slope, middle = _trend(before)
+    goes_on = [one * FACTOR if down else one / FACTOR for one in after]
+    if not slope:
+        return all(abs(one - level) <= far for one in goes_on)
+    first = len(before) - (len(before) - 1) / 2.0  # evals from the middle of those before
+    return all(abs(one - middle - slope * (first + n)) <= far for n, one in enumerate(goes_on))
+
+
+def _trend(before: Sequence[float]) -> tuple[float, float]:
+    """Return by how much scores rise (< 0: fall) from eval to eval, 0 where noise may explain it, and their
+    mean."""
+    n, sigma = len(before), noise.robust(before)
+    mean = sum(one / n for one in before)
+    if n < LEVEL or sigma is None:
+        return 0.0, mean
+    squares = n * (n * n - 1) / 12.0
+    slope = sum((k - (n - 1) / 2.0) * (one - mean) for k, one in enumerate(before)) / squares
+    rises = math.isfinite(slope) and abs(slope) * (n - 1) > SIGMAS * sigma
+    return (slope if rises else 0.0), mean
 
 
 def _tolerance(before: Sequence[float], level: float) -> float:

@@ -17,7 +17,7 @@ from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Direction
 from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, RULES
 from controller.policy.types import NOTHING_DECLARED, EvalScale, Mode, PolicySpec, Verb, Verdict
-from controller.policy.wording import counted, percent
+from controller.policy.wording import counted, percent, statistic, two_digits
 
 USER = "User"
 _NO_NUMBERS: Mapping[str, str] = {
@@ -46,10 +46,12 @@ def evidence(record: JobRecord, direction: Direction) -> str:
     """Return the numbers of its newest decision, or of its newest verdict, in a sentence: ``4 evals in a row
     fell, limit 3; 38.8 % below the best``; "": there are none. ``direction``: of the Primary metric."""
     decision, rule = record.decision, record.rule
-    if decision is not None and decision.by in RULES and not decision.proposal.metric:
+    if decision is not None and decision.by in RULES:
         asked = decision.proposal
         verdict = Verdict(Verb.STOP, asked.reason, asked.statistic, asked.threshold)
         sentence = statement(decision.by, verdict)
+        if asked.metric:  # the Primary metric's evals have no part in it
+            return f"guardrail {asked.metric!r}: {sentence or asked.reason}"
         return "; ".join(filter(None, (sentence, _below(record, direction, asked.step))))
     if rule is None or rule.verdict is None:
         return ""
@@ -65,7 +67,7 @@ def statement(rule: str, verdict: Verdict) -> str:
         return _NO_NUMBERS[verdict.reason]
     s, t = verdict.statistic, verdict.threshold
     if verdict.reason in _FRESH and math.isfinite(s) and math.isfinite(t):
-        return f"fresh evals lie {s:.2g} standard errors below the best, limit {t:.2g}"
+        return f"fresh evals lie {_far(s, t)} standard errors below the best, limit {t:.2g}"
     if rule not in _STATEMENTS or not (math.isfinite(s) and math.isfinite(t)):
         return ""
     return "; ".join(filter(None, (_STATEMENTS[rule](s, t), _BESIDES.get(verdict.reason, ""))))
@@ -74,7 +76,13 @@ def statement(rule: str, verdict: Verdict) -> str:
 def _deviations(s: float, t: float) -> str:
     if s <= 0.0:
         return f"the newest evals do not lie below the best stretch, limit {t:.2g} standard deviations"
-    return f"the newest evals lie {s:.2g} standard deviations below the best stretch, limit {t:.2g}"
+    return f"the newest evals lie {_far(s, t)} standard deviations below the best stretch, limit {t:.2g}"
+
+
+def _far(s: float, t: float) -> str:
+    """Return a number of standard deviations with two digits, never as ``1.8e+14``. ``t``: the limit."""
+    shown = statistic(s, t, 2)
+    return two_digits(s) if "e" in shown and " " not in shown else shown
 
 
 _STATEMENTS: Mapping[str, Callable[[float, float], str]] = {
@@ -83,7 +91,7 @@ _STATEMENTS: Mapping[str, Callable[[float, float], str]] = {
     "scan": _deviations,
     "glr": _deviations,
     "cusum": lambda s, t: (
-        f"shortfalls below the best stretch add up to {s:.2g} standard deviations, limit {t:.2g}"
+        f"shortfalls below the best stretch add up to {_far(s, t)} standard deviations, limit {t:.2g}"
     ),
     "eProcess": lambda s, t: (
         f"the evidence that it is worse than its reference step is {s:.2g}, limit {t:.2g}"
@@ -282,5 +290,10 @@ def ways_on(record: JobRecord, job: str) -> list[tuple[str, str]]:
         if stopped_soon(record):
             message = f"the same, and no rule stops it for {SOON} evals: it was stopped soon after a resume"
             found.append((f"evalstop resume {job} --from best --for-evals {SOON}", message))
-    found.append((f"evalstop resume {job} --from latest", "goes on from the trainer's latest checkpoint"))
+    latest, goes_on = f"evalstop resume {job} --from latest", "goes on from the trainer's latest checkpoint"
+    if decision.by == USER:
+        found.append((latest, goes_on))
+    else:  # there the evals that spoke for the stop are remembered
+        message = f"{goes_on}; for {SOON} evals no rule stops it again"
+        found.append((f"{latest} --for-evals {SOON}", message))
     return found

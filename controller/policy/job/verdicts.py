@@ -22,7 +22,7 @@ from controller.policy.job.types import Desired, ScrapeOutcome
 from controller.policy.stopping.gate import WAITS
 from controller.policy.stopping.graded import Graded, share
 from controller.policy.types import EvalScale, Grade, Mode, Problem, Proposal, Verb, Verdict
-from controller.policy.wording import did_you_mean, nearest
+from controller.policy.wording import did_you_mean, nearest, statistic
 
 # Reasons of verdicts that say nothing, for want of what the rule looks at besides the score.
 BLIND = LACKS | {WAITS}
@@ -245,7 +245,8 @@ def _guard_text(use: RuleInUse, record: JobRecord, metric: str) -> str:
     rule = own.name if own is not None else "its rule"
     known = own is not None and guard.params_hash == own.params_hash and guard.state
     gate = _gate_text(own, guard.state) if own is not None and known else ""
-    return f"guardrail {metric!r}, {rule}: {v.statistic:g} of {v.threshold:g} at step {guard.step}{gate}"
+    seen = f"{statistic(v.statistic, v.threshold, 6)} of {v.threshold:g}"
+    return f"guardrail {metric!r}, {rule}: {seen} at step {guard.step}{gate}"
 
 
 def _numbers(record: JobRecord, use: RuleInUse, metric: str, verdict: Verdict) -> str:
@@ -253,7 +254,7 @@ def _numbers(record: JobRecord, use: RuleInUse, metric: str, verdict: Verdict) -
     best = f"best at step {record.best.step}"
     if metric:
         return f"{_guard_text(use, record, metric)}, {best}"
-    seen = f"{verdict.statistic:g} of {verdict.threshold:g}"
+    seen = f"{statistic(verdict.statistic, verdict.threshold, 6)} of {verdict.threshold:g}"
     if verdict.reason == "NoiseUnknown":
         counted = all(use.scale.counted(p).prompts for p in record.evals)
         seen = f"{seen}, {_would_see(use.scale, counted=counted)}"

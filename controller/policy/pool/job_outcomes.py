@@ -39,6 +39,7 @@ from controller.policy.types import (
     Refusal,
     Waiting,
 )
+from controller.policy.wording import statistic
 
 _Act = TypeVar("_Act", ActorStart, Recall)
 
@@ -208,8 +209,9 @@ def granted(record: JobRecord, desired: Desired, grant: Grant, now: float) -> Jo
     guards = {guardrail.metric: guardrail.rule.name for guardrail in desired.guardrails}
     by = guards.get(proposal.metric, desired.rule.name)
     of = f"guardrail {proposal.metric!r}, {by}" if proposal.metric else by
+    seen = statistic(proposal.statistic, proposal.threshold, 6)
     message = (
-        f"{of}: {proposal.reason}, {proposal.statistic:g} against {proposal.threshold:g} "
+        f"{of}: {proposal.reason}, {seen} against {proposal.threshold:g} "
         f"at step {proposal.step}; best eval at step {proposal.best_step}"
     )
     # What was copied for an earlier stop says nothing of this one.

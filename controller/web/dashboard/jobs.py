@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.policy.job import Direction, Finding, health
+from controller.policy.wording import statistic
 from controller.web.dashboard.feed import Job
 from controller.web.dashboard.states import GROUPS, State, state
 
@@ -61,7 +62,7 @@ def row(job: Job, now: float) -> Row:
     verdict = record.rule.verdict if record.rule is not None else None
     evidence = ""
     if verdict is not None and math.isfinite(verdict.statistic) and math.isfinite(verdict.threshold):
-        evidence = f"{verdict.statistic:.3g} of {verdict.threshold:.3g}"
+        evidence = f"{statistic(verdict.statistic, verdict.threshold, 3)} of {verdict.threshold:.3g}"
     sign = 1.0 if job.desired.direction is Direction.MAXIMIZE else -1.0
     below = None
     if newest is not None and record.best is not None:
