@@ -56,12 +56,18 @@ class Explanation:
     marks: tuple[Finding, ...] = ()
 
 
-def explain(job: Reading, now: float) -> Explanation:
-    """Return why it was stopped, waits, runs on, or is refused. ``now``: s since the epoch."""
+def explain(job: Reading, now: float, usual_noise: str = "") -> Explanation:
+    """Return why it was stopped, waits, runs on, or is refused.
+
+    Args:
+        job: which.
+        now: s since the epoch.
+        usual_noise: what its pool's other runs show of an eval's noise, in words; "": not known.
+    """
     found = marks(job, now) if not job.problem else ()
     return Explanation(
         _headline(job, now),
-        tuple(_facts(job, found, now)),
+        (*_facts(job, found, now), *([("usual noise", usual_noise)] if usual_noise else [])),
         tuple(stages(job.record.decision)),
         tuple(_next_steps(job, found)),
         found,
@@ -99,6 +105,7 @@ def _message_of_state(job: Reading) -> str:
     state = job.state
     type_ = {
         "Refused": c.ACCEPTED,
+        c.RUNS_ON: c.ACCEPTED,
         "Failed": c.FAILED,
         "Completed": c.COMPLETED,
         "Starting": c.RUNNING,
@@ -144,6 +151,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     read = job.condition(c.METRICS)
     if read is not None and read.reason == c.MODE_OFF:
         yield "watched", read.message
+    if job.state == c.RUNS_ON:
+        yield "runs on", "it keeps its GPUs and trains; until its spec can be carried out, no rule stops it"
     for doubt in job.doubts:
         yield "direction", doubt
     if record.baseline is not None and record.baseline.step >= 0:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 
+RED = ("Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind")  # marks that are a state
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """A column, and what stands in it for an object at a moment (s)."""
@@ -44,7 +47,7 @@ def shown(value: Any) -> str:
 
 def state_style(state: str) -> str:
     """Return the style of a state's word. It never stands alone: the word itself says what is meant."""
-    if state in ("Failed", "Refused", "Unfit", "Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind"):
+    if state in ("Failed", "Refused", "RunsOn", "Unfit", *RED):
         return "red"
     if state in ("WouldStop", "Declining", "Demoted", "Stopping", "Preempting"):
         return "yellow"

@@ -10,11 +10,15 @@ from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Document
 from controller.cli.terminal import Terminal, clean, terminal
+from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
     from controller.cli.explanation import Explanation
     from controller.cli.job_view import Reading
+
+
+JUDGE_BY_NOISE = frozenset({"cusum", "glr", "scan"})  # rules that learn it from the pool's other runs, too
 
 
 @command
@@ -30,16 +34,44 @@ def why(
     from controller.cli import cluster, explanation, job_view
 
     async def work(api: CallerApi) -> Reading:
+        nonlocal usual
         found = job_view.read(await cluster.job(api, job))
         if form is Document.TEXT:
             await cluster.say_if_away(api)
+            usual = await _usual_noise(api, found)
         return found
 
+    usual = ""
     found = cluster.run(work, connection, namespace)
-    explained = explanation.explain(found, time.time())
+    explained = explanation.explain(found, time.time(), usual)
     if output.document(explanation.document(found, explained), form):
         return
     output.lines(page(found, explained, terminal(ascii_only=ascii_only)))
+
+
+async def _usual_noise(api: CallerApi, job: Reading) -> str:
+    """Return what the pool's other runs show of an eval's noise, which the job's rule may judge by; "": they
+    show nothing, the rule asks for none, or the caller may not read the pool."""
+    from controller.kube.errors import ApiError
+    from controller.kube.resources import GPUPOOLS
+
+    rule, pool = job.record.rule, str(job.spec.get("pool") or "")
+    if rule is None or rule.name not in JUDGE_BY_NOISE or not pool or not job.record.evals:
+        return ""
+    try:
+        known = ((await api.get(GPUPOOLS, pool)).get("status") or {}).get("noise") or []
+    except ApiError:
+        return ""
+    metric = str(job.metric.get("name"))
+    for one in known:
+        of = one.get("namespace"), one.get("metric"), str(one.get("evaluator") or "")
+        if of == (job.namespace, metric, job.record.evaluator) and one.get("jobs"):
+            sigma = formatting.number(one.get("sigma"))
+            return (
+                f"{sigma} per eval by {counted(int(one['jobs']), 'run')} of this namespace, which the rule "
+                f"counts beside what this run shows: evalstop pools {pool}"
+            )
+    return ""
 
 
 def page(job: Reading, explained: Explanation, screen: Terminal) -> list[str]:

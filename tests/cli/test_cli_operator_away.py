@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from controller import names
 from controller.api.values import timestamp
 from controller.cli.main import app
+from controller.policy.job import conditions as c
 from controller.policy.job.record import EvalBaseline
 from tests.support import cli_world as w
 from tests.support.stub_api import stub_api
@@ -72,6 +73,37 @@ def test_why_tells_from_which_eval_on_scores_are_compared(tmp_path: Path) -> Non
         environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
         done = CliRunner().invoke(app, ["why", "over"], env=environ)
     assert "only evals after step 100 of attempt 2: those before were scored otherwise" in done.stdout
+
+
+def test_why_leads_to_the_noise_that_other_runs_have_shown(tmp_path: Path) -> None:
+    """A run was stopped by it, and nothing named it."""
+    found = w.running()
+    record = replace(found, rule=replace(found.rule, name="scan"))  # type: ignore[type-var]
+    said = []
+    for metric in ("gold_reward", "other"):
+        noise = {"namespace": "team", "metric": metric, "sigma": 0.0107, "freedom": 64.0, "jobs": 3}
+        pool = {"kind": "GPUPool", "metadata": {"name": "a100"}, "spec": {}, "status": {"noise": [noise]}}
+        with stub_api(tmp_path, [w.whole("healthy", record), pool]) as kubeconfig:
+            environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
+            said.append(CliRunner().invoke(app, ["why", "healthy"], env=environ).stdout)
+    assert "0.0107 per eval by 3 runs of this namespace" in said[0]
+    assert "evalstop pools a100" in said[0]
+    assert "usual noise" not in said[1]
+
+
+def test_why_says_of_a_refused_run_that_it_runs_on(tmp_path: Path) -> None:
+    """A priority above the pool's ceiling made it Refused, and it held its GPUs."""
+    found = w.running()
+    refused = w.condition(c.ACCEPTED, False, "PriorityTooHigh", "spec.priority: 3 is above 2")
+    others = tuple(one for one in found.conditions if one.type != c.ACCEPTED)
+    record = replace(found, conditions=(refused, *others))
+    with stub_api(tmp_path, [w.whole("healthy", record)]) as kubeconfig:
+        environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
+        listed, why = (
+            CliRunner().invoke(app, words, env=environ) for words in (["list"], ["why", "healthy"])
+        )
+    assert listed.stdout.splitlines()[1].split()[:3] == ["healthy", "RunsOn", "PriorityTooHigh"]
+    assert "it keeps its GPUs and trains" in why.stdout
 
 
 @pytest.mark.parametrize(

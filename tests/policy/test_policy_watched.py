@@ -54,6 +54,8 @@ def test_what_befalls_a_pool_stops_neither_reading_nor_securing(problem: Problem
     assert told(world, c.TERMINATION).reason == "NotAccepted"
     assert problem.message in told(world, c.TERMINATION).message
     assert told(world, c.RUNNING).status
+    assert c.summary(job.record.conditions) == "RunsOn", "it was Refused, as one that holds nothing"
+    assert c.rests_on(job.record.conditions) == c.ACCEPTED
     job.wish(problem=None)  # mended: what was seen meanwhile counts
     world.settle()
     assert job.record.decision is not None

@@ -10,7 +10,7 @@ import pytest
 
 from controller.api.values import timestamp
 from controller.kube.errors import ApiError
-from controller.web.dashboard.feed import OPERATOR_AWAY, Stale
+from controller.web.dashboard.feed import API_SILENT, OPERATOR_AWAY, Feed, Stale
 from controller.web.dashboard.operator_lease import OperatorLease
 
 
@@ -88,6 +88,22 @@ def test_an_api_server_that_is_away_does_not_make_the_operator_live() -> None:
     looked(leases, clock, 0.0, lease)
     leases.failure = ApiError(0, "Unavailable", "no answer")
     assert looked(leases, clock, 100.0, lease) is not None
+
+
+def test_an_api_server_that_hangs_is_not_laid_to_the_operator() -> None:
+    """It hung for 50 s; the page said that no operator renews its Lease."""
+    leases, clock, lease = made()
+    leases.renew()
+    looked(leases, clock, 0.0, lease)
+    feed = Feed(leases)  # type: ignore[arg-type]
+    feed._lease = lease
+    clock.now += 60.0  # the look that is under way has no answer
+    assert feed.stale(time.time()).why == API_SILENT
+    looked(leases, clock, 0.0, lease)
+    assert feed.stale(time.time()).why == OPERATOR_AWAY, "it answers, and the Lease is as it was"
+    leases.renew("operator-1", at=time.time() + 60.0)
+    looked(leases, clock, 1.0, lease)
+    assert feed.stale(time.time()) is None
 
 
 def test_what_is_said_names_no_address() -> None:

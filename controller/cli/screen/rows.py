@@ -14,7 +14,7 @@ Rank = tuple[Any, ...]
 MOST = 500  # rows of a list; more are counted: nobody reads them, and a filter is one key away
 # Who is looked at first: what goes wrong or ends, then what runs, then what waits, then what is over.
 ORDER = (
-    "Refused", "Failed", "Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind", "WouldStop",
+    "Refused", "RunsOn", "Failed", "Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind", "WouldStop",
     "Stopping", "Preempting", "Demoted", "Declining", "Starting", "Running", "Unfit", "Queued", "New",
     "Stopped", "Completed",
 )  # fmt: skip

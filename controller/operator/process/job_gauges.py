@@ -16,7 +16,7 @@ from controller.policy.types import JobKey, Mode
 
 STATES = (
     *("Queued", "Unfit", "Preempting", "Starting", "Running", "Declining", "Demoted"),
-    *("Stopping", "Stopped", "Completed", "Failed", "Refused", *MARKED),
+    *("Stopping", "Stopped", "Completed", "Failed", "Refused", "RunsOn", *MARKED),
 )
 
 Series = Iterable[tuple[tuple[str, ...], float]]

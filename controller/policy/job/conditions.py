@@ -27,6 +27,8 @@ ATTENTION = "NeedsAttention"  # somebody is to look at it; its reason is a mark 
 # Marks that are a state: a run that bears one is not called Running.
 MARKED = ("Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind", "WouldStop")
 
+RUNS_ON = "RunsOn"  # state of a job whose spec cannot be carried out, and that holds its GPUs all the same
+
 MEMBERS_ENDED = "MembersEnded"  # reason of Running: some members have ended well, so the gang is never whole
 NOT_FINITE = "ScoresNotFinite"  # reason of MetricsAvailable, which is true: the newest scores are no numbers
 MODE_OFF = "ModeOff"  # the same, which is false: nobody reads them, for its spec wants it so
@@ -85,7 +87,7 @@ def summary(conditions: tuple[Condition, ...]) -> str:
     if TERMINATION in true:
         return "Stopped" if RELEASED in true else "Stopping"
     if ACCEPTED in false:
-        return "Refused"
+        return RUNS_ON if RUNNING in true or ADMITTED in true else "Refused"
     if (mark := true.get(ATTENTION)) in MARKED and (RUNNING in true or ADMITTED in true):
         return mark
     if RUNNING in true:
@@ -99,6 +101,7 @@ def rests_on(conditions: tuple[Condition, ...]) -> str:
     """Return the type of the condition that the state of `summary` rests on; "": none says more than it."""
     return {
         "Refused": ACCEPTED,
+        RUNS_ON: ACCEPTED,
         "Failed": FAILED,
         "Stopping": TERMINATION,
         "Stopped": TERMINATION,

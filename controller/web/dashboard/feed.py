@@ -62,6 +62,9 @@ class Job:
 OPERATOR_AWAY = "no operator renews its Lease, so nothing is decided until one is back"
 
 
+API_SILENT = "the API server does not answer"
+
+
 class Stale(NamedTuple):
     """Since when (s) what is shown may be old, and why: a clause for people, without addresses."""
 
@@ -74,7 +77,7 @@ def _in_words(problem: ApiError) -> str:
     if problem.status in (401, 403):
         return "the API server does not let this process look any more"
     if problem.status == 0 or problem.status >= 500 or problem.status == 429:
-        return "the API server does not answer"
+        return API_SILENT
     return f"the API server refuses to be followed ({problem.reason})"
 
 
@@ -187,7 +190,9 @@ class Feed:
         if problem is None:
             self._broken_since = None
             away = self._lease.away_since() if self._lease is not None else None
-            return None if away is None else Stale(away, OPERATOR_AWAY)
+            if away is None or self._lease is None:
+                return None
+            return Stale(away, API_SILENT if self._lease.unanswered else OPERATOR_AWAY)
         if self._broken_since is None:
             self._broken_since = now
         return Stale(self._broken_since, _in_words(problem))

@@ -33,7 +33,7 @@ class OperatorLease:
     def __init__(self, api: Api, namespace: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._api, self._namespace, self._clock = api, namespace, clock
         self._seen: tuple[str, str] | None = None  # holder and time of renewal
-        self._changed = 0.0
+        self._changed = self._answered = 0.0
         self._duration = USUAL_DURATION
         self._renewed: float | None = None
 
@@ -43,6 +43,12 @@ class OperatorLease:
         if self._seen is None or self._clock() - self._changed <= self._duration + SPARE:
             return None
         return self._renewed
+
+    @property
+    def unanswered(self) -> bool:
+        """Return whether it is the API server that has told nothing of it for so long, not the operator that
+        has not renewed it: its last answer came while the Lease still held."""
+        return self._answered - self._changed <= self._duration + SPARE
 
     async def follow(self) -> None:
         """Look again and again until it is cancelled."""
@@ -58,6 +64,7 @@ class OperatorLease:
             if error.status in (403, 404):
                 self._seen = None
             return
+        self._answered = self._clock()
         spec = lease.get("spec") or {}
         seen = (str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or ""))
         if seen != self._seen:

@@ -25,6 +25,9 @@ _STATES = (
     State("WouldStop", "▽", "warn", "running", "trains, in Shadow; its rule would have stopped it"),
     State("Declining", "▼", "warn", "running", "trains; its stop rule says that it is past its best"),
     State("Demoted", "◆", "warn", "running", "trains; gives way to every job that waits"),
+    State(
+        "RunsOn", "‼", "bad", "running", "holds its GPUs; its spec cannot be carried out, so no rule stops it"
+    ),
     State("Starting", "◐", "busy", "running", "has its GPUs; not all pods are ready yet"),
     State("Stopping", "◼", "stop", "running", "its stop is decided and being carried out"),
     State("Queued", "○", "wait", "waiting", "waits for GPUs"),
