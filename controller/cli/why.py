@@ -33,6 +33,8 @@ def why(
     """Why JOB was stopped, waits, runs on or is refused: the decision, its numbers, the curve."""
     from controller.cli import cluster, explanation, job_view
 
+    usual = ""
+
     async def work(api: CallerApi) -> Reading:
         nonlocal usual
         found = job_view.read(await cluster.job(api, job))
@@ -41,7 +43,6 @@ def why(
             usual = await _usual_noise(api, found)
         return found
 
-    usual = ""
     found = cluster.run(work, connection, namespace)
     explained = explanation.explain(found, time.time(), usual)
     if output.document(explanation.document(found, explained), form):
