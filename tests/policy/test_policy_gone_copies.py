@@ -69,7 +69,8 @@ def test_what_helps_is_another_checkpoint_and_the_copy_is_no_fact_any_more(reaso
     world.go_on(300.0)
     assert job.started == [1]
     assert found_gone(job.record) == job.record.retained[-1:]
-    assert [do for do, _ in ways_on(job.record, "a -n ns")] == ["evalstop resume a -n ns --from latest"]
+    latest = "evalstop resume a -n ns --from latest --for-evals 8"
+    assert [do for do, _ in ways_on(job.record, "a -n ns")] == [latest]
     (mark,) = [one for one in health(job.record, 1e9) if one.mark is Mark.HELD_UP]
     assert mark.reason == reason
     cure = cure_of(mark.code).filled("a", "ns", "p", "", mark.message)
