@@ -123,7 +123,7 @@ def test_pools_and_top(shell: Shell) -> None:
 def test_queue_from_statuses_where_there_is_no_operator(shell: Shell) -> None:
     result = shell("queue", shell.pool, "--operator-namespace", shell.namespace)
     assert "waits" in result.stdout
-    assert "1 waiting in pool" in result.stdout
+    assert "2 waiting in pool" in result.stdout
     assert "places in the queue are the operator's to tell" in result.stderr
     one = json.loads(
         shell.out(

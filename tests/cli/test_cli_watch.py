@@ -150,10 +150,10 @@ def test_queue_without_an_operator_follows_the_statuses(shell: Shell, starts: An
         following(shell.kubeconfig, "queue", shell.pool, "-w", *here) as text,
         following(shell.kubeconfig, "queue", shell.pool, "-w", "-o", "json", "--job", "waits", *here) as one,
     ):
-        text.until(lambda text: "1 waiting in pool" in text)
+        text.until(lambda text: "2 waiting in pool" in text)
         one.until(lambda text: len(complete(text)) == 1)
         starts()
-        told = text.until(lambda text: f"0 waiting in pool {shell.pool} (fifo)" in text)
+        told = text.until(lambda text: f"1 waiting in pool {shell.pool} (fifo)" in text)
         found = documents(one.until(lambda text: len(complete(text)) == 2))
     assert told.count("#   JOB") == 2
     assert [place["state"] for place in found] == ["Queued", "Running"]
@@ -164,7 +164,7 @@ def test_queue_of_one_namespace_and_plain_names(shell: Shell) -> None:
     for given in (["--job", "waits"], ["--job", "waits", "-n", shell.namespace]):
         one = json.loads(shell.out("queue", shell.pool, *given, *here))
         assert one["job"] == f"{shell.namespace}/waits"
-    assert json.loads(shell.out("queue", shell.pool, "-n", shell.namespace, *here))["total"] == 1
+    assert json.loads(shell.out("queue", shell.pool, "-n", shell.namespace, *here))["total"] == 2
     assert json.loads(shell.out("queue", shell.pool, "-n", "default", *here))["total"] == 0
     there = shell("queue", shell.pool, "--job", "waits", "-n", "default", *here, code=3).stderr
     assert f"there is one in namespace {shell.namespace}" in there
