@@ -20,7 +20,7 @@ from controller.policy.fleet.noise import LEAST, METRICS_KEPT, MOST, _trigamma, 
 from controller.policy.job import guardrails
 from controller.policy.job.record import Guard, JobRecord
 from controller.policy.job.types import Direction, Guardrail, MetricPoints, Observed
-from controller.policy.stopping import RULES, make_rule, noise
+from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, RULES, make_rule, noise
 from controller.policy.types import (
     Attempt,
     EvalInContext,
@@ -270,6 +270,60 @@ def test_a_guardrails_noise_fits_into_the_status() -> None:
     for k in range(200):
         found = noise.show(found, EvalPoint(k, (-1.0) ** k * 1e150 / 3.0, stderr=1e150 / 7.0))
     assert len(json.dumps(found, separators=(",", ":"))) <= 150, "of the 4,000 characters of its state"
+
+
+@pytest.mark.parametrize(
+    ("learned", "own", "freedom", "expected"),
+    [
+        (0.72, 0.0072, 3.0, False),  # too few evals to say
+        (0.72, 0.0072, 6.0, True),  # percent beside shares
+        (0.72, 0.0, 3.0, True),
+        (0.05, 0.02, 6.0, False),
+        (0.05, 0.02, 1000.0, False),
+        (0.05, 0.005, 1000.0, True),
+        (0.05, 0.1, 1000.0, False),  # noisier: its own counts more and more
+    ],
+)
+def test_what_a_run_cannot_have_is_not_told_it(
+    learned: float, own: float, freedom: float, expected: bool
+) -> None:
+    assert noise.contradicts(FleetNoise(learned, 64.0), FleetNoise(own, freedom)) is expected
+    assert not noise.contradicts(FleetNoise(learned, 64.0), None)
+
+
+def test_runs_that_have_the_learned_noise_hardly_ever_contradict_it() -> None:
+    """Of flat runs, each asked at every eval."""
+    rng = random.Random(5)
+    for _ in range(1000):
+        state, told = noise.NOTHING_SHOWN, FleetNoise(1.0, 64.0)
+        for step in range(20):
+            state = noise.show(state, EvalPoint(step, rng.gauss(0.0, 1.0)))
+            assert not noise.contradicts(told, noise.shown(state))
+
+
+@pytest.mark.parametrize("unit", [1.0, 100.0])
+def test_a_run_in_another_unit_than_those_that_taught_the_pool_is_judged_by_its_own(unit: float) -> None:
+    """Three runs report percent under the same name."""
+    at = PolicyWorld({"n1": 4})
+    rng = random.Random(3)
+    keys = ("ns/a", "ns/b", "ns/c")
+    for key in (*keys, "ns/d"):
+        at.submit(key, 1, 1, rule=DEFAULT_RULE, modifiers=DEFAULT_MODIFIERS)
+    at.settle()
+    for _ in range(12):
+        for key in keys:
+            at.scores(key, 50.0 + rng.gauss(0.0, 0.8))
+        at.go_on(10.0)
+    assert at.told.noise
+    for number in range(45):
+        level = 0.5 + 0.02 * min(number, 12) - 0.015 * max(0, number - 12)
+        at.scores("ns/d", unit * (level + rng.gauss(0.0, 0.008)))
+        at.go_on(10.0)
+        if at.jobs["ns/d"].record.decision is not None:
+            break
+    decision = at.jobs["ns/d"].record.decision
+    assert decision is not None
+    assert number < 25
 
 
 def test_what_the_pool_tells_is_in_the_decision_log() -> None:

@@ -114,7 +114,16 @@ def test_a_page_that_is_not_read_for_once_changes_nothing() -> None:
         assert job.record.condition(c.ABLE).since == since
 
 
-def test_a_trainer_that_makes_evals_when_it_is_asked_may_have_one_at_each_step() -> None:
+def test_a_trainer_that_may_be_asked_for_evals_has_about_as_many_as_so_far() -> None:
+    """Those between are for an eval that waits; a rule that is still silent asks for none."""
+    modifiers = (PolicySpec("warmUp", {"min_evals": 90}),)
+    world, job = running(400, *RISING_AND_FALLING, modifiers=modifiers)
+    job.observed = replace(job.observed, scrape=replace(job.observed.scrape, request_served=0))
+    world.step("ns/a")
+    assert blind(job)
+
+
+def test_a_rule_that_confirms_may_have_one_at_each_step() -> None:
     modifiers = (PolicySpec("confirm", {"evals": 40}),)
     _, job = running(200, *RISING_AND_FALLING, modifiers=modifiers)
     assert blind(job)

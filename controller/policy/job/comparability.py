@@ -23,7 +23,7 @@ from controller.policy.job.record import EvalBaseline, JobRecord
 from controller.policy.job.rule_in_use import RuleInUse, newest_mark
 from controller.policy.job.types import Desired, Direction, ScrapeView
 from controller.policy.stopping import carry_spent, noise
-from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
+from controller.policy.types import Attempt, EvalPoint, FleetNoise, FleetView, Reading, SharedFall
 
 
 def begin_anew(record: JobRecord, use: RuleInUse, scrape: ScrapeView, fall: SharedFall | None) -> JobRecord:
@@ -55,6 +55,16 @@ def in_other_unit(record: JobRecord, use: RuleInUse) -> JobRecord:
     return replace(after, rule=rule, baseline=baseline)
 
 
+def told_by_fleet(desired: Desired, record: JobRecord, told: FleetView) -> FleetView:
+    """Return what the pool tells a run, without usual noise that its own evals contradict
+    (`noise.contradicts`)."""
+    mine, own_of = told.noise, dict(guardrails.noise_shown(record) or ())
+    guards = tuple(one for one in told.guardrails if not noise.contradicts(one.noise, own_of.get(one.metric)))
+    if mine is not None and mine.sigma > 0.0 and noise.contradicts(mine, _own_noise(desired, record)):
+        mine = FleetNoise(0.0, 0.0, mine.floor) if mine.floor else None
+    return told._replace(noise=mine, guardrails=guards)
+
+
 def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[str, Any]:
     """Return the fields of a `JobView` by which the pool compares runs with each other.
 
@@ -72,6 +82,10 @@ def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[
         "guardrail_noise": guardrails.noise_shown(record),
         "readings": readings,
     }
+
+
+def _own_noise(desired: Desired, record: JobRecord) -> FleetNoise | None:
+    return _shown(record.evals, record.eval_times, desired.direction)[0]
 
 
 @lru_cache(maxsize=512)  # a pool looks at all of its jobs at each pass, and most have no new eval

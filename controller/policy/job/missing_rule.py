@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.policy.job import progress
+from controller.policy.job.comparability import told_by_fleet
 from controller.policy.job.context import PlanContext
 from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.params import ParamError
@@ -46,7 +47,8 @@ def rule_of(context: PlanContext) -> tuple[RuleInUse, str | None]:
     that."""
     desired = context.desired
     try:
-        return RuleInUse.of(desired, context.observed.fleet, progress.total_steps(context)), None
+        told = told_by_fleet(desired, context.record, context.observed.fleet)
+        return RuleInUse.of(desired, told, progress.total_steps(context)), None
     except ParamError as error:
         spare = RuleInUse(Never(), Never.name, Never.name, desired.direction, proxy=desired.proxy)
         return spare, str(error)

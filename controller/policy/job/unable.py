@@ -2,13 +2,15 @@
 
 Known from the spec: a rule that lets every fall pass that the declared range of scores has room for. Known
 from the trainer's page: a rule that speaks at a later eval than the last one of the run, by its total steps
-and the shortest distance that its evals have had. Both are bounds, so a rule that could stop the run is never
-named.
+and the shortest distance that its evals have had: a bound, so that a rule which could stop the run is not
+named. Of a trainer that is asked for evals between, the usual distance stands for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from statistics import median_low
 
 from controller.policy.job import conditions as c
 from controller.policy.job import progress, trainer_requests
@@ -18,6 +20,7 @@ from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, ScrapeOutcome
 from controller.policy.params import ParamError
 from controller.policy.stopping import Bound, StopRule, earliest, lets_pass, make_rule
+from controller.policy.stopping.confirm import Confirm
 from controller.policy.types import EvalScale, Problem
 from controller.policy.wording import counted
 
@@ -75,17 +78,21 @@ def _by_length(context: PlanContext, use: RuleInUse) -> str:
     first, total, record = earliest(use.rule), progress.total_steps(context), context.record
     if first is None or not total or len(record.evals) < LEAST_EVALS:
         return ""
-    apart = _closest(record)
+    # Where the trainer is asked for evals between, nobody knows how many there will be: as many as so far. A
+    # rule that confirms asks for all that it needs.
+    asked = trainer_requests.can_be_asked(context)
+    confirms = asked and any(one.name == Confirm.name for one in context.desired.modifiers)
+    apart = 1 if confirms else _distance(record, median_low if asked else min)
     if not _one_unit(context, record.evals[-1].step, total):
         return ""
-    # Of a trainer that can be asked for evals nobody knows how many there will be: at most one a step.
-    most = _evals_of(record, total, 1 if trainer_requests.can_be_asked(context) else apart)
+    most = _evals_of(record, total, apart)
     if first.value <= most:
         return ""
+    about = "about " if asked else ""
     return (
         f"{_where(first, context.desired)}: the rule stops nothing before eval {first.value:.0f}, and this "
-        f"run has {counted(most, 'eval')} at most ({total} steps, an eval each {counted(apart, 'step')}): it "
-        "can never stop it"
+        f"run has {about}{counted(most, 'eval')} at most ({total} steps, an eval each "
+        f"{counted(apart, 'step')}): it can never stop it"
     )
 
 
@@ -97,11 +104,12 @@ def _one_unit(context: PlanContext, newest: int, total: int) -> bool:
     return step is not None and newest <= step <= total
 
 
-def _closest(record: JobRecord) -> int:
-    """Return the shortest distance (steps) of two evals of one process, of those that are kept; 1: none is
-    known."""
+def _distance(record: JobRecord, of: Callable[[list[int]], int]) -> int:
+    """Return the shortest, or the usual, distance (steps) of two evals of one process, of those that are
+    kept; 1: none is known."""
     pairs = pairwise(record.evals)
-    return min((b.step - a.step for a, b in pairs if a.attempt == b.attempt and b.step > a.step), default=1)
+    found = [b.step - a.step for a, b in pairs if a.attempt == b.attempt and b.step > a.step]
+    return of(found) if found else 1
 
 
 def _evals_of(record: JobRecord, total: int, apart: int) -> int:

@@ -77,6 +77,9 @@ ACROSS = 2  # second differences that one fall is in
 ONE_IN, ONE_IN_MORE = 2.4, 0.115
 RECENT = 8  # evals since a fall, while the differences across it are left out
 MOST_EXPONENT = 700.0  # of exp: what is larger is no number any more
+CONTRADICTS_CHANCE = 1e-6  # at most, that a run which others teach rightly is taken to contradict them
+CONTRADICTS_MOST = 16.0  # degrees of freedom of its own noise that count for it
+DOUBT = 4.0  # times as large the variance of its own noise is taken for it
 SURE = 2.0  # standard deviations of a difference from which on a score counts as higher
 RAISED_MOST = 2.0  # times its own estimate: so far the votes of other namespaces may raise a run's noise
 
@@ -288,6 +291,30 @@ def shown(state: ShownState) -> FleetNoise | None:
     if sigma <= SINGLE_ROUNDING * abs(_numbers(estimated)[0]):
         return None
     return FleetNoise(sigma, min(found.freedom, MOST_FREEDOM))
+
+
+def contradicts(learned: FleetNoise, own: FleetNoise | None) -> bool:
+    """Return whether a run is by far quieter than the noise that other runs have taught.
+
+    Theirs is then of another unit (percent beside shares of 1), or of another kind of eval, and no fall would
+    stand out against it. With d degrees of freedom the mean square of the run's own noise is less than r of
+    the true one with at most (d r / 2)^(d / 2) / Gamma(d / 2 + 1), for the density of chi-squared is below
+    that of its power; r is taken `DOUBT` times as large, for what was learned is no exact number either.
+
+    Args:
+        learned: from runs of the same metric and evaluator.
+        own: what the run shows by itself (`own`); None: too few evals to say.
+    """
+    if own is None or learned.sigma <= 0.0:
+        return False
+    freedom = min(own.freedom, CONTRADICTS_MOST)
+    half = freedom / 2.0
+    scaled = half * DOUBT * (own.sigma / learned.sigma) ** 2
+    if scaled >= half:
+        return False
+    if scaled <= 0.0:
+        return True
+    return half * math.log(scaled) - math.lgamma(half + 1.0) < math.log(CONTRADICTS_CHANCE)
 
 
 def shown_of(states: Iterable[tuple[str, ShownState]]) -> tuple[GuardrailNoise, ...] | None:
