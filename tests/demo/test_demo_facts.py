@@ -10,8 +10,7 @@ from PIL import Image, ImageColor
 from rich.console import Console
 
 from controller.api.record import status as write_status
-from controller.policy.job.conditions import COMPLETED, RELEASED, TERMINATION
-from controller.policy.job.endings import AWAITS_CONTROLLER
+from controller.policy.job.conditions import AWAITS_CONTROLLER, COMPLETED, RELEASED, TERMINATION
 from controller.policy.job.record import (
     AdmissionRecord,
     Best,

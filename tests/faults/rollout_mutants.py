@@ -345,8 +345,8 @@ ROLLOUT_MUTANTS: tuple[Mutant, ...] = (
         "actors for a step that comes start as soon as it is announced",
         "4",
         "controller/steps/sessions.py",
-        "        if left <= 0.0:\n            self._due",
-        "        if left <= 1e9:\n            self._due",
+        "        if left <= 0.0:\n            if self._renews(job)",
+        "        if left <= 1e9:\n            if self._renews(job)",
         STEPS_TEST,
     ),
     Mutant(

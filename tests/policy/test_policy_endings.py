@@ -15,6 +15,7 @@ from controller.api import convert
 from controller.extender import views
 from controller.policy.job import access_requests, endings, incomplete, preemption
 from controller.policy.job import conditions as c
+from controller.policy.job.marks import Mark, health
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import AdmissionRecord, JobRecord, Operation
 from controller.policy.job.types import (
@@ -277,6 +278,10 @@ def test_a_stop_releases_nothing_while_a_pod_may_come_in_the_place_of_another() 
         assert world.step("ns/a").queue is JobState.STOPPING
     assert job.record.admission is not None
     assert told(world, c.RELEASED).reason == "WaitingForController"
+    stuck = [found for found in health(job.record, world.now) if found.mark is Mark.STUCK]
+    assert [found.warning for found in stuck] == [False], "each stop passes through it: nobody is called"
+    later = health(job.record, world.now + 600.0)
+    assert [found.warning for found in later if found.mark is Mark.STUCK] == [True]
     job.observed = replace(job.observed, workload=replace(job.observed.workload, settled=True))
     assert world.step("ns/a").queue is None
     assert told(world, c.RELEASED).status

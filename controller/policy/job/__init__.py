@@ -46,14 +46,15 @@ if TYPE_CHECKING:
 SHOWS = {
     "actors": "ActorSeen with_recalls with_starts",
     "cures": "BY_MESSAGE CURES Cure GROUP_CURES NEEDS_NOBODY cure_of key_of",
-    "conditions": "conditions ACCEPTED ADMITTED ATTENTION COMPLETED FAILED MARKED MEMBERS_ENDED METRICS"
-    " RELEASED TERMINATION Conditions"
-    " summary",
+    "conditions": (
+        "conditions ACCEPTED ADMITTED ATTENTION AWAITS_CONTROLLER COMPLETED FAILED MARKED MEMBERS_ENDED"
+        " METRICS RELEASED TERMINATION Conditions summary"
+    ),
     "curve": (
         "Bucket Course CurveMark CurvePoint NEW_BASELINE RESUMED STOPPED WOULD_STOP coarser course"
         " curve_branches curve_marks"
     ),
-    "endings": "AWAITS_CONTROLLER end_is_unknown",
+    "endings": "end_is_unknown",
     "event": "Event",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
     "evals": "is_eval",

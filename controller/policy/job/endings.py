@@ -22,7 +22,6 @@ from controller.policy.types import JobState, Mode
 
 END_UNKNOWN = "EndUnknown"
 STARTED_AGAIN = "StartedAgain"
-AWAITS_CONTROLLER = "WaitingForController"  # no pod is left, and its controller has not said that none comes
 
 
 def has_ended(context: PlanContext) -> bool:
@@ -108,7 +107,7 @@ def wait_for_pods(context: PlanContext) -> bool:
         "no pod is left, but the workload's status does not say yet that none is active: one may still come "
         "in the place of another; if that lasts, see whether kube-controller-manager runs"
     )
-    context.conditions.set(c.RELEASED, False, AWAITS_CONTROLLER, message)
+    context.conditions.set(c.RELEASED, False, c.AWAITS_CONTROLLER, message)
     return True
 
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from controller.policy.job import conditions as c
 from controller.policy.job import residency, rollout_health, unread
-from controller.policy.job.conditions import MEMBERS_ENDED
+from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
 from controller.policy.job.record import FAILED_CREATE, Condition, JobRecord, PodTrouble
 from controller.policy.types import Mode
@@ -231,7 +231,9 @@ def _stop(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Findi
     """Yield what holds up a stop, or keeps a run that is off on its GPUs."""
     decision, target = record.decision, conditions.get(c.TERMINATION)
     if (condition := _asked(conditions.get(c.RELEASED))) is not None:
-        yield _of(Mark.STUCK, condition)
+        # The workload's controller says a moment after the last pod's end that none comes in its place.
+        wait = TERMINATE_AFTER if condition.reason == AWAITS_CONTROLLER else 0.0
+        yield _of(Mark.STUCK, condition, wait)
     elif (
         decision is not None
         and decision.mode is Mode.ENFORCE
