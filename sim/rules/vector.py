@@ -84,8 +84,9 @@ def falls(
     sparse: bool = False,
     excess: Matrix | None = None,
     shared: Flags | None = None,
+    least: float = -np.inf,
 ) -> Matrix:
-    """`windows.observe` after every eval: the largest z times sigma, -inf while there is none."""
+    """`windows.largest` after every eval: the largest z times sigma, -inf while there is none."""
     out = np.full(scores.shape, -np.inf)
     for t, pair, sums, now, last in _comparisons(scores, window, share):
         width = pair.reference
@@ -94,12 +95,15 @@ def falls(
         if excess is not None:
             highest = highest - excess[:, t] / windows.layout(t + 1).size
         spread = pair.spread if shared is None else np.where(shared[:, t], pair.shared, pair.spread)
-        out[:, t] = np.fmax(out[:, t], (highest / width - now) / spread)
+        fall = highest / width - now
+        out[:, t] = np.fmax(out[:, t], np.where(fall > least, fall / spread, -np.inf))
     found: Matrix = np.where(np.isnan(scores), np.nan, out)
     return found
 
 
-def since(scores: Matrix, at: npt.NDArray[np.int64], near: Matrix, window: int, share: float) -> Matrix:
+def since(
+    scores: Matrix, at: npt.NDArray[np.int64], near: Matrix, window: int, share: float, least: float
+) -> Matrix:
     """`windows.since` after every eval; ``at``: column of the best before it."""
     out = np.full(scores.shape, -np.inf)
     for t, pair, sums, now, last in _comparisons(scores, window, share):
@@ -107,7 +111,9 @@ def since(scores: Matrix, at: npt.NDArray[np.int64], near: Matrix, window: int, 
         ends = np.arange(width, last + 1)
         inside = (ends > block) & (ends <= block + width)
         highest = np.where(inside, sums[:, ends] - sums[:, ends - width], -np.inf).max(axis=1)
-        out[:, t] = np.fmax(out[:, t], (highest / width - now) / windows.measured(pair, near[:, t]))
+        fall = highest / width - now
+        z = np.where(fall > least, fall / windows.measured(pair, near[:, t]), -np.inf)
+        out[:, t] = np.fmax(out[:, t], z)
     return out
 
 
@@ -155,11 +161,11 @@ def _scan(evals: Evals, p: Any) -> Matrix:
     if p.alpha:
         return _spent(evals, p)
     known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
-    fall = falls(evals.scores, p.window, p.share, shared=evals.prompts)
+    fall = falls(evals.scores, p.window, p.share, shared=evals.prompts, least=scan.passes_over(p))
     z = unwiden(np.where(np.isfinite(fall), fall / known.sigma, np.nan), known.freedom)
     looks = np.array([scan.looks(t + 1, p.horizon) for t in range(z.shape[1])])
     level = np.sqrt(np.maximum(np.square(np.maximum(z, 0.0)) - looks, 0.0))
-    return np.where(fall > p.min_drop, level, -np.inf)
+    return np.where(fall > -np.inf, level, -np.inf)
 
 
 def _spent(evals: Evals, p: Any) -> Matrix:
@@ -177,9 +183,11 @@ def _spent(evals: Evals, p: Any) -> Matrix:
         [np.isfinite(one.freedom) & ~np.isnan(one.sigma) for one in estimates], axis=0
     )
     excess = vector_spending.excess(evals.scores, guessed)
-    wide_falls = falls(evals.scores, p.window, p.share, excess=excess, shared=evals.prompts)
+    wide_falls = falls(
+        evals.scores, p.window, p.share, excess=excess, shared=evals.prompts, least=scan.passes_over(p)
+    )
     levels: list[Matrix] = []
-    look, around = None, None
+    look, around, root = None, None, math.sqrt(2.0)
     for one in estimates:
         doubted = vector_spending.doubted(one, excess, guessed)
         alone = vector_spending.against_best(evals.scores, steps, *doubted, ~guessed, evals.prompt_pairs)
@@ -193,11 +201,11 @@ def _spent(evals: Evals, p: Any) -> Matrix:
             unknown &= True if alone.paired is None else ~alone.paired
         grown = vector_spending.Singles(wide_falls, *doubted)
         single, wide = (
-            np.where(
-                fall > p.min_drop, unwiden(np.where(np.isfinite(fall), fall / sigma, np.nan), freedom), np.nan
-            )
+            unwiden(np.where(np.isfinite(fall), fall / sigma, np.nan), freedom)
             for fall, sigma, freedom in (alone[:3], grown[:3])
         )
+        drop = alone.fall if alone.paired is None else np.where(alone.paired, alone.fall, alone.fall * root)
+        single = np.where(drop > scan.passes_over(p), single, np.nan)
         levels.append(vector_spending.levels(single, wide, around, look, known, alone.paired, ~guessed, p))
     one, other = estimates
     two = guessed & ~np.isnan(one.sigma + other.sigma)
@@ -216,9 +224,9 @@ def _around_best(evals: Evals, alone: vector_spending.Singles, paired: Flags, p:
     ratio = np.minimum(1.0, np.square(near / alone.sigma))
     at = vector_spending.best_before(evals.scores)
     ratio = np.where(paired, ratio, 1.0)
-    lengths = (p.share, scan.SHORTER * p.share)
-    fall = np.fmax(*(since(evals.scores, at, ratio, p.window, length) for length in lengths))
-    usable = paired & np.isfinite(fall) & (fall > p.min_drop)
+    lengths, passes = (p.share, scan.SHORTER * p.share), scan.passes_over(p)
+    fall = np.fmax(*(since(evals.scores, at, ratio, p.window, length, passes) for length in lengths))
+    usable = paired & np.isfinite(fall)
     return unwiden(np.where(usable, fall / (alone.sigma / math.sqrt(2.0)), np.nan), alone.freedom)
 
 

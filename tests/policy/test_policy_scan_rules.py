@@ -190,6 +190,19 @@ def test_the_windows_grow_with_the_run(
     assert tuple(p.newest * size + rest for p in found) == newest
 
 
+@pytest.mark.parametrize("params", [{"threshold": 1.0, "horizon": 1000}, {"alpha": 0.5}])
+@pytest.mark.parametrize("stderr", [None, 0.002])
+def test_a_fall_that_is_to_be_let_pass_is_let_pass_over_stretches_of_any_length(
+    params: dict, stderr: float | None
+) -> None:
+    """The means of two long stretches differ clearly, and yet by less: what is clear is not what is large."""
+    scores = [0.5 - 0.002 * max(0, n - 40) + 0.002 * (-1) ** n for n in range(80)]  # by .08 in all
+    assert first_stop("scan", {**params, "min_drop": 0.085}, scores, stderr) is None
+    stopped = first_stop("scan", {**params, "min_drop": 0.03}, scores, stderr)
+    assert stopped is not None
+    assert scores[0] - scores[stopped] > 0.03
+
+
 def test_alpha_is_spent_once() -> None:
     from statistics import NormalDist
 

@@ -41,6 +41,7 @@ Where nothing but the run's own scores says how noisy an eval is,
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -102,6 +103,12 @@ def looks(seen: int, horizon: int) -> float:
     return BEYOND * folds if folds > 0.0 else -BEFORE * folds
 
 
+def passes_over(params: ScanParams) -> float:
+    """Return the fall (score units) that is let pass: a hair more than ``min_drop``, by which scores that are
+    kept in single precision may seem to fall."""
+    return params.min_drop * (1.0 + noise.SINGLE_ROUNDING)
+
+
 class Scan:
     """Stop when the newest evals are clearly below the best stretch of the run.
 
@@ -131,7 +138,9 @@ class Scan:
         if p.alpha:
             return self._spend(state, point)
         seen, spread = state
-        seen, fall = windows.observe(seen, point.score, p.window, p.share, shared=point.prompts is not None)
+        seen, run = windows.take(seen, point.score)
+        curve, shared = windows.compare(run, p.window, p.share), point.prompts is not None
+        fall, counts = self._counting(lambda least: windows.largest(curve, shared=shared, least=least))
         spread = noise.observe(spread, point)
         known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
         limit = math.sqrt(p.threshold * p.threshold + looks(seen[0], p.horizon))
@@ -139,10 +148,18 @@ class Scan:
             reason = "TooFewEvals" if fall == -math.inf else "NoiseUnknown"
             return (seen, spread), Verdict(Verb.CONTINUE, reason, 0.0, limit)
         limit = noise.widen(limit, known.freedom)
-        z = fall / known.sigma
-        if z > limit and fall > p.min_drop:
+        z = counts / known.sigma
+        if z > limit:
             return (seen, spread), Verdict(Verb.STOP, "FellBelowBestStretch", z, limit)
-        return (seen, spread), Verdict(Verb.CONTINUE, "NearBestStretch", z, limit)
+        return (seen, spread), Verdict(Verb.CONTINUE, "NearBestStretch", fall / known.sigma, limit)
+
+    def lets_pass(self) -> tuple[float, str]:
+        return self.params.min_drop, "min_drop"
+
+    def _counting(self, largest: Callable[[float], float]) -> tuple[float, float]:
+        """Return the largest of some falls, and of those that are more than ``min_drop``."""
+        fall, least = largest(-math.inf), passes_over(self.params)
+        return fall, largest(least) if least else fall if fall > 0.0 else -math.inf
 
     def reference(self, state: State) -> int | None:
         """Return the step of the best eval so far; None: there is none, or windows alone are compared."""
@@ -175,8 +192,8 @@ class Scan:
         if guessed:
             levels = [_doubted(one, excess) for one in levels]
         seen, run = windows.take(seen, point.score)
-        curve = windows.compare(run, p.window, p.share)
-        wide = windows.largest(curve, excess=excess, shared=point.prompts is not None)
+        curve, shared = windows.compare(run, p.window, p.share), point.prompts is not None
+        wide = self._counting(lambda least: windows.largest(curve, excess=excess, shared=shared, least=least))
         level = ties.observe(level, last, point.score)
         number, now = seen[0], windows.single(point.score - seen[1])
         if number == 1:
@@ -209,21 +226,26 @@ class Scan:
         part = part_of_singles(number, paired is not None) if pairs or paired is not None else 1.0
         limit = spending.single_limit(chance * part + (chance - measured) * (1.0 - part), number)
         if paired is not None:
-            compared = [_against(best - now, paired, limit, p.min_drop)]
+            drop = best - now
+            compared = [_against((drop, drop if drop > passes_over(p) else -math.inf), paired, limit)]
         else:
-            fall = ((second if guessed else best) - now) / math.sqrt(2.0)
-            compared = [_against(fall, one, limit, p.min_drop) for one in levels]
+            drop = (second if guessed else best) - now
+            fall = drop / math.sqrt(2.0)
+            alone = (fall, fall if drop > passes_over(p) else -math.inf)
+            compared = [_against(alone, one, limit) for one in levels]
         if pairs:
             limit = spending.windows_limit(measured * (1.0 - part), look.more, number, pairs, not guessed)
-            compared += [_against(wide, one, limit, p.min_drop) for one in levels]
+            compared += [_against(wide, one, limit) for one in levels]
         if pairs and paired is not None:
             share = min(1.0, (near / paired.sigma) ** 2)
             shorter = windows.compare(run, p.window, SHORTER * p.share)
-            fall = max(windows.since(one, best_at, share) for one in (curve, shorter))
+            around = self._counting(
+                lambda least: max(windows.since(one, best_at, share, least=least) for one in (curve, shorter))
+            )
             far = noise.Noise(paired.sigma / math.sqrt(2.0), paired.freedom)
             pairs += windows.comparisons(number, p.window, SHORTER * p.share, False)
             limit = spending.windows_limit(measured * AROUND, look.more, number, pairs)
-            compared.append(_against(fall, far, limit, p.min_drop))
+            compared.append(_against(around, far, limit))
         stop, _, z, limit = max(compared)
         if stop:
             before = math.inf if last is None else windows.single(last - seen[1])
@@ -248,9 +270,16 @@ def _doubted(known: noise.Noise, excess: float) -> noise.Noise:
 
 
 def _against(
-    fall: float, known: noise.Noise, limit: float, min_drop: float
+    falls: tuple[float, float], known: noise.Noise, limit: float
 ) -> tuple[bool, float, float, float]:
-    """Return whether a fall passes its limit, by how much, its z, and the limit for noise so well known."""
-    z = fall / known.sigma
+    """Return whether a fall passes its limit, by how much, its z, and the limit for noise so well known.
+
+    ``falls``: z times sigma, the largest, and the largest of those that are more than ``min_drop``.
+    """
+    fall, counts = falls
     limit = noise.widen(limit, known.freedom) if limit < math.inf else limit
-    return z > limit and fall > min_drop, z - limit, z, limit
+    z = counts / known.sigma
+    if z > limit:
+        return True, z - limit, z, limit
+    z = fall / known.sigma
+    return False, z - limit, z, limit

@@ -255,28 +255,41 @@ def compare(run: Run, window: int, share: float) -> Curve:
     return Curve(seen, list(map(sub, sums[width:], sums)), compared)
 
 
-def largest(curve: Curve, *, sparse: bool = False, excess: float = 0.0, shared: bool = False) -> float:
-    """Return the largest z times sigma, -inf while there is none (`observe`)."""
+def largest(
+    curve: Curve,
+    *,
+    sparse: bool = False,
+    excess: float = 0.0,
+    shared: bool = False,
+    least: float = -math.inf,
+) -> float:
+    """Return the largest z times sigma, -inf while there is none (`observe`).
+
+    ``least``: of references alone whose mean lies above that of the newest evals by more than this.
+    """
     found, most = -math.inf, excess / layout(curve.seen).size
     for pair, now, count in curve.compared:
         width = pair.reference
         highest = max(curve.references[: count : stride(width, sparse)]) - most
-        found = max(found, (highest / width - now) / (pair.shared if shared else pair.spread))
+        fall = highest / width - now
+        if fall > least:
+            found = max(found, fall / (pair.shared if shared else pair.spread))
     return found
 
 
-def since(curve: Curve, at: int, near: float) -> float:
+def since(curve: Curve, at: int, near: float, *, least: float = -math.inf) -> float:
     """Return the largest z times the root of g, of references that have the ``at``-th eval in them; -inf:
     none has, or it is too new.
 
-    ``near``: r, the share of g by which evals next to one another differ at least, 0 to 1.
+    ``near``: r, the share of g by which evals next to one another differ at least, 0 to 1. ``least``: as
+    `largest` has it.
     """
     block, found = (at - 1) // layout(curve.seen).size, -math.inf
     for pair, now, count in curve.compared:
         width = pair.reference
         references = curve.references[max(0, block + 1 - width) : min(count, block + 1)]
-        if references:
-            found = max(found, (max(references) / width - now) / measured(pair, near))
+        if references and (fall := max(references) / width - now) > least:
+            found = max(found, fall / measured(pair, near))
     return found
 
 
