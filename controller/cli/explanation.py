@@ -153,8 +153,9 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         yield "watched", read.message
     if job.state == c.RUNS_ON:
         yield "runs on", "it keeps its GPUs and trains; until its spec can be carried out, no rule stops it"
-    for doubt in job.doubts:
-        yield "direction", doubt
+    if not any(one.reason == c.DIRECTION_DOUBTFUL for one in found):
+        for doubt in job.doubts:
+            yield "direction", doubt
     if record.baseline is not None and record.baseline.step >= 0:
         last = f"step {record.baseline.step} of attempt {record.baseline.life.partition('-')[0] or 1}"
         yield "compared", f"only evals after {last}: those before were scored otherwise"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.job import conditions as c
+from controller.policy.job.cures import cure_of
 from controller.policy.job.marks import Mark, health, state_reason
 from controller.policy.job.preemption import begin
 from controller.policy.job.record import Operation
@@ -139,6 +140,13 @@ def test_a_direction_that_its_name_contradicts_is_told_once_before_it_stops_a_go
     assert warned == [True] * doubted
     assert not [event for events in later for event in events if event.reason == "DirectionDoubtful"]
     assert ("counts as better" in told(job, c.ACCEPTED)[2]) == doubted
+    notes = [one for one in health(job.record, world.now + 1e9) if one.reason == "DirectionDoubtful"]
+    assert [one.warning for one in notes] == [False] * doubted, "a name is no proof"
+    for one in notes:
+        cure = cure_of(one.code).filled("a", "ns", "p", "", one.message)
+        other = "Minimize" if direction == "Maximize" else "Maximize"
+        assert f'"path":"/spec/metrics/0/direction","value":"{other}"' in cure.patch
+        assert "replace" in cure.apply
 
 
 NO_POD = ScrapeView(ScrapeOutcome.NO_PODS, "no pod of completion index 0 has an address yet")

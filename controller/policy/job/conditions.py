@@ -32,7 +32,8 @@ RUNS_ON = "RunsOn"  # state of a job whose spec cannot be carried out, and that 
 AWAITS_CONTROLLER = "WaitingForController"  # no pod is left, and its controller has not said that none comes
 MEMBERS_ENDED = "MembersEnded"  # reason of Running: some members have ended well, so the gang is never whole
 NOT_FINITE = "ScoresNotFinite"  # reason of MetricsAvailable, which is true: the newest scores are no numbers
-MODE_OFF = "ModeOff"  # the same, which is false: nobody reads them, for its spec wants it so
+DIRECTION_DOUBTFUL = "DirectionDoubtful"  # reason of Accepted, which is true: a name says otherwise
+MODE_OFF = "ModeOff"  # of MetricsAvailable, which is false: nobody reads them, for its spec wants it so
 ROLLOUT_STARVED = "RolloutStarved"  # the same: its trainer had no rollout actor left, so it queues again
 GROUP_LOST = "GroupLost"  # the same: its worker group lost its state
 

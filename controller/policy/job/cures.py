@@ -20,6 +20,7 @@ _IN_MESSAGE = (
     re.compile(r"containers\[(?P<container>\d+)\]"),
     re.compile(r"containers\[\d+\]\.(?P<field>\w+)\[(?P<index>\d+)\](?P<value_of>\.value)?"),
     re.compile(r"^spec\.metrics\[(?P<metric_index>\d+)\]"),
+    re.compile(r"^spec\.metrics\[\d+\]\.direction: .* its direction is (?P<direction>Minimize|Maximize)"),
     re.compile(r"^spec\.stopRule\.(?P<rule>\w+)\.(?P<parameter>\w+): "),
     re.compile(r"^spec\.modifiers\[(?P<modifier_index>\d+)\]\.(?P<modifier>\w+)\.(?P<parameter>\w+): "),
     re.compile(r": (?P<gpus>[1-9]\d*) in all, expected \d+ as in spec\.gang"),
@@ -376,6 +377,11 @@ CURES: dict[str, Cure] = {
     "NotPrometheus": Cure("correct spec.scrape.port and spec.scrape.path", _PATH, blank="port"),
     "NoSpeaker": Cure(
         "have the trainer's client export rlhf_run_info, or set spec.scrape.speaker to who speaks", _EDIT
+    ),
+    "DirectionDoubtful": Cure(
+        "if the other way is better, make the RLHFJob anew with that direction: what it takes for the best "
+        "checkpoint is the worst",
+        patch=_patch(_set("/spec/metrics/<metric_index>/direction", '"<direction>"')),
     ),
     "SeveralSpeakers": Cure(f"let one process report {_CONTRACT}, or set spec.scrape.speaker", _EDIT),
     "RefusedAddress": Cure(

@@ -170,6 +170,8 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
     accepted = conditions.get(c.ACCEPTED)
     if accepted is not None and not accepted.status and record.finished is None:
         yield _of(Mark.REFUSED, accepted)
+    elif accepted is not None and accepted.reason == c.DIRECTION_DOUBTFUL:
+        yield Finding(Mark.BLIND, accepted.reason, accepted.message, accepted.since, math.inf)
     yield from _pods(record)
     yield from _stop(record, conditions)
     if (held := residency.held(record)) is not None:

@@ -161,11 +161,13 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
         context.conditions.set(c.ACCEPTED, False, *context.problem, warning=True)
     else:
         desired = context.desired
-        doubt = "; ".join(scores.doubted_directions(desired))
-        if doubt and not context.conditions.is_true(c.ACCEPTED):
-            context.event("DirectionDoubtful", doubt, warning=True)
-        parts = ("the spec can be carried out", desired.note, doubt, endings.expiry_note(context))
-        context.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, parts)))
+        rest = tuple(filter(None, (desired.note, endings.expiry_note(context))))
+        if doubts := scores.doubted_directions(desired):
+            message = "; ".join((*doubts, *rest))
+            context.conditions.set(c.ACCEPTED, True, c.DIRECTION_DOUBTFUL, message, warning=True)
+        else:
+            message = "; ".join(("the spec can be carried out", *rest))
+            context.conditions.set(c.ACCEPTED, True, "Valid", message)
 
 
 def _stopped_by_user(context: PlanContext) -> bool:

@@ -45,9 +45,10 @@ def noted(record: JobRecord, desired: Desired, scrape: ScrapeView) -> JobRecord:
 
 def doubted_directions(desired: Desired) -> list[str]:
     """Return what is to be said of judged metrics whose names say the opposite of their direction."""
-    judged = ((desired.metric, desired.direction), *((g.metric, g.direction) for g in desired.guardrails))
-    doubts = (other_way(metric, direction is Direction.MAXIMIZE) for metric, direction in judged)
-    return [doubt for doubt in doubts if doubt]
+    judged = [(desired.metric_index, desired.metric, desired.direction)]
+    judged += [(g.index or 0, g.metric, g.direction) for g in desired.guardrails]
+    doubts = ((index, other_way(metric, way is Direction.MAXIMIZE)) for index, metric, way in judged)
+    return [f"spec.metrics[{index}].direction: {doubt}" for index, doubt in doubts if doubt]
 
 
 def declared_scale(desired: Desired, record: JobRecord | None) -> EvalScale:
