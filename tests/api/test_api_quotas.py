@@ -39,11 +39,11 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {"quotas": [{"namespaces": ["*"]}]},
-        "spec.quotas.0.namespaces.0: is '*'",
+        "spec.quotas[0].namespaces[0]: is '*'",
         "spec.quotas[0].namespaces[0]",
     ),
-    ({"quotas": [{"namespaces": []}]}, "spec.quotas.0.namespaces", "spec.quotas[0].namespaces"),
-    ({"quotas": [{**A, "guaranteed": -1}]}, "spec.quotas.0.guaranteed: is -1", "spec.quotas[0].guaranteed"),
+    ({"quotas": [{"namespaces": []}]}, "spec.quotas[0].namespaces", "spec.quotas[0].namespaces"),
+    ({"quotas": [{**A, "guaranteed": -1}]}, "spec.quotas[0].guaranteed: is -1", "spec.quotas[0].guaranteed"),
 ]
 
 

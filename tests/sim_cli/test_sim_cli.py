@@ -213,7 +213,7 @@ def test_replay_and_record_of_a_large_log_say_how_they_get_on(tmp_path: Path) ->
         ),
         (
             ("headline", "--base", "fifo:speed=1"),
-            "fifo.speed: '1' is not allowed, expected parameter=value, of",
+            "fifo: 'speed' is not allowed, expected one of its parameters",
         ),
         (
             ("headline", "--rule", "kDeclines:k=two"),

@@ -329,7 +329,8 @@ def test_by_port_forward(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     result = command("p")
     assert result.exit_code == 0, result.stderr
     assert (tmp_path / "asked").read_text().split() == [
-        "port-forward", "-n", "evalstop-system", "deployment/evalstop-operator", ":8081"
+        "port-forward", "-n", "evalstop-system", "deployment/evalstop-operator", ":8081",
+        "--pod-running-timeout=3s",
     ]  # fmt: skip
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
