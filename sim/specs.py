@@ -105,6 +105,8 @@ def _spec(text: str, known: Mapping[str, tuple[type[Any], ...]], field: str) -> 
         if key not in infos:
             there = f"one of its parameters {', '.join(infos)}" if infos else "no parameter: it has none"
             raise ParamError(name, written, there + _meant(key, infos))
+        if key in values:
+            raise ParamError(name, part.strip(), f"each parameter once, {written} is given twice")
         values[key] = number(infos[key], value, f"{name}.{key}")
     return PolicySpec(name, values)
 

@@ -14,7 +14,7 @@ import typer
 from controller.cli import flags
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command, of_api
-from controller.policy.wording import counted
+from controller.policy.wording import agreeing, counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -73,6 +73,8 @@ def mode(
     from controller.cli import cluster
 
     async def work(api: CallerApi) -> None:
+        from controller.policy.job import end_is_unknown
+
         found = await read_job(api, job)
         if found.mode == to.value:
             typer.echo(f"{cluster.called(found.obj)} is in mode {to.value} already")
@@ -81,6 +83,9 @@ def mode(
             report_change(found, f"mode {to.value} (was {found.mode})", dry_run)
             if to is Mode.ENFORCE and (text := unsecured(found)):
                 typer.echo(f"note: {text}", err=True)
+        if found.record.finished is not None and not end_is_unknown(found.record):
+            text = f"{found.key} has ended ({found.record.finished}): its mode does nothing any more"
+            typer.echo(f"note: {text}", err=True)
         await _cap(api, found, to)
         await cluster.say_if_away(api)
 
@@ -289,7 +294,10 @@ def _ask_about(job: Reading, step: int, yes: bool) -> None:
     kept = {k.step for k in (record.secured, *record.retained, *record.pinned) if k is not None}
     if step in kept or yes:
         return
-    known = f"in safety are steps {', '.join(map(str, sorted(kept)))}" if kept else "none is in safety"
+    known = "none is in safety"
+    if kept:
+        steps = ", ".join(map(str, sorted(kept)))
+        known = f"in safety {agreeing(len(kept), 'is step', 'are steps')} {steps}"
     message = (
         f"no checkpoint of step {step} of {job.key} is known: {known}. The trainer's own folder may have it"
     )

@@ -191,7 +191,7 @@ async def check_namespace(api: CallerApi, name: str | None) -> None:
             there = [item["metadata"]["name"] for item in (await api.list(NAMESPACES, None))[0]]
         except ApiError:
             there = []
-        close = ", ".join(difflib.get_close_matches(name, there, 3))
+        close = ", ".join(difflib.get_close_matches(name.lower(), there, 3))
         next_step = f"did you mean {close}?" if close else "evalstop list -A: of all namespaces"
         raise Failure(Exit.NOT_FOUND, f"there is no namespace {name!r}", next_step) from None
     except ApiError:
@@ -235,7 +235,7 @@ async def _near(api: CallerApi, resource: Resource, name: str, namespace: str | 
     except ApiError:
         return f"evalstop {command}"
     names = [item["metadata"]["name"] for item in here]
-    close = difflib.get_close_matches(name, names, 3)
+    close = difflib.get_close_matches(name.lower(), names, 3)  # no name in a cluster has capitals
     if close:
         return f"did you mean {', '.join(close)}?"
     if namespace:

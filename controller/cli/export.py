@@ -60,10 +60,11 @@ def export(
             _whole(out, lambda path: _write_evals(trace, path))
         else:
             _whole(out, lambda path: _write(trace, path))
+    except BrokenPipeError:
+        raise  # who reads stdout has seen enough
     except OSError as error:
-        raise Failure(
-            Exit.USAGE, f"--out: cannot write {out}: {error.strerror}", "name another file"
-        ) from None
+        where = f"--out: cannot write {out}" if out else "cannot write to stdout"
+        raise Failure(Exit.USAGE, f"{where}: {error.strerror}", "name another file with --out") from None
     for note in trace.notes:
         typer.echo(note, err=True)
     ends: dict[str, int] = {}

@@ -51,7 +51,10 @@ def command(function: Command) -> Command:
     @functools.wraps(function)
     def guarded(*arguments: Any, **options: Any) -> Any:
         try:
-            return function(*arguments, **options)
+            result = function(*arguments, **options)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where a reader that has gone is no error
+            return result
         except Failure as failure:
             leave(failure)
         except KeyboardInterrupt:
@@ -66,10 +69,15 @@ def command(function: Command) -> Command:
 
 def leave(failure: Failure) -> NoReturn:
     """Says what went wrong and what to do next, and ends the command."""
+    tell(failure)
+    raise typer.Exit(failure.code)
+
+
+def tell(failure: Failure) -> None:
+    """Says what went wrong and what to do next."""
     typer.echo(f"error: {failure.message}", err=True)
     for line in failure.next_step.splitlines():
         typer.echo(f"  next: {line}", err=True)
-    raise typer.Exit(failure.code)
 
 
 def of_api(error: ApiError, doing: str) -> Failure:
@@ -100,6 +108,14 @@ def of_api(error: ApiError, doing: str) -> Failure:
             f"cannot {doing}: the cluster's CRD is older than this evalstop, it has no {', '.join(unknown)}",
             "kubectl apply --server-side --force-conflicts -f crds   (or: helm upgrade)\n"
             "evalstop doctor tells what it lacks",
+        )
+    if error.status == 400 and "HTTP request to an HTTPS server" in error.message:
+        return Failure(
+            Exit.UNREACHABLE,
+            f"cannot {doing}: the API server speaks https, and its address in the kubeconfig begins with "
+            "http://",
+            "write https:// at the cluster's server: in the kubeconfig\n"
+            "kubectl config view --minify shows which address is in use",
         )
     if error.status in (400, 422):
         return Failure(

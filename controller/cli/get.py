@@ -10,7 +10,7 @@ import typer
 
 from controller.cli import complete, flags, formatting, output
 from controller.cli.connection import USUAL, Connection
-from controller.cli.failure import command
+from controller.cli.failure import Exit, Failure, command, tell
 from controller.cli.flags import Format
 from controller.cli.jobs import fields, state_style, table
 from controller.cli.table import CUT_TO, Column, render
@@ -62,7 +62,17 @@ def get(
 
     async def work(api: CallerApi) -> None:
         nonlocal several
-        found = [await cluster.job(api, name) for name in names]
+        found: list[Object] = []
+        missing: list[Failure] = []
+        for name in names:
+            try:
+                found.append(await cluster.job(api, name))
+            except Failure as failure:
+                if failure.code is not Exit.NOT_FOUND:
+                    raise
+                missing.append(failure)
+        if missing and (watch or not found):
+            raise missing[0]
         several = len({o["metadata"]["namespace"] for o in found}) > 1
         if watch:
             from controller.cli.watching import Watched, show
@@ -71,9 +81,13 @@ def get(
             each = [Watched(RLHFJOBS, where, fields=f"metadata.name={name}") for where, name in keys]
             await show(api, each, form, lines)
             return
-        if not output.objects(found, form, one=len(found) == 1):
+        if not output.objects(found, form, one=len(names) == 1):
             output.lines(lines(found, True))
             await cluster.say_if_away(api)
+        for one in missing[:-1]:
+            tell(one)
+        if missing:
+            raise missing[-1]
 
     cluster.run(work, connection, namespace)
 

@@ -52,6 +52,7 @@ OfNamespace = Annotated[
 ]
 NotRotated = Annotated[bool, typer.Option("--no-rotated", help="Only the files named, no LOG.1, LOG.2, ….")]
 
+NONE = "the cluster has no RLHFJob"
 USABLE = "evalstop sim formats lists what is read; docs/use/what-if.md tells what a history is made of"
 
 
@@ -79,11 +80,12 @@ def load(
     if cluster or not files:
         from controller.cli import cluster as clusters
 
-        async def work(api: CallerApi) -> tuple[list[Object], list[Object] | None]:
-            return await _objects(api, namespace)
+        async def work(api: CallerApi) -> tuple[list[Object], list[Object] | None, str]:
+            jobs, pools = await _objects(api, namespace)
+            return jobs, pools, "" if jobs else await _none_there(api, namespace)
 
-        jobs, pools = clusters.run(work, connection, namespace)
-        more = _adder(jobs, pools, pool, notes)
+        jobs, pools, none = clusters.run(work, connection, namespace)
+        more = _adder(jobs, pools, pool, notes, none)
     try:
         trace = read_past(files, pool=pool, rotated=rotated, more=more)
     except (ValueError, OSError) as error:
@@ -114,16 +116,43 @@ async def _objects(api: CallerApi, namespace: str) -> tuple[list[Object], list[O
     return jobs, pools
 
 
+async def _none_there(api: CallerApi, namespace: str) -> str:
+    """Return where there is no RLHFJob, and how many there are elsewhere, as far as the caller may know.
+
+    Raises:
+        Failure: there is no such namespace.
+    """
+    from controller.cli import cluster as clusters
+    from controller.kube.errors import ApiError
+    from controller.kube.resources import RLHFJOBS
+
+    if not namespace:
+        return NONE
+    await clusters.check_namespace(api, namespace)
+    here = f"namespace {namespace} has no RLHFJob"
+    try:
+        elsewhere = len((await api.list(RLHFJOBS, None))[0])
+    except ApiError:
+        return here
+    others = agreeing(elsewhere, "is in another namespace", "are in other namespaces")
+    return f"{here}, {elsewhere or 'none'} {others}"
+
+
 def _adder(
-    jobs: Sequence[Object], pools: Sequence[Object] | None, pool: str, notes: list[str]
+    jobs: Sequence[Object],
+    pools: Sequence[Object] | None,
+    pool: str,
+    notes: list[str],
+    none: str = NONE,
 ) -> Callable[[History], None]:
     """Return a function that adds the current state of the cluster to a history.
 
-    ``notes`` receives a sentence about everything that could not be added.
+    ``notes`` receives a sentence about everything that could not be added. ``none``: where no job is.
     """
 
     def add(history: History) -> None:
-        chosen = _chosen(jobs, pool or (history.snapshot.pool if history.snapshot is not None else ""))
+        logged = history.snapshot.pool if history.snapshot is not None else ""
+        chosen = _chosen(jobs, pool or logged, none)
         history.pool = chosen
         now, left = time.time(), Counter[str]()
         obj = next((p for p in pools or () if p["metadata"]["name"] == chosen), None)
@@ -149,12 +178,12 @@ def _adder(
     return add
 
 
-def _chosen(jobs: Sequence[Object], pool: str) -> str:
+def _chosen(jobs: Sequence[Object], pool: str, none: str) -> str:
     names = sorted({str((job.get("spec") or {}).get("pool")) for job in jobs})
     if pool or len(names) == 1:
         return pool or names[0]
     if not names:
-        raise ValueError("the cluster has no RLHFJob, expected the jobs whose past this is")
+        raise ValueError(f"{none}, expected the jobs whose past this is")
     raise ValueError(f"--pool: the RLHFJobs are of the pools {', '.join(names)}, expected one of them")
 
 

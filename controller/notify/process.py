@@ -16,7 +16,7 @@ from controller.kube.connect import connect
 from controller.kube.connection import NoCredentials
 from controller.notify.delivery import Receiver, Receivers
 from controller.notify.notifier import Notifier
-from controller.notify.settings import Settings, addresses, describe
+from controller.notify.settings import PREFIX, Settings, addresses, describe
 from controller.web.connections import Connections
 from controller.web.health import Health
 from controller.web.status import health_server
@@ -62,7 +62,7 @@ async def run(settings: Settings, urls: list[str]) -> int:
         try:
             await server.start()
         except OSError as error:
-            _logger.error("cannot listen", error=str(error))
+            _logger.error("cannot listen", settings=f"{PREFIX}HOST, {PREFIX}PORT", error=str(error))
             return 2
         try:
             async with receivers.running() as tasks:

@@ -84,7 +84,9 @@ def addresses(settings: Settings) -> list[str]:
         with open(settings.url_file, encoding="utf-8") as file:
             lines = [line.strip() for line in file.read(65536).splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{PREFIX}URL_FILE={settings.url_file!r}: {type(error).__name__}") from None
+        why = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "not UTF-8 text"
+        expected = "expected a file with the addresses that are told, one on a line"
+        raise SettingsError(f"{PREFIX}URL_FILE={settings.url_file!r}: {why}, {expected}") from None
     found = []
     for number_, line in enumerate(lines, 1):
         if not line or line.startswith("#"):

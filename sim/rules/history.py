@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from controller.bounded import quoted
 from controller.policy.types import EvalInContext, EvalPoint, FleetNoise, Paired, PromptPair
-from sim.traces.csv_rows import Rows
+from sim.traces.csv_rows import Rows, other_mark
 from sim.traces.errors import TraceError
 from sim.traces.json_text import parse
 
@@ -285,6 +285,10 @@ def _csv(path: Path, file: Iterable[str]) -> Iterator[tuple[str, Mapping[str, An
     try:
         header = next(rows, [])
         rows.check()
+        if not header:
+            which = "its first line is" if rows.last else "is"
+            expected = f"expected the names of its columns, {', '.join(NEEDED)} among them"
+            raise TraceError(path, 1, "", f"{which} empty, {expected}")
         twice = next((name for place, name in enumerate(header) if name in header[:place]), None)
         if twice is not None:
             raise HistoryError(f"{path}:1: {twice}: is there twice, expected one column of that name")
@@ -317,8 +321,7 @@ def _with_needed(path: Path, number: int, row: Mapping[str, Any]) -> tuple[str, 
     if missing:
         seen = ", ".join(str(k) for k in row)
         hint = _HINT if {"format", "kind"} & row.keys() and "eval" not in row else ""
-        if len(row) == 1 and (other := next((mark for mark in ";\t|" if mark in seen), "")):
-            hint = f"; they are parted by {other!r}, expected a comma"
+        hint = other_mark([str(k) for k in row]) or hint
         raise HistoryError(f"{path}:{number}: {missing[0]}: no such column; columns seen: {seen}{hint}")
     return f"{path}:{number}", row
 

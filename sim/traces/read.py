@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sim.traces import own, philly_json, trainer
 from sim.traces.columns import read_csv
-from sim.traces.csv_rows import Rows
+from sim.traces.csv_rows import Rows, other_mark
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.json_text import parse
 from sim.traces.logs import LOGS
@@ -129,16 +129,15 @@ def detect_format(file: Path, content: str) -> str:
     first = start.split("\n", 1)[0]
     if start[0] == "{":
         return _format_of_lines(file, first)
-    header = {name.strip() for name in next(Rows(file, [first]), [])}
+    names = next(Rows(file, [first]), [])
+    header = {name.strip() for name in names}
     for log in LOGS.values():
         if log.signature <= header:
             return log.name
     nearest = max(LOGS.values(), key=lambda log: len(log.signature & header) / len(log.signature))
     missing = ", ".join(sorted(nearest.signature - header))
     problem = f"no log that is known has these columns; nearest is {nearest.name}, which lacks {missing}"
-    if len(header) == 1 and (other := next((s for s in ";\t|" if s in first), "")):
-        problem += f"; its columns are parted by {other!r}, expected a comma"
-    raise TraceError(file, 1, "", problem)
+    raise TraceError(file, 1, "", problem + other_mark(names))
 
 
 def _format_of_lines(file: Path, first: str) -> str:

@@ -166,7 +166,7 @@ def test_a_step_that_nobody_knows_of_is_refused_where_nobody_can_be_asked(
     with pytest.raises(Failure) as failure:
         resume(monkeypatch, step=55)
     assert failure.value.code is Exit.REFUSED
-    assert "no checkpoint of step 55 of team/over is known: in safety are steps 160" in str(failure.value)
+    assert "no checkpoint of step 55 of team/over is known: in safety is step 160" in str(failure.value)
     api, asked = resume(monkeypatch, step=55, yes=True)
     assert len(api.changed) == 1
     assert asked == []

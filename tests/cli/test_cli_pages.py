@@ -440,6 +440,13 @@ def test_certificates_that_are_not_valid_are_told_apart_from_a_server_that_is_do
     assert "get a new kubeconfig" in failure.next_step
 
 
+def test_http_to_a_server_that_speaks_https_is_told_as_that() -> None:
+    body = b"Client sent an HTTP request to an HTTPS server.\n"  # of a real API server
+    failure = of_api(from_response(400, body, {}), "list RLHFJobs")
+    assert (failure.code, "speaks https" in failure.message) == (Exit.UNREACHABLE, True)
+    assert "write https:// at the cluster's server:" in failure.next_step
+
+
 def test_no_answer_at_all() -> None:
     assert of_api(ApiError(0, "Timeout", "no answer"), "x").code is Exit.UNREACHABLE
 

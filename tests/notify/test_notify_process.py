@@ -87,6 +87,6 @@ def test_without_addresses_it_does_not_start_and_help_names_the_settings(tmp_pat
     environ = {**os.environ, "EVALSTOP_NOTIFY_URL_FILE": str(tmp_path / "none")}
     done = subprocess.run(COMMAND, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "EVALSTOP_NOTIFY_URL_FILE=" in done.stderr
+    assert f"EVALSTOP_NOTIFY_URL_FILE='{tmp_path}/none': no such file or directory, expected" in done.stderr
     shown = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True).stdout
     assert help_text(describe()) in shown

@@ -67,3 +67,5 @@ def test_its_value_is_checked_by_name() -> None:
         text.policy("fifo:max_wait=-1")
     with pytest.raises(ParamError, match="backfill, max_wait"):
         text.policy("fifo:maxwait=3")
+    with pytest.raises(ParamError, match="expected each parameter once, maxWait is given twice"):
+        text.policy("fifo:max_wait=3,maxWait=4")

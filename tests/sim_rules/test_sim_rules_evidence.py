@@ -140,13 +140,21 @@ def test_runs_can_be_named_by_a_pattern() -> None:
         (
             "h.csv",
             "series_id;step;eval\na;1;2\n",
-            r"series_id: no such column; .*; they are parted by ';', expected a",
+            r"series_id: no such column; .*; columns are parted by ';', expected a",
         ),
         ("h.csv", "series_id,step,eval\n\x1b[31ma,1,2\n", r"h\.csv:2: series_id: .* has control characters"),
         ("h.csv", "series_id,step,eval\na,1,x\n", r"h\.csv:2: eval: 'x' is no number"),
         ("h.csv", "series_id,step,eval\na,,1\n", r"h\.csv:2: step: empty"),
         ("h.csv", "series_id,step,eval\na,inf,1\n", r"h\.csv:2: step: 'inf', expected a finite"),
         ("h.csv", "series_id,step,eval\n", r"no evals in it"),
+        ("h.csv", "", r"h\.csv:1: is empty, expected the names of its columns, series_id, step, eval among"),
+        ("h.csv", "\na,1,2\n", r"h\.csv:1: its first line is empty, expected the names"),
+        ("h.csv", '"series_id', r'h\.csv:1: a quote \("\) opens in this row and is never'),
+        (
+            "h.csv",
+            "series_id;step;eval\na;1;0,5\n",
+            r"h\.csv:2: 2 cells under 1 column; columns are parted by ';', expected a comma",
+        ),
         (
             "h.csv",
             "series_id,step,eval,reference_step,paired_prompts,paired_mean,paired_variance\na,1,1,0,80,,1\n",

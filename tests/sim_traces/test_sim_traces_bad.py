@@ -126,7 +126,7 @@ CASES: dict[str, tuple[str, str]] = {
     "hidden truth that is none": (OWN + job(truth='{"hacks": 1, "peak": 2}'), r"f, line 2, truth: .*is not"),
     "philly cut off": (PHILLY_HEAD + '"attempts": []}, {"vc"', r"f, line 1: not JSON .*was the file cut off"),
     "philly not closed": (PHILLY_HEAD + '"attempts": []}', r"f, line 1: expected , or \] after a job"),
-    "semicolons": ("job;submitted;gpus;work\na;0;1;5\n", r"its columns are parted by ';', expected a comma"),
+    "semicolons": ("job;submitted;gpus;work\na;0;1;5\n", r"; columns are parted by ';', expected a comma"),
     "philly without attempts": (PHILLY_HEAD + '"x": 1}]', r"f, line 1, attempts: is missing"),
     "philly bad time": (
         PHILLY_HEAD + '"attempts": [{"start_time": "soon", "end_time": null, "detail": []}]}]',

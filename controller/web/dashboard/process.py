@@ -15,7 +15,7 @@ from controller.web.dashboard.access import ReviewGate
 from controller.web.dashboard.app import Dashboard
 from controller.web.dashboard.feed import Feed
 from controller.web.dashboard.queues import FixedAddress, Queues
-from controller.web.dashboard.settings import Settings, describe
+from controller.web.dashboard.settings import PREFIX, Settings, describe
 from controller.web.hosts import Hosts
 from controller.web.reviews import Reviews
 from controller.web.server import WebServer
@@ -56,10 +56,11 @@ async def run(settings: Settings, environ: Mapping[str, str]) -> int:
             at = settings.status_host, settings.status_port
             servers.append(health_server(made.health, *at, connections))
         try:
-            for one in servers:
+            for one, of in zip(servers, ("", "STATUS_"), strict=False):
+                where = f"{PREFIX}{of}HOST, {PREFIX}{of}PORT"
                 await one.start()
         except OSError as error:
-            _logger.error("cannot listen", error=str(error))
+            _logger.error("cannot listen", settings=where, error=str(error))
             return 2
         try:
             async with feed.following(patience=0.0):

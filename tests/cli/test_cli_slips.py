@@ -1,0 +1,86 @@
+"""Slips that cost a stranger time: a name that is wrong or in capitals, a run that is over, a broken pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from controller.cli.failure import Exit
+from controller.cli.main import app
+from tests.support import cli_world as w
+from tests.support.stub_api import stub_api
+
+COMMAND = [sys.executable, "-m", "controller.cli"]
+
+
+def world() -> list[dict[str, Any]]:
+    return [w.whole(name, record, "team") for name, record in w.records().items()]
+
+
+def run(folder: Path, *words: str, namespace: str = "team", only: str = "") -> Result:
+    with stub_api(folder, world(), namespace, only) as kubeconfig:
+        return CliRunner().invoke(app, words, env={"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"})
+
+
+def test_of_several_names_those_that_are_there_are_printed_first(tmp_path: Path) -> None:
+    told = run(tmp_path, "get", "over", "nope", "healthy", "neither", "-o", "name")
+    assert told.exit_code == Exit.NOT_FOUND
+    assert told.stdout.split() == ["rlhfjob.evalstop.dev/over", "rlhfjob.evalstop.dev/healthy"]
+    assert told.stderr.count("error: there is no RLHFJob") == 2
+    assert "'nope'" in told.stderr
+    assert "'neither'" in told.stderr
+    several = run(tmp_path, "get", "over", "nope", "-o", "json")
+    assert json.loads(several.stdout)["kind"] == "List", "as for two names that are there"
+    assert run(tmp_path, "get", "nope", "neither", "-o", "json").stdout == ""
+
+
+def test_a_name_in_capitals_is_known(tmp_path: Path) -> None:
+    assert "did you mean over?" in run(tmp_path, "get", "OVER").stderr
+
+
+def test_the_mode_of_a_run_that_has_ended_is_told_to_do_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, "mode", "done", "Off")
+    assert done.exit_code == 0
+    assert "team/done has ended (" in done.stderr
+    assert "its mode does nothing any more" in done.stderr
+    assert "has ended" not in run(tmp_path, "mode", "healthy", "Off").stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "only", "said"),
+    [
+        ("empty", "", "namespace empty has no RLHFJob, 7 are in other namespaces, expected the jobs"),
+        ("empty", "empty", "namespace empty has no RLHFJob, expected the jobs"),
+    ],
+)
+def test_a_past_of_an_empty_namespace_names_it(tmp_path: Path, asked: str, only: str, said: str) -> None:
+    told = run(tmp_path, "export", "-n", asked, namespace="empty", only=only)
+    assert (told.exit_code, said in told.stderr) == (Exit.USAGE, True), told.stderr
+
+
+def test_a_past_of_a_namespace_that_is_not_there_is_told_as_that(tmp_path: Path) -> None:
+    told = run(tmp_path, "export", "-n", "tema")
+    assert told.exit_code == Exit.NOT_FOUND
+    assert "there is no namespace 'tema'" in told.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["export", "--evals"], ["export"], ["report", "over", "--out", "-"], ["list"]], ids=" ".join
+)
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly(tmp_path: Path, words: list[str]) -> None:
+    with stub_api(tmp_path, world()) as kubeconfig:
+        reads, writes = os.pipe()
+        os.close(reads)
+        environ = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        with os.fdopen(writes, "w") as gone:
+            done = subprocess.run(
+                [*COMMAND, *words], env=environ, stdout=gone, stderr=subprocess.PIPE, text=True, check=False
+            )
+    assert (done.returncode, "roken pipe" in done.stderr, "BrokenPipe" in done.stderr) == (0, False, False)
