@@ -120,7 +120,8 @@ def test_a_command_is_copied(tabs: Tabs, board: Running) -> None:
 def test_a_decision_is_told_in_a_sentence_with_what_others_say(tabs: Tabs, board: Running) -> None:
     page = tabs().open(board.address(JOB_PAGE))
     told = page.locator(".evidence")
-    expect(told).to_contain_text(re.compile(r"3 evals in a row fell, limit 3; [\d.]+ % below the best\."))
+    short = re.compile(r"3 evals in a row fell, limit 3; [\d.]+ % worse than the best\.")
+    expect(told).to_contain_text(short)
     expect(told).to_contain_text("judged by the evals from step 10 on")
     expect(told).to_contain_text("of flat runs of 17 evals it stops about 41 % at most")
     expect(page.locator("figure.chartbox svg")).to_contain_text("statistic, in percent of its threshold")

@@ -42,7 +42,7 @@ def test_a_job_becomes_a_file(kubeconfig: Path, tmp_path: Path) -> None:
     assert f"{into}: " in done.stderr
     text = into.read_text()
     assert "<title>Run team/over" in text
-    assert "3 evals in a row fell, limit 3; 16 % below the best." in text
+    assert "3 evals in a row fell, limit 3; 16 % worse than the best." in text
     assert text.count("<svg") == 1
 
 

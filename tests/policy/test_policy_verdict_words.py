@@ -31,7 +31,7 @@ def verdict(reason: str, statistic: float, threshold: float) -> Verdict:
     return Verdict(Verb.STOP, reason, statistic, threshold)
 
 
-BELOW = "the newest evals lie 5.1 standard deviations below the best stretch, limit 4.2"
+BELOW = "the newest evals are 5.1 standard deviations worse than the best stretch, limit 4.2"
 
 
 @pytest.mark.parametrize(
@@ -45,15 +45,15 @@ BELOW = "the newest evals lie 5.1 standard deviations below the best stretch, li
         ),
         (
             *("kDeclines", "ConfirmedByFreshEvals", 3.412, 2),
-            "fresh evals lie 3.4 standard errors below the best, limit 2",
+            "fresh evals are 3.4 standard errors worse than the best, limit 2",
         ),
         (
             *("drawdown", "FellBelowPeak", 0.0834, 0.05),
-            "the smoothed score lies 0.083 below its peak, limit 0.05",
+            "the smoothed score is 0.083 worse than at its peak, limit 0.05",
         ),
         (
             *("scan", "NearBestStretch", -0.4, 4.2),
-            "the newest evals do not lie below the best stretch, limit 4.2 standard deviations",
+            "the newest evals are not worse than the best stretch, limit 4.2 standard deviations",
         ),
         ("glr", "FellBeyondChance", 5.13, 4.2, BELOW),
         ("scan", "NoiseUnknown", 0.0, math.inf, "how noisy an eval is, is not known yet"),
@@ -79,9 +79,9 @@ def record(*scores: float, best: int) -> JobRecord:
 
 def test_the_sentence_of_the_issue() -> None:
     found = record(0.5, 0.98, 0.8, 0.7, 0.65, 0.6, best=2)
-    assert evidence(found, Direction.MAXIMIZE) == "4 evals in a row fell, limit 3; 38.8 % below the best"
+    assert evidence(found, Direction.MAXIMIZE) == "4 evals in a row fell, limit 3; 38.8 % worse than the best"
     low = record(0.5, 0.2, 0.25, best=2)
-    assert evidence(low, Direction.MINIMIZE).endswith("; 25 % above the best")
+    assert evidence(low, Direction.MINIMIZE).endswith("; 25 % worse than the best")  # above it, that is
     assert evidence(record(0.5, 0.0, best=2), Direction.MINIMIZE) == "4 evals in a row fell, limit 3"
     assert evidence(JobRecord(), Direction.MAXIMIZE) == ""
     alone = replace(found, decision=None, rule=replace(found.rule, verdict=verdict("AwaitsNextEval", 0, 3)))
@@ -94,7 +94,7 @@ def test_the_sentence_is_of_the_eval_that_asked_for_the_stop() -> None:
     found = record(0.5, 1.0, 0.9, 0.5, best=2)
     asked = Proposal(30, 20, "ConsecutiveDeclines", 3.0, 3.0)
     found = replace(found, decision=Decision("kDeclines", Mode.SHADOW, asked, "said", 0.0))
-    assert evidence(found, Direction.MAXIMIZE) == "3 evals in a row fell, limit 3; 10 % below the best"
+    assert evidence(found, Direction.MAXIMIZE) == "3 evals in a row fell, limit 3; 10 % worse than the best"
     guard = replace(
         found, decision=Decision("kDeclines", Mode.SHADOW, replace(asked, metric="kl"), "said", 0.0)
     )
@@ -188,7 +188,7 @@ def test_a_stop_by_a_guardrail_is_told_by_the_guardrail() -> None:
     decision = Decision("scan", Mode.ENFORCE, asked, "", 0.0, suspended_at=1.0)
     said = evidence(replace(record(0.5, 0.6, best=2), decision=decision), Direction.MAXIMIZE)
     assert said == (
-        "guardrail 'tox': the newest evals lie 5.2 standard deviations below the best stretch, limit 4"
+        "guardrail 'tox': the newest evals are 5.2 standard deviations worse than the best stretch, limit 4"
     )
 
 

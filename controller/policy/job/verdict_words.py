@@ -44,7 +44,7 @@ _BESIDES: Mapping[str, str] = {
 
 def evidence(record: JobRecord, direction: Direction) -> str:
     """Return the numbers of its newest decision, or of its newest verdict, in a sentence: ``4 evals in a row
-    fell, limit 3; 38.8 % below the best``; "": there are none. ``direction``: of the Primary metric."""
+    fell, limit 3; 38.8 % worse than the best``; "": there are none. ``direction``: of the Primary metric."""
     decision, rule = record.decision, record.rule
     if decision is not None and decision.by in RULES:
         asked = decision.proposal
@@ -67,7 +67,7 @@ def statement(rule: str, verdict: Verdict) -> str:
         return _NO_NUMBERS[verdict.reason]
     s, t = verdict.statistic, verdict.threshold
     if verdict.reason in _FRESH and math.isfinite(s) and math.isfinite(t):
-        return f"fresh evals lie {_far(s, t)} standard errors below the best, limit {t:.2g}"
+        return f"fresh evals are {_far(s, t)} standard errors worse than the best, limit {t:.2g}"
     if rule not in _STATEMENTS or not (math.isfinite(s) and math.isfinite(t)):
         return ""
     return "; ".join(filter(None, (_STATEMENTS[rule](s, t), _BESIDES.get(verdict.reason, ""))))
@@ -75,8 +75,8 @@ def statement(rule: str, verdict: Verdict) -> str:
 
 def _deviations(s: float, t: float) -> str:
     if s <= 0.0:
-        return f"the newest evals do not lie below the best stretch, limit {t:.2g} standard deviations"
-    return f"the newest evals lie {_far(s, t)} standard deviations below the best stretch, limit {t:.2g}"
+        return f"the newest evals are not worse than the best stretch, limit {t:.2g} standard deviations"
+    return f"the newest evals are {_far(s, t)} standard deviations worse than the best stretch, limit {t:.2g}"
 
 
 def _far(s: float, t: float) -> str:
@@ -87,11 +87,11 @@ def _far(s: float, t: float) -> str:
 
 _STATEMENTS: Mapping[str, Callable[[float, float], str]] = {
     "kDeclines": lambda s, t: f"{counted(round(s), 'eval')} in a row fell, limit {t:.0f}",
-    "drawdown": lambda s, t: f"the smoothed score lies {s:.2g} below its peak, limit {t:.2g}",
+    "drawdown": lambda s, t: f"the smoothed score is {s:.2g} worse than at its peak, limit {t:.2g}",
     "scan": _deviations,
     "glr": _deviations,
     "cusum": lambda s, t: (
-        f"shortfalls below the best stretch add up to {_far(s, t)} standard deviations, limit {t:.2g}"
+        f"shortfalls against the best stretch add up to {_far(s, t)} standard deviations, limit {t:.2g}"
     ),
     "eProcess": lambda s, t: (
         f"the evidence that it is worse than its reference step is {s:.2g}, limit {t:.2g}"
@@ -110,12 +110,11 @@ def _below(record: JobRecord, direction: Direction, step: int | None) -> str:
     found = next((p for p in reversed(record.evals) if p.step == step), None)
     if best is None or found is None or not best.score:
         return ""
-    lower_is_better = direction is Direction.MINIMIZE
-    sign = -1.0 if lower_is_better else 1.0
+    sign = -1.0 if direction is Direction.MINIMIZE else 1.0
     share = sign * (best.score - found.score) / abs(best.score)
     if not math.isfinite(share) or share < 0.0005:
         return ""
-    return f"{percent(share)} {'above' if lower_is_better else 'below'} the best"
+    return f"{percent(share)} worse than the best"
 
 
 # -- what is promised of a run whose true score stays as it is --------------------
