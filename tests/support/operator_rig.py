@@ -96,13 +96,23 @@ class CountingApi(Api):
         self.about = about
         self.writes: list[str] = []
         self.crash_at: int | None = None
-        self.crash_after = False
+        self.crash_after: bool | Callable[[str], bool] = False  # the same of a write, ``METHOD /path``
         self.crash_on: Callable[[str, str, Object], bool] | None = None  # of method, path, answer: after it
         self.crashed = asyncio.Event()
         self.fatal_write: str | None = None
         self.fault: Fault | None = None
+        self._one_at_a_time = asyncio.Lock()
 
     async def _request(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Object | None, content_type: str
+    ) -> Response:
+        if method == "GET" or self.crash_at is None:
+            return await self._counted(method, path, query, body, content_type)
+        # Else one write takes effect, unseen, while the operator dies of another.
+        async with self._one_at_a_time:
+            return await self._counted(method, path, query, body, content_type)
+
+    async def _counted(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Object | None, content_type: str
     ) -> Response:
         counted = (
@@ -117,7 +127,10 @@ class CountingApi(Api):
         if counted:
             self.writes.append(f"{method} {path}")
             fatal = self.crash_at == len(self.writes)
-            if fatal and not self.crash_after:
+            after = (
+                self.crash_after if isinstance(self.crash_after, bool) else self.crash_after(self.writes[-1])
+            )
+            if fatal and not after:
                 self.fatal_write = f"{method} {path}"
                 self.crashed.set()
                 raise Crash
@@ -221,7 +234,7 @@ class Rig:
     async def live_until_crash(
         self,
         at: int | None,
-        after: bool,
+        after: bool | Callable[[str], bool],
         done: Callable[[], Awaitable[bool]],
         on: Callable[[str, str, Object], bool] | None = None,
     ) -> str | None:
