@@ -97,7 +97,7 @@ def test_a_past_is_exported_from_the_log_and_from_the_cluster(
     wait = next(one for one in found["figures"] if one["figure"] == "mean_wait")
     assert wait["alternative"]["high"] < wait["baseline"]
     missing = CliRunner().invoke(app, ["what-if", "--nodes", "+1", "-n", "nobody", *where])
-    assert missing.exit_code == 2
+    assert missing.exit_code == 3
     assert "no job in it that had GPUs" in missing.stderr
 
 

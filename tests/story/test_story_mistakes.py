@@ -328,8 +328,7 @@ def look(town: Town, every: list[Mistake], page: Callable[[], str]) -> None:
                 one.known = one.known or now
         if any((one.name, reason) in warnings for reason in (one.mark, *one.reasons)):
             one.warned = one.warned or now
-        if len(one.shown) == 3 and one.warned and told[0].warning:
-            cure(town, one)
+        if len(one.shown) == 3 and one.warned and told[0].warning and cure(town, one):
             one.cured = time.time()
     for one in every:
         if one.cured and not one.done and one.name in jobs:
@@ -356,11 +355,13 @@ def began(town: Town, one: Mistake) -> float:
     return float(parse_time(pods[0]["metadata"]["creationTimestamp"]) or 0.0)
 
 
-def cure(town: Town, one: Mistake) -> None:
-    """Run the cure that `evalstop why` prints."""
+def cure(town: Town, one: Mistake) -> bool:
+    """Run the cure that `evalstop why` prints; return False if it does not warn of it now: what the run shows
+    may have changed since it was looked at."""
     document = json.loads(town.evalstop("why", f"{one.namespace}/{one.name}", "-o", "json"))
-    mark = next(m for m in document["marks"] if m["mark"] == one.mark)
-    assert mark["warning"]
+    mark = next((m for m in document["marks"] if m["mark"] == one.mark and m["reason"] in one.reasons), None)
+    if mark is None or not mark["warning"]:
+        return False
     line = mark["cure"]["apply"] or mark["cure"]["command"]
     assert line in town.evalstop("why", f"{one.namespace}/{one.name}") or len(line) > 80, "it is printed"
     line = line.replace("<manifest>", shlex.quote(str(town.folder / f"{one.name}.yaml")))
@@ -368,6 +369,7 @@ def cure(town: Town, one: Mistake) -> None:
         line = line.replace(f"<{name}>", value)
     assert not BLANK.search(line), f"{one.name}: only the owner's own is left out: {line}"
     town.sh(line)
+    return True
 
 
 def story_so_far(town: Town, every: list[Mistake]) -> str:
