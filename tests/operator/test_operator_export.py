@@ -98,7 +98,7 @@ def test_a_past_is_exported_from_the_log_and_from_the_cluster(
     assert wait["alternative"]["high"] < wait["baseline"]
     missing = CliRunner().invoke(app, ["what-if", "--nodes", "+1", "-n", "nobody", *where])
     assert missing.exit_code == 3
-    assert "no job in it that had GPUs" in missing.stderr
+    assert "there is no namespace 'nobody'" in missing.stderr
 
 
 def test_who_may_not_list_is_told_what_to_do(plane: Plane, installed: Path) -> None:
