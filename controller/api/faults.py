@@ -17,7 +17,7 @@ from controller.policy.wording import agreeing, counted, did_you_mean
 
 NO_SUCH_FIELD = "there is no such field"
 MOST_TOLD = 3  # faults in one message
-CLOSE = 0.6  # likeness from which on a value is thought to be meant
+CLOSE = 0.6  # likeness from which on a field or a value is thought to be meant
 _VALUE_MOST = 60  # characters of a value that are repeated
 _CHOICE = re.compile(r"'([^']*)'")
 

@@ -174,6 +174,16 @@ async def job(api: CallerApi, name: str) -> Object:
     return await _one(api, RLHFJOBS, plain, where)
 
 
+async def near_namespaces(api: CallerApi, name: str) -> list[str]:
+    """Return the namespaces whose names are close to one that is not there, the closest first; []: none is,
+    or the caller may not list them."""
+    try:
+        there = [str(item["metadata"]["name"]) for item in (await api.list(NAMESPACES, None))[0]]
+    except ApiError:
+        return []
+    return difflib.get_close_matches(name.lower(), there, 3)
+
+
 async def check_namespace(api: CallerApi, name: str | None) -> None:
     """Check that a namespace is there, as far as the caller may know. None: all of them are meant.
 
@@ -187,11 +197,7 @@ async def check_namespace(api: CallerApi, name: str | None) -> None:
     except NotFound as error:
         if "not found" not in error.message:
             return
-        try:
-            there = [item["metadata"]["name"] for item in (await api.list(NAMESPACES, None))[0]]
-        except ApiError:
-            there = []
-        close = ", ".join(difflib.get_close_matches(name.lower(), there, 3))
+        close = ", ".join(await near_namespaces(api, name))
         next_step = f"did you mean {close}?" if close else "evalstop list -A: of all namespaces"
         raise Failure(Exit.NOT_FOUND, f"there is no namespace {name!r}", next_step) from None
     except ApiError:

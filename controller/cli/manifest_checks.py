@@ -9,18 +9,18 @@ from typing import Any
 from controller import names, workloads
 from controller.api import convert
 from controller.api.crd import RESOURCES, root_schema
-from controller.api.faults import NO_SUCH_FIELD, Fault
+from controller.api.faults import CLOSE, NO_SUCH_FIELD, Fault
 from controller.api.gpupool import GPUPool
 from controller.checkpoints.access_jobs import access_problem
 from controller.checkpoints.pod_security import refusal
 from controller.checkpoints.run_as import run_as
 from controller.cli import actor_checks
-from controller.cli.cluster import CallerApi
+from controller.cli.cluster import CallerApi, near_namespaces
 from controller.cli.doctor.findings import Finding, as_cure, gather, note, ok, unknown, wrong
 from controller.cli.doctor.template import examined
 from controller.cli.failure import of_api
 from controller.kube.errors import AlreadyExists, ApiError, NotFound, Refused
-from controller.kube.resources import GPUPOOLS, JOBS, NAMESPACES, PRIORITY_CLASSES, QUOTAS, RLHFJOBS, Resource
+from controller.kube.resources import GPUPOOLS, JOBS, PRIORITY_CLASSES, QUOTAS, RLHFJOBS, Resource
 from controller.objects import amount
 from controller.operator.reconcile.validation import scheduling_of
 from controller.operator.state.claims import claims_of
@@ -33,7 +33,6 @@ Object = dict[str, Any]
 
 KINDS = {resource.kind: resource for resource in (RLHFJOBS, GPUPOOLS)}
 OPEN = "x-kubernetes-preserve-unknown-fields"
-CLOSE = 0.6  # likeness from which on a field is thought to be meant
 
 
 async def examine(
@@ -63,7 +62,7 @@ async def examine(
     own = convert.faults_of(manifest)
     found += await _server(api, resource, manifest, bool(found), own)
     if resource is RLHFJOBS:
-        found += await _job(api, manifest, pools)
+        found += await _job(api, manifest, pools, own)
     elif own:
         found += [wrong("spec", one.sentence) for one in own if one.text != NO_SUCH_FIELD]
     elif isinstance(problem := convert.parse_pool(manifest), Problem):
@@ -151,16 +150,8 @@ def said_besides(error: ApiError, known: tuple[Fault, ...]) -> list[str]:
 
 async def _namespace_cure(api: CallerApi, name: str) -> str:
     """Return what to do about a namespace that is not there: one of those that are may be meant."""
-    try:
-        there = [str(one["metadata"]["name"]) for one in (await api.list(NAMESPACES))[0]]
-    except ApiError:  # not everybody may list them
-        there = []
-    close = difflib.get_close_matches(name, there, 1, CLOSE)
-    return (
-        f"did you mean {close[0]}? else make it: kubectl create namespace {name}"
-        if close
-        else (f"kubectl create namespace {name}")
-    )
+    make, close = f"kubectl create namespace {name}", await near_namespaces(api, name)
+    return f"did you mean {close[0]}? else make it: {make}" if close else make
 
 
 def _hint(text: str) -> Cure | None:
@@ -175,15 +166,18 @@ def _in_file(cure: Cure) -> Cure:
     return as_cure(cure.text) if " rlhfjob " in cure.command else cure
 
 
-async def _job(api: CallerApi, manifest: Object, pools: Mapping[str, Object]) -> list[Finding]:
+async def _job(
+    api: CallerApi, manifest: Object, pools: Mapping[str, Object], faults: tuple[Fault, ...]
+) -> list[Finding]:
+    """Return what is found of an RLHFJob. ``faults``: those that its manifest has by itself."""
     found, pool = await _pool_of(api, manifest, pools)
     parsed = convert.parse_pool(pool) if pool is not None else None
     asked = convert.desired(manifest, parsed)
-    if faults := convert.faults_of(manifest):
-        faults = tuple(one for one in faults if one.text != NO_SUCH_FIELD)  # told as what is misspelt
+    if faults:
         found += [
             wrong("spec", one.sentence, _hint(one.text) or as_cure(cure_of("InvalidSpec").text))
             for one in faults
+            if one.text != NO_SUCH_FIELD  # told as what is misspelt
         ]
     elif asked.problem is not None and not (found and asked.problem.reason == "PoolNotFound"):
         cure = cure_of(asked.problem.reason).filled(

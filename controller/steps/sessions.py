@@ -138,16 +138,18 @@ class Session:
         self._begins_at = self._now() + given.begins_in
         if self._planning is not None:
             self._planning.cancel()
-        supply = self._supply(job, given, given.begins_in)
+        supply = self._supply(job, given.begins_in, given.begins_in)
         self._planning = asyncio.get_running_loop().create_task(self._plan(job, given, supply))
 
-    def _supply(self, job: RolloutJob, given: Announcement, lead: float) -> Supply:
+    def _supply(self, job: RolloutJob, lead: float = 0.0, between: float = 0.0) -> Supply:
+        """Return what there is for a step. ``lead``: s until it begins. ``between``: s that pass between two
+        steps, where none has passed yet."""
         return Supply(
             held=len(self._named(job)),
             start=job.start,
             recall=job.recall,
             lead=lead,
-            between=self._between or given.begins_in,
+            between=self._between or between,
             most=job.most,
         )
 
@@ -182,7 +184,7 @@ class Session:
         if min(job.most, job.settings.max) <= known:
             return False
         self._renewed, self._renewing = self._announced, True
-        supply = self._supply(job, given, max(0.0, self._begins_at - self._now()))
+        supply = self._supply(job, max(0.0, self._begins_at - self._now()), given.begins_in)
         self._planning = asyncio.get_running_loop().create_task(self._plan_anew(job, given, supply))
         return True
 
@@ -236,13 +238,7 @@ class Session:
 
     def _static(self, job: RolloutJob, step: int) -> tuple[RolloutPlan, Supply]:
         """Return a plan without a forecast, which costs nothing to make, and the supply that it is of."""
-        supply = Supply(
-            held=len(self._named(job)),
-            start=job.start,
-            recall=job.recall,
-            between=self._between,
-            most=job.most,
-        )
+        supply = self._supply(job)
         question = StepQuestion(job.key, step, None, self._learned.law, job.settings, supply)
         plan = planned(question)
         self._note(question, plan)
