@@ -321,11 +321,12 @@ def wake_a_parked_pod(cluster: ChartCluster) -> None:
     words = "0/2 nodes are available: 2 evalstop: GPUs of a/b reserved for c/d until 2026-01-01T00:00:00Z."
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
     patch = json.dumps({"status": {"conditions": [condition]}})
-    cluster.kubectl(
-        "patch", "pod", "parked", "-n", SPACE, "--subresource=status", "--type=merge", "-p", patch
-    )
 
     def touched() -> bool:
+        # Again and again: the scheduler may have its own say of the pod after the first.
+        cluster.kubectl(
+            "patch", "pod", "parked", "-n", SPACE, "--subresource=status", "--type=merge", "-p", patch
+        )
         mine = cluster.get("csistoragecapacities", "evalstop-wake", "-n", NAMESPACE)["metadata"]
         return "evalstop.dev/retry" in (mine.get("annotations") or {})
 
