@@ -217,17 +217,23 @@ def test_a_run_that_completed_without_an_eval_keeps_why(seen: ScrapeView | None,
 
 
 @pytest.mark.parametrize(
-    ("total", "away", "told_of"),
+    ("evals", "total", "away", "told_of"),
     [
-        (450, 300.0, True),  # no operator was there for the last two thirds
-        (450, 20.0, False),  # read until it ended, early, by itself
-        (155, 300.0, False),  # it was at its end: nothing but a save came after
+        (15, 450, 300.0, True),  # no operator was there for the last two thirds
+        (15, 450, 20.0, False),  # read until it ended, early, by itself
+        (15, 155, 300.0, False),  # it was at its end: nothing but a save came after
+        (1, 450, 95.0, True),  # one was read, and nothing tells how often they come
+        (2, 450, 95.0, True),
+        (1, 450, 20.0, False),
+        (1, 18, 95.0, False),
     ],
 )
-def test_a_run_whose_last_part_nobody_read_is_unwatched(total: int, away: float, told_of: bool) -> None:
+def test_a_run_whose_last_part_nobody_read_is_unwatched(
+    evals: int, total: int, away: float, told_of: bool
+) -> None:
     """Its best, of step 190, was neither known nor kept, and all was called well."""
     world, job = running()
-    for k in range(1, 16):
+    for k in range(1, evals + 1):
         world.now += 6.0
         world.scores("a", 0.5 + 0.01 * k)
         job.observed = replace(
@@ -241,7 +247,7 @@ def test_a_run_whose_last_part_nobody_read_is_unwatched(total: int, away: float,
     assert bool(found) is told_of
     for mark in found:
         assert (mark.mark, mark.warning) == (Mark.UNWATCHED, True)
-        assert "after step 150 of 450" in mark.message
+        assert f"after step {10 * evals} of 450" in mark.message
 
 
 def test_a_run_whose_pool_has_nobody_s_evals_read_is_unwatched_at_once() -> None:

@@ -20,6 +20,7 @@ NEVER_READ = "NeverRead"
 END_UNSEEN = "EndUnseen"
 UNSEEN_INTERVALS, UNSEEN_LEAST = 3.0, 30.0  # eval intervals, and s, without an eval before the end
 UNSEEN_SHARE = 0.05  # of the run's steps
+FEW_UNSEEN_SHARE = 0.5  # the same, where so few evals were read that nothing tells how often they come
 
 
 def settled(made: Plan, desired: Desired, now: float) -> Plan:
@@ -48,16 +49,25 @@ def end_unseen(record: JobRecord, ended: float) -> str:
         record: of a run that completed.
         ended: when that was seen (s).
     """
-    due, progress = record.evals_due, record.progress
-    if due is None or due.interval is None or progress is None or len(record.evals) < 2:
+    progress = record.progress
+    if not record.evals or not record.eval_times or progress is None:
         return ""
-    quiet = ended - due.since
-    if quiet <= max(UNSEEN_LEAST, UNSEEN_INTERVALS * due.interval):
+    newest, due = record.evals[-1].step, record.evals_due
+    if len(set(record.eval_times)) == 1 or due is None or due.interval is None:
+        # All were read at once, so how often they come is not known: the first one took so long, its
+        # process' start included, and one before the first step says nothing of the next. So most of the
+        # run's steps must be unseen.
+        since = float(record.eval_times[-1])
+        interval = since - record.lives[0].at if record.lives else None
+        least = FEW_UNSEEN_SHARE * progress.total_steps
+    else:
+        since, interval = due.since, due.interval
+        usual = median(abs(b.step - a.step) for a, b in pairwise(record.evals))
+        least = max(1.5 * usual, UNSEEN_SHARE * progress.total_steps)
+    quiet = ended - since
+    if interval is None or quiet <= max(UNSEEN_LEAST, UNSEEN_INTERVALS * interval):
         return ""
-    newest = record.evals[-1].step
-    usual = median(abs(b.step - a.step) for a, b in pairwise(record.evals))
-    unseen = progress.total_steps - max(newest, progress.step)
-    if unseen <= max(1.5 * usual, UNSEEN_SHARE * progress.total_steps):
+    if progress.total_steps - max(newest, progress.step) <= least:
         return ""
     return (
         f"it ran to its end, and none of its evals after step {newest} of {progress.total_steps} was read, "
