@@ -24,7 +24,7 @@ class Profile:
 
     name: str
     mean: float = 350.0
-    variation: float = 0.8  # sd over mean, between prompts
+    variation: float = 1.1  # sd over mean, between prompts
     drift: float = 0.1
     copies: float = 0.15
     cap: int = 2048

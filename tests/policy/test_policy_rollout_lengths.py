@@ -36,6 +36,15 @@ def test_lengths_that_grow_together_are_followed() -> None:
     assert history.predict([(0, None)])[0] == pytest.approx(220 * 1.3, rel=0.02)
 
 
+def test_responses_that_end_at_the_cap_do_not_hide_that_others_grow() -> None:
+    """Two of five prompts have most of the tokens, and stay where they are."""
+    history = LengthHistory().seen([(p, 100.0, (2048 if p < 4 else 100,)) for p in range(10)])
+    for length in (130, 169):
+        predicted = history.predict([(p, None) for p in range(10)])
+        history = history.seen([(p, predicted[p], (2048 if p < 4 else length,)) for p in range(10)])
+    assert history.predict([(9, None)])[0] == pytest.approx(169 * 1.3, rel=0.02)
+
+
 def test_wrong_guesses_are_scaled_for_the_prompts_to_come() -> None:
     history = LengthHistory()
     for step in range(4):

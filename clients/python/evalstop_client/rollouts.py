@@ -26,6 +26,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -161,16 +162,16 @@ class Lengths:
     def seen(self, step: Iterable[tuple[Hashable, float, Sequence[int]]]) -> None:
         """Take in a step: of each prompt its key, what was predicted, and the tokens of its copies."""
         squares, degrees = 0.0, 0
-        known, new = [0.0, 0.0], [0.0, 0.0]
+        known: list[float] = []
+        new: list[float] = []
         for key, predicted, lengths in step:
             if not lengths or min(lengths) < 1:
                 continue
             mean = sum(lengths) / len(lengths)
             before = self.means.get(key)
             if 0.0 < predicted < math.inf:
-                sums, bias = (new, self.guess_bias) if before is None else (known, self.bias)
-                sums[0] += mean
-                sums[1] += predicted / bias
+                ratios, bias = (new, self.guess_bias) if before is None else (known, self.bias)
+                ratios.append(mean * bias / predicted)
             # As the planner has it, with a window of one epoch, to the last bit.
             self.means[key] = mean if before is None else before + (mean - before)
             if len(lengths) > 1:
@@ -180,12 +181,12 @@ class Lengths:
                 degrees += len(logs) - 1
         self.squares = 0.7 * self.squares + squares
         self.degrees = 0.7 * self.degrees + degrees
-        self.bias, self.guess_bias = self._moved(self.bias, *known), self._moved(self.guess_bias, *new)
+        self.bias, self.guess_bias = self._moved(self.bias, known), self._moved(self.guess_bias, new)
 
-    def _moved(self, bias: float, actual: float, expected: float) -> float:
-        if expected <= 0.0:
+    def _moved(self, bias: float, ratios: Sequence[float]) -> float:
+        if not ratios:
             return bias
-        return bias + self.STEP * (min(self.MOST, max(1.0 / self.MOST, actual / expected)) - bias)
+        return bias + self.STEP * (min(self.MOST, max(1.0 / self.MOST, median(ratios))) - bias)
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, as JSON can hold it; keys are texts or numbers."""

@@ -13,6 +13,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import median
 
 from controller.policy.params import ParamError
 from controller.policy.rollout.types import MOST_BINS, Forecast
@@ -31,7 +32,7 @@ class LengthHistory:
         window: epochs that an average is over; 1: the last one.
         means: tokens of each prompt, averaged.
         squares, degrees: of log-lengths around their prompt's mean: their sum, and how many are free.
-        bias: mean of actual lengths over that of the averages, in the last steps; 1: none.
+        bias: actual length over the average, the median of prompts, in the last steps; 1: none.
         guess_bias: the same over the trainer's guesses, for prompts that were not seen before.
     """
 
@@ -82,16 +83,16 @@ class LengthHistory:
         """
         means, squares, degrees = dict(self.means), 0.0, 0
         weight = 2.0 / (self.window + 1.0)
-        known, new = [0.0, 0.0], [0.0, 0.0]  # sums of actual and of expected lengths
+        known: list[float] = []  # actual over expected lengths
+        new: list[float] = []
         for key, predicted, lengths in step:
             if not lengths or min(lengths) < 1:
                 continue
             mean = sum(lengths) / len(lengths)
             before = means.get(key)
             if 0.0 < predicted < math.inf:
-                sums, bias = (new, self.guess_bias) if before is None else (known, self.bias)
-                sums[0] += mean
-                sums[1] += predicted / bias
+                ratios, bias = (new, self.guess_bias) if before is None else (known, self.bias)
+                ratios.append(mean * bias / predicted)
             means[key] = mean if before is None else before + weight * (mean - before)
             if len(lengths) > 1:
                 logs = [math.log(length) for length in lengths]
@@ -104,16 +105,19 @@ class LengthHistory:
             means,
             0.7 * self.squares + squares,
             0.7 * self.degrees + degrees,
-            _moved(self.bias, *known),
-            _moved(self.guess_bias, *new),
+            _moved(self.bias, known),
+            _moved(self.guess_bias, new),
         )
 
 
-def _moved(bias: float, actual: float, expected: float) -> float:
-    """Return a bias moved towards what a step showed; as it was, if it showed nothing."""
-    if expected <= 0.0:
+def _moved(bias: float, ratios: Sequence[float]) -> float:
+    """Return a bias moved towards what a step showed; as it was, if it showed nothing.
+
+    The median over prompts: those whose responses end at the cap do not grow, and would hide that others do.
+    """
+    if not ratios:
         return bias
-    return bias + BIAS_STEP * (min(MOST_BIAS, max(1.0 / MOST_BIAS, actual / expected)) - bias)
+    return bias + BIAS_STEP * (min(MOST_BIAS, max(1.0 / MOST_BIAS, median(ratios))) - bias)
 
 
 def forecast(
