@@ -1241,4 +1241,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "        return 0\n",
         "tests/operator/test_operator_devices.py",
     ),
+    Mutant(
+        "standard errors that the run's own evals contradict are believed",
+        "22",
+        "controller/policy/job/plan.py",
+        "        use = use.without_errors()\n",
+        "        pass\n",
+        "tests/policy/test_policy_unable.py::test_standard_errors_by_far_smaller_than_the_scatter_stop_nothing",
+    ),
 )

@@ -119,3 +119,39 @@ def test_smaller_standard_errors_than_the_largest_change_no_verdict(
     largest = max(errors)
     mixed = verdicts(name, params, [largest, *errors[1:]], scores)
     assert mixed == verdicts(name, params, [largest] * 30, scores)
+
+
+def evals(scores: Sequence[float], stderr: float) -> list[EvalPoint]:
+    return points([stderr] * len(scores), scores)
+
+
+def noisy(seed: int, count: int, sd: float) -> list[float]:
+    draw = random.Random(seed)
+    return [1.0 + draw.gauss(0.0, sd) for _ in range(count)]
+
+
+def test_right_standard_errors_are_hardly_ever_contradicted() -> None:
+    runs = [noisy(seed, 32, 0.02) for seed in range(500)]
+    looks = [run[:n] for run in runs for n in range(3, 33)]
+    assert sum(noise.doubtful(evals(look, 0.02)) is not None for look in looks) == 0
+
+
+@pytest.mark.parametrize("times", [0.5, 1.0, 2.0], ids=["half", "right", "double"])
+def test_nor_those_that_are_wrong_by_a_factor_of_two(times: float) -> None:
+    found = [noise.doubtful(evals(noisy(seed, 32, 0.02), 0.02 * times)) for seed in range(200)]
+    assert sum(one is not None for one in found) <= 2
+
+
+@pytest.mark.parametrize("times", [1 / 22.4, 22.4], ids=["sd / n", "sd"])
+def test_the_sd_and_sd_over_n_are_contradicted(times: float) -> None:
+    for seed in range(100):
+        doubt = noise.doubtful(evals(noisy(seed, 20, 0.02), 0.02 * times))
+        assert doubt is not None
+        assert doubt.too_small is (times < 1.0)
+        assert 0.008 < doubt.scatter < 0.04
+
+
+def test_a_collapse_contradicts_no_standard_errors() -> None:
+    falls = [0.5, 0.52, 0.51, 0.53, 0.52, 0.1, 0.09, 0.11, 0.1, 0.12]
+    assert noise.doubtful(evals(falls, 0.01)) is None
+    assert noise.doubtful(evals([0.1 * i for i in range(20)], 0.45)) is None, "a straight line shows no noise"

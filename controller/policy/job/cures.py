@@ -451,6 +451,15 @@ CURES: dict[str, Cure] = {
         "lower what the message names below the evals of a run, or take the default rule",
         _DEFAULT_RULE,
     ),
+    "StderrTooLarge": Cure(
+        "have the trainer report the standard error of the mean, sd / sqrt(n), not the standard deviation; "
+        f"or none at all; where each eval has the same prompts, the differences per prompt {_CONTRACT}",
+        _DOCTOR,
+    ),
+    "StderrTooSmall": Cure(
+        f"have the trainer report the standard error of the mean, sd / sqrt(n), or none at all {_CONTRACT}",
+        _DOCTOR,
+    ),
     "ModifierTooLong": Cure(
         "lower what the message names below the evals of a run",
         _json(_set("/spec/modifiers/<modifier_index>/<modifier>/<parameter>", "<evals>")),

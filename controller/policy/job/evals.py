@@ -23,7 +23,13 @@ from controller.policy.job.bests import (
     undecided_for_good,
 )
 from controller.policy.job.record import READINGS_KEPT, JobRecord, RuleRecord
-from controller.policy.job.rule_in_use import INVERTED, RuleInUse, made_under, newest_mark, same_but_for_range
+from controller.policy.job.rule_in_use import (
+    INVERTED,
+    RuleInUse,
+    made_under,
+    newest_mark,
+    same_but_for_belief,
+)
 from controller.policy.job.types import Direction, ProxyMetric, ScrapeView
 from controller.policy.stopping import carry_spent
 from controller.policy.types import Attempt, EvalPoint
@@ -318,7 +324,7 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
         known = best_after(replace(record, best=None), use.direction, (), -1)
     unjudged = record.rule.unjudged if record.rule is not None else 0
     rule = _remembered(record, use, initial, record.evals, unjudged)
-    if record.rule is not None and same_but_for_range(before, use.params_hash):
+    if record.rule is not None and same_but_for_belief(before, use.params_hash):
         rule = replace(rule, state=carry_spent(use.rule, rule.state, record.rule.state))
     best = use.best_of(use.counting(rule, record.evals), known)
     best, awaiting = stand(use, rule, record.evals, best, record)

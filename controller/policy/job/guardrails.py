@@ -15,7 +15,7 @@ from typing import Any
 from controller.policy.job import scores
 from controller.policy.job.evals import is_eval
 from controller.policy.job.record import Guard, JobRecord
-from controller.policy.job.rule_in_use import RuleInUse, same_but_for_range
+from controller.policy.job.rule_in_use import RuleInUse, same_but_for_belief
 from controller.policy.job.types import Desired, ScrapeView
 from controller.policy.stopping import carry_spent, noise, reference
 from controller.policy.stopping.guardrails import together
@@ -88,7 +88,7 @@ def noise_shown(record: JobRecord) -> tuple[GuardrailNoise, ...] | None:
 def _anew(guard: Guard, rules: Mapping[str, RuleInUse] = MappingProxyType({})) -> Guard:
     state: tuple[Any, ...] = ()
     use = rules.get(guard.metric)
-    if use is not None and guard.state and same_but_for_range(guard.params_hash, use.params_hash):
+    if use is not None and guard.state and same_but_for_belief(guard.params_hash, use.params_hash):
         state = carry_spent(use.rule, use.rule.initial(), guard.state)
     return replace(guard, state=state, verdict=None, noise=noise.NOTHING_SHOWN)
 

@@ -54,10 +54,10 @@ from controller.policy.job.comparability import begin_anew, in_other_unit
 from controller.policy.job.context import PlanContext
 from controller.policy.job.endings import Ending
 from controller.policy.job.estimates import stated
-from controller.policy.job.evals import begin_life, ignored_steps, ingest
+from controller.policy.job.evals import begin_life, ignored_steps, ingest, is_eval
 from controller.policy.job.record import JobRecord, Operation, RunFile
 from controller.policy.job.resume import answer_early, resume
-from controller.policy.job.rule_in_use import RuleInUse
+from controller.policy.job.rule_in_use import RuleInUse, contradicts_its_errors
 from controller.policy.job.service import own
 from controller.policy.job.stop import after_suspend, carry_out_stop, user_stop
 from controller.policy.job.types import (
@@ -436,6 +436,9 @@ def _take_scrape(context: PlanContext, use: RuleInUse) -> RuleInUse:
 def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     scrape, record = context.observed.scrape, context.record
     use = use.without_ranges([one.metric for one in record.out_of_range], context.desired.metric)
+    told = scrape.points if scrape is not None and scrape.outcome is ScrapeOutcome.OK else ()
+    if contradicts_its_errors(record, [p for p in told if is_eval(p)]):
+        use = use.without_errors()
     if scrape is None:
         return use
     if scrape.outcome is ScrapeOutcome.NO_PODS and endings.has_ended(context):

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from controller.names import EVALS_KEPT
 from controller.policy.job.record import Best, JobRecord, RuleRecord
 from controller.policy.job.types import Desired, Direction, Guardrail, ProxyMetric
-from controller.policy.stopping import MODIFIERS, RULES, StopRule, gate, make_rule, rule_fingerprint
+from controller.policy.stopping import MODIFIERS, RULES, StopRule, gate, make_rule, noise, rule_fingerprint
 from controller.policy.types import (
     NOTHING_DECLARED,
     Attempt,
@@ -26,6 +27,7 @@ from controller.policy.types import (
 
 NO_FLEET_VIEW = FleetView()
 _UNBOUNDED = "-unbounded"  # in the fingerprint of a rule whose metric has left its declared range
+_UNREPORTED = "-unreported"  # the same of one whose evals contradict their standard errors
 INVERTED = "-min"  # ends the fingerprint of a rule for a metric that is to be minimised
 
 
@@ -61,6 +63,7 @@ class RuleInUse:
     guards: Mapping[str, RuleInUse] = field(default_factory=dict)  # by guardrail metric
     proxy: ProxyMetric | None = None
     scale: EvalScale = NOTHING_DECLARED  # as declared, in the trainer's own orientation
+    believes_errors: bool = True  # the standard errors that the trainer reports
 
     @property
     def gated(self) -> bool:
@@ -102,12 +105,21 @@ class RuleInUse:
         """
         own = self
         if metric in metrics and self.scale.range is not None:
-            inverted = INVERTED if self.params_hash.endswith(INVERTED) else ""
-            bare = f"{self.params_hash.removesuffix(INVERTED)}{_UNBOUNDED}{inverted}"
+            bare = self._marked(_UNBOUNDED)
             own = replace(self, scale=self.scale._replace(range=None), params_hash=bare)
         if not own.guards:
             return own
         return replace(own, guards={m: g.without_ranges(metrics, m) for m, g in own.guards.items()})
+
+    def without_errors(self) -> RuleInUse:
+        """Return the rules once the standard errors of the Primary metric are not believed any more."""
+        if not self.believes_errors:
+            return self
+        return replace(self, believes_errors=False, params_hash=self._marked(_UNREPORTED))
+
+    def _marked(self, mark: str) -> str:
+        inverted = INVERTED if self.params_hash.endswith(INVERTED) else ""
+        return f"{self.params_hash.removesuffix(INVERTED)}{mark}{inverted}"
 
     def orient(self, point: EvalPoint) -> EvalPoint:
         """Return the point as a rule sees it: higher is better."""
@@ -136,7 +148,7 @@ class RuleInUse:
         """
         seen = self.orient(point)
         scale = self.scale if self.direction is Direction.MAXIMIZE else self.scale.reversed()
-        seen = scale.counted(seen)
+        seen = scale.counted(seen if self.believes_errors else seen._replace(stderr=None))
         progress = point.step / self.total_steps if self.total_steps else None
         peers = (
             next((Peers(p.runs, p.median) for p in self.peers if p.step == point.step), None) if new else None
@@ -281,9 +293,30 @@ def made_under(record: JobRecord, use: RuleInUse) -> bool:
     return record.rule is not None and record.rule.params_hash == use.params_hash
 
 
-def same_but_for_range(one: str, other: str) -> bool:
-    """Return whether two fingerprints are of one rule, whether or not its metric's range is believed.
+def contradicts_its_errors(record: JobRecord, new: Iterable[EvalPoint] = ()) -> bool:
+    """Return whether a run's evals, and those ``new`` ones, scatter far more than their standard errors say.
 
-    A trainer's scores decide whether it is, so no budget is refilled by it.
+    By the newest process' evals; while these are few, as it was before them.
     """
-    return one.replace(_UNBOUNDED, "") == other.replace(_UNBOUNDED, "")
+    if not record.lives:
+        return False
+    newest, known = record.lives[-1].attempt, newest_mark(record)
+    last = known[1] if known is not None and known[0] == newest else -1
+    evals = [p for p in (*record.evals, *(p for p in new if p.step > last)) if p.attempt == newest]
+    if len(evals) < noise.FAR_LEAST + 2 and record.rule is not None:
+        return _UNREPORTED in record.rule.params_hash
+    doubt = noise.doubtful(evals[-EVALS_KEPT:])
+    return doubt is not None and doubt.too_small
+
+
+def same_but_for_belief(one: str, other: str) -> bool:
+    """Return whether two fingerprints are of one rule, whether or not its metric's range and standard errors
+    are believed.
+
+    A trainer's scores decide whether they are, so no budget is refilled by it.
+    """
+    return _believing(one) == _believing(other)
+
+
+def _believing(fingerprint: str) -> str:
+    return fingerprint.replace(_UNBOUNDED, "").replace(_UNREPORTED, "")

@@ -3,7 +3,8 @@
 Known from the spec: a rule that lets every fall pass that the declared range of scores has room for. Known
 from the trainer's page: a rule that speaks at a later eval than the last one of the run, by its total steps
 and the shortest distance that its evals have had: a bound, so that a rule which could stop the run is not
-named. Of a trainer that is asked for evals between, the usual distance stands for it.
+named. Of a trainer that is asked for evals between, the usual distance stands for it. Known from its evals: a
+rule that measures falls by standard errors which are by far larger than all that the evals scatter.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from controller.policy.job.record import JobRecord
 from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, ScrapeOutcome
 from controller.policy.params import ParamError
-from controller.policy.stopping import Bound, StopRule, earliest, lets_pass, make_rule
+from controller.policy.stopping import Bound, StopRule, earliest, lets_pass, make_rule, noise
 from controller.policy.stopping.confirm import Confirm
 from controller.policy.types import EvalScale, Problem
 from controller.policy.wording import counted
 
 RANGE_TOO_NARROW = "RangeTooNarrow"  # for the fall that the rule lets pass
 RUN_TOO_SHORT = "RunTooShort"  # for the eval at which the rule speaks first
+STDERR_TOO_LARGE = "StderrTooLarge"  # for what the evals scatter, and the rule measures by it
+BY_NOISE = frozenset({"cusum", "glr", "scan"})  # rules that measure falls by the noise of an eval
+BY_NOISE_PARAMETERS = ("sigmas", "min_delta_sigmas")  # with which others do
 LEAST_EVALS = 4  # from which on their distance is taken for the run's
 
 
@@ -55,6 +59,8 @@ def note(context: PlanContext, use: RuleInUse) -> None:
     reason, text = RANGE_TOO_NARROW, _by_range(use.rule, use.scale)
     if not text:
         reason, text = RUN_TOO_SHORT, _by_length(context, use)
+    if not text:
+        reason, text = STDERR_TOO_LARGE, _by_errors(context)
     if text:
         context.conditions.set(c.ABLE, False, reason, text)
     else:
@@ -93,6 +99,21 @@ def _by_length(context: PlanContext, use: RuleInUse) -> str:
         f"{_where(first, context.desired)}: the rule stops nothing before eval {first.value:.0f}, and this "
         f"run has {about}{counted(most, 'eval')} at most ({total} steps, an eval each "
         f"{counted(apart, 'step')}): it can never stop it"
+    )
+
+
+def _by_errors(context: PlanContext) -> str:
+    rule, evals = context.desired.rule, context.record.evals
+    by_noise = rule.name in BY_NOISE or any(rule.params.get(one) for one in BY_NOISE_PARAMETERS)
+    if not by_noise or not evals or evals[-1].prompt_pairs:  # differences on the same prompts come first
+        return ""
+    doubt = noise.doubtful(evals)
+    if doubt is None or doubt.too_small:
+        return ""
+    return (
+        f"the trainer reports standard errors of about {doubt.reported:.2g}, and its evals scatter by about "
+        f"{doubt.scatter:.2g}: the rule measures falls by those errors, and hardly any is large enough to "
+        "stop this run"
     )
 
 

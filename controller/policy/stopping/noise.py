@@ -56,6 +56,7 @@ _NUMBERS = struct.Struct("<6d")
 _NONE_YET = (math.nan, math.nan, 0.0, 0.0, 0.0, 0.0)
 
 PER_VARIANCE = 6.0  # E d^2 / sigma^2
+PER_SD = math.sqrt(PER_VARIANCE)
 LARGEST = 1e150  # that a difference counts for: its square is still a number
 ROUNDING = 2.0**-48  # share of scores up to which a second difference of theirs may be rounding
 # The same in single precision, in which trainers reckon: what is smaller tells other runs nothing.
@@ -80,6 +81,10 @@ MOST_EXPONENT = 700.0  # of exp: what is larger is no number any more
 CONTRADICTS_CHANCE = 1e-6  # at most, that a run which others teach rightly is taken to contradict them
 CONTRADICTS_MOST = 16.0  # degrees of freedom of its own noise that count for it
 DOUBT = 4.0  # times as large the variance of its own noise is taken for it
+# Second differences far beyond what reported errors explain (standard deviations), and how many of them.
+FAR_BEYOND, FAR_LEAST = 2.5, 4
+# The same of errors that are too large: nearly all of so many differences are far below what they explain.
+NEAR_BELOW, NEAR_SHARE, NEAR_LEAST = 0.2, 0.9, 12
 SURE = 2.0  # standard deviations of a difference from which on a score counts as higher
 RAISED_MOST = 2.0  # times its own estimate: so far the votes of other namespaces may raise a run's noise
 
@@ -315,6 +320,48 @@ def contradicts(learned: FleetNoise, own: FleetNoise | None) -> bool:
     if scaled <= 0.0:
         return True
     return half * math.log(scaled) - math.lgamma(half + 1.0) < math.log(CONTRADICTS_CHANCE)
+
+
+class Doubt(NamedTuple):
+    """Standard errors that a run's own evals contradict.
+
+    Attributes:
+        reported: their root mean square (score units).
+        scatter: standard deviation of one eval by the evals alone (score units).
+    """
+
+    reported: float
+    scatter: float
+
+    @property
+    def too_small(self) -> bool:
+        return self.scatter > self.reported
+
+
+def doubtful(points: Sequence[EvalPoint]) -> Doubt | None:
+    """Return by how much the reported standard errors of these evals are wrong; None: they may be right.
+
+    Far too small, as sd / n in place of sd / root n: half of the second differences, and `FAR_LEAST` of them,
+    are more than `FAR_BEYOND` times what the errors explain. Of evals whose errors are right fewer than one
+    run in 10,000 shows that by chance (tests/policy/test_policy_reported_noise.py). A fall, and the way up
+    from it, have four of them: in a run of eight evals, for which nothing is lost by it. Far too large, as
+    the sd itself: nearly all of `NEAR_LEAST` are far below what the errors explain.
+    """
+    sizes, explained = [], []
+    for a, b, c in zip(points, points[1:], points[2:], strict=False):
+        if a.attempt == b.attempt == c.attempt and a.stderr and b.stderr and c.stderr:
+            sizes.append(_second_difference(a.score, b.score, c.score))
+            explained.append(PER_SD * max(a.stderr, b.stderr, c.stderr))
+    if not sizes:
+        return None
+    pairs = list(zip(sizes, explained, strict=True))
+    far = sum(size > FAR_BEYOND * most for size, most in pairs)
+    near = sum(size < NEAR_BELOW * most for size, most in pairs)
+    small = far >= FAR_LEAST and 2 * far >= len(pairs)
+    if not small and not (len(pairs) >= NEAR_LEAST and near >= NEAR_SHARE * len(pairs)):
+        return None
+    found = Doubt(*(math.sqrt(sum(x * x for x in of) / len(of)) / PER_SD for of in (explained, sizes)))
+    return found if found.scatter > 0.0 else None  # a straight line is no evidence
 
 
 def shown_of(states: Iterable[tuple[str, ShownState]]) -> tuple[GuardrailNoise, ...] | None:
