@@ -198,6 +198,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
             f"{agreeing(record.spared, 'is', 'are')} left",
         )
     if record.outcome is not None:
+        if record.outcome.former:
+            yield "stop before", record.outcome.former
         earlier = decision is None or decision.at != record.outcome.decided
         yield "earlier stop" if earlier else "outcome", was_right(record.outcome)
     yield from _scores(job)
@@ -433,6 +435,7 @@ def document(job: Reading, found: Explanation) -> dict[str, Any]:
             "mode": str(was.mode),
             "step": was.step,
             "evals": was.evals,
+            "former": was.former or None,
             "bestStep": was.best.step,
             "laterBestStep": None if was.later is None else was.later.step,
         }

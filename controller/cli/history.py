@@ -14,13 +14,17 @@ from controller.cli.failure import command
 from controller.cli.flags import Document
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
+from controller.policy.job import conditions as c
 from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
     from controller.cli.job_view import Reading
+    from controller.policy.job.record import Condition, JobRecord
+    from controller.policy.types import EvalPoint
 
 NEAR = 5.0  # s between a status and the Event that tells of the same
+EARLIER_STOP = "EarlierStop"  # what the evals showed of the stop before the newest
 STAGE = "Stop"  # what stands for a stage of a stop, of which there are several at once
 
 Evals = Annotated[bool, typer.Option("--evals/--no-evals", help="The table of evals as well.")]
@@ -122,6 +126,7 @@ def _event(event: dict[str, Any]) -> Happened:
 
 def _of_status(job: Reading) -> Iterator[Happened]:
     from controller.cli.explanation import stages
+    from controller.policy.job import was_right
 
     created = job.obj["metadata"].get("creationTimestamp")
     if created:
@@ -139,10 +144,33 @@ def _of_status(job: Reading) -> Iterator[Happened]:
         if kept is not None:
             what = "Secured" if kept is record.secured else "Retained"
             yield Happened(kept.at, what, f"checkpoint of step {kept.step} at {kept.path}")
+    for condition in record.conditions:
+        yield Happened(_told_at(record, condition), condition.reason, condition.message)
     for at, what in stages(record.decision):
         yield Happened(at, STAGE, what)
-    for condition in record.conditions:
-        yield Happened(condition.since, condition.reason, condition.message)
+    if (was := record.outcome) is not None:
+        if was.former:
+            yield Happened(was.decided, EARLIER_STOP, was.former)
+        newest = (was.seen_step, was.seen_attempt)
+        read = next((at for p, at in timed(record) if (p.step, p.attempt) == newest), None)
+        if read is not None:
+            yield Happened(read, str(was.verdict), was_right(was))
+
+
+def _told_at(record: JobRecord, condition: Condition) -> float:
+    """Return when a condition's message was written: that of QualityDeclining tells of the newest eval that
+    was judged, and the condition may hold since earlier ones."""
+    if condition.type != c.DECLINING or not condition.status:
+        return condition.since
+    newest = [float(at) for _, at in timed(record)[-1:] if at is not None]
+    decided = [record.decision.at] if record.decision is not None else []
+    return max(condition.since, min([*newest, *decided], default=condition.since))
+
+
+def timed(record: JobRecord) -> list[tuple[EvalPoint, float | None]]:
+    """Return the evals kept, oldest first, each with when it was read (s; None: that is not known)."""
+    times = (None,) * (len(record.evals) - len(record.eval_times)) + record.eval_times
+    return list(zip(record.evals, times, strict=True))
 
 
 def _page(job: Reading, entries: list[Happened], screen: Terminal, evals: bool) -> list[str]:
@@ -180,9 +208,8 @@ def eval_table(job: Reading, screen: Terminal) -> list[str]:
         Column("READ", gives_way=5),
         Column(""),
     )
-    times = (None,) * (len(record.evals) - len(record.eval_times)) + record.eval_times
     rows = []
-    for p, read in zip(record.evals, times, strict=True):
+    for p, read in timed(record):
         best = record.best is not None and p.step == record.best.step
         stopped = record.decision is not None and record.decision.proposal.step == p.step
         rows.append(

@@ -32,8 +32,8 @@ from controller.cli.terminal import Terminal, clean, length, terminal
 from controller.kube.errors import ApiError, from_response
 from controller.policy.job import BY_MESSAGE, CURES
 from controller.policy.job import conditions as c
-from controller.policy.job.record import Guard, JobRecord
-from controller.policy.types import Attempt, Verb, Verdict
+from controller.policy.job.record import Best, Condition, Guard, JobRecord, StopOutcome
+from controller.policy.types import Attempt, Mode, Verb, Verdict
 from tests.support import cli_world as w
 
 FREE = Terminal()
@@ -256,6 +256,28 @@ def test_history_is_in_the_order_of_time_and_events_are_told_once() -> None:
     assert [e.at for e in told] == sorted(e.at for e in told)
     assert [e.times for e in told if e.reason == "Valid"] == [3]
     assert told[0].reason == "Created"
+
+
+def test_history_tells_why_it_was_stopped_before_the_stop_and_each_stop_s_outcome() -> None:
+    """Why stood where its condition had begun, two evals before; of a stop before nothing was told."""
+    record = w.stopped()
+    assert record.decision is not None
+    since = record.decision.at - 60.0
+    why = Condition("QualityDeclining", True, "FellBelow", "4.1 of 3.49 at step 200", since, 1)
+    newest = record.evals[-1]
+    was = StopOutcome(record.decision.at, Mode.ENFORCE, 200, Best(160, 0.7), former="borne out: 11 evals")
+    was = replace(was, evals=3, seen_step=newest.step, seen_attempt=newest.attempt)
+    record = replace(record, conditions=(*record.conditions, why), outcome=was)
+    job = job_view.read(w.whole("over", record))
+    told = history.timeline(job, [])
+    reasons = [e.message if e.reason == history.STAGE else e.reason for e in told]
+    assert reasons.index("FellBelow") < reasons.index("decided")
+    assert told[reasons.index("FellBelow")].at > since
+    assert ("EarlierStop", "borne out: 11 evals") in [(e.reason, e.message) for e in told]
+    (outcome,) = (e for e in told if e.reason == "Open")
+    assert outcome.at == record.eval_times[-1]
+    assert outcome.message.startswith("open: 3 evals since the stop at step 200")
+    assert ("stop before", "borne out: 11 evals") in explanation.explain(job, NOW).facts
 
 
 def test_a_pool_on_one_page() -> None:

@@ -149,6 +149,14 @@ def test_a_resume_alone_proves_nothing_and_the_resumed_run_s_evals_do() -> None:
             assert (told.reason, "of which 0 are left" in told.message) == ("Spared", True)
         if n == 3:
             assert plan.proposal is not None, score
+    resumed = job.record.condition("Resumed")
+    assert resumed is not None
+    assert resumed.message.endswith("from the checkpoint of step 30; for 2 evals no rule stops it")
+    world.settle()
+    found = job.record.outcome
+    assert found is not None
+    assert (found.step, found.evals) == (60, 0), "the second stop"
+    assert found.former == "open: 3 evals since the stop at step 50; 8 or the run's end are to show it"
 
 
 def test_the_user_s_own_stop_is_not_judged() -> None:

@@ -59,6 +59,7 @@ def _begun(record: JobRecord) -> StopOutcome | None:
         best=best,
         best_stderr=kept.stderr if kept is not None else None,
         baseline=record.baseline_number,
+        former=was_right(known) if known is not None else "",
     )
 
 

@@ -415,6 +415,9 @@ class StopOutcome:
     later_stderr: Annotated[float | None, "Its standard error; absent: not reported."] = None
     seen_step: Annotated[Step, "Step of the newest of them."] = 0
     seen_attempt: Annotated[Attempt | None, "Attempt and life of the newest of them."] = None
+    former: Annotated[
+        str, AtMost(256), "The evals' last word on the stop before, in a sentence; absent: none."
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from controller.policy.job.record import Operation, ProtectedCheckpoint, Sparing
 from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import CreateWorkload, ResumeFrom, ResumeRequest, RunState
 from controller.policy.types import Attempt
+from controller.policy.wording import counted
 
 
 def resume(context: PlanContext, use: RuleInUse) -> bool:
@@ -168,5 +169,6 @@ def _back_to_queue(
     )
     for type_ in (c.TERMINATION, c.RELEASED, c.DECLINING, c.DEMOTED, c.GUARDRAILS, c.FAILED):
         context.conditions.drop(type_)
-    context.conditions.set(c.RESUMED, True, "Resumed", f"goes on {source}")
+    spared = f"; for {counted(for_evals, 'eval')} no rule stops it" if for_evals else ""
+    context.conditions.set(c.RESUMED, True, "Resumed", f"goes on {source}{spared}")
     context.conditions.set(c.ADMITTED, False, "Queued", "resumed; waits for its pool's GPUs")
