@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,25 +61,46 @@ def simulate(
         )
     outcomes = judged(found, rule)
     seen, kept = found.record.evals_seen, len(found.record.evals)
-    note = ""
+    notes = [*differences(found, outcomes[0])]
     if seen > kept:
-        note = (
+        notes.insert(
+            0,
             f"only the last {kept} of {counted(seen, 'eval')} {agreeing(kept, 'is', 'are')} in the status, "
             f"from step {found.record.evals[0].step} on, and each rule begins with the first of them; "
-            "evalstop what-if on the operator's decision log has them all"
+            "evalstop what-if on the operator's decision log has them all",
         )
     whole: dict[str, Any] = {
         "job": found.key,
         "evals": kept,
         "evalsSeen": seen,
-        "note": note or None,
+        "note": ". ".join(notes) or None,
         "outcomes": [outcome.as_dict() for outcome in outcomes],
     }
     if output.document(whole, form):
         return
     output.lines(_page(found, outcomes, rule, terminal(ascii_only=ascii_only)))
-    if note:
+    for note in notes:
         typer.echo(f"note: {note}", err=True)
+
+
+def differences(job: Reading, own: CurveOutcome) -> Iterator[str]:
+    """Yield in which its own rule's outcome differs from the run: another stop, or another best."""
+    record, decision = job.record, job.record.decision
+    if decision is not None and (decision.by == "User" or decision.proposal.metric):
+        return  # another one stopped it
+    real = None if decision is None else decision.proposal.step
+    if own.stopped_step != real:
+        did = "does not stop it now" if real is None else f"came to a stop at step {real}"
+        yield (
+            f"in the run itself its rule {did}: there it also knows the pool's usual noise, and evals "
+            "that are not in the status any more"
+        )
+    best, kept = record.best, {p.step for p in record.evals}
+    if own.stopped_step == real and best is not None and best.step in kept - {own.best_step}:
+        yield (
+            f"KEPT STEP has the highest score up to the stop; the run's own best, step {best.step}, is the "
+            "highest of those that other evals bear out, and its checkpoint is the one that is kept"
+        )
 
 
 def judged(job: Reading, texts: list[str]) -> list[CurveOutcome]:
