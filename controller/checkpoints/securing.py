@@ -27,7 +27,7 @@ from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.store import Store, away, publish, read_json
 from controller.checkpoints.workers import each
 from controller.policy.job import is_linked
-from controller.policy.wording import NO_CHECKPOINT, did_you_mean
+from controller.policy.wording import NO_CHECKPOINT, NONE_OF_THIS_RUN, did_you_mean
 
 AVAILABLE_LOOKED_AT = 20  # checkpoints judged to tell a person which steps there are
 FILES_SUFFIX = ".files.json"  # beside a pin: signatures of its files when its digest was taken
@@ -434,6 +434,8 @@ def _nothing(survey: Survey, request: Request, lowest: int, problems: list[str])
     where = f"in {store.root} (layout {survey.layout.name}); complete ones there: {there}"
     if not available:
         where += _other_layout(survey)
+        if problems and all("lay there" in problem for problem in problems):
+            where += f"; {NONE_OF_THIS_RUN}"
     if problems:
         return AccessError(
             Reason.INCOMPLETE,

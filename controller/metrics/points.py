@@ -14,7 +14,8 @@ from controller.metrics.identity import enter, identity, short, step_of
 from controller.metrics.samples import Sample, count
 from controller.policy.job import PROMPTS_MAX
 from controller.policy.types import Attempt, EvalPoint, Paired
-from controller.policy.wording import some
+from controller.policy.wording import TWO_VALUES, some
+from controller.untrusted_text import printable
 
 
 def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[EvalPoint]:
@@ -35,11 +36,15 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
     pairs = prompt_pairs.of(samples, metric, notes)
     points: list[EvalPoint] = []
     infinite: list[tuple[int, float]] = []
+    several = False
     # Lives have no order of their own: a page shows the newest last.
     order = {attempt: place for place, (attempt, _) in enumerate(scores)}
     for (attempt, step), score in sorted(scores.items(), key=lambda item: (order[item[0][0]], item[0][1])):
         if score is None:
-            notes.append(f"{metric} has two values for step {step}, attempt {attempt}: this eval is ignored")
+            of = f"{metric} has {TWO_VALUES} {step}, attempt {attempt}"
+            apart = "" if several else _apart(samples, metric, (attempt, step))  # once: a page may be long
+            several = True
+            notes.append(f"{of}{apart}: this eval is ignored")
             continue
         if not math.isfinite(score):
             infinite.append((step, score))
@@ -77,6 +82,20 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
     if infinite:
         notes.insert(0, _not_finite(metric, infinite))
     return points
+
+
+def _apart(samples: list[Sample], metric: str, of: tuple[Attempt, int]) -> str:
+    """Return by which labels the series of one eval's scores differ: `` (split='val' and split='test')``;
+    "": by none."""
+    labels = [
+        s.labels
+        for s in samples
+        if s.name == names.METRIC_EVAL_SCORE and s.labels.get("metric") == metric and identity(s) == of
+    ]
+    every = {key for one in labels for key in one}
+    keys = sorted(key for key in every if len({one.get(key) for one in labels}) > 1)
+    sets = [", ".join(f"{printable(k)}={printable(one.get(k, ''))!r}" for k in keys) for one in labels]
+    return f" ({some(list(dict.fromkeys(sets)), 3)})" if keys else ""
 
 
 def _not_finite(metric: str, evals: list[tuple[int, float]]) -> str:

@@ -53,6 +53,10 @@ _MEANT = re.compile(r"did you mean '([^'\"\\\x00-\x1f]+)'\?")
 
 # Begins what is said of a checkpoint folder in which nothing lies that any trainer writes.
 NO_CHECKPOINT = "no checkpoint of any known layout"
+# The same where all that lies there is of others.
+NONE_OF_THIS_RUN = "nothing that lies there is of this run"
+# Of an eval whose page has several series for it.
+TWO_VALUES = "two values for step"
 
 
 def did_you_mean(value: str) -> str:

@@ -14,6 +14,7 @@ from controller.checkpoints import judge, volume
 from controller.checkpoints.access import answer, carry_out
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.request import BranchLife, Request, Result, Source
+from controller.policy.job import key_of
 from tests.support.trainers_files import age, hugging_face, plain, save, sharded, torch_file, write
 
 OWNER, OTHER = "0f2a1bb7-uid", "77aa-uid"
@@ -254,6 +255,8 @@ def test_what_lay_there_before_the_first_start_is_nobodys(tmp_path: Path) -> Non
     ask(tmp_path, "claim", attempt="1")
     told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=(FIRST,))
     assert "it lay there already, before process 1-aa01b2c3 started" in told.message
+    assert "; nothing that lies there is of this run; step 40" in told.message
+    assert key_of(str(told.reason), told.message) == "OtherFolder", "it may save elsewhere"
     went_on = (BranchLife("1-aa01b2c3", after=10, base=10),)
     assert ask(tmp_path, "secure", 10, branch=went_on).attempt == "0"
     refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=went_on)

@@ -262,7 +262,7 @@ def test_history_tells_why_it_was_stopped_before_the_stop_and_each_stop_s_outcom
     """Why stood where its condition had begun, two evals before; of a stop before nothing was told."""
     record = w.stopped()
     assert record.decision is not None
-    since = record.decision.at - 60.0
+    since = record.decision.at - 120.0
     why = Condition("QualityDeclining", True, "FellBelow", "4.1 of 3.49 at step 200", since, 1)
     newest = record.evals[-1]
     was = StopOutcome(record.decision.at, Mode.ENFORCE, 200, Best(160, 0.7), former="borne out: 11 evals")

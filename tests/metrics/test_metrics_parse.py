@@ -203,6 +203,24 @@ def test_duplicate_series_with_two_values_are_left_out_and_named() -> None:
     )
 
 
+def test_series_that_another_label_parts_are_told_by_that_label() -> None:
+    """Nothing told which two series there were, nor that each needs a metric of its own."""
+    at = 'metric="gold",step="{}",attempt="1-1732186000"'
+    rows = [
+        f'rlhf_eval_score{{{at.format(step)},split="{split}"}} {score}'
+        for step in (1, 2)
+        for split, score in (("val", 0.5), ("test", 0.25))
+    ]
+    view = parse("\n".join(rows).encode() + b"\n", "gold")
+    assert view.points == ()
+    first, second = view.message.split("; ")
+    assert first == (
+        "gold has two values for step 1, attempt 1-1732186000 (split='val', split='test'): this eval is "
+        "ignored"
+    )
+    assert "split" not in second, "told once: a page may be long"
+
+
 def test_of_several_attempts_a_gauge_is_the_pages_own_else_the_last() -> None:
     body = b'rlhf_step{attempt="2-9"} 5\nrlhf_step{attempt="10-1"} 3\nrlhf_step{attempt="9-99"} 7\n'
     assert parse(body, "gold").step == 7

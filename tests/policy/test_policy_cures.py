@@ -43,6 +43,11 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
             "none of the evals of 'x' on its page can be used so far",
             "kubectl logs -n team -l evalstop.dev/job=run",
         ),
+        (
+            "NoEvalsYet",
+            "none of the evals of 'x' on its page can be used so far; x has two values for step 610",
+            "evalstop doctor run -n team",
+        ),
         ("MetricMissing", "no eval of 'x' is exported; a series x is there, expected y", ""),
         ("NoPods", "no pod has an address yet", "evalstop doctor run -n team"),
         ("Unreachable", "refused; did you mean '9400'?", MERGE % '{"spec":{"scrape":{"port":9400}}}'),

@@ -160,6 +160,14 @@ def test_each_mark_has_its_reason_and_becomes_a_warning_in_its_time(
     assert state_reason(record) == reason
 
 
+def test_a_stopped_job_s_reason_is_that_of_its_stop() -> None:
+    """Its pool left its namespace out since: why each of its jobs had been stopped was seen no more."""
+    stop = (condition(c.TERMINATION, True, "FellBelow"), condition(c.RELEASED, True, "PodsGone"))
+    refused = condition(c.ACCEPTED, False, "NamespaceNotAllowed")
+    assert state_reason(JobRecord(conditions=(*stop, refused))) == "FellBelow"
+    assert state_reason(JobRecord(conditions=(refused,))) == "NamespaceNotAllowed"
+
+
 @pytest.mark.parametrize(
     "record",
     [

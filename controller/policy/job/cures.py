@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job.gone_copies import NOT_PUT_BACK
 from controller.policy.job.rotation import remedy
-from controller.policy.wording import NO_CHECKPOINT, meant
+from controller.policy.wording import NO_CHECKPOINT, NONE_OF_THIS_RUN, TWO_VALUES, meant
 
 # What a message tells of a cure's blanks, besides the value that it proposes.
 _IN_MESSAGE = (
@@ -163,6 +163,7 @@ BY_MESSAGE = (
     (_GONE, NOT_PUT_BACK, "CopyGone"),
     (_MISSING, "what lies there is", "OtherLayout"),
     (_MISSING, NO_CHECKPOINT, "OtherFolder"),
+    (_MISSING, NONE_OF_THIS_RUN, "OtherFolder"),
     (_MISSING, "of spec.checkpoints.pins", "PinMissing"),
     (frozenset({"StoreUnreachable"}), "the template names", "OtherFolder"),
     (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
@@ -170,6 +171,7 @@ BY_MESSAGE = (
     (frozenset({"PodWaits"}), "Image", "ImageNotPulled"),
     (frozenset({"MetricMissing"}), "is there, expected", "MetricMisplaced"),
     (frozenset({"MetricMissing"}), "without the label metric", "MetricMisplaced"),
+    (frozenset({"NoEvalsYet"}), TWO_VALUES, "SeveralSeries"),
     (frozenset({"NoEvalsYet"}), "can be used so far", "EvalsUnusable"),
     (frozenset({"ExitCode"}), "exit code 137", "Killed"),
     (frozenset({"GuardrailNotJudged"}), "no eval of guardrail", "GuardrailMissing"),
@@ -394,6 +396,11 @@ CURES: dict[str, Cure] = {
     ),
     "MetricMisplaced": Cure(
         f"have the trainer export its evals by evalstop_client, or as the message says {_CONTRACT}"
+    ),
+    "SeveralSeries": Cure(
+        "have the trainer export one series for each eval of the metric; what another label parts, as the "
+        f"message tells, needs a metric name each, and spec.metrics the one that is meant {_CONTRACT}",
+        _DOCTOR,
     ),
     "EvalsUnusable": Cure(
         f"have the trainer export scores that are finite, of this process, of one sample or more {_CONTRACT}",

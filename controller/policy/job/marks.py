@@ -133,6 +133,8 @@ def state_reason(record: JobRecord) -> str:
     """Return why the job is in its state: a mark's reason, or that of the condition its state rests on; "":
     nothing is to be said."""
     marks = health(record, -math.inf)
+    if c.summary(record.conditions) == "Stopped":  # it stays so, whatever its spec is refused for since
+        marks = tuple(one for one in marks if one.mark is not Mark.REFUSED)
     if marks:
         return marks[0].reason
     type_ = c.rests_on(record.conditions)
