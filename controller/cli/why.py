@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from controller.cli.job_view import Reading
 
 
-JUDGE_BY_NOISE = frozenset({"cusum", "glr", "scan"})  # rules that learn it from the pool's other runs, too
+# What learns noise from the pool's other runs, too: these always, and a rule with one of the parameters.
+JUDGE_BY_NOISE = frozenset({"cusum", "glr", "scan", "gate"})
+IN_SIGMAS = frozenset({"minDeltaSigmas", "sigmas"})
 
 
 @command
@@ -53,11 +55,16 @@ def why(
 async def _usual_noise(api: CallerApi, job: Reading) -> str:
     """Return what the pool's other runs show of an eval's noise, which the job's rule may judge by; "": they
     show nothing, the rule asks for none, or the caller may not read the pool."""
+    from controller.api.rule_text import rule_and_modifiers
     from controller.kube.errors import ApiError
     from controller.kube.resources import GPUPOOLS
+    from controller.policy.stopping import noise
+    from controller.policy.types import FleetNoise
 
-    rule, pool = job.record.rule, str(job.spec.get("pool") or "")
-    if rule is None or rule.name not in JUDGE_BY_NOISE or not pool or not job.record.evals:
+    pool = str(job.spec.get("pool") or "")
+    asked = {name: params or {} for one in rule_and_modifiers(job.spec) for name, params in one.items()}
+    judges = JUDGE_BY_NOISE & asked.keys() or any(IN_SIGMAS & params.keys() for params in asked.values())
+    if not judges or not pool or not job.record.evals:
         return ""
     try:
         known = ((await api.get(GPUPOOLS, pool)).get("status") or {}).get("noise") or []
@@ -68,10 +75,14 @@ async def _usual_noise(api: CallerApi, job: Reading) -> str:
         of = one.get("namespace"), one.get("metric"), str(one.get("evaluator") or "")
         if of == (job.namespace, metric, job.record.evaluator) and one.get("jobs"):
             sigma = formatting.number(one.get("sigma"))
-            return (
-                f"{sigma} per eval by {counted(int(one['jobs']), 'run')} of this namespace, which the rule "
-                f"counts beside what this run shows: evalstop pools {pool}"
-            )
+            told = f"{sigma} per eval by {counted(int(one['jobs']), 'run')} of this namespace, which"
+            mine = noise.own(job.record.evals)
+            if noise.contradicts(FleetNoise(float(one.get("sigma") or 0.0), 0.0), mine):
+                shown = formatting.number(mine.sigma if mine is not None else None)
+                return (
+                    f"{told} is not used: this run's own evals show {shown}, far less: evalstop pools {pool}"
+                )
+            return f"{told} counts beside what this run shows: evalstop pools {pool}"
     return ""
 
 

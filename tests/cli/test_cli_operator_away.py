@@ -77,18 +77,26 @@ def test_why_tells_from_which_eval_on_scores_are_compared(tmp_path: Path) -> Non
 
 def test_why_leads_to_the_noise_that_other_runs_have_shown(tmp_path: Path) -> None:
     """A run was stopped by it, and nothing named it."""
-    found = w.running()
-    record = replace(found, rule=replace(found.rule, name="scan"))  # type: ignore[type-var]
-    said = []
-    for metric in ("gold_reward", "other"):
-        noise = {"namespace": "team", "metric": metric, "sigma": 0.0107, "freedom": 64.0, "jobs": 3}
+    gold, counts = "gold_reward", " per eval by 3 runs of this namespace, which counts beside what this run"
+    contradicted = "2.5 per eval by 3 runs of this namespace, which is not used: this run's own evals show 0."
+    plain: dict[str, Any] = {"stopRule": {"kDeclines": {"k": 3}}, "modifiers": []}
+    for metric, sigma, spec, told in (
+        (gold, 0.0107, {"stopRule": {"scan": {}}, "modifiers": []}, f"0.0107{counts}"),
+        (gold, 0.0107, plain | {"modifiers": [{"gate": {}}]}, counts),
+        (gold, 0.0107, plain | {"stopRule": {"kDeclines": {"minDeltaSigmas": "2.0"}}}, counts),
+        (gold, 2.5, {"stopRule": {"scan": {}}}, contradicted),
+        (gold, 0.0107, plain, ""),
+        ("other", 0.0107, {"stopRule": {"scan": {}}}, ""),
+    ):
+        noise = {"namespace": "team", "metric": metric, "sigma": sigma, "freedom": 64.0, "jobs": 3}
         pool = {"kind": "GPUPool", "metadata": {"name": "a100"}, "spec": {}, "status": {"noise": [noise]}}
-        with stub_api(tmp_path, [w.whole("healthy", record), pool]) as kubeconfig:
+        job = w.whole("healthy", w.running())
+        job["spec"] |= spec
+        with stub_api(tmp_path, [job, pool]) as kubeconfig:
             environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
-            said.append(CliRunner().invoke(app, ["why", "healthy"], env=environ).stdout)
-    assert "0.0107 per eval by 3 runs of this namespace" in said[0]
-    assert "evalstop pools a100" in said[0]
-    assert "usual noise" not in said[1]
+            said = CliRunner().invoke(app, ["why", "healthy"], env=environ).stdout
+        assert told in said
+        assert bool(told) == ("evalstop pools a100" in said) == ("usual noise" in said)
 
 
 def test_why_says_of_a_refused_run_that_it_runs_on(tmp_path: Path) -> None:
