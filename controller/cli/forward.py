@@ -82,6 +82,13 @@ def forwarded(namespace: str, target: str, port: int, connection: Connection = U
         if found is None:
             process.terminate()
             output = " ".join(process.stderr.read().split()) or f"it said nothing within {PATIENCE:.0f} s"
+            if "upgrad" in output:  # kubectl's words for a node that does not take the connection
+                raise Failure(
+                    Exit.UNREACHABLE,
+                    f"the operator's queue API cannot be reached: the node of {target} in namespace "
+                    f"{namespace} takes no port-forward (a local control plane has no kubelet that could)",
+                    "give --url with the address of the queue API, if this machine reaches it",
+                )
             forbidden = "forbidden" in output.lower()
             raise Failure(
                 Exit.FORBIDDEN if forbidden else Exit.UNREACHABLE,

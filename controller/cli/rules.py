@@ -486,14 +486,31 @@ def _read(history: Path, run: str | None, lower: bool) -> list[Judged]:
     from sim.rules import evaluate as evaluation
     from sim.rules.history import grouped, read, turned
 
-    found = [turned(one) for one in read(history)] if lower else read(history)
+    notes: list[str] = []
+    found = read(history, notes)
+    found = [turned(one) for one in found] if lower else found
+    better = "lower" if lower else "higher"
     if all(one.scores[:1] == (max(one.scores, default=0.0),) for one in found):
-        better = "lower" if lower else "higher"
-        typer.echo(f"note: of all series the first eval is the best; {better} counts as better", err=True)
+        notes.append(f"of all series the first eval is the best; {better} counts as better")
+    elif len(found) > 1 and all(_ends_worse(one.scores) for one in found):
+        notes.append(f"all series end worse than they begin; {better} counts as better")
     judged = evaluation.judge(found if run is None else grouped(found, run))
     if not judged:
         raise ValueError(f"{history}: no eval in it counts: each is no finite number, or of no samples")
+    if all(one.truth.label == "ambiguous" for one in judged):
+        notes.append(
+            "no series counts as healthy or as declining: of each nothing is labelled, and it has fewer "
+            "than 8 evals, or no noise that its numbers can show, or is neither clearly"
+        )
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
     return judged
+
+
+def _ends_worse(scores: Sequence[float]) -> bool:
+    """Return whether the last third of evals is worse, in the mean, than the first third."""
+    third = len(scores) // 3
+    return third > 0 and sum(scores[-third:]) < sum(scores[:third])
 
 
 def _shown(judged: Sequence[Judged]) -> list[str]:

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from controller.bounded import quoted
 from controller.policy.types import EvalInContext, EvalPoint, FleetNoise, Paired, PromptPair
+from controller.policy.wording import counted, some
 from sim.traces.csv_rows import Rows, other_mark
 from sim.traces.errors import TraceError
 from sim.traces.json_text import parse
@@ -110,11 +111,11 @@ class Series:
         return tuple(self._progress(step) for step in self.steps)
 
 
-def read(path: Path) -> list[Series]:
+def read(path: Path, notes: list[str] | None = None) -> list[Series]:
     """Return the series of a history, in the order in which they begin.
 
     Evals that are not finite, or of 0 samples, are left out, as in a running job; of a step seen twice the
-    first counts.
+    first counts. ``notes`` receives a sentence about each kind of cell that was not used for what it says.
 
     Raises:
         HistoryError: file, line and field of what cannot be read.
@@ -132,7 +133,30 @@ def read(path: Path) -> list[Series]:
         raise HistoryError(f"{path}: cannot be unpacked ({error}); was it cut off?") from None
     if not rows:
         raise HistoryError(f"{path}: no evals in it")
+    if notes is not None:
+        notes += _unused(path, rows)
     return [_series(name, evals) for name, evals in rows.items()]
+
+
+def _unused(path: Path, rows: Mapping[str, list[Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield what is said of a step twice, and differently, and of standard errors that are none."""
+    twice: list[str] = []
+    errors: list[str] = []
+    for name, evals in rows.items():
+        first: dict[float, float] = {}
+        for row in evals:
+            where = f"step {row['step']:g} of {name}"
+            if first.setdefault(row["step"], row["eval"]) != row["eval"] and math.isfinite(row["eval"]):
+                twice.append(where)
+            if row["stderr"] is not None and not row["stderr"] >= 0.0:
+                errors.append(where)
+    if twice:
+        more = counted(len(twice), "row")
+        yield f"{path}: {more} of a step that is there already not used: {some(twice, 3)}"
+    if errors:
+        yield (
+            f"{path}: stderr: {counted(len(errors), 'cell')} not used, expected at least 0: {some(errors, 3)}"
+        )
 
 
 def turned(one: Series) -> Series:

@@ -218,9 +218,11 @@ def _job(value: Any, where: str, folder: Path) -> MeasuredJob:
         steps_of_page = _page(value.pop(PAGE), folder, where)
         value["steps"], only_means = steps_of_page.steps, steps_of_page.means
     if set(value) != set(FIELDS):
+        missing, more = [name for name in FIELDS if name not in value], sorted(value.keys() - set(FIELDS))
+        problems = [f"{', '.join(missing)} missing"] if missing else []
+        problems += [f"{', '.join(more)[:120]} not known"] if more else []
         raise ValueError(
-            f"{where}: {', '.join(sorted(value))}, expected the fields "
-            f"{', '.join(FIELDS)} (or {PAGE} for steps)"
+            f"{where}: {'; '.join(problems)}: expected the fields {', '.join(FIELDS)} (or {PAGE} for steps)"
         )
     if not isinstance(value["job"], str) or not 0 < len(value["job"]) <= 63:
         raise ValueError(f"{where}: job: {str(value['job'])[:60]!r}, expected a name of 1 to 63 characters")

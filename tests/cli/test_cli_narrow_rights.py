@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from controller.cli import forward
-from controller.cli.failure import Exit
+from controller.cli.failure import Exit, Failure
 from controller.cli.main import app
 from tests.support import cli_world as w
 from tests.support.stub_api import stub_api
@@ -84,6 +84,20 @@ def test_no_port_is_forwarded_to_an_operator_that_is_away(
     told = run(tmp_path, "queue", "a100", objects=[pool, *waiting, lease])
     assert "no operator has renewed its Lease for 90s" in told.stderr
     assert told.stdout.splitlines()[-1].startswith("2 waiting in pool a100")
+
+
+def test_a_node_that_takes_no_port_forward_is_told_in_a_plain_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a local plane each look at a queue ended with kubectl's words about upgrading connections."""
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\necho 'error: error upgrading connection: EOF' >&2\nexit 1\n")
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(Failure) as told, forward.forwarded("ns", "pod/op-1", 8083):
+        pytest.fail("nothing is forwarded")
+    assert "the node of pod/op-1 in namespace ns takes no port-forward" in told.value.message
+    assert "upgrading" not in told.value.message
 
 
 @pytest.mark.parametrize(

@@ -110,13 +110,21 @@ def test_a_metrics_page_beside_the_file_gives_the_steps(tmp_path: Path) -> None:
         ({"lag": 2}, "lag: 2, expected a whole number from 0 to 1"),
         ({"switchSeconds": "x"}, "switchSeconds: 'x', expected 0 to 86400 s"),
         ({"job": ""}, "job: '', expected a name of 1 to 63 characters"),
-        ({"more": 1}, "expected the fields job, trainingGpus"),
+        ({"more": 1}, ":2: more not known: expected the fields job, trainingGpus"),
     ],
 )
 def test_what_is_no_measured_job_is_named(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     out = advise(tmp_path, job("a", 160, 40), {**job("b", 160, 40), **change}, code=2)
     assert "steps.jsonl:2" in out
     assert words in out
+
+
+def test_a_field_that_is_missing_is_named(tmp_path: Path) -> None:
+    """It listed the fields that were there, and those it expected, as if the first were wrong."""
+    of = {key: value for key, value in job("a", 160, 40).items() if key not in ("stateBytes", "steps")}
+    assert ":1: stateBytes, steps missing; gpus not known: expected the fields" in advise(
+        tmp_path, {**of, "gpus": 3}, code=2
+    )
 
 
 def test_a_file_without_jobs_or_with_one_twice_is_refused(tmp_path: Path) -> None:

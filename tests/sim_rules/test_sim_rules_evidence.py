@@ -31,6 +31,9 @@ def series(scores: list[float], label: str | None = None, run: str = "s", **more
 
 # --- histories ---------------------------------------------------------------------------------------
 
+EVALUATE = ("rules", "evaluate", "--no-plot", "--rule", "scan")
+LOSS = "{0},1,2,\n{0},2,2.5,\n{0},3,1.5,\n{0},4,1.2,\n{0},5,1,\n{0},6,0.9,"
+
 CSV = """series_id,step,eval,stderr,label
 a/x,20,0.5,,hacking
 a/x,10,0.25,0.1,hacking
@@ -498,6 +501,45 @@ def _scores(file: Path, *scores: str) -> Path:
     rows = "".join(f"a,{step},{score}\n" for step, score in enumerate(scores, 1))
     file.write_text("series_id,step,eval\n" + rows)
     return file
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "note"),
+    [
+        (
+            "a,10,0.5,\na,10,0.6,\na,20,0.7,",
+            (),
+            "1 row of a step that is there already not used: step 10 of a",
+        ),
+        ("a,10,0.5,\na,10,0.5,\na,20,0.7,0", (), ""),
+        ("a,10,0.5,-0.1\na,20,0.7,0.1", (), "stderr: 1 cell not used, expected at least 0: step 10 of a"),
+        (
+            f"{LOSS.format('a')}\n{LOSS.format('b')}",
+            (),
+            "all series end worse than they begin; higher counts",
+        ),
+        (f"{LOSS.format('a')}\n{LOSS.format('b')}", ("--lower-is-better",), ""),
+    ],
+)
+def test_what_of_a_history_is_not_used_or_looks_wrong_is_noted(
+    tmp_path: Path, rows: str, more: tuple[str, ...], note: str
+) -> None:
+    """Of two scores one was taken, and a loss was three healthy runs, without a word."""
+    path = tmp_path / "h.csv"
+    path.write_text(f"series_id,step,eval,stderr\n{rows}\n")
+    said = CliRunner().invoke(app, [*EVALUATE, str(path), *more])
+    notes = [line for line in said.stderr.splitlines() if "counts as healthy" not in line]
+    assert said.exit_code == 0
+    assert (note in "\n".join(notes), bool(notes)) == (True, bool(note))
+
+
+def test_a_history_of_which_nothing_can_be_judged_says_so(tmp_path: Path) -> None:
+    """Beside 1e9 no noise is left, and the table was of dashes."""
+    path = tmp_path / "h.csv"
+    rows = "\n".join(f"a,{n},1000000000" for n in range(12))
+    path.write_text(f"series_id,step,eval\n{rows}\n")
+    said = CliRunner().invoke(app, [*EVALUATE, str(path)])
+    assert "note: no series counts as healthy or as declining" in said.stderr
 
 
 def test_a_history_in_which_no_eval_counts_is_refused(tmp_path: Path) -> None:
