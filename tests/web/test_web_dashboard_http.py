@@ -246,6 +246,22 @@ def test_what_is_not_there_is_404_and_says_so(board: Running, path: str) -> None
     assert ask(board, path).status == 404
 
 
+@pytest.mark.parametrize("path", ["/view/jobs/team-a/overoptimising", "/view/compare"])
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("from=300&to=200", "from &#39;300&#39; to &#39;200&#39;: expected two whole numbers"),
+        ("from=abc&to=", "from &#39;abc&#39; to &#39;&#39;: expected two whole numbers"),
+        ("from=10&to=200", ""),
+        ("", ""),
+    ],
+)
+def test_steps_that_are_none_are_told(board: Running, path: str, query: str, told: str) -> None:
+    """The whole curve was shown instead, without a word."""
+    text = ask(board, f"{path}?runs=team-a/overoptimising&{query}").text
+    assert (told in text, "expected two whole numbers" in text) == (True, bool(told))
+
+
 @pytest.mark.parametrize(
     "query",
     [

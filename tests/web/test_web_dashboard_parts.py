@@ -23,7 +23,7 @@ from controller.policy.types import Attempt, EvalPoint, EvalScale, Mode
 from controller.web.dashboard import charts, render, run_chart
 from controller.web.dashboard.feed import Job, read_job
 from controller.web.dashboard.jobs import ORDERS, PAGE, ListQuery, listing, row
-from controller.web.dashboard.pages import curve_of, warned_step
+from controller.web.dashboard.pages import curve_of, not_the_best, warned_step
 from controller.web.dashboard.queues import FixedAddress, Queues
 from controller.web.dashboard.savings import saving, savings
 from controller.web.dashboard.settings import Settings, describe
@@ -53,6 +53,17 @@ def of_evals(*points: EvalPoint) -> Course:
 
 def as_job(obj: dict[str, Any]) -> Job:
     return read_job(obj, {"research": POOL})
+
+
+def test_a_peak_above_the_best_is_said_to_be_none(halted: Job) -> None:
+    """The star stood below the peak, and nothing told why."""
+    best = halted.record.best
+    assert best is not None
+    assert not_the_best(halted) == ""
+    step = halted.record.evals[2].step
+    points = tuple(p._replace(score=best.score + 1.0) if p.step == step else p for p in halted.record.evals)
+    told = not_the_best(replace(halted, record=replace(halted.record, evals=points)))
+    assert told.startswith(f"The better score at step {step} is not the best: no other eval bears")
 
 
 @pytest.fixture(scope="module")

@@ -196,6 +196,15 @@ def test_six_runs_are_told_apart_without_colour() -> None:
     assert len(set(told)) == 6
 
 
+def test_the_axis_of_runs_of_several_metrics_is_named_after_none_of_them() -> None:
+    one, other = (RunChart(name, course(record_of([0.1, 0.2]))) for name in ("wer", "accuracy"))
+    for runs, title in (((one, one), "wer"), ((one, other), "scores, each of its own metric")):
+        texts = [
+            element.text for element in ET.fromstring(compare_svg(runs, ("a/a", "a/b"), "v", True)).iter()
+        ]
+        assert (title in texts, "wer" in texts) == (True, title == "wer")
+
+
 def test_a_name_keeps_both_its_ends() -> None:
     assert shortened("team-a/llama-ppo-17", 40) == "team-a/llama-ppo-17"
     cut = shortened("team-a/" + "x" * 60 + "-17", 20)

@@ -31,7 +31,7 @@ from controller.policy.job import (
 from controller.policy.pool import Handover as StoredHandover
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
-from controller.policy.wording import ELSEWHERE, UID, about, counted
+from controller.policy.wording import ELSEWHERE, UID, about, agreeing, counted, some
 from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
@@ -176,6 +176,8 @@ class Pages:
             "ways_on": ways_on(record, f"{job.name} -n {job.namespace}"),
             "curve": curve,
             "views": views(curve),
+            "wrong_view": view_problem(query),
+            "not_the_best": not_the_best(job),
             "chart": drawn,
             "residency": record.residency if record.residency and record.residency.group else None,
             "charged": residency.charged(record),
@@ -206,7 +208,8 @@ class Pages:
         drawn = ""
         if any(curve.course.points for curve in curves):
             drawn = await asyncio.to_thread(compare_svg, curves, names, "v", narrow)
-        metrics = sorted({job.desired.metric for job in found})
+        better = {True: "lower is better", False: "higher is better"}
+        metrics = sorted({f"{job.desired.metric}: {better[job.desired.minimizes]}" for job in found})
         values = {
             "runs": [(row(job, now), curve) for job, curve in zip(found, curves, strict=True)],
             "names": names,
@@ -214,6 +217,7 @@ class Pages:
             "over": wanted[RUNS_MAX:],
             "metrics": metrics,
             "view": view,
+            "wrong_view": view_problem(query),
             "chart": drawn,
             "viewer": viewer,
         }
@@ -426,6 +430,32 @@ def view_of(query: Mapping[str, str]) -> View | None:
         return None
     first, last = map(int, texts)
     return View(first, last) if first < last else None
+
+
+def view_problem(query: Mapping[str, str]) -> str:
+    """Return why the steps that an address asks for are not shown; "": they are, or it asks for none."""
+    texts = [query.get(name, "") for name in ("from", "to")]
+    if view_of(query) is not None or not any(texts):
+        return ""
+    first, last = (repr(text[:20]) for text in texts)
+    return f"from {first} to {last}: expected two whole numbers, the lower one first. All steps are shown"
+
+
+def not_the_best(job: Job) -> str:
+    """Return which evals have better scores than the best, and why they are none; "": none has."""
+    record, sign = job.record, -1.0 if job.desired.minimizes else 1.0
+    best = record.best
+    if best is None:
+        return ""
+    steps = [str(p.step) for p in record.evals if sign * (p.score - best.score) > 0.0]
+    if not steps:
+        return ""
+    score, are = agreeing(len(steps), "score", "scores"), agreeing(len(steps), "is", "are")
+    where = f"{agreeing(len(steps), 'step', 'steps')} {some(steps, 3)}"
+    return (
+        f"The better {score} at {where} {are} not the best: no other eval bears such a jump out so far, "
+        "or the later ones refuted it"
+    )
 
 
 def views(curve: RunChart) -> list[tuple[str, View | None]]:

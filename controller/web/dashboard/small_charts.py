@@ -45,7 +45,7 @@ def compare_svg(runs: tuple[RunChart, ...], names: tuple[str, ...], prefix: str,
     top = 10.0 + len(runs) * ROW + 26
     limits = robust_limits([value for run in runs for value in spread(run.points)])
     axis = Axis(*limits, top + (240.0 if narrow else 300.0), top)
-    body = [*frame(axis, across, runs[0].metric, "--muted", 6)]
+    body = [*frame(axis, across, _named(runs), "--muted", 6)]
     room = int((width - LEFT - 50) / LETTER)
     for at, (run, name) in enumerate(zip(runs, names, strict=True)):
         colour, dash = SERIES[at], DASHES[at]
@@ -60,6 +60,11 @@ def compare_svg(runs: tuple[RunChart, ...], names: tuple[str, ...], prefix: str,
     description = "; ".join(f"{name}: {run.sentence()}" for run, name in zip(runs, names, strict=True))
     title = f"Scores of {counted(len(runs), 'run')} by training step"
     return chart(width, axis.start + FOOT, across, prefix, title, description, "".join(body))
+
+
+def _named(runs: tuple[RunChart, ...]) -> str:
+    """Return what the one axis of several runs shows: their metric, or that it is not the same one."""
+    return runs[0].metric if len({run.metric for run in runs}) == 1 else "scores, each of its own metric"
 
 
 def sparkline(course: Course, best: tuple[int, float] | None, maximize: bool) -> str:
