@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ from controller.operator.reconcile.validation import scheduling_of
 from controller.operator.state.claims import claims_of
 from controller.operator.state.namespaces import enforced_level
 from controller.policy.job import Cure, Desired, cure_of, doubted_directions, unable_by_spec
+from controller.policy.stopping.cooldown import Cooldown, CooldownParams
 from controller.policy.types import Problem
 from controller.policy.wording import counted
 
@@ -191,6 +193,7 @@ async def _job(
         actors = (manifest["spec"].get("rollout") or {}).get("actors") or {}
         found += list(_fits(pool, asked, int(actors.get("max", 0))))
     found += [wrong("rule", p.message, as_cure(cure_of(p.reason).text)) for p in unable_by_spec(asked)]
+    found += [note("rule", text) for text in modifier_notes(asked)]
     found += [note("metric", doubt) for doubt in doubted_directions(asked)]
     if asked.rollout is not None:
         found += await gather("actors", actor_checks.template(api, manifest, asked.rollout))
@@ -201,6 +204,20 @@ async def _job(
     elif isinstance(workload.get("ref"), dict):
         found += await gather("workload", _ref(api, manifest))
     return found
+
+
+def modifier_notes(asked: Desired) -> Iterator[str]:
+    """Yield what modifiers do that who wrote them may not have meant."""
+    for name, count in Counter(one.name for one in asked.modifiers).items():
+        if count > 1 and name != Cooldown.name:  # each of those is an event of its own
+            yield f"spec.modifiers: {name} is there {count} times, and each of them holds stops back"
+    for place, one in enumerate(asked.modifiers):
+        if one.name == Cooldown.name and not one.params.get("at_step"):
+            evals = counted(int(one.params.get("evals", CooldownParams().evals)), "eval")
+            yield (
+                f"spec.modifiers[{place}].cooldown: without atStep it counts from the run's first eval, so a "
+                f"run of {evals} or fewer is never stopped"
+            )
 
 
 def _inside(obj: Any, *path: str) -> Mapping[str, Any]:

@@ -98,11 +98,11 @@ def _health(notifier: Notifier, receivers: list[Receiver]) -> Health:
             return "not listed yet; the log says why"
         return None
 
-    def note(one: Receiver) -> Callable[[], str | None]:
+    def note(number: int, one: Receiver) -> Callable[[], str | None]:
         def read() -> str | None:
-            counts = f"{one.host}: {one.delivered} delivered, {one.waiting} wait, {one.refused} refused"
+            counts = f"{one.delivered} delivered, {one.waiting} wait, {one.refused} refused"
             return (
-                counts
+                f"receiver {number}, {one.host}: {counts}"
                 + (f", {one.dropped} dropped" if one.dropped else "")
                 + (f"; {one.trouble}" if one.trouble else "")
             )
@@ -110,6 +110,6 @@ def _health(notifier: Notifier, receivers: list[Receiver]) -> Health:
         return read
 
     health.require("jobs", listed)
-    for one in receivers:
-        health.note(note(one))
+    for number, one in enumerate(receivers, 1):  # as the file has them: several may be of one host
+        health.note(note(number, one))
     return health

@@ -93,7 +93,7 @@ def _sign(value: float, form: str) -> str:
 
 
 def _jobs(jobs: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("  job", "replayed", "alternative", "stopped at eval")]
+    rows: list[tuple[str, ...]] = [("  job", "replayed", "alternative", "stopped at eval, of those known")]
     for job in jobs:
         stops = [job["stopped_baseline"], job["stopped_alternative"]]
         moved = "" if stops == [None, None] else " -> ".join(NOTHING if s is None else str(s) for s in stops)

@@ -15,7 +15,7 @@ from controller.api import convert
 from controller.api.crd import RESOURCES, root_schema
 from controller.cli import yaml_reader
 from controller.cli.main import app
-from controller.cli.manifest_checks import said_besides, unknown_fields
+from controller.cli.manifest_checks import modifier_notes, said_besides, unknown_fields
 from controller.kube.errors import from_status
 from tests.support import cli_world as w
 
@@ -55,6 +55,23 @@ def put(manifest: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def test_a_misspelt_field_is_named_with_the_one_that_is_meant(path: str, said: str) -> None:
     (told,) = unknown_fields(put(w.job("a", "ns", "p"), path, {}), SCHEMA)
     assert told.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("modifiers", "notes"),
+    [
+        ([{"patience": {"evals": 3}}, {"patience": {"evals": 30}}], ["patience is there 2 times"]),
+        ([{"cooldown": {"evals": 40}}], ["[0].cooldown: without atStep", "a run of 40 evals or fewer"]),
+        ([{"gate": {}}, {"cooldown": {}}], ["[1].cooldown: without atStep", "a run of 5 evals or fewer"]),
+        ([{"cooldown": {"atStep": 9}}, {"cooldown": {"atStep": 90}}, {"patience": {}}], []),
+    ],
+)
+def test_modifiers_that_may_not_be_meant_are_noted(modifiers: list[Any], notes: list[str]) -> None:
+    """Two of a kind, and a cooldown of nothing but the run's start, were said to be nothing wrong."""
+    asked = convert.desired(put(w.job("a", "ns", "p"), "spec.modifiers", modifiers), None)
+    told = " ".join(modifier_notes(asked))
+    assert all(one in told for one in notes)
+    assert bool(told) == bool(notes)
 
 
 def test_what_nobody_s_schema_knows_is_left_alone() -> None:

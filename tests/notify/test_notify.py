@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -17,6 +18,7 @@ from aiohttp import web
 from controller.api.record import record as read_record
 from controller.environ import SettingsError
 from controller.kube.resources import RLHFJOBS
+from controller.notify import process
 from controller.notify.cloud_event import cloud_event
 from controller.notify.delivery import Receiver, Receivers
 from controller.notify.happenings import KINDS, happenings
@@ -202,6 +204,20 @@ def test_a_receiver_that_hangs_delays_no_other_and_nobody_who_puts() -> None:
                 await until(lambda: made[0].delivered == 200)
 
     asyncio.run(story())
+
+
+def test_receivers_of_one_host_are_told_apart_by_their_line() -> None:
+    """/readyz named five of them by the host alone, for the rest of an address may be secret."""
+
+    async def story() -> list[str]:
+        async with aiohttp.ClientSession() as session:
+            made = [Receiver(f"http://127.0.0.1:9/{name}", session, dict) for name in ("secret", "other")]
+            notifier: Any = SimpleNamespace(watch=None)
+            return process._health(notifier, made).notes()
+
+    first, second = asyncio.run(story())
+    assert first == "receiver 1, 127.0.0.1: 0 delivered, 0 wait, 0 refused"
+    assert second.startswith("receiver 2, 127.0.0.1: ")
 
 
 @pytest.mark.parametrize("fault", [500, 503, 429, "reset"])

@@ -19,7 +19,11 @@ from controller.policy.types import EvalPoint, Verb, Verdict
 @dataclass(frozen=True, slots=True)
 class CooldownParams:
     at_step: int = param(
-        0, unit="step", doc="step of the event; evals from it on come after it", ge=0, le=STEP_MAX
+        0,
+        unit="step",
+        doc="step of the event; evals from it on come after it. 0: the start of the run",
+        ge=0,
+        le=STEP_MAX,
     )
     evals: int = param(5, unit="evals", doc="evals from the event on that stop nothing", ge=1, le=100_000)
     forget: bool = param(
