@@ -210,7 +210,8 @@ def modifier_notes(asked: Desired) -> Iterator[str]:
     """Yield what modifiers do that who wrote them may not have meant."""
     for name, count in Counter(one.name for one in asked.modifiers).items():
         if count > 1 and name != Cooldown.name:  # each of those is an event of its own
-            yield f"spec.modifiers: {name} is there {count} times, and each of them holds stops back"
+            often = counted(count, "time")
+            yield f"spec.modifiers: {name} is there {often}, and each of them holds stops back"
     for place, one in enumerate(asked.modifiers):
         if one.name == Cooldown.name and not one.params.get("at_step"):
             evals = counted(int(one.params.get("evals", CooldownParams().evals)), "eval")

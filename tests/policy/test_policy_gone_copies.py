@@ -23,10 +23,11 @@ class Emptied(PolicyWorld):
     """A world whose copies are gone or changed, and whose pins may be."""
 
     reason = ""
-    pins_too = False
+    copies_too, pins_too = True, False
 
     def _access(self, job: Job, ask: StartAccess) -> AccessView:
-        if ask.operation is Operation.RESTORE and self.reason and (ask.source is not None or self.pins_too):
+        gone = self.pins_too if ask.source is None else self.copies_too
+        if ask.operation is Operation.RESTORE and self.reason and gone:
             text = f"checkpoint of step {ask.step} is not as it was"
             return AccessView(ask.request_id, ask.operation, True, False, self.reason, text)
         return super()._access(job, ask)
@@ -57,6 +58,15 @@ def test_the_pin_of_the_same_eval_is_taken(reason: str, source: ResumeFrom, step
     assert job.record.condition(c.RESUMED).status
     restores = [ask for ask in world.asked.values() if ask.operation is Operation.RESTORE]
     assert [ask.source is None for ask in restores] == [False, True], "the copy first, then the pin"
+    world.scores("ns/a", 0.55)
+    world.settle()
+    assert found_gone(job.record) == job.record.retained, "the run goes on, and the copy is gone all the same"
+    world.reason = ""
+    for score in (0.5, 0.4, 0.3):
+        world.scores("ns/a", score)
+        world.settle()
+    assert len(job.record.retained) == 2, "stopped again: another copy"
+    assert found_gone(job.record) == job.record.retained[:1]
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -80,7 +90,7 @@ def test_what_helps_is_another_checkpoint_and_the_copy_is_no_fact_any_more(reaso
     restores = [ask for ask in world.asked.values() if ask.operation is Operation.RESTORE]
     assert len({ask.source is None for ask in restores}) == 2, "both are tried, for either may come back"
     # The copy was brought back from a backup: the same request goes through.
-    world.reason = ""
+    world.copies_too = False
     world.go_on(700.0)
     assert job.started == [1, 2]
     assert found_gone(job.record) == ()

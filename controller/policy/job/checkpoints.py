@@ -209,10 +209,9 @@ def take_answer(context: PlanContext, answered: AccessView) -> None:
         location_claim.take_answer(context, waited, answered)
     elif waited.operation is Operation.DETACH:
         linked_pins.take_answer(context, waited, answered)
-    elif answered.ok:
-        _succeeded(context, waited, answered)
     else:
-        _failed(context, waited, answered)
+        context.record = gone_copies.with_answer(context.record, waited, answered)
+        (_succeeded if answered.ok else _failed)(context, waited, answered)
     linked_pins.drop_changed(context, answered.changed)
 
 

@@ -720,6 +720,11 @@ class JobRecord:
         AtMost(4),
         "Copied out of the trainer's reach and verified, newest last.",
     ] = ()
+    retained_gone: Annotated[
+        tuple[Path, ...],
+        AtMost(4),
+        "Paths of those among them that a resume found gone or changed.",
+    ] = ()
     pinned: Annotated[
         tuple[ProtectedCheckpoint, ...],
         AtMost(PINS_MAX),
