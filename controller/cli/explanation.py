@@ -333,8 +333,8 @@ def stages(decision: Decision | None) -> Iterator[tuple[float, str]]:
     if decision is None:
         return
     yield decision.at, "decided" if decision.mode is Mode.ENFORCE else "decided, in Shadow: nothing is done"
-    if decision.at == decision.suspended_at == decision.pods_gone_at:
-        return  # it held no GPUs: nothing had to be suspended, and it only stays out of the queue
+    if decision.held_nothing:
+        return  # it only stays out of the queue
     known = (
         (decision.deferred_at, "copy of the best checkpoint put off until it is suspended"),
         (decision.retained_at, "best checkpoint retained and verified"),

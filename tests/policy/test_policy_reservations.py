@@ -219,6 +219,13 @@ def test_a_handover_is_told_from_decision_to_the_next_jobs_run() -> None:
     assert newest_handovers((second,), [("ns/a", 8, JobRecord()), ("ns/b", 8, JobRecord())]) == (second,)
 
 
+def test_a_stop_of_a_job_that_held_no_gpus_hands_none_over() -> None:
+    """A queued job that its user stopped was a stop of one GPU, freed and suspended in no time."""
+    queued = stopped(100.0, suspended_at=100.0, pods_gone_at=100.0)
+    assert newest_handovers((), [("ns/a", 1, queued)]) == ()
+    assert len(newest_handovers((), [("ns/a", 1, stopped(100.0, suspended_at=100.5))])) == 1
+
+
 def test_a_resident_hands_back_its_share_of_the_group_though_it_has_left() -> None:
     (first,) = newest_handovers((), [("ns/a", 4, stopped(100.0))])
     (later,) = newest_handovers((first,), [("ns/a", 0, stopped(100.0, pods_gone_at=120.0))])

@@ -381,6 +381,11 @@ class Decision:
         None
     )
 
+    @property
+    def held_nothing(self) -> bool:
+        """Return whether it held no GPUs when it was stopped: nothing was suspended, and none came free."""
+        return self.at == self.suspended_at == self.pods_gone_at
+
     def overtaken_by(self, pin: ProtectedCheckpoint | None) -> bool:
         """Return whether a checkpoint was pinned since: that of a best which came after the decision."""
         return pin is not None and pin.at > self.at

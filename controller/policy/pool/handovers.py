@@ -76,7 +76,7 @@ def newest_handovers(
 
 def _of(key: JobKey, gpus: int, record: JobRecord) -> Handover | None:
     decision = record.decision
-    if decision is None or decision.mode is not Mode.ENFORCE:
+    if decision is None or decision.mode is not Mode.ENFORCE or decision.held_nothing:
         return None
     return Handover(
         source=key,

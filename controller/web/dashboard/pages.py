@@ -504,6 +504,8 @@ def stages_of(job: Job, handed_to: str) -> list[tuple[str, float | None]]:
     decision = job.record.decision
     if decision is None:
         return []
+    if decision.held_nothing:
+        return [("decided", decision.at)]
     return [
         ("decided", decision.at),
         ("best checkpoint retained, digest verified", decision.retained_at),
