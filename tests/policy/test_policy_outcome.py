@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.job import JobRecord, Outcome, PastGrades, StopOutcome
-from controller.policy.job.outcome import WINDOW, shadow_record, tally, was_right
+from controller.policy.job.outcome import WINDOW, shadow_record, tally, was_right, were_right
 from controller.policy.job.record import Best, Sparing
 from controller.policy.job.types import ResumeFrom, ResumeRequest, RunState
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec
@@ -156,6 +156,7 @@ def test_a_resume_alone_proves_nothing_and_the_resumed_run_s_evals_do() -> None:
     found = job.record.outcome
     assert found is not None
     assert (found.step, found.evals) == (60, 0), "the second stop"
+    assert were_right(found).endswith(f"; the stop before it: {found.former}")
     assert found.former == "open: 3 evals since the stop at step 50; 8 or the run's end are to show it"
 
 

@@ -62,7 +62,7 @@ SHOWS = {
     "lives": "lives",
     "marks": "Finding Mark health state_reason trains",
     "no_eval": "no_eval",
-    "outcome": "Tally beaten_by shadow_record tally was_right",
+    "outcome": "Tally beaten_by shadow_record tally was_right were_right",
     "peers": "peers PeerCurve standings",
     "plan": "plan_job",
     "pin_method": "is_linked",

@@ -176,6 +176,14 @@ def was_right(found: StopOutcome) -> str:
     return f"open: {evals} since {stop}; {WINDOW} or the run's end are to show it"
 
 
+def were_right(found: StopOutcome | None) -> str:
+    """Return whether a run's newest stop was right, and what was known at last of the one before; "": it was
+    not stopped."""
+    if found is None:
+        return ""
+    return was_right(found) + (f"; the stop before it: {found.former}" if found.former else "")
+
+
 def shadow_record(records: Iterable[JobRecord]) -> str:
     """Return what the Shadow of some runs has to show: ``14 would-be stops: 12 borne out, 1 refuted by 0.02,
     1 open; 38 GPU-hours``; "": it would have stopped nobody.

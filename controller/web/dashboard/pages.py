@@ -25,8 +25,8 @@ from controller.policy.job import (
     promise,
     residency,
     shadow_record,
-    was_right,
     ways_on,
+    were_right,
 )
 from controller.policy.pool import Handover as StoredHandover
 from controller.policy.stopping.graded import Graded
@@ -164,7 +164,7 @@ class Pages:
             "job": job,
             "row": shown,
             "cures": [(one, cure(job, one)) for one in shown.marks],
-            "outcome": was_right(job.record.outcome) if job.record.outcome is not None else "",
+            "outcome": were_right(job.record.outcome),
             "lost": lost_best(record),
             "evidence": evidence(record, desired.direction),
             "promise": promise(desired.rule, record.evals_seen),

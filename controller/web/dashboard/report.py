@@ -27,6 +27,7 @@ from controller.policy.job import (
     shadow_record,
     tally,
     was_right,
+    were_right,
 )
 from controller.policy.pool import Handover
 from controller.policy.types import Mode
@@ -97,7 +98,7 @@ def job_report(job: Job, now: float, source: Source) -> str:
         "chart": curve_svg(curve, "c", False) if curve.course.points else "",
         "lost": lost_best(record),
         "evidence": evidence(record, desired.direction),
-        "outcome": was_right(record.outcome) if record.outcome is not None else "",
+        "outcome": were_right(record.outcome),
         "others": other_rules_sentence(others),
         "promise": promise(desired.rule, record.evals_seen) if record.evals else "",
         "stops": _stops([job, *(one for one in source.stops if one.uid == job.uid)]),
