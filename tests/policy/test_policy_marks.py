@@ -160,6 +160,15 @@ def test_each_mark_has_its_reason_and_becomes_a_warning_in_its_time(
     assert state_reason(record) == reason
 
 
+def test_evals_that_are_all_there_twice_are_a_fault_at_once() -> None:
+    """Two label sets were a quiet note for as long as a model may take to load."""
+    none = "none of the evals of 'x' on its page can be used so far"
+    for message, warning in ((f"{none}; x has two values for step 610", True), (none, False)):
+        read = Condition(c.METRICS, False, "NoEvalsYet", message, T, 1)
+        (found,) = health(bearing(read, evals_seen=0), T)
+        assert (found.reason, found.warning) == ("NoEvalsYet", warning)
+
+
 def test_a_stopped_job_s_reason_is_that_of_its_stop() -> None:
     """Its pool left its namespace out since: why each of its jobs had been stopped was seen no more."""
     stop = (condition(c.TERMINATION, True, "FellBelow"), condition(c.RELEASED, True, "PodsGone"))

@@ -80,9 +80,18 @@ class Finding:
 #
 # Nothing but a fault explains these: evals are there, and not this one; the operator may not read the pod;
 # evals came, and come no more (which is said only after several times their usual interval), or are of steps
-# that were read before; the pool's owner has nobody's read.
+# that were read before, or there twice with other scores; the pool's owner has nobody's read.
 CERTAIN_UNWATCHED = frozenset(
-    {"CappedOff", "MetricMissing", "RefusedAddress", "NoNewEvals", "PageTooLarge", "StepsBeganAnew"}
+    {
+        "CappedOff",
+        "MetricMisplaced",
+        "MetricMissing",
+        "NoNewEvals",
+        "PageTooLarge",
+        "RefusedAddress",
+        "SeveralSeries",
+        "StepsBeganAnew",
+    }
 )
 # Those that come and go by themselves: a store that does not answer, a checkpoint that is being written.
 PASSING = frozenset(
@@ -264,7 +273,7 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     off = read is not None and read.reason == c.MODE_OFF  # as its own user wants it
     if read is not None and not read.status and not off and record.pod_trouble is None:
         since = max(read.since, begun)
-        certain = read.reason in CERTAIN_UNWATCHED
+        certain = key_of(read.reason, read.message) in CERTAIN_UNWATCHED
         due = since if certain else since + record.first_eval
         yield Finding(Mark.UNWATCHED, read.reason, read.message, since, due)
     elif read is not None and read.status and read.reason == c.NOT_FINITE:
