@@ -8,10 +8,11 @@ evals in which it fell,
     u = (median of the three evals before - drift - mean of the one to three after) / scale
 
 is formed for each run that has evals on both sides of the gap. The drift is by how much evals lay below the
-three before them already: the median of the last three such differences, if it is a fall. The scale is the
+three before them already: the median of the last three such differences, if it is a fall; or by how much
+they go on to fall after the gap, where that is beyond their noise, if it is more. The scale is the
 standard deviation of the difference, as its sizes before the gap show it or as the noise makes it, whichever
-is larger. So a steady decline is no sudden fall, however steep, and over-optimising runs that
-decline side by side are stopped as they should be.
+is larger. So a steady decline is no sudden fall, however steep, and over-optimising runs that turn down
+together, as seeds of one recipe do, and decline side by side, are stopped as they should be.
 
 The fall is shared when as large a share of the runs as the pool's limit says fell, `FEW` at least, each by so
 much that as many others would do it by luck once in a thousand times (`_least`): by 2.4 if three must fall of
@@ -53,6 +54,7 @@ GAPS = 4  # of the run that asks, the sharpest ones
 FEW = 3  # runs that must fall together, the one that asks among them
 BEFORE = 3  # evals that make the level before the gap
 AFTER = 3  # evals that make the level after it, at most
+GOES_ON = 2.0  # standard deviations by which evals must differ to be a fall that goes on
 LIKELY = 1.0  # u of a run that may have fallen; more evals will tell
 FALLS_KEPT = 8  # of a namespace
 ALL_KEPT = 128  # of all namespaces
@@ -305,11 +307,23 @@ def _answer(job: JobView, after: float, before: float, usual: Usual) -> _Answer 
     # The mean of m evals after the gap lies (3 + m) / 4 times as far down a slope as the first one does.
     count = len(low)
     drift = max(0.0, median(_differences(past)[-3:] or [0.0]))
+    noise = _roughness(past) if len(past) >= BEFORE + _DIFFERENCES else scale
+    drift = max(drift, _goes_on(past[-BEFORE:], noise), _goes_on(low, noise))
     down = _middle(*past[-BEFORE:]) - drift * (3 + count) / 4.0 - sum(low) / count
     spread = scale * math.sqrt(1.0 / count + _MEDIAN)
     if spread > 0.0:
         return _Answer(down / spread, count)
     return _Answer(math.inf if down > 0.0 else 0.0, count)
+
+
+def _goes_on(scores: Sequence[float], noise: float) -> float:
+    """Return by how much evals lie below the median of the three before them if they go on to fall as these
+    do, which is two steps of theirs; 0: by noise they may not fall.
+
+    Another evaluator scores lower once, and before and after it as evenly as ever.
+    """
+    fell = scores[0] - scores[-1]
+    return 2.0 * fell / (len(scores) - 1) if fell > GOES_ON * math.sqrt(2.0) * noise else 0.0
 
 
 def _scale(past: Sequence[float], noise: FleetNoise | None) -> float | None:
@@ -322,8 +336,13 @@ def _scale(past: Sequence[float], noise: FleetNoise | None) -> float | None:
     if len(falls) < _DIFFERENCES:
         return noise.sigma if noise is not None else None
     seen = _FROM_MEAN * _mean([abs(d) for d in falls]) / math.sqrt(1.0 + _MEDIAN)
+    return max(seen, _roughness(past))
+
+
+def _roughness(past: Sequence[float]) -> float:
+    """Return the standard deviation of one eval by the second differences, in which no steady change is."""
     second = [abs(a - 2.0 * b + c) for a, b, c in zip(past, past[1:], past[2:], strict=False)]
-    return max(seen, _FROM_MEAN * _mean(second) / math.sqrt(6.0))
+    return _FROM_MEAN * _mean(second) / math.sqrt(6.0)
 
 
 def _middle(a: float, b: float, c: float) -> float:

@@ -18,6 +18,7 @@ from controller.policy.job import residency, rollout_health, unread
 from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
 from controller.policy.job.record import FAILED_CREATE, Condition, JobRecord, PodTrouble
+from controller.policy.job.rule_in_use import disbelieves_errors
 from controller.policy.stopping import noise
 from controller.policy.types import Mode
 
@@ -287,7 +288,8 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
             due = math.inf  # it may learn the noise from the evals yet
         text = "its evals are read, and its rule lacks what it judges by: nothing stops it"
         yield Finding(Mark.BLIND, lacks, text, since, due)
-    if (doubt := noise.doubtful(record.evals)) is not None and doubt.too_small:
+    doubt = noise.doubtful(record.evals, noise.FAR_STILL) if disbelieves_errors(record) else None
+    if doubt is not None and doubt.too_small:
         text = (
             f"the trainer reports standard errors of about {doubt.reported:.2g}, and its evals scatter by "
             f"about {doubt.scatter:.2g}: a rule that measures falls by noise takes the scatter"

@@ -293,6 +293,11 @@ def made_under(record: JobRecord, use: RuleInUse) -> bool:
     return record.rule is not None and record.rule.params_hash == use.params_hash
 
 
+def disbelieves_errors(record: JobRecord) -> bool:
+    """Return whether its rule goes without the standard errors that the trainer reports."""
+    return record.rule is not None and _UNREPORTED in record.rule.params_hash
+
+
 def contradicts_its_errors(record: JobRecord, new: Iterable[EvalPoint] = ()) -> bool:
     """Return whether a run's evals, and those ``new`` ones, scatter far more than their standard errors say.
 
@@ -304,8 +309,9 @@ def contradicts_its_errors(record: JobRecord, new: Iterable[EvalPoint] = ()) -> 
     last = known[1] if known is not None and known[0] == newest else -1
     evals = [p for p in (*record.evals, *(p for p in new if p.step > last)) if p.attempt == newest]
     if len(evals) < noise.FAR_LEAST + 2 and record.rule is not None:
-        return _UNREPORTED in record.rule.params_hash
-    doubt = noise.doubtful(evals[-EVALS_KEPT:])
+        return disbelieves_errors(record)
+    share = noise.FAR_STILL if disbelieves_errors(record) else noise.FAR_SHARE
+    doubt = noise.doubtful(evals[-EVALS_KEPT:], share)
     return doubt is not None and doubt.too_small
 
 

@@ -82,7 +82,8 @@ CONTRADICTS_CHANCE = 1e-6  # at most, that a run which others teach rightly is t
 CONTRADICTS_MOST = 16.0  # degrees of freedom of its own noise that count for it
 DOUBT = 4.0  # times as large the variance of its own noise is taken for it
 # Second differences far beyond what reported errors explain (standard deviations), and how many of them.
-FAR_BEYOND, FAR_LEAST = 2.5, 4
+# Once that many were, they are while half of them still are.
+FAR_BEYOND, FAR_SHARE, FAR_STILL, FAR_LEAST = 2.0, 0.8, 0.5, 5
 # The same of errors that are too large: nearly all of so many differences are far below what they explain.
 NEAR_BELOW, NEAR_SHARE, NEAR_LEAST = 0.2, 0.9, 12
 SURE = 2.0  # standard deviations of a difference from which on a score counts as higher
@@ -338,13 +339,13 @@ class Doubt(NamedTuple):
         return self.scatter > self.reported
 
 
-def doubtful(points: Sequence[EvalPoint]) -> Doubt | None:
+def doubtful(points: Sequence[EvalPoint], share: float = FAR_SHARE) -> Doubt | None:
     """Return by how much the reported standard errors of these evals are wrong; None: they may be right.
 
-    Far too small, as sd / n in place of sd / root n: half of the second differences, and `FAR_LEAST` of them,
-    are more than `FAR_BEYOND` times what the errors explain. Of evals whose errors are right fewer than one
-    run in 10,000 shows that by chance (tests/policy/test_policy_reported_noise.py). A fall, and the way up
-    from it, have four of them: in a run of eight evals, for which nothing is lost by it. Far too large, as
+    Far too small, as sd / n in place of sd / root n: of the second differences a ``share``, and `FAR_LEAST`,
+    are more than `FAR_BEYOND` times what the errors explain. Of evals whose errors are right about one run in
+    3,000 shows that by chance (tests/policy/test_policy_reported_noise.py). A fall, the way up from
+    it and a lone outlier have seven of them, among which others are small. Far too large, as
     the sd itself: nearly all of `NEAR_LEAST` are far below what the errors explain.
     """
     sizes, explained = [], []
@@ -357,7 +358,7 @@ def doubtful(points: Sequence[EvalPoint]) -> Doubt | None:
     pairs = list(zip(sizes, explained, strict=True))
     far = sum(size > FAR_BEYOND * most for size, most in pairs)
     near = sum(size < NEAR_BELOW * most for size, most in pairs)
-    small = far >= FAR_LEAST and 2 * far >= len(pairs)
+    small = far >= FAR_LEAST and far >= share * len(pairs)
     if not small and not (len(pairs) >= NEAR_LEAST and near >= NEAR_SHARE * len(pairs)):
         return None
     found = Doubt(*(math.sqrt(sum(x * x for x in of) / len(of)) / PER_SD for of in (explained, sizes)))
