@@ -20,6 +20,7 @@ from controller.checkpoints.layouts.base import entries
 from controller.checkpoints.pins import ATTEMPT_PATTERN, NOBODY, pins_folder
 from controller.checkpoints.request import BranchLife, Request
 from controller.checkpoints.store import Store, read_json
+from controller.policy.wording import counted
 
 INVENTORY_FILE = "inventory.json"
 INVENTORY_LIMIT = 32 << 20  # bytes read, of about 400,000 files
@@ -97,7 +98,7 @@ def take_inventory(store: Store, layout: Layout, request: Request) -> str:
     note_empty(store, request)
     attempt = request.attempt or NOBODY
     count = len(_note_once(store, request, attempt, lambda: _lying_there(store, layout)).candidates)
-    return f"{count} checkpoints lay there" if count else ""
+    return f"{counted(count, 'checkpoint')} lay there" if count else ""
 
 
 def note_empty(store: Store, request: Request) -> None:

@@ -127,6 +127,11 @@ def what_if(
 
     The history is replayed as it was and with the change, and both are compared job by job.
     """  # noqa: D401 -- help text
+    try:
+        for option, given in (("--from", start), ("--to", end)):
+            _moment(option, given)
+    except ValueError as error:
+        raise Failure(Exit.USAGE, str(error), "evalstop what-if --help; docs/use/what-if.md") from None
     if not (rule or policy or nodes or quota or enforce):
         raise Failure(
             Exit.USAGE,

@@ -345,9 +345,15 @@ def _with_needed(path: Path, number: int, row: Mapping[str, Any]) -> tuple[str, 
     if missing:
         seen = ", ".join(str(k) for k in row)
         hint = _HINT if {"format", "kind"} & row.keys() and "eval" not in row else ""
-        hint = other_mark([str(k) for k in row]) or hint
+        hint = other_mark([str(k) for k in row]) or hint or _meant(missing[0], row)
         raise HistoryError(f"{path}:{number}: {missing[0]}: no such column; columns seen: {seen}{hint}")
     return f"{path}:{number}", row
+
+
+def _meant(name: str, row: Mapping[str, Any]) -> str:
+    """Return which column is to be named so, if one has that name but for capitals and spaces; "": none."""
+    found = next((str(k) for k in row if str(k).strip().lower().replace(" ", "_") == name), "")
+    return f"; {found!r} is there, expected {name!r}" if found else ""
 
 
 def _open(path: Path) -> Any:

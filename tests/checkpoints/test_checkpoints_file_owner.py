@@ -82,7 +82,7 @@ def test_what_a_claim_could_not_write_is_not_forgotten(location: Path) -> None:
     """An inventory that is made once the checkpoint lies there would make it an earlier process's."""
     saves(location, 40)
     without = answer_as(TRAINER, location, "claim", attempt="1")
-    assert without.message == "1 checkpoints lay there"
+    assert without.message == "1 checkpoint lay there"
     assert answer_as(TRAINER, location, "secure", 40).reason == "CheckpointIncomplete"
     shutil.rmtree(location / ".evalstop")
     assert answer_as(TRAINER, location, "claim", attempt="1", empty_at="1").message == ""

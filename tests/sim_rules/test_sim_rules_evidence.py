@@ -150,6 +150,7 @@ def test_runs_can_be_named_by_a_pattern() -> None:
         ("h.csv", "series_id,step,eval\na,,1\n", r"h\.csv:2: step: empty"),
         ("h.csv", "series_id,step,eval\na,inf,1\n", r"h\.csv:2: step: 'inf', expected a finite"),
         ("h.csv", "series_id,step,eval\n", r"no evals in it"),
+        ("h.csv", "Series ID,Step,Eval\na,1,1\n", r"; 'Series ID' is there, expected 'series_id'"),
         ("h.csv", "", r"h\.csv:1: is empty, expected the names of its columns, series_id, step, eval among"),
         ("h.csv", "\na,1,2\n", r"h\.csv:1: its first line is empty, expected the names"),
         ("h.csv", '"series_id', r'h\.csv:1: a quote \("\) opens in this row and is never'),

@@ -263,6 +263,7 @@ def test_nodes(text: str) -> None:
 
 REFUSED: dict[str, tuple[list[str], str]] = {
     "nothing is other": ([], "nothing is other than it was"),
+    "a date that is none": (["--from", "soon"], "--from: 'soon' is not allowed, expected 2026-10-01"),
     "no such rule": (["--rule", "guess"], "stopRule: 'guess' is not allowed, expected one of kDeclines"),
     "no such policy": (["--policy", "guess"], "queuePolicy: 'guess' is not allowed"),
     "nodes that are none": (["--nodes", "two"], "--nodes: 'two' is not allowed, expected +2, -2"),
