@@ -20,7 +20,7 @@ from controller.policy.wording import counted
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
     from controller.cli.job_view import Reading
-    from controller.policy.job.record import Condition, JobRecord
+    from controller.policy.job import Condition, JobRecord
     from controller.policy.types import EvalPoint
 
 NEAR = 5.0  # s between a status and the Event that tells of the same
