@@ -638,6 +638,10 @@ GROUP_CURES: dict[str, Cure] = {
 
 # The same for whoever reads the findings of `evalstop doctor JOB`: those name that command.
 EXAMINING: dict[str, Cure] = {
+    **{
+        reason: replace(CURES[reason], command=_LOGS)
+        for reason in ("SeveralSeries", "StderrTooLarge", "StderrTooSmall")
+    },
     **dict.fromkeys(
         ("Timeout", "MetricsNotRead", "NoFreshScrape"), Cure("see whether the trainer still answers", _LOGS)
     ),
