@@ -26,9 +26,9 @@ from controller.objects import amount
 from controller.operator.reconcile.validation import scheduling_of
 from controller.operator.state.claims import claims_of
 from controller.operator.state.namespaces import enforced_level
-from controller.policy.job import Cure, Desired, cure_of, doubted_directions, unable_by_spec
+from controller.policy.job import Cure, Desired, cure_of, doubted_directions, key_of, unable_by_spec
 from controller.policy.stopping.cooldown import Cooldown, CooldownParams
-from controller.policy.types import Problem
+from controller.policy.types import Mode, Problem
 from controller.policy.wording import counted
 
 Object = dict[str, Any]
@@ -202,7 +202,7 @@ async def _job(
         model = parsed if isinstance(parsed, GPUPool) else None
         found += await gather("workload", _template(api, manifest, workload["template"], model))
     elif isinstance(workload.get("ref"), dict):
-        found += await gather("workload", _ref(api, manifest))
+        found += await gather("workload", _ref(api, manifest, pool, asked))
     return found
 
 
@@ -377,7 +377,9 @@ async def _store(api: CallerApi, manifest: Object, pod: Object) -> AsyncIterator
         yield ok("checkpoints", "their claims are there, and may be reached as the pod's user")
 
 
-async def _ref(api: CallerApi, manifest: Object) -> AsyncIterator[Finding]:
+async def _ref(
+    api: CallerApi, manifest: Object, pool: Object | None, asked: Desired
+) -> AsyncIterator[Finding]:
     ref = manifest["spec"]["workload"]["ref"]
     name, namespace = str(ref.get("name", "")), str(manifest["metadata"]["namespace"])
     try:
@@ -386,9 +388,20 @@ async def _ref(api: CallerApi, manifest: Object) -> AsyncIterator[Finding]:
         text = f"spec.workload.ref: there is no Job {name!r} in namespace {namespace}"
         yield wrong("workload", text, f"kubectl get jobs -n {namespace}")
         return
-    problem = workloads.ref_problem(manifest, child, workloads.Scheduling())
+    parsed = convert.parse_pool(pool) if pool is not None else None
+    scheduling = scheduling_of(parsed if isinstance(parsed, GPUPool) else None)
+    watched = asked.mode is not Mode.ENFORCE
+    problem = workloads.ref_problem(manifest, child, scheduling, watched=watched)
     if problem is not None:
-        yield wrong("workload", problem.message)
+        cure = cure_of(key_of(problem.reason, problem.message)).filled(
+            str(manifest["metadata"]["name"]),
+            namespace,
+            str(manifest["spec"].get("pool", "")),
+            "",
+            problem.message,
+        )
+        yield wrong("workload", problem.message, _in_file(cure))
         return
-    for found in examined(child):
-        yield found
+    yield ok("workload", "its Job is there, with all that EvalStop needs")
+    for one in examined(child):
+        yield one

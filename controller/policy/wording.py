@@ -59,6 +59,10 @@ NONE_OF_THIS_RUN = "nothing that lies there is of this run"
 TWO_VALUES = "two values for step"
 
 
+# Ends what is said of a workload that lacks fields which nobody can give it later.
+ANEW = "make the Job anew"
+
+
 def did_you_mean(value: str) -> str:
     """Return the question whether a value was meant, which `meant` finds again."""
     return f"did you mean '{value}'?"

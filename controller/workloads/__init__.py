@@ -14,7 +14,6 @@ from controller.workloads.child import (
     child_problem,
     expiry_note,
     owner_reference,
-    ref_problem,
     run_configmap,
     template_problem,
     template_shape_problem,
@@ -24,6 +23,7 @@ from controller.workloads.hints import address_hint, folder_hint
 from controller.workloads.kinds import JOB, KINDS, Kind, find, kind_of, supported
 from controller.workloads.pods import gpus, owned, pod_view
 from controller.workloads.problems import ProblemError
+from controller.workloads.referred import ref_problem
 from controller.workloads.running import (
     node_selector,
     pod_annotations,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controller import names
@@ -15,7 +15,6 @@ from controller.workloads.pods import gpus
 from controller.workloads.problems import ProblemError
 from controller.workloads.scheduling import (
     Scheduling,
-    ref_scheduling_problem,
     set_scheduling,
     template_scheduling_problem,
 )
@@ -105,7 +104,7 @@ def template_problem(rlhfjob: Object, scheduling: Scheduling = NO_SCHEDULING) ->
     return (
         shape_problem(kind, template, TEMPLATE)
         or _gang_problem(kind, template, spec.get("gang") or {}, TEMPLATE)
-        or _pod_problem(kind, template, spec, TEMPLATE)
+        or pod_problem(kind, template, spec, TEMPLATE)
         or _reserved_problem(kind, template, TEMPLATE)
         or template_scheduling_problem(kind, template, scheduling, TEMPLATE)
     )
@@ -132,65 +131,30 @@ def template_shape_problem(rlhfjob: Object) -> Problem | None:
     return None if kind is None else shape_problem(kind, template, TEMPLATE)
 
 
-def ref_problem(
-    rlhfjob: Object, workload: Object | None, scheduling: Scheduling = NO_SCHEDULING
-) -> Problem | None:
-    """Return what is wrong with a workload that is referred to.
-
-    It must carry labels, run volume, and its pool's scheduler and a priority class itself.
-    """
-    spec, metadata = rlhfjob.get("spec") or {}, rlhfjob["metadata"]
-    ref = get(spec, ("workload", "ref")) or {}
-    kind = find(ref.get("apiVersion", ""), ref.get("kind", ""))
-    if kind is None:
-        what = f"{ref.get('apiVersion')} {ref.get('kind')}"
-        return Problem("UnsupportedKind", f"spec.workload.ref: kind {what}, expected one of {supported()}")
-    where = f"{kind.kind} {ref.get('name')}"
-    if workload is None:
-        return Problem(
-            "WorkloadMissing", f"spec.workload.ref: there is no {where} in {metadata['namespace']}"
-        )
-    label = ((workload.get("metadata") or {}).get("labels") or {}).get(names.LABEL_JOB)
-    if label != metadata["name"]:
-        return Problem(
-            "WorkloadNotLabelled",
-            f"{where}: metadata.labels[{names.LABEL_JOB}] is {label!r}, expected {metadata['name']!r}",
-        )
-    pod_labels = get(workload, (*kind.pod_template, "metadata", "labels")) or {}
-    if pod_labels.get(names.LABEL_JOB) != metadata["name"]:
-        path = dotted((*kind.pod_template, "metadata", "labels"))
-        return Problem(
-            "WorkloadNotLabelled",
-            f"{where}: {path}[{names.LABEL_JOB}] is {pod_labels.get(names.LABEL_JOB)!r}, expected "
-            f"{metadata['name']!r}: pods are found by it",
-        )
-    pod = get(workload, (*kind.pod_template, "spec")) or {}
-    configmap = run_configmap(metadata["name"])
-    if not _has_run_volume(pod, configmap):
-        return Problem(
-            "RunVolumeMissing",
-            f"{where}: no container mounts a volume of ConfigMap {configmap!r}; expected it at "
-            f"{names.RUN_DIR} (the trainer is told there what to resume from)",
-        )
-    return (
-        ref_scheduling_problem(kind, workload, scheduling, where)
-        or _gang_problem(kind, workload, spec.get("gang") or {}, where)
-        or _pod_problem(kind, workload, spec, where)
-    )
-
-
 def _gang_problem(kind: Kind, workload: Object, gang: Object, where: str) -> Problem | None:
+    return next(gang_problems(kind, workload, gang, where), None)
+
+
+def gang_problems(kind: Kind, workload: Object, gang: Object, where: str) -> Iterator[Problem]:
+    """Yield how a workload differs from its gang, in pods and in GPUs.
+
+    Args:
+        kind: of the workload.
+        workload: as the API server has it, or a template.
+        gang: ``spec.gang`` of the RLHFJob.
+        where: begins each path.
+    """
     for path, expected in kind.required:
         value = get(workload, path)
         if value != expected:
             what = "not set" if value is None else quoted(value)
-            return Problem("GangMismatch", f"{where}.{dotted(path)}: {what}, expected {expected!r}")
+            yield Problem("GangMismatch", f"{where}.{dotted(path)}: {what}, expected {expected!r}")
     replicas = int(gang.get("replicas", 1))
     for path in kind.replicas:
         value = get(workload, path)
         if value != replicas:
             what = "not set" if value is None else quoted(value)
-            return Problem(
+            yield Problem(
                 "GangMismatch",
                 f"{where}.{dotted(path)}: {what}, expected {replicas} as in spec.gang.replicas "
                 "(all pods of a gang run at once)",
@@ -198,7 +162,7 @@ def _gang_problem(kind: Kind, workload: Object, gang: Object, where: str) -> Pro
     pod = get(workload, (*kind.pod_template, "spec")) or {}
     if (other := _counted_otherwise(pod)) is not None:
         field, name = other
-        return Problem(
+        yield Problem(
             "GangGPUsMismatch",
             f"{where}.{dotted(kind.pod_template)}.spec.{field}[{quoted(name)}]: counted by nobody here, "
             f"expected {names.GPU_RESOURCE}, or spec.resourceClaims",
@@ -210,11 +174,10 @@ def _gang_problem(kind: Kind, workload: Object, gang: Object, where: str) -> Pro
         field = (
             f"{where}.{dotted(kind.pod_template)}.spec.containers[*].resources.limits[{names.GPU_RESOURCE}]"
         )
-        return Problem(
+        yield Problem(
             "GangGPUsMismatch",
             f"{field}: {per_pod} in all, expected {expected_gpus} as in spec.gang.gpusPerReplica",
         )
-    return None
 
 
 def _counted_otherwise(pod: Object) -> tuple[str, str] | None:
@@ -233,7 +196,9 @@ def _counted_otherwise(pod: Object) -> tuple[str, str] | None:
     return None
 
 
-def _pod_problem(kind: Kind, workload: Object, spec: Object, where: str) -> Problem | None:
+def pod_problem(kind: Kind, workload: Object, spec: Object, where: str) -> Problem | None:
+    """Return what the pods of a workload lack for their metrics to be read; arguments as of `gang_problems`,
+    ``spec`` of the RLHFJob."""
     pod = get(workload, (*kind.pod_template, "spec")) or {}
     containers = pod.get("containers") or []
     pod_path = f"{where}.{dotted(kind.pod_template)}.spec"
@@ -297,19 +262,6 @@ def _ignore_starved(policy: dict[str, Any]) -> None:
         policy["rules"] = [ours, *rules]
 
 
-def _has_run_volume(pod: Object, configmap: str) -> bool:
-    sources = {
-        volume.get("name")
-        for volume in pod.get("volumes") or ()
-        if (volume.get("configMap") or {}).get("name") == configmap
-    }
-    return any(
-        mount.get("name") in sources
-        for container in pod.get("containers") or ()
-        for mount in container.get("volumeMounts") or ()
-    )
-
-
 def _mark(child: dict[str, Any], owner: Object) -> None:
     metadata = _dict_at(child, ("metadata",))
     metadata.pop("generateName", None)
@@ -364,8 +316,9 @@ __all__ = [
     "build_child",
     "child_problem",
     "expiry_note",
+    "gang_problems",
     "owner_reference",
-    "ref_problem",
+    "pod_problem",
     "run_configmap",
     "template_problem",
     "template_shape_problem",

@@ -6,6 +6,7 @@ is referred to must have them already.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from controller import names
@@ -65,27 +66,27 @@ def template_scheduling_problem(
     return None
 
 
-def ref_scheduling_problem(kind: Kind, workload: Object, wanted: Scheduling, where: str) -> Problem | None:
-    """Return what a workload that is referred to lacks of its pool's scheduling."""
+def ref_scheduling_problems(
+    kind: Kind, workload: Object, wanted: Scheduling, where: str
+) -> Iterator[Problem]:
+    """Yield what a workload that is referred to lacks of its pool's scheduling."""
     pod = get(workload, (*kind.pod_template, "spec")) or {}
     path = f"{where}: {dotted(kind.pod_template)}.spec"
     named = pod.get("schedulerName") or "default-scheduler"
     if wanted.scheduler and named != wanted.scheduler:
-        return Problem(
+        yield Problem(
             "SchedulerMissing",
             f"{path}.schedulerName is {named!r}, expected {wanted.scheduler!r} as in the GPUPool's "
-            "spec.schedulerName: it can never change, so make the workload anew with it",
+            "spec.schedulerName",
         )
     if refused := _class_problem(pod, wanted, path):
-        return refused
-    if wanted.priority_class and not pod.get("priorityClassName"):
-        return Problem(
+        yield refused
+    elif wanted.priority_class and not pod.get("priorityClassName"):
+        yield Problem(
             "PriorityClassMissing",
             f"{path}.priorityClassName is not set, expected {wanted.priority_class!r} as in the GPUPool's "
-            "spec.priorityClassName, or a class of your own: it can never change, so make the workload anew "
-            "with it",
+            "spec.priorityClassName, or a class of your own",
         )
-    return None
 
 
 def _class_problem(pod: Object, wanted: Scheduling, path: str) -> Problem | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +240,58 @@ def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
     nobody = str(shell.plane.kubeconfig_for("check-nobody"))
     refused = shell("check", "-f", str(tmp_path / "job.yaml"), "--kubeconfig", nobody, code=4)
     assert "check-nobody" in refused.stderr
+
+
+@pytest.mark.cluster
+def test_a_job_of_a_user_that_is_referred_to_is_cured_by_the_line_that_is_printed(
+    shell: Shell, tmp_path: Path
+) -> None:
+    """One line, whatever it lacks; and of one that lacks nothing but its own label, that label."""
+    job, own = tmp_path / "job.yaml", tmp_path / "own.yaml"
+    template = put(w.TEMPLATE, "spec.completionMode", None)
+    resources = {"limits": {"nvidia.com/gpu": 2}}
+    template = put(template, "spec.template.spec.containers.0.resources", resources)
+    template = put(
+        template, "spec.template.spec.containers.0.volumeMounts", [{"name": "c", "mountPath": "/c"}]
+    )
+    volume = {"name": "c", "persistentVolumeClaim": {"claimName": "work"}}
+    template = put(template, "spec.template.spec.volumes", [volume])
+    own.write_text(yaml.safe_dump(put(template, "metadata", {"name": "own"})))
+    ref = {"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "own"}}
+    asked = w.job("refers", shell.namespace, shell.pool, workload=ref, scrape={"port": 9400})
+    job.write_text(yaml.safe_dump(asked))
+
+    def kubectl(line: str) -> None:
+        environ = {
+            **os.environ,
+            "KUBECONFIG": str(shell.plane.kubeconfig),
+            "PATH": f"{shell.plane.binaries['kubectl'].parent}:{os.environ['PATH']}",
+            **shell.plane.kubectl_environment,
+        }
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line], env=environ, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+    def cure(code: int = 1) -> str:
+        document = json.loads(shell("check", "-f", str(job), "-o", "json", code=code).stdout)
+        of_job = [one for one in document["findings"] if one["about"] == "workload"]
+        assert not code or "metadata.labels[evalstop.dev/job]" in of_job[0]["text"], document
+        return str(of_job[0]["cure"]["apply"] or of_job[0]["cure"]["command"]) if code else ""
+
+    kubectl(f"kubectl apply -n {shell.namespace} -f {own}")
+    try:
+        kubectl(cure().replace("<job_manifest>", str(own)))
+        cure(0)
+        path = f"/apis/batch/v1/namespaces/{shell.namespace}/jobs/own"
+        made = shell.plane.client().get(path)["spec"]
+        assert made["suspend"] is True
+        (container,) = made["template"]["spec"]["containers"]
+        assert [one["name"] for one in container["volumeMounts"]] == ["evalstop-run", "c"]
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+        # One without any label gets those of its pods.
+        kubectl(f"kubectl label -n {shell.namespace} job own team=a evalstop.dev/job-")
+        kubectl(cure())
+        cure(0)
+    finally:
+        kubectl(f"kubectl delete job own -n {shell.namespace} --wait=false")

@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -235,53 +234,6 @@ def container(gpus: Any, sidecar: bool = False) -> dict[str, Any]:
 )
 def test_gpus_are_counted_as_the_scheduler_counts(containers: Any, inits: Any, expected: int) -> None:
     assert workloads.gpus({"containers": containers, "initContainers": inits}) == expected
-
-
-def referred() -> tuple[dict[str, Any], dict[str, Any]]:
-    """An RLHFJob with a ref, and a workload that is as it should be."""
-    job = rlhfjob()
-    job["spec"]["workload"] = {"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "mine"}}
-    child = workloads.build_child(rlhfjob())
-    child["metadata"]["name"] = "mine"
-    return job, child
-
-
-def test_a_good_ref_and_each_way_of_being_none() -> None:
-    job, child = referred()
-    assert workloads.ref_problem(job, child) is None
-    assert workloads.ref_problem(job, None) == Problem(
-        "WorkloadMissing", "spec.workload.ref: there is no Job mine in team"
-    )
-    spoilt: list[tuple[Callable[[Any], Any], str, str]] = [
-        (lambda c: c["metadata"]["labels"].clear(), "WorkloadNotLabelled", "is None, expected 'run'"),
-        (
-            lambda c: c["spec"]["template"]["metadata"]["labels"].pop(names.LABEL_JOB),
-            "WorkloadNotLabelled",
-            "pods are found by it",
-        ),
-        (
-            lambda c: pod_spec(c)["volumes"].pop(),
-            "RunVolumeMissing",
-            "no container mounts a volume of ConfigMap",
-        ),
-        (
-            lambda c: c["spec"].update(completions=9),
-            "GangMismatch",
-            "Job mine.spec.completions: 9, expected 2",
-        ),
-        (lambda c: pod_spec(c)["containers"][0].pop("ports"), "NoMetricsPort", "Job mine.spec.template"),
-    ]
-    for spoil, reason, message in spoilt:
-        job, child = referred()
-        spoil(child)
-        problem = workloads.ref_problem(job, child)
-        assert problem is not None
-        assert problem.reason == reason
-        assert message in problem.message
-    job["spec"]["workload"]["ref"]["kind"] = "RayJob"
-    problem = workloads.ref_problem(job, child)
-    assert problem is not None
-    assert problem.reason == "UnsupportedKind"
 
 
 class ApiError(Exception):

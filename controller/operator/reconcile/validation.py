@@ -182,10 +182,9 @@ class SpecChecks:
                 child = await self._api.get(JOBS, name, namespace)
             except NotFound:
                 child = None
-        scheduling = scheduling_of(loaded.pool)
-        if _watched(loaded) and child is not None and _runs(child):
-            scheduling = workloads.Scheduling()  # it is only watched: who placed its pods is over and done
-        problem: Problem | None = workloads.ref_problem(loaded.obj, child, scheduling)
+        problem: Problem | None = workloads.ref_problem(
+            loaded.obj, child, scheduling_of(loaded.pool), watched=_watched(loaded)
+        )
         if problem is None and child is not None and not (_watched(loaded) and _runs(child)):
             problem = _delegate_problem(loaded, child, f"Job {child['metadata']['name']}")
         if problem is None and child is not None:

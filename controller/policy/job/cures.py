@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job.gone_copies import NOT_PUT_BACK
+from controller.policy.job.made_anew import lacking
 from controller.policy.job.rotation import remedy
-from controller.policy.wording import NO_CHECKPOINT, NONE_OF_THIS_RUN, TWO_VALUES, meant
+from controller.policy.wording import ANEW, NO_CHECKPOINT, NONE_OF_THIS_RUN, TWO_VALUES, meant
 
 # What a message tells of a cure's blanks, besides the value that it proposes.
 _IN_MESSAGE = (
@@ -27,6 +28,7 @@ _IN_MESSAGE = (
     re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
     re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
     re.compile(r"step (?P<pinned>\d+) of spec\.checkpoints\.pins"),
+    re.compile(r"^Job (?P<workload>[a-z0-9.-]+)(?: lacks \d+ things)?: "),
     re.compile(r"^spec\.gang\.gpusPerReplica: .*at most (?P<most>\d+) is right"),
 )
 # Of what the message does not tell: where most jobs have it.
@@ -47,6 +49,8 @@ class Cure:
         blank: the ``<…>`` in them that a value proposed by the message fills.
         apply: the command that applies the patch to the owner's manifest and puts the result in the job's
             place; of a cure that is filled in.
+        of_job: the patch is of the manifest of the Job that spec.workload.ref names, and a strategic merge
+            patch: it adds to lists that may not be there.
     """
 
     text: str
@@ -54,6 +58,7 @@ class Cure:
     patch: str = ""
     blank: str = ""
     apply: str = ""
+    of_job: bool = False
 
     def filled(self, name: str, namespace: str, pool: str, layout: str, message: str = "") -> Cure:
         """Return the cure for one job.
@@ -67,14 +72,16 @@ class Cure:
         """
         ns = f" -n {namespace}"
         words = {"job": f" {name}{ns}", "ns": ns, "name": name, "namespace": namespace, "pool": pool}
-        values = _values(self.blank, message)
+        values = {"name": name} | _values(self.blank, message)
+        if self.of_job:
+            values["lacking"] = lacking(message)
         patch = _fill(self.patch, values)
         return replace(
             self,
             text=self.text.format(rotation=remedy(layout), **words),
             command=_fill(self.command.format(**words), values),
             patch=patch,
-            apply=_APPLY.format(ns=ns, patch=patch) if patch else "",
+            apply=(_APPLY_TO_JOB if self.of_job else _APPLY).format(ns=ns, patch=patch) if patch else "",
         )
 
     @property
@@ -88,6 +95,7 @@ _APPLY = (
     "kubectl patch{ns} -f <manifest> --local --type json -p '{patch}' -o yaml | "
     "kubectl replace{ns} --force -f -"
 )
+_APPLY_TO_JOB = _APPLY.replace("<manifest>", "<job_manifest>").replace("json", "strategic")
 
 
 def _values(blank: str, message: str) -> dict[str, str]:
@@ -157,9 +165,21 @@ def key_of(reason: str, message: str) -> str:
 
 _MISSING = frozenset({"CheckpointMissing", "CheckpointIncomplete", "BestCheckpointLost"})
 _GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete", "DigestMismatch"})
+_OF_A_JOB = frozenset(
+    {
+        "GangGPUsMismatch",
+        "GangMismatch",
+        "PriorityClassMissing",
+        "PriorityClassNotAllowed",
+        "RunVolumeMissing",
+        "SchedulerMissing",
+        "WorkloadNotLabelled",
+    }
+)
 _UNANSWERED = frozenset({"Unreachable", "Timeout"})
 # (reasons, what the message holds, key): the first one counts.
 BY_MESSAGE = (
+    (_OF_A_JOB, ANEW, "JobLacksFields"),
     (_GONE, NOT_PUT_BACK, "CopyGone"),
     (_MISSING, "what lies there is", "OtherLayout"),
     (_MISSING, NO_CHECKPOINT, "OtherFolder"),
@@ -245,6 +265,17 @@ CURES: dict[str, Cure] = {
     ),
     "WorkloadNotFound": Cure(
         "make the workload that spec.workload.ref names, or a new RLHFJob with a template"
+    ),
+    "WorkloadNotLabelled": Cure(
+        "label the Job that spec.workload.ref names",
+        "kubectl label job{ns} <workload> evalstop.dev/job={name}",
+    ),
+    "JobLacksFields": Cure(
+        "a Job's pod template cannot be changed: delete the Job, which ends its pods, and make it anew from "
+        "its manifest with what it lacks; or give it as spec.workload.template, to which EvalStop adds all "
+        "of it",
+        patch='{"metadata":{"labels":{"evalstop.dev/job":"<name>"}},"spec":<lacking>}',
+        of_job=True,
     ),
     "GangMismatch": Cure(
         "make completions and parallelism of the template equal spec.gang.replicas",
@@ -600,7 +631,6 @@ CURES |= dict.fromkeys(
         "RetentionReachable",
         "RunVolumeMissing",
         "WorkloadMissing",
-        "WorkloadNotLabelled",
     ),
     REFUSED,
 )

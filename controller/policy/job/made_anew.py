@@ -1,0 +1,90 @@
+"""A patch that gives a Job the fields of which a message says that it lacks them.
+
+It is of the Job's own manifest: the Job has to be made anew (`controller.workloads.referred` writes the
+message).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from controller.names import (
+    GPU_RESOURCE,
+    LABEL_JOB,
+    METRICS_PORT_NAME,
+    RUN_DIR,
+    RUN_DIR_ENV,
+    RUN_VOLUME,
+)
+
+_POD = "template.spec"
+# Fields that are set as they are expected to be; paths within the Job's spec.
+_FIELDS = (
+    "suspend",
+    "completionMode",
+    "completions",
+    "parallelism",
+    f"template.metadata.labels[{LABEL_JOB}]",
+    f"{_POD}.schedulerName",
+    f"{_POD}.priorityClassName",
+)
+_EXPECTED = r"spec\.%s(?: is |: )[^;]*?, expected (?:'(?P<text>[^']*)'|(?P<other>\d+|true))"
+_CLASS = re.compile(
+    r"priorityClassName: [^;]* is not allowed by the GPUPool, (?:only: (?P<text>[\w.-]+)|none)"
+)
+_CONTAINER = r"template\.spec\.containers\[(?P<name>[a-z0-9-]+)\]"
+_RUN = re.compile(rf"{_CONTAINER}\.volumeMounts: [^;]* ConfigMap '(?P<configmap>[^']*)'")
+_GPUS = re.compile(
+    rf"{_CONTAINER}\.resources\.limits\[{re.escape(GPU_RESOURCE)}\]: 0 in all, expected (?P<gpus>\d+)"
+)
+_PORT = re.compile(rf"{_CONTAINER}\.ports: [^;]*, expected one named")
+
+
+def lacking(message: str) -> str:
+    """Return the ``spec`` of a strategic merge patch, as JSON, for all fields that a message names as
+    lacking.
+
+    Args:
+        message: of the condition; what it says of other things is left out.
+
+    Returns:
+        JSON; ``<port>`` in it stands for the number of the metrics port, which only the owner knows.
+    """
+    spec: dict[str, Any] = {}
+    for path in _FIELDS:
+        found = re.search(_EXPECTED % re.escape(path), message)
+        if found is not None:
+            other = found["other"]
+            _put(spec, path, found["text"] if other is None else json.loads(other))
+    if (refused := _CLASS.search(message)) is not None:
+        _put(spec, f"{_POD}.priorityClassName", refused["text"])  # None: it is taken out
+    container: dict[str, Any] = {}
+    if (run := _RUN.search(message)) is not None:
+        volume = {"name": RUN_VOLUME, "configMap": {"name": run["configmap"]}}
+        _put(spec, f"{_POD}.volumes", [volume])
+        container |= {
+            "name": run["name"],
+            "volumeMounts": [{"name": RUN_VOLUME, "mountPath": RUN_DIR, "readOnly": True}],
+            "env": [{"name": RUN_DIR_ENV, "value": RUN_DIR}],
+        }
+    if (none := _GPUS.search(message)) is not None:
+        container |= {"name": none["name"], "resources": {"limits": {GPU_RESOURCE: none["gpus"]}}}
+    if (port := _PORT.search(message)) is not None:
+        ports = [{"name": METRICS_PORT_NAME, "containerPort": "<port>"}]
+        container |= {"name": port["name"], "ports": ports}
+    if container:
+        _put(spec, f"{_POD}.containers", [container])
+    return json.dumps(spec, separators=(",", ":")).replace('"<port>"', "<port>")
+
+
+def _put(spec: dict[str, Any], path: str, value: Any) -> None:
+    way, _, label = path.partition("[")
+    *folders, last = way.split(".")
+    for name in folders:
+        spec = spec.setdefault(name, {})
+    if label:
+        spec.setdefault(last, {})[label.rstrip("]")] = value
+    else:
+        spec[last] = value

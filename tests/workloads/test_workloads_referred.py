@@ -1,0 +1,240 @@
+"""A Job that exists already and is referred to: all that it lacks is told at once, and what cures it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from controller import names, workloads
+from controller.policy.job import cure_of, key_of
+from controller.policy.types import Problem
+from controller.workloads import Scheduling
+
+POOL = Scheduling("evalstop-scheduler", names.PRIORITY_CLASS)
+ANEW = "; make the Job anew"
+RUN_LABEL = "evalstop.dev/job"
+
+
+def rlhfjob(**spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "run", "namespace": "team", "uid": "u"},
+        "spec": {
+            "gang": {"replicas": 2, "gpusPerReplica": 4},
+            "workload": {"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "mine"}},
+            **spec,
+        },
+    }
+
+
+def their_own(gpus: int = 4, completions: int = 2) -> dict[str, Any]:
+    """A Job as its user wrote it, with what the API server fills in."""
+    trainer = {
+        "name": "trainer",
+        "image": "t",
+        "ports": [{"name": "metrics", "containerPort": 9400}],
+        "resources": {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "mine", "namespace": "team"},
+        "spec": {
+            "completions": completions,
+            "parallelism": completions,
+            "completionMode": "NonIndexed",
+            "suspend": False,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [trainer, {"name": "logger"}]}},
+        },
+    }
+
+
+def as_it_should_be(scheduling: Scheduling = POOL) -> dict[str, Any]:
+    template = their_own()
+    template["spec"]["completionMode"] = "Indexed"
+    child = workloads.build_child(rlhfjob(workload={"template": template}), scheduling)
+    child["metadata"]["name"] = "mine"
+    return child
+
+
+def pod_of(child: Any) -> Any:
+    return child["spec"]["template"]["spec"]
+
+
+def told(job: dict[str, Any], child: dict[str, Any] | None, **given: Any) -> Problem:
+    problem = workloads.ref_problem(job, child, POOL, **given)
+    assert problem is not None
+    return problem
+
+
+def cured_by(problem: Problem) -> Any:
+    return cure_of(key_of(*problem)).filled("run", "team", "a100", "", problem.message)
+
+
+def test_all_that_a_job_of_a_user_lacks_is_told_at_once_with_the_patch_that_gives_it() -> None:
+    problem = told(rlhfjob(), their_own())
+    head, _, fields = problem.message.partition(": ")
+    assert head == "Job mine lacks 7 things"
+    assert [re.split(r"(?: is|:) ", one)[0] for one in fields.removesuffix(ANEW).split("; ")] == [
+        f"metadata.labels[{RUN_LABEL}]",
+        f"spec.template.metadata.labels[{RUN_LABEL}]",
+        "spec.template.spec.containers[trainer].volumeMounts",
+        "spec.completionMode",
+        "spec.template.spec.schedulerName",
+        "spec.template.spec.priorityClassName",
+        "spec.suspend",
+    ]
+    assert fields.endswith(ANEW)
+    cure = cured_by(problem)
+    assert "a Job's pod template cannot be changed" in cure.text
+    volume = {"name": "evalstop-run", "configMap": {"name": "run-run"}}
+    mount = {"name": "evalstop-run", "mountPath": "/etc/evalstop/run", "readOnly": True}
+    assert json.loads(cure.patch) == {
+        "metadata": {"labels": {RUN_LABEL: "run"}},
+        "spec": {
+            "suspend": True,
+            "completionMode": "Indexed",
+            "template": {
+                "metadata": {"labels": {RUN_LABEL: "run"}},
+                "spec": {
+                    "schedulerName": "evalstop-scheduler",
+                    "priorityClassName": names.PRIORITY_CLASS,
+                    "volumes": [volume],
+                    "containers": [
+                        {
+                            "name": "trainer",
+                            "volumeMounts": [mount],
+                            "env": [{"name": "EVALSTOP_RUN_DIR", "value": "/etc/evalstop/run"}],
+                        }
+                    ],
+                },
+            },
+        },
+    }
+    assert cure.apply == (
+        "kubectl patch -n team -f <job_manifest> --local --type strategic "
+        f"-p '{cure.patch}' -o yaml | kubectl replace -n team --force -f -"
+    )
+
+
+Spoil = Callable[[Any], Any]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason", "message", "spec"),
+    [
+        (
+            lambda c: c["spec"]["template"]["metadata"]["labels"].clear(),
+            "WorkloadNotLabelled",
+            "spec.template.metadata.labels[evalstop.dev/job] is not set, expected 'run'",
+            {"template": {"metadata": {"labels": {RUN_LABEL: "run"}}}},
+        ),
+        (
+            lambda c: pod_of(c).pop("schedulerName"),
+            "SchedulerMissing",
+            "schedulerName is 'default-scheduler', expected 'evalstop-scheduler'",
+            {"template": {"spec": {"schedulerName": "evalstop-scheduler"}}},
+        ),
+        (
+            lambda c: pod_of(c).pop("priorityClassName"),
+            "PriorityClassMissing",
+            "priorityClassName is not set, expected 'evalstop-rlhf'",
+            {"template": {"spec": {"priorityClassName": "evalstop-rlhf"}}},
+        ),
+        (
+            lambda c: c["spec"].update(completions=9, parallelism=9),
+            "GangMismatch",
+            "completions: 9, expected 2 as in spec.gang.replicas",
+            {"completions": 2, "parallelism": 2},
+        ),
+        (
+            lambda c: pod_of(c)["containers"][0].pop("resources"),
+            "GangGPUsMismatch",
+            "containers[trainer].resources.limits[nvidia.com/gpu]: 0 in all, expected 4",
+            {
+                "template": {
+                    "spec": {
+                        "containers": [{"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": "4"}}}]
+                    }
+                }
+            },
+        ),
+    ],
+)
+def test_what_nobody_can_give_a_job_that_is_there_is_given_to_another(
+    spoil: Spoil, reason: str, message: str, spec: dict[str, Any]
+) -> None:
+    child = as_it_should_be()
+    assert workloads.ref_problem(rlhfjob(), child, POOL) is None
+    spoil(child)
+    problem = told(rlhfjob(), child)
+    assert problem.reason == reason
+    assert message in problem.message
+    assert problem.message.endswith(ANEW)
+    assert "spec.suspend" not in problem.message, "it is suspended"
+    assert json.loads(cured_by(problem).patch)["spec"] == spec
+
+
+def test_a_class_that_its_pool_does_not_allow_is_replaced_by_one_that_it_allows() -> None:
+    child = as_it_should_be()
+    pod_of(child)["priorityClassName"] = "system-node-critical"
+    for allowed, right in ((POOL._replace(allowed=()), "evalstop-rlhf"), (Scheduling(allowed=()), None)):
+        problem = workloads.ref_problem(rlhfjob(), child, allowed)
+        assert problem is not None
+        assert problem.reason == "PriorityClassNotAllowed"
+        spec = json.loads(cured_by(problem).patch)["spec"]
+        assert spec["template"]["spec"] == {"priorityClassName": right}
+
+
+def test_a_job_without_its_own_label_alone_is_labelled_and_may_go_on() -> None:
+    child = as_it_should_be()
+    child["spec"]["suspend"] = False
+    del child["metadata"]["labels"][names.LABEL_JOB]
+    problem = told(rlhfjob(), child)
+    assert problem == Problem(
+        "WorkloadNotLabelled", "Job mine: metadata.labels[evalstop.dev/job] is not set, expected 'run'"
+    )
+    cure = cured_by(problem)
+    assert (cure.command, cure.patch) == ("kubectl label job -n team mine evalstop.dev/job=run", "")
+
+
+def test_what_the_rlhfjob_can_agree_with_asks_for_no_other_job() -> None:
+    child = as_it_should_be()
+    pod_of(child)["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "8"
+    problem = told(rlhfjob(), child)
+    assert "make the Job anew" not in problem.message
+    assert '"gpusPerReplica":8' in cured_by(problem).command
+    pod_of(child)["containers"][0].pop("ports")
+    del child["metadata"]["labels"][names.LABEL_JOB]
+    problem = told(rlhfjob(), child)
+    assert problem.message.startswith("Job mine lacks 3 things: metadata.labels[")
+    assert problem.message.endswith("or its number in spec.scrape.port")
+    assert cured_by(problem).command == "kubectl label job -n team mine evalstop.dev/job=run"
+    assert workloads.ref_problem(rlhfjob(), None) == Problem(
+        "WorkloadMissing", "spec.workload.ref: there is no Job mine in team"
+    )
+
+
+def test_a_port_whose_number_only_its_owner_knows_is_left_to_him() -> None:
+    child = their_own()
+    pod_of(child)["containers"][0].pop("ports")
+    cure = cured_by(told(rlhfjob(), child))
+    (container,) = json.loads(cure.patch.replace("<port>", "9400"))["spec"]["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "metrics", "containerPort": 9400}]
+
+
+def test_one_that_runs_and_is_only_watched_needs_no_scheduling_until_it_is_made_anew() -> None:
+    child = as_it_should_be(Scheduling())
+    child["spec"]["suspend"] = False
+    assert workloads.ref_problem(rlhfjob(), child, POOL, watched=True) is None
+    assert told(rlhfjob(), child).reason == "SchedulerMissing"
+    del child["spec"]["template"]["metadata"]["labels"][names.LABEL_JOB]
+    assert "schedulerName" in told(rlhfjob(), child, watched=True).message
+
+
+def test_another_kind_is_told() -> None:
+    job = rlhfjob(workload={"ref": {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "mine"}})
+    assert told(job, their_own()).reason == "UnsupportedKind"
