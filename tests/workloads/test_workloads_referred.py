@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from controller import names, workloads
+from controller.checkpoints.access_jobs import access_problem
 from controller.policy.job import cure_of, key_of
 from controller.policy.types import Problem
 from controller.workloads import Scheduling
 
 POOL = Scheduling("evalstop-scheduler", names.PRIORITY_CLASS)
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "use" / "writing-a-job.md"
 ANEW = "; make the Job anew"
 RUN_LABEL = "evalstop.dev/job"
 
@@ -238,3 +242,30 @@ def test_one_that_runs_and_is_only_watched_needs_no_scheduling_until_it_is_made_
 def test_another_kind_is_told() -> None:
     job = rlhfjob(workload={"ref": {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "mine"}})
     assert told(job, their_own()).reason == "UnsupportedKind"
+
+
+def test_the_job_that_the_page_shows_has_all_of_it_and_no_field_to_spare() -> None:
+    job, child = (
+        yaml.safe_load(one) for one in re.findall(r"```yaml\n(.+?)```", PAGE.read_text(), re.DOTALL)
+    )
+    job["metadata"]["namespace"] = "team"
+    ref = {"apiVersion": "batch/v1", "kind": "Job", "name": child["metadata"]["name"]}
+    job["spec"]["workload"] = {"ref": ref}
+    pool = Scheduling("", names.PRIORITY_CLASS)
+    assert workloads.ref_problem(job, child, pool) is None
+    claims = {name: {"metadata": {"name": name}} for name in ("checkpoints", "retained")}
+    assert access_problem(job, child["spec"]["template"], claims) is None
+    spec, pod = child["spec"], pod_of(child)
+    parts = (child["metadata"], spec["template"]["metadata"], pod, pod["containers"][0])
+    needed = (
+        ("labels",),
+        ("labels",),
+        ("priorityClassName", "volumes"),
+        ("ports", "resources", "volumeMounts"),
+    )
+    of_spec = ("completionMode", "completions", "parallelism")
+    for part, fields in (*zip(parts, needed, strict=True), (spec, of_spec)):
+        for field in fields:
+            kept = part.pop(field)
+            assert workloads.ref_problem(job, child, pool) is not None, field
+            part[field] = kept

@@ -49,8 +49,8 @@ class Cure:
         blank: the ``<…>`` in them that a value proposed by the message fills.
         apply: the command that applies the patch to the owner's manifest and puts the result in the job's
             place; of a cure that is filled in.
-        of_job: the patch is of the manifest of the Job that spec.workload.ref names, and a strategic merge
-            patch: it adds to lists that may not be there.
+        of_job: the patch is a strategic merge patch, which adds to lists that may not be there, of the
+            manifest of the Job that spec.workload.ref names.
     """
 
     text: str
