@@ -59,7 +59,7 @@ NONE_OF_THIS_RUN = "nothing that lies there is of this run"
 TWO_VALUES = "two values for step"
 
 
-# Ends what is said of a workload that lacks fields which nobody can give it later.
+# In what is said of a workload that lacks fields which nobody can give it later.
 ANEW = "make the Job anew"
 
 

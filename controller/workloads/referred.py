@@ -2,23 +2,31 @@
 
 The operator puts nothing into it: labels, run volume, scheduler and priority class are its user's to write.
 Most of it is in the pod template, which the API server keeps as it is: such a workload has to be made anew,
-and whoever makes one anew wants to do so once. `controller.policy.job.made_anew` reads the fields of the
-message again, for the patch that is proposed.
+and whoever makes one anew wants to do so once. A condition holds few characters, so of several fields only
+path and expected value are told. `controller.policy.job.made_anew` reads them again, for the patch that is
+proposed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from controller import names
 from controller.bounded import quoted
 from controller.policy.types import Problem
 from controller.policy.wording import ANEW
 from controller.workloads.child import NO_SCHEDULING, gang_problems, pod_problem, run_configmap
-from controller.workloads.kinds import Kind, Object, dotted, find, get, supported
+from controller.workloads.kinds import Kind, Object, Path, dotted, find, get, supported
 from controller.workloads.scheduling import Scheduling, ref_scheduling_problems
 
 _NO_GPUS = ": 0 in all"
+_LABELS: Path = ("metadata", "labels")
+_SET = re.compile(
+    r"(?P<path>[^ ]+?)(?:: | is )(?![1-9]\d* in all|counted).*, expected (?P<value>'[^']*'|\d+|true)"
+)
+_NO_PORT = re.compile(r"(?P<path>[^ ]+\.ports): .*, expected one named (?P<value>'[^']*')")
+_ASIDE = re.compile(r" \(| as in ")
 
 
 def ref_problem(
@@ -52,55 +60,73 @@ def ref_problem(
     fixed = list(_fixed(kind, workload, rlhfjob, where))
     if fixed or suspended or not watched:
         fixed += ref_scheduling_problems(kind, workload, scheduling, where)
-    lacks = [*_label(workload, metadata["name"], where), *fixed, *_open(kind, workload, spec, where)]
+    lacks = [*_label(workload, metadata["name"], _LABELS, where), *fixed]
+    lacks += _open(kind, workload, spec, where)
     if not lacks:
         return None
     trainer = _trainer(get(workload, (*kind.pod_template, "spec")) or {})
-    told = [_within(one, trainer) for one in lacks] if fixed else [one.message for one in lacks]
-    if fixed and not suspended:
-        told.append(f"{dotted(kind.suspend)} is not true, expected true (EvalStop starts it in its turn)")
-    message = told[0]
-    if len(told) > 1:
-        fields = (one.removeprefix(where).lstrip(".: ") for one in told)
-        message = f"{where} lacks {len(told)} things: {'; '.join(fields)}"
-    return Problem(lacks[0].reason, f"{message}; {ANEW}" if fixed else message)
+    told = [one.message.removeprefix(where).lstrip(".: ") for one in lacks]
+    if fixed:  # it is told which container is to have it
+        told = [
+            one if _may_stay(p) else _of_trainer(one, trainer) for p, one in zip(lacks, told, strict=True)
+        ]
+        if not suspended:
+            told.append(f"{dotted(kind.suspend)} is False, expected true")
+    elif len(told) == 1:
+        return lacks[0]
+    count, anew = len(told), f", so {ANEW}" if fixed else ""
+    fields = told[0] if count == 1 else _in_short(told, kind, metadata["name"])
+    return Problem(
+        lacks[0].reason, f"{where} lacks {count} {'field' if count == 1 else 'fields'}{anew}: {fields}"
+    )
 
 
-def _within(problem: Problem, trainer: str) -> str:
-    """Return the message, with the container that is to have the field where that may be any."""
-    if _may_stay(problem):
-        return problem.message
-    return problem.message.replace("containers[*]", f"containers[{trainer}]")
+def _of_trainer(text: str, trainer: str) -> str:
+    return text.replace("containers[*]", f"containers[{trainer}]")
 
 
-def _label(workload: Object, name: str, where: str) -> Iterator[Problem]:
-    label = (get(workload, ("metadata", "labels")) or {}).get(names.LABEL_JOB)
+def _in_short(told: Sequence[str], kind: Kind, name: str) -> str:
+    """Return path and expected value of each field, those of the pod's spec last."""
+    of_pods = f"{dotted(kind.pod_template)}."
+    own, pods = (f"{prefix}{dotted(_LABELS)}" for prefix in ("", of_pods))
+    unlabelled = [path for path in (own, pods) if any(one.startswith(f"{path}[") for one in told)]
+    labels = f"{names.LABEL_JOB}: {name!r} in {' and '.join(unlabelled)}"
+    texts = [_short(one) for one in told if not one.startswith((f"{own}[", f"{pods}["))]
+    inside = f"{of_pods}spec."
+    outer = [labels] * bool(unlabelled) + [one for one in texts if not one.startswith(inside)]
+    inner = [one.removeprefix(inside) for one in texts if one.startswith(inside)]
+    if inner:
+        inner[0] = f"in {inside.rstrip('.')}: {inner[0]}"
+    return "; ".join([*outer, *inner])
+
+
+def _short(text: str) -> str:
+    found = _NO_PORT.match(text) or _SET.match(text)
+    return f"{found['path']}: {found['value']}" if found is not None else _ASIDE.split(text)[0]
+
+
+def _label(workload: Object, name: str, path: Path, where: str) -> Iterator[Problem]:
+    label = (get(workload, path) or {}).get(names.LABEL_JOB)
     if label != name:
         what = "not set" if label is None else quoted(label)
         yield Problem(
-            "WorkloadNotLabelled", f"{where}: metadata.labels[{names.LABEL_JOB}] is {what}, expected {name!r}"
+            "WorkloadNotLabelled",
+            f"{where}: {dotted(path)}[{names.LABEL_JOB}] is {what}, expected {name!r}",
         )
 
 
 def _fixed(kind: Kind, workload: Object, rlhfjob: Object, where: str) -> Iterator[Problem]:
     """Yield what can only be had by another workload."""
     name, template = rlhfjob["metadata"]["name"], dotted(kind.pod_template)
-    label = (get(workload, (*kind.pod_template, "metadata", "labels")) or {}).get(names.LABEL_JOB)
-    if label != name:
-        what = "not set" if label is None else quoted(label)
-        yield Problem(
-            "WorkloadNotLabelled",
-            f"{where}: {template}.metadata.labels[{names.LABEL_JOB}] is {what}, expected {name!r} (pods are "
-            "found by it)",
-        )
+    yield from _label(workload, name, (*kind.pod_template, *_LABELS), where)
     pod = get(workload, (*kind.pod_template, "spec")) or {}
     configmap = run_configmap(name)
     if not _has_run_volume(pod, configmap):
         mounts = f"{template}.spec.containers[{_trainer(pod)}].volumeMounts"
         yield Problem(
             "RunVolumeMissing",
-            f"{where}: {mounts}: no container mounts a volume of ConfigMap {configmap!r}, expected at "
-            f"{names.RUN_DIR} (the trainer is told there what to resume from)",
+            f"{where}: {mounts}: ConfigMap {configmap!r} at {names.RUN_DIR} (no container mounts it; the "
+            "trainer is told there what to resume from)",
         )
     gang = get(rlhfjob, ("spec", "gang")) or {}
     yield from (one for one in gang_problems(kind, workload, gang, where) if not _may_stay(one))

@@ -30,6 +30,7 @@ PAIRS = (
     "operator/state/steps.py",
     "workloads/child.py",
     "workloads/dryrun.py",
+    "workloads/referred.py",
 )
 # A workload's end; and why an act was not done: conditions of nobody.
 NOT_CODES = {"Answered", "Complete", "Failed", "Leftover", "NameTaken", "NoPool", "QueueLabelKept", "Demoted"}

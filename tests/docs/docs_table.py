@@ -207,6 +207,7 @@ WITHIN: dict[str, str] = {
     "kubectl edit rlhfjob NAME": LOOK,
     "kubectl patch rlhfjob NAME": LOOK,
     "kubectl label namespace evalstop-system": LOOK,
+    "kubectl label job my-trainer": "tests/cli/test_cli_check.py",
     "kubectl apply": LOOK,
     "kubectl delete -k deploy/manifests": LOOK,
     "helm status evalstop": BY_HAND + "it prints the notes that helm install has printed, which a test reads",

@@ -82,7 +82,8 @@ def desk(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> I
     folder = tmp_path_factory.mktemp("desk")
     (folder / "examples").symlink_to(ROOT / "examples")
     page = (ROOT / "docs" / "use" / "writing-a-job.md").read_text()
-    (folder / "job.yaml").write_text("".join(re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)))
+    first, *_ = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    (folder / "job.yaml").write_text(first)
     with Plane(tmp_path_factory.mktemp("plane") / "p") as plane:
         w.install(plane)
         with fresh_namespace(plane, "docs") as namespace:

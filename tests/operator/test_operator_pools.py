@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from controller import names
 from controller.kube.resources import EVENTS, GPUPOOLS, JOBS, NODES, PODS, RESOURCE_CLAIMS
+from controller.operator.reconcile import validation
+from controller.policy.job import cure_of, key_of
 from controller.workloads import Scheduling, build_child
 from deploy.local.plane import Plane
 from tests.support.fake_kubelet import FakeKubelet
@@ -29,6 +37,15 @@ async def told_of(rig: Rig) -> set[tuple[str, str]]:
     """Type and reason of each Event about the pool."""
     found, _ = await rig.api.list(EVENTS, "default", fields=f"involvedObject.name={rig.pool_name}")
     return {(event["type"], event["reason"]) for event in found}
+
+
+def run_line(plane: Plane, line: str) -> None:
+    """Run a line as it was printed."""
+    path = f"{plane.binaries['kubectl'].parent}:{os.environ['PATH']}"
+    environ = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "PATH": path, **plane.kubectl_environment}
+    command = ["bash", "-o", "pipefail", "-c", line]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 
 def ready_column(plane: Plane, pool: str) -> str:
@@ -257,7 +274,11 @@ def test_pods_get_the_pools_scheduler_and_a_class_that_is_not_there_is_told(
     asyncio.run(story())
 
 
-def test_a_ref_that_lacks_what_can_never_be_added_is_refused_by_name(rig: Rig, kubelet: FakeKubelet) -> None:
+def test_a_ref_that_lacks_what_can_never_be_added_is_refused_by_name_until_it_is_made_anew(
+    rig: Rig, kubelet: FakeKubelet, plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validation, "NO_LASTS", 1.0)
+
     async def refer(name: str, scheduling: Scheduling) -> None:
         rig.names([name])
         model = {
@@ -278,6 +299,15 @@ def test_a_ref_that_lacks_what_can_never_be_added_is_refused_by_name(rig: Rig, k
             await rig.make_pool(schedulerName="default-scheduler")
             await refer("bare", Scheduling())
             await refer("whole", Scheduling("default-scheduler", names.PRIORITY_CLASS))
+            rig.names(["plain"])
+            plain = rig.template("plain", 1, 2)
+            plain["metadata"] = {"name": "plain", "namespace": rig.namespace}
+            del plain["spec"]["completionMode"]
+            manifest = tmp_path / "plain.json"
+            manifest.write_text(json.dumps(plain))
+            await rig.api.create(JOBS, plain)
+            ref = {"apiVersion": "batch/v1", "kind": "Job", "name": "plain"}
+            await rig.make_job("plain", workload={"ref": ref})
             async with rig.operator():
                 await eventually(
                     lambda: rig.is_true("whole", "Running"), 30, "the one that has it all to run"
@@ -285,9 +315,17 @@ def test_a_ref_that_lacks_what_can_never_be_added_is_refused_by_name(rig: Rig, k
                 await eventually(lambda: rig.has_reason("bare", "Accepted", "PriorityClassMissing"))
                 told = await rig.condition("bare", "Accepted")
                 assert told is not None
-                assert "Job bare: spec.template.spec.priorityClassName is not set" in told[2]
-                assert told[2].endswith("make the Job anew")
+                assert "so make the Job anew: spec.template.spec.priorityClassName is not set" in told[2]
                 assert (await rig.workload("bare"))["spec"]["suspend"] is True
+                await eventually(lambda: rig.has_reason("plain", "Accepted", "WorkloadNotLabelled"))
+                told = await rig.condition("plain", "Accepted")
+                assert told is not None
+                assert "Job plain lacks 6 fields" in told[2]
+                assert (await rig.workload("plain"))["spec"]["suspend"] is False
+                cure = cure_of(key_of(*told[1:])).filled("plain", rig.namespace, rig.pool_name, "", told[2])
+                line = cure.apply.replace("<job_manifest>", str(manifest))
+                await asyncio.to_thread(run_line, plane, line)
+                await eventually(lambda: rig.is_true("plain", "Running"), 30, "the one that is made anew")
 
     asyncio.run(story())
 

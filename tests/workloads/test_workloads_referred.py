@@ -14,12 +14,13 @@ import yaml
 from controller import names, workloads
 from controller.checkpoints.access_jobs import access_problem
 from controller.policy.job import cure_of, key_of
+from controller.policy.stored import MESSAGE_MAX
 from controller.policy.types import Problem
 from controller.workloads import Scheduling
 
 POOL = Scheduling("evalstop-scheduler", names.PRIORITY_CLASS)
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "use" / "writing-a-job.md"
-ANEW = "; make the Job anew"
+ANEW = ", so make the Job anew"
 RUN_LABEL = "evalstop.dev/job"
 
 
@@ -80,18 +81,12 @@ def cured_by(problem: Problem) -> Any:
 
 def test_all_that_a_job_of_a_user_lacks_is_told_at_once_with_the_patch_that_gives_it() -> None:
     problem = told(rlhfjob(), their_own())
-    head, _, fields = problem.message.partition(": ")
-    assert head == "Job mine lacks 7 things"
-    assert [re.split(r"(?: is|:) ", one)[0] for one in fields.removesuffix(ANEW).split("; ")] == [
-        f"metadata.labels[{RUN_LABEL}]",
-        f"spec.template.metadata.labels[{RUN_LABEL}]",
-        "spec.template.spec.containers[trainer].volumeMounts",
-        "spec.completionMode",
-        "spec.template.spec.schedulerName",
-        "spec.template.spec.priorityClassName",
-        "spec.suspend",
-    ]
-    assert fields.endswith(ANEW)
+    assert problem.message == (
+        f"Job mine lacks 7 fields{ANEW}: evalstop.dev/job: 'run' in metadata.labels and "
+        "spec.template.metadata.labels; spec.completionMode: 'Indexed'; spec.suspend: true; in "
+        "spec.template.spec: containers[trainer].volumeMounts: ConfigMap 'run-run' at /etc/evalstop/run; "
+        "schedulerName: 'evalstop-scheduler'; priorityClassName: 'evalstop-rlhf'"
+    )
     cure = cured_by(problem)
     assert "a Job's pod template cannot be changed" in cure.text
     volume = {"name": "evalstop-run", "configMap": {"name": "run-run"}}
@@ -133,7 +128,7 @@ Spoil = Callable[[Any], Any]
         (
             lambda c: c["spec"]["template"]["metadata"]["labels"].clear(),
             "WorkloadNotLabelled",
-            "spec.template.metadata.labels[evalstop.dev/job] is not set, expected 'run'",
+            "lacks 1 field, so make the Job anew: spec.template.metadata.labels[evalstop.dev/job] is not set",
             {"template": {"metadata": {"labels": {RUN_LABEL: "run"}}}},
         ),
         (
@@ -151,7 +146,7 @@ Spoil = Callable[[Any], Any]
         (
             lambda c: c["spec"].update(completions=9, parallelism=9),
             "GangMismatch",
-            "completions: 9, expected 2 as in spec.gang.replicas",
+            "lacks 2 fields, so make the Job anew: spec.completions: 2; spec.parallelism: 2",
             {"completions": 2, "parallelism": 2},
         ),
         (
@@ -177,7 +172,7 @@ def test_what_nobody_can_give_a_job_that_is_there_is_given_to_another(
     problem = told(rlhfjob(), child)
     assert problem.reason == reason
     assert message in problem.message
-    assert problem.message.endswith(ANEW)
+    assert ANEW in problem.message
     assert "spec.suspend" not in problem.message, "it is suspended"
     assert json.loads(cured_by(problem).patch)["spec"] == spec
 
@@ -214,8 +209,10 @@ def test_what_the_rlhfjob_can_agree_with_asks_for_no_other_job() -> None:
     pod_of(child)["containers"][0].pop("ports")
     del child["metadata"]["labels"][names.LABEL_JOB]
     problem = told(rlhfjob(), child)
-    assert problem.message.startswith("Job mine lacks 3 things: metadata.labels[")
-    assert problem.message.endswith("or its number in spec.scrape.port")
+    assert problem.message == (
+        "Job mine lacks 3 fields: evalstop.dev/job: 'run' in metadata.labels; in spec.template.spec: "
+        "containers[*].resources.limits[nvidia.com/gpu]: 8 in all, expected 4; containers[*].ports: 'metrics'"
+    )
     assert cured_by(problem).command == "kubectl label job -n team mine evalstop.dev/job=run"
     assert workloads.ref_problem(rlhfjob(), None) == Problem(
         "WorkloadMissing", "spec.workload.ref: there is no Job mine in team"
@@ -269,3 +266,15 @@ def test_the_job_that_the_page_shows_has_all_of_it_and_no_field_to_spare() -> No
             kept = part.pop(field)
             assert workloads.ref_problem(job, child, pool) is not None, field
             part[field] = kept
+
+
+def test_all_that_a_job_can_lack_fits_into_a_condition() -> None:
+    child = their_own(0, completions=1)
+    pod_of(child)["containers"][0].pop("ports")
+    problem = told(rlhfjob(), child)
+    assert len(problem.message) <= MESSAGE_MAX
+    assert problem.message.startswith("Job mine lacks 11 fields, so")
+    spec = json.loads(cured_by(problem).patch.replace("<port>", "1"))["spec"]
+    assert (spec["completions"], spec["parallelism"]) == (2, 2)
+    (container,) = spec["template"]["spec"]["containers"]
+    assert sorted(container) == ["env", "name", "ports", "resources", "volumeMounts"]

@@ -28,7 +28,7 @@ _IN_MESSAGE = (
     re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
     re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
     re.compile(r"step (?P<pinned>\d+) of spec\.checkpoints\.pins"),
-    re.compile(r"^Job (?P<workload>[a-z0-9.-]+)(?: lacks \d+ things)?: "),
+    re.compile(r"^Job (?P<workload>[a-z0-9.-]+)(?: lacks \d+ fields)?: "),
     re.compile(r"^spec\.gang\.gpusPerReplica: .*at most (?P<most>\d+) is right"),
 )
 # Of what the message does not tell: where most jobs have it.
@@ -74,7 +74,7 @@ class Cure:
         words = {"job": f" {name}{ns}", "ns": ns, "name": name, "namespace": namespace, "pool": pool}
         values = {"name": name} | _values(self.blank, message)
         if self.of_job:
-            values["lacking"] = lacking(message)
+            values["lacking"] = lacking(message, name)
         patch = _fill(self.patch, values)
         return replace(
             self,

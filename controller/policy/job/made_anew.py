@@ -14,6 +14,7 @@ from controller.names import (
     GPU_RESOURCE,
     LABEL_JOB,
     METRICS_PORT_NAME,
+    RUN_CONFIGMAP_SUFFIX,
     RUN_DIR,
     RUN_DIR_ENV,
     RUN_VOLUME,
@@ -26,43 +27,46 @@ _FIELDS = (
     "completionMode",
     "completions",
     "parallelism",
-    f"template.metadata.labels[{LABEL_JOB}]",
     f"{_POD}.schedulerName",
     f"{_POD}.priorityClassName",
 )
-_EXPECTED = r"spec\.%s(?: is |: )[^;]*?, expected (?:'(?P<text>[^']*)'|(?P<other>\d+|true))"
+_VALUE = r"\b%s(?:: | is )(?:[^;]*?, expected )?(?:'(?P<text>[^']*)'|(?P<other>\d+|true))"
 _CLASS = re.compile(
     r"priorityClassName: [^;]* is not allowed by the GPUPool, (?:only: (?P<text>[\w.-]+)|none)"
 )
-_CONTAINER = r"template\.spec\.containers\[(?P<name>[a-z0-9-]+)\]"
-_RUN = re.compile(rf"{_CONTAINER}\.volumeMounts: [^;]* ConfigMap '(?P<configmap>[^']*)'")
+_CONTAINER = r"containers\[(?P<name>[a-z0-9-]+)\]"
+_RUN = re.compile(rf"{_CONTAINER}\.volumeMounts: ConfigMap ")
 _GPUS = re.compile(
-    rf"{_CONTAINER}\.resources\.limits\[{re.escape(GPU_RESOURCE)}\]: 0 in all, expected (?P<gpus>\d+)"
+    rf"{_CONTAINER}\.resources\.limits\[{re.escape(GPU_RESOURCE)}\]: "
+    r"(?:0 in all, expected )?(?P<gpus>\d+)\b(?! in all)"
 )
-_PORT = re.compile(rf"{_CONTAINER}\.ports: [^;]*, expected one named")
+_PORT = re.compile(rf"{_CONTAINER}\.ports: ")
 
 
-def lacking(message: str) -> str:
+def lacking(message: str, name: str) -> str:
     """Return the ``spec`` of a strategic merge patch, as JSON, for all fields that a message names as
     lacking.
 
     Args:
         message: of the condition; what it says of other things is left out.
+        name: of the RLHFJob.
 
     Returns:
         JSON; ``<port>`` in it stands for the number of the metrics port, which only the owner knows.
     """
     spec: dict[str, Any] = {}
     for path in _FIELDS:
-        found = re.search(_EXPECTED % re.escape(path), message)
+        found = re.search(_VALUE % path.rpartition(".")[2], message)
         if found is not None:
             other = found["other"]
             _put(spec, path, found["text"] if other is None else json.loads(other))
+    if "template.metadata.labels" in message:
+        _put(spec, "template.metadata.labels", {LABEL_JOB: name})
     if (refused := _CLASS.search(message)) is not None:
         _put(spec, f"{_POD}.priorityClassName", refused["text"])  # None: it is taken out
     container: dict[str, Any] = {}
     if (run := _RUN.search(message)) is not None:
-        volume = {"name": RUN_VOLUME, "configMap": {"name": run["configmap"]}}
+        volume = {"name": RUN_VOLUME, "configMap": {"name": f"{name}{RUN_CONFIGMAP_SUFFIX}"}}
         _put(spec, f"{_POD}.volumes", [volume])
         container |= {
             "name": run["name"],
@@ -80,11 +84,7 @@ def lacking(message: str) -> str:
 
 
 def _put(spec: dict[str, Any], path: str, value: Any) -> None:
-    way, _, label = path.partition("[")
-    *folders, last = way.split(".")
+    *folders, last = path.split(".")
     for name in folders:
         spec = spec.setdefault(name, {})
-    if label:
-        spec.setdefault(last, {})[label.rstrip("]")] = value
-    else:
-        spec[last] = value
+    spec[last] = value
