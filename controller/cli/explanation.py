@@ -21,9 +21,11 @@ from controller.policy.job import (
     Decision,
     Finding,
     JobRecord,
+    LonePeak,
     Mark,
     evidence,
     found_gone,
+    lone_peak,
     lost_best,
     other_rules,
     other_rules_sentence,
@@ -33,7 +35,7 @@ from controller.policy.job import (
     ways_on,
 )
 from controller.policy.job import conditions as c
-from controller.policy.stopping import RULES
+from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import Mode, Verdict
 from controller.policy.wording import ELSEWHERE, UID, agreeing, counted, how_far, percent, whole_by
 
@@ -300,6 +302,8 @@ def _scores(job: Reading) -> Iterator[tuple[str, str]]:
         yield "best", f"{formatting.number(record.best.score)} at step {record.best.step}"
         if record.awaiting is not None:
             yield "awaiting", _awaiting(job, record.best, record.awaiting)
+        if (peak := not_counted(job)) is not None:
+            yield "not counted", peak.sentence(job.direction)
     if record.evals:
         newest = record.evals[-1]
         text = f"{formatting.number(newest.score)} at step {newest.step}"
@@ -314,6 +318,13 @@ def _scores(job: Reading) -> Iterator[tuple[str, str]]:
     if record.evals_seen or record.evals_missed:
         missed = f", {record.evals_missed} gone before they were read" if record.evals_missed else ""
         yield "evals", f"{record.evals_seen} seen by the rule{missed}"
+
+
+def not_counted(job: Reading) -> LonePeak | None:
+    """Return the best eval that is better than the best and counts for nothing; None: there is none."""
+    named = (read_rule(one, MODIFIERS) for one in rule_and_modifiers(job.spec)[1:])
+    modifiers = (one for one in named if one is not None)
+    return lone_peak(job.record, modifiers, job.direction, f"{job.name}{job.flags()}")
 
 
 def _awaiting(job: Reading, best: Best, awaiting: Best) -> str:
@@ -400,6 +411,7 @@ def document(job: Reading, found: Explanation) -> dict[str, Any]:
         "verdict": None,
         "outcome": None,
         "best": None if record.best is None else {"step": record.best.step, "score": record.best.score},
+        "notCounted": None,
         "evals": [point(p) for p in record.evals],
         "secured": None if record.secured is None else kept(record.secured),
         "retained": [kept(k) for k in record.retained],
@@ -425,6 +437,16 @@ def document(job: Reading, found: Explanation) -> dict[str, Any]:
             "threshold": _finite(p.threshold),
             "eValue": p.e_value,
             "handedTo": decision.handed_to,
+        }
+    if (peak := not_counted(job)) is not None:
+        out["notCounted"] = {
+            "step": peak.step,
+            "lastStep": peak.last,
+            "score": peak.score,
+            "others": peak.others,
+            "reason": peak.reason,
+            "path": peak.path or None,
+            "text": peak.sentence(job.direction),
         }
     if job.spec.get("sharing") or record.residency is not None or record.charged:
         out["residency"] = _residency(job)

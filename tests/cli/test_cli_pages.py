@@ -143,6 +143,34 @@ def test_a_best_whose_checkpoint_is_lost_is_named_beside_the_one_that_is_kept() 
     assert "lost" not in dict(explanation.explain(of("over"), NOW).facts)
 
 
+def test_a_higher_eval_that_the_gate_dropped_is_told() -> None:
+    record = w.running((0.40, 0.55, 0.70, 0.85, 0.72, 0.60))
+    assert record.secured is not None
+    secured = replace(record.secured, attempt=record.evals[0].attempt)
+    obj = w.whole("healthy", replace(record, best=Best(100, 0.72), secured=secured))
+    assert explanation.document(job_view.read(obj), explain(obj))["notCounted"] is None
+    assert "not counted" not in dict(explain(obj).facts)
+    obj["spec"]["modifiers"] = [{"gate": {}}]
+    text = (
+        "0.85 at step 80 is higher than the best: the eval after it lay below half of its rise; its "
+        "checkpoint: pinned at /checkpoints/.evalstop/uid/1-9f2c41d0-80"
+    )
+    assert dict(explain(obj).facts)["not counted"] == text
+    assert explanation.document(job_view.read(obj), explain(obj))["notCounted"] == {
+        "step": 80,
+        "lastStep": 80,
+        "score": 0.85,
+        "others": 0,
+        "reason": "the eval after it lay below half of its rise",
+        "path": "/checkpoints/.evalstop/uid/1-9f2c41d0-80",
+        "text": text,
+    }
+
+
+def explain(obj: dict[str, Any]) -> explanation.Explanation:
+    return explanation.explain(job_view.read(obj), NOW)
+
+
 def test_in_shadow_it_is_said_that_no_checkpoint_is_secured() -> None:
     job = job_view.read(w.whole("shadow", replace(w.shadow(), secured=None)))
     assert dict(explanation.explain(job, NOW).facts)["secured"].startswith("nothing: mode Shadow secures no")

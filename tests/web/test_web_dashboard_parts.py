@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from controller.environ import SettingsError
 from controller.policy.job import Course, conditions, course
-from controller.policy.job.record import JobRecord, RunProgress
-from controller.policy.types import Attempt, EvalPoint, EvalScale, Mode
+from controller.policy.job.record import Best, JobRecord, RunProgress
+from controller.policy.types import Attempt, EvalPoint, EvalScale, Mode, PolicySpec
 from controller.web.dashboard import charts, render, run_chart
 from controller.web.dashboard.feed import Job, read_job
 from controller.web.dashboard.jobs import ORDERS, PAGE, ListQuery, listing, row
-from controller.web.dashboard.pages import curve_of, not_the_best, warned_step
+from controller.web.dashboard.pages import awaits, curve_of, not_counted, warned_step
 from controller.web.dashboard.queues import FixedAddress, Queues
 from controller.web.dashboard.savings import saving, savings
 from controller.web.dashboard.settings import Settings, describe
@@ -59,11 +59,21 @@ def test_a_peak_above_the_best_is_said_to_be_none(halted: Job) -> None:
     """The star stood below the peak, and nothing told why."""
     best = halted.record.best
     assert best is not None
-    assert not_the_best(halted) == ""
-    step = halted.record.evals[2].step
-    points = tuple(p._replace(score=best.score + 1.0) if p.step == step else p for p in halted.record.evals)
-    told = not_the_best(replace(halted, record=replace(halted.record, evals=points)))
-    assert told.startswith(f"The better score at step {step} is not the best: no other eval bears")
+    gated = replace(halted, desired=replace(halted.desired, modifiers=(PolicySpec("gate"),)))
+    assert (not_counted(gated), awaits(gated)) == ("", "")
+    step, after = (p.step for p in gated.record.evals[2:4])
+    points = tuple(p._replace(score=9.0) if p.step == step else p for p in gated.record.evals)
+    peak = replace(gated, record=replace(gated.record, evals=points))
+    assert not_counted(peak) == (
+        f"not counted: 9 at step {step} is higher than the best: the eval after it lay below half of its "
+        f"rise; its checkpoint: not kept; evalstop resume halted -n a --step {step} goes on from it while "
+        "the trainer's own is there"
+    )
+    assert not_counted(replace(peak, desired=halted.desired)) == ""
+    waits = replace(peak, record=replace(peak.record, awaiting=Best(step, 9.0)))
+    assert not_counted(waits) == ""
+    assert awaits(waits).startswith(f"The better score at step {step} is not the best: no other eval bears")
+    assert awaits(replace(peak, record=replace(peak.record, awaiting=Best(after, -9.0)))) == ""
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import pytest
 from controller.cli.report import _from_statuses
 from controller.policy import decision_log
 from controller.policy.job import JobRecord, Observed, Plan
-from controller.policy.job.record import RunProgress
+from controller.policy.job.record import Best, RunProgress
+from controller.policy.types import Attempt
 from controller.web.dashboard import report
 from controller.web.dashboard.feed import Job, read_job
 from controller.web.dashboard.savings import Saving, expected, savings, shares_run
@@ -131,6 +132,15 @@ def test_a_best_whose_checkpoint_is_lost_is_named() -> None:
     assert "Lost:" not in needs_nothing(
         _from_statuses("less", with_record(obj, record, pool), POOLS, [], NOW)
     )
+
+
+def test_a_higher_eval_that_does_not_count_is_named() -> None:
+    pool = POOLS[0]
+    obj = job_object("team", "peak", created=NOW - 9000, modifiers=[{"gate": {}}])
+    curve = [(score, 0.5) for score in (0.40, 0.55, 0.70, 0.85, 0.72, 0.71, 0.70)]
+    record = replace(judged(obj, curve, NOW, pool), best=Best(50, 0.72, Attempt(1, "1")))
+    words = needs_nothing(_from_statuses("peak", with_record(obj, record, pool), POOLS, [], NOW))
+    assert "Not counted: 0.85 at step 40 is higher than the best: the eval after it lay below" in words
 
 
 def test_a_log_knows_what_was_deleted_and_says_where_it_begins() -> None:

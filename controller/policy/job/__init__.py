@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from controller.policy.job.evals import *
     from controller.policy.job.event import *
     from controller.policy.job.gone_copies import *
+    from controller.policy.job.lone_peaks import *
     from controller.policy.job.marks import *
     from controller.policy.job.outcome import *
     from controller.policy.job.peers import *
@@ -60,6 +61,7 @@ SHOWS = {
     "evals": "is_eval",
     "gone_copies": "found_gone",
     "lives": "lives",
+    "lone_peaks": "LonePeak lone_peak",
     "marks": "Finding Mark health state_reason trains",
     "no_eval": "no_eval",
     "outcome": "Tally beaten_by shadow_record tally was_right were_right",

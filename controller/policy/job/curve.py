@@ -299,6 +299,11 @@ def _number(word: str) -> float | None:
     return None if word == _NONE else float(word)
 
 
+def rounded(score: float) -> float:
+    """Return a score as the curve has it."""
+    return float(_rounded(score))
+
+
 def _rounded(value: float, digits: int = DIGITS) -> str:
     text = f"{value:.{digits}g}"
     if not math.isfinite(float(text)):  # the largest numbers there are would be rounded beyond them

@@ -19,6 +19,7 @@ from controller.policy.job import (
     curve_marks,
     evidence,
     found_gone,
+    lone_peak,
     lost_best,
     other_rules,
     other_rules_sentence,
@@ -31,7 +32,7 @@ from controller.policy.job import (
 from controller.policy.pool import Handover as StoredHandover
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
-from controller.policy.wording import ELSEWHERE, UID, about, agreeing, counted, some
+from controller.policy.wording import ELSEWHERE, UID, about, counted
 from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
@@ -177,7 +178,8 @@ class Pages:
             "curve": curve,
             "views": views(curve),
             "wrong_view": view_problem(query),
-            "not_the_best": not_the_best(job),
+            "awaits": awaits(job),
+            "not_counted": not_counted(job),
             "chart": drawn,
             "residency": record.residency if record.residency and record.residency.group else None,
             "charged": residency.charged(record),
@@ -441,21 +443,23 @@ def view_problem(query: Mapping[str, str]) -> str:
     return f"from {first} to {last}: expected two whole numbers, the lower one first. All steps are shown"
 
 
-def not_the_best(job: Job) -> str:
-    """Return which evals have better scores than the best, and why they are none; "": none has."""
-    record, sign = job.record, -1.0 if job.desired.minimizes else 1.0
-    best = record.best
-    if best is None:
+def not_counted(job: Job) -> str:
+    """Return the best eval that is better than the best and counts for nothing, in a sentence; "": there is
+    none."""
+    desired = job.desired
+    found = lone_peak(job.record, desired.modifiers, desired.direction, f"{job.name} -n {job.namespace}")
+    return f"not counted: {found.sentence(desired.direction)}" if found is not None else ""
+
+
+def awaits(job: Job) -> str:
+    """Return which eval is better than the best and waits, in a sentence; "": none does."""
+    record, one = job.record, job.record.awaiting
+    if record.best is None or one is None:
         return ""
-    steps = [str(p.step) for p in record.evals if sign * (p.score - best.score) > 0.0]
-    if not steps:
+    sign = -1.0 if job.desired.minimizes else 1.0
+    if sign * (one.score - record.best.score) <= 0.0:
         return ""
-    score, are = agreeing(len(steps), "score", "scores"), agreeing(len(steps), "is", "are")
-    where = f"{agreeing(len(steps), 'step', 'steps')} {some(steps, 3)}"
-    return (
-        f"The better {score} at {where} {are} not the best: no other eval bears such a jump out so far, "
-        "or the later ones refuted it"
-    )
+    return f"The better score at step {one.step} is not the best: no other eval bears such a jump out so far"
 
 
 def views(curve: RunChart) -> list[tuple[str, View | None]]:

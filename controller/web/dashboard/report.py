@@ -34,7 +34,7 @@ from controller.policy.types import Mode
 from controller.policy.wording import counted
 from controller.web.dashboard.feed import Job, Pool
 from controller.web.dashboard.jobs import row
-from controller.web.dashboard.pages import curve_of, stages_of
+from controller.web.dashboard.pages import curve_of, not_counted, stages_of
 from controller.web.dashboard.render import render
 from controller.web.dashboard.run_chart import curve_svg
 from controller.web.dashboard.savings import Range, Saving, expected, savings, shares_run
@@ -97,6 +97,7 @@ def job_report(job: Job, now: float, source: Source) -> str:
         "curve": curve,
         "chart": curve_svg(curve, "c", False) if curve.course.points else "",
         "lost": lost_best(record),
+        "not_counted": not_counted(job),
         "evidence": evidence(record, desired.direction),
         "outcome": were_right(record.outcome),
         "others": other_rules_sentence(others),
