@@ -250,6 +250,18 @@ def test_a_run_whose_last_part_nobody_read_is_unwatched(
         assert f"after step {10 * evals} of 450" in mark.message
 
 
+def test_a_stop_that_the_pool_s_budget_holds_back_is_told_on_the_job() -> None:
+    """Its run used its GPUs for 28 evals, and only the pool's page said why."""
+    world, job = running()
+    message = "to be stopped, but held back by the pool: 1 stop in the last hour, 0 more are allowed"
+    held = c.Conditions(job.record.conditions, 1, world.now)
+    held.set(c.TERMINATION, False, "StopBudgetSpent", message)
+    record = replace(job.record, conditions=held.result())
+    for later, warning in ((1.0, False), (1000.0, True)):
+        (mark,) = [one for one in health(record, world.now + later) if one.reason == "StopBudgetSpent"]
+        assert (mark.mark, mark.warning, mark.whose) == (Mark.WOULD_STOP, warning, "the pool's owner")
+
+
 def test_a_run_whose_pool_has_nobody_s_evals_read_is_unwatched_at_once() -> None:
     """It was Running, in mode Enforce, and nothing wrong; the pool's owner had set modeCap Off."""
     world, job = running()

@@ -270,6 +270,23 @@ def test_every_modifier_is_tried() -> None:
     assert set(SMALL) == set(RULES)
 
 
+@pytest.mark.parametrize(("strict", "proxy"), [(True, None), (True, 1.0), (False, None)])
+def test_a_strict_divergence_without_proxies_is_told(strict: bool, proxy: float | None) -> None:
+    """The trainer reported its proxy by progress alone: 44 standard deviations worse, and not stopped."""
+    world, job = running(
+        None, 0.5, modifiers=(PolicySpec("gate"), PolicySpec("divergence", {"strict": strict}))
+    )
+    for score in (0.6, 0.58, 0.5, 0.4):
+        world.scores("ns/a", score)
+        scrape = job.observed.scrape
+        points = tuple(p._replace(proxy=proxy) for p in scrape.points)
+        job.observed = replace(job.observed, scrape=replace(scrape, points=points))
+        world.step("ns/a")
+    told = [message for reason, message in blind(job) if reason == "ProxyUnknown"]
+    assert bool(told) is (strict and proxy is None)
+    assert all(one.startswith("spec.modifiers[1].divergence.strict: ") for one in told)
+
+
 def reporting(stderr: float, scores: list[float]) -> tuple[Job, list[Verdict | None]]:
     """A run under the default rule that reports such standard errors, and its verdict on each eval."""
     world = PolicyWorld({"n1": 1})

@@ -126,6 +126,7 @@ _OF_THE_POOL = frozenset(
         "NoUsableNodes",
         "NodesClosed",
         "PoolNotUsable",
+        "StopBudgetSpent",
     }
 )
 _OF_THE_CLUSTER = frozenset(
@@ -488,6 +489,15 @@ CURES: dict[str, Cure] = {
     "RunTooShort": Cure(
         "lower what the message names below the evals of a run, or take the default rule",
         _DEFAULT_RULE,
+    ),
+    "StopBudgetSpent": Cure(
+        "raise spec.stopLimits.perHour of the pool, or wait: the stop comes once the hour has one left",
+        "kubectl edit gpupool {pool}",
+    ),
+    "ProxyUnknown": Cure(
+        "have the trainer report the proxy with each eval, report_eval(..., proxy=...), or as a Proxy metric "
+        "that the spec names; or take strict out",
+        _json('{"op":"remove","path":"/spec/modifiers/<modifier_index>/divergence/strict"}'),
     ),
     "StderrTooLarge": Cure(
         "have the trainer report the standard error of the mean, sd / sqrt(n), not the standard deviation; "

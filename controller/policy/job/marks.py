@@ -309,6 +309,7 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
         yield Finding(Mark.WOULD_STOP, why, decision.message, decision.at, decision.at)
     if asked is not None and asked.reason != "NotAccepted":
         mark = Mark.UNWATCHED if asked.reason in _UNREAD else Mark.UNSAFE
+        mark = Mark.WOULD_STOP if asked.reason == "StopBudgetSpent" else mark
         yield _of(mark, asked, UNSAFE_AFTER)
 
 

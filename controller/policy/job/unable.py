@@ -4,7 +4,8 @@ Known from the spec: a rule that lets every fall pass that the declared range of
 from the trainer's page: a rule that speaks at a later eval than the last one of the run, by its total steps
 and the shortest distance that its evals have had: a bound, so that a rule which could stop the run is not
 named. Of a trainer that is asked for evals between, the usual distance stands for it. Known from its evals: a
-rule that measures falls by standard errors which are by far larger than all that the evals scatter.
+rule that measures falls by standard errors which are by far larger than all that the evals scatter; and one
+that lets no stop through without the proxy of each eval, where no eval has one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from controller.policy.wording import counted
 
 RANGE_TOO_NARROW = "RangeTooNarrow"  # for the fall that the rule lets pass
 RUN_TOO_SHORT = "RunTooShort"  # for the eval at which the rule speaks first
+PROXY_UNKNOWN = "ProxyUnknown"  # and a modifier lets no stop through without it
 STDERR_TOO_LARGE = "StderrTooLarge"  # for what the evals scatter, and the rule measures by it
 BY_NOISE = frozenset({"cusum", "glr", "scan"})  # rules that measure falls by the noise of an eval
 BY_NOISE_PARAMETERS = ("sigmas", "min_delta_sigmas")  # with which others do
@@ -61,6 +63,8 @@ def note(context: PlanContext, use: RuleInUse) -> None:
         reason, text = RUN_TOO_SHORT, _by_length(context, use)
     if not text:
         reason, text = STDERR_TOO_LARGE, _by_errors(context)
+    if not text:
+        reason, text = PROXY_UNKNOWN, _by_proxy(context)
     if text:
         context.conditions.set(c.ABLE, False, reason, text)
     else:
@@ -114,6 +118,17 @@ def _by_errors(context: PlanContext) -> str:
         f"the trainer reports standard errors of about {doubt.reported:.2g}, and its evals scatter by about "
         f"{doubt.scatter:.2g}: the rule measures falls by those errors, and hardly any is large enough to "
         "stop this run"
+    )
+
+
+def _by_proxy(context: PlanContext) -> str:
+    strict = [i for i, one in enumerate(context.desired.modifiers) if one.params.get("strict")]
+    evals = context.record.evals
+    if not strict or len(evals) < LEAST_EVALS or any(point.proxy is not None for point in evals):
+        return ""
+    return (
+        f"spec.modifiers[{strict[0]}].divergence.strict: it lets no stop through without the proxy of each "
+        f"eval, and none of the last {counted(len(evals), 'eval')} has one: the rule can never stop this run"
     )
 
 
