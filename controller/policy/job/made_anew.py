@@ -30,7 +30,7 @@ _FIELDS = (
     f"{_POD}.schedulerName",
     f"{_POD}.priorityClassName",
 )
-_VALUE = r"\b%s(?:: | is )(?:[^;]*?, expected )?(?:'(?P<text>[^']*)'|(?P<other>\d+|true))"
+_VALUE = r"\b%s(?:: | is )(?:[^;]*?, expected )?(?:'(?P<text>[^']*)'|(?P<other>\d{1,9}|true))"
 _CLASS = re.compile(
     r"priorityClassName: [^;]* is not allowed by the GPUPool, (?:only: (?P<text>[\w.-]+)|none)"
 )
@@ -58,8 +58,7 @@ def lacking(message: str, name: str) -> str:
     for path in _FIELDS:
         found = re.search(_VALUE % path.rpartition(".")[2], message)
         if found is not None:
-            other = found["other"]
-            _put(spec, path, found["text"] if other is None else json.loads(other))
+            _put(spec, path, _value(found["text"], found["other"]))
     if "template.metadata.labels" in message:
         _put(spec, "template.metadata.labels", {LABEL_JOB: name})
     if (refused := _CLASS.search(message)) is not None:
@@ -81,6 +80,12 @@ def lacking(message: str, name: str) -> str:
     if container:
         _put(spec, f"{_POD}.containers", [container])
     return json.dumps(spec, separators=(",", ":")).replace('"<port>"', "<port>")
+
+
+def _value(text: str | None, other: str | None) -> str | int | bool | None:
+    if other is None:
+        return text
+    return True if other == "true" else int(other)
 
 
 def _put(spec: dict[str, Any], path: str, value: Any) -> None:
