@@ -1243,7 +1243,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "standard errors that the run's own evals contradict are believed",
-        "",
+        "7",
         "controller/policy/job/plan.py",
         "        use = use.without_errors()\n",
         "        pass\n",
