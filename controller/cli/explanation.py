@@ -31,6 +31,7 @@ from controller.policy.job import (
     other_rules_sentence,
     promise,
     residency,
+    trains,
     was_right,
     ways_on,
 )
@@ -182,6 +183,8 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         )
         if verdict.e_value is not None:
             yield "e-value", formatting.number(verdict.e_value)
+    if held := _held_back(record, found):
+        yield "held back", held
     if claim_step := _lay_there(record):
         yield "folder", f"held checkpoints up to step {claim_step} before the run began"
     if record.progress is not None:
@@ -238,6 +241,15 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
                 )
     for one in found:
         yield "trouble" if one.warning else "note", sentence(one, now)
+
+
+def _held_back(record: JobRecord, found: tuple[Finding, ...]) -> str:
+    """Return which check keeps the stop away that its rule asks for; "": none, or a mark says so."""
+    target = record.condition(c.TERMINATION)
+    if target is None or target.status or record.decision is not None or not trains(record):
+        return ""
+    told = any((one.reason, one.message) == (target.reason, target.message) for one in found)
+    return "" if told else f"{target.reason}: {target.message}"
 
 
 def _lay_there(record: JobRecord) -> int:

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import TypeVar
 
-from controller.metrics.samples import Sample, refuse, same
+from controller.metrics.samples import Sample, refuse_labels, same
 from controller.policy.types import Attempt
 from controller.untrusted_text import printable
 
@@ -14,18 +14,21 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)  # 15 digits: exact as a fl
 
 
 def identity(sample: Sample) -> tuple[Attempt, int]:
-    """Return the attempt and step that a sample is labelled with. Raises what `refuse` gives."""
+    """Return the attempt and step that a sample is labelled with. Raises what `refuse_labels` gives."""
     step = step_of(sample, "step")
     where = _where(sample)
     if "attempt" not in sample.labels:
-        raise refuse(f"{where} at step {step} has no attempt: expected attempt='<number>-<life>'")
+        raise refuse_labels(
+            f"{where} at step {step} has no label attempt: expected attempt='<number>-<life>', with the "
+            "number of run.json"
+        )
     attempt = sample.labels["attempt"]
     if len(attempt) > 31:
-        raise refuse(f"{where} has attempt {printable(attempt)!r}: expected at most 31 characters")
+        raise refuse_labels(f"{where} has attempt {printable(attempt)!r}: expected at most 31 characters")
     try:
         return _attempt(attempt), step
     except ValueError as error:
-        raise refuse(f"{where}: {printable(str(error), 160)}") from None
+        raise refuse_labels(f"{where}: {printable(str(error), 160)}") from None
 
 
 @lru_cache(maxsize=64)
@@ -35,10 +38,10 @@ def _attempt(text: str) -> Attempt:
 
 
 def step_of(sample: Sample, label: str) -> int:
-    """Return the whole number in a sample's label. Raises what `refuse` gives."""
+    """Return the whole number in a sample's label. Raises what `refuse_labels` gives."""
     text = sample.labels.get(label, "")
     if not _WHOLE_NUMBER.fullmatch(text):
-        raise refuse(
+        raise refuse_labels(
             f"{_where(sample)} has {label} {printable(text)!r}: expected a whole number of at most 15 digits"
         )
     return int(text)

@@ -24,7 +24,7 @@ from controller.metrics.samples import (
     Sample,
     count,
     divided,
-    refuse,
+    refuse_labels,
     same,
     samples_of,
     wanted_lines,
@@ -181,13 +181,13 @@ def _page(samples: list[Sample]) -> Page | None:
     speakers = {(s.labels.get("uid", ""), s.labels.get("attempt", "")) for s in infos}
     uid, attempt = speakers.pop()
     if speakers:
-        raise refuse(f"{names.METRIC_RUN_INFO} is there for several processes: expected one series")
+        raise refuse_labels(f"{names.METRIC_RUN_INFO} is there for several processes: expected one series")
     if not uid:
-        raise refuse(f"{names.METRIC_RUN_INFO} has no uid: expected that of run.json")
+        raise refuse_labels(f"{names.METRIC_RUN_INFO} has no uid: expected that of run.json")
     try:
         return Page(printable(uid, 64), Attempt.parse(attempt[:32]))
     except ValueError as error:
-        raise refuse(f"{names.METRIC_RUN_INFO}: {printable(str(error), 160)}") from None
+        raise refuse_labels(f"{names.METRIC_RUN_INFO}: {printable(str(error), 160)}") from None
 
 
 def _single(samples: Iterable[Sample], name: str, notes: list[str], page: Page | None) -> float | None:
@@ -198,7 +198,7 @@ def _single(samples: Iterable[Sample], name: str, notes: list[str], page: Page |
         try:
             attempt = Attempt.parse(sample.labels.get("attempt", "0")[:32])
         except ValueError as error:
-            raise refuse(f"{name}: {printable(str(error), 160)}") from None
+            raise refuse_labels(f"{name}: {printable(str(error), 160)}") from None
         values.setdefault(attempt, []).append(sample.value)
     if not values:
         return None

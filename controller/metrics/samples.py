@@ -62,7 +62,8 @@ _EXPECTED = "expected Prometheus text (docs/use/trainer-contract.md)"
 
 
 class MetricsError(Exception):
-    """A page that cannot be used: TOO_LARGE or NOT_PROMETHEUS, with what came and what would be right."""
+    """A page that cannot be used: TOO_LARGE, NOT_PROMETHEUS or NOT_BY_CONTRACT, with what came and what would
+    be right."""
 
     def __init__(self, outcome: ScrapeOutcome, message: str) -> None:
         super().__init__(message)
@@ -113,6 +114,11 @@ def samples_of(lines: list[str], limits: Limits) -> list[Sample]:
 
 def refuse(message: str) -> MetricsError:
     return MetricsError(ScrapeOutcome.NOT_PROMETHEUS, message)
+
+
+def refuse_labels(message: str) -> MetricsError:
+    """Return that samples of the contract are there, and not labelled as it has them."""
+    return MetricsError(ScrapeOutcome.NOT_BY_CONTRACT, message)
 
 
 def _too_large(what: str, value: str, limit: str) -> MetricsError:

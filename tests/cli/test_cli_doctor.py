@@ -160,9 +160,13 @@ def test_a_primary_that_is_no_eval_is_told() -> None:
     ("body", "said"),
     [
         (b"<html>hello</html>", "NotPrometheus"),
+        (GOOD.replace(b',attempt="1-9f2c41d0"', b""), "has no label attempt"),
         (b"", "no rlhf_eval_score with metric='gold_reward' (Primary); names there: none"),
         (GOOD.replace(b"gold_reward", b"reward"), "names there: reward"),
-        (GOOD.replace(b',attempt="1-9f2c41d0"', b""), "has no attempt"),
+        (
+            GOOD.replace(b',attempt="1-9f2c41d0"', b""),
+            "NotByContract: rlhf_eval_score{",
+        ),
         (
             GOOD + b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.99\n',
             "count for nothing",

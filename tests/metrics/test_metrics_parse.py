@@ -291,14 +291,6 @@ NOT_PROMETHEUS = [
     ),
     pytest.param(page(score(1, 2), "rlhf_kl ٣\n"), "ASCII", id="digits of another script"),
     pytest.param(page(score(1, 1), score(2, "٣.٣")), "ASCII", id="score in digits of another script"),
-    pytest.param(page(score("٣", 1)), "has step '٣'", id="step in digits of another script"),
-    pytest.param(page(score("1.0", 1)), "has step '1.0': expected a whole number", id="step is a decimal"),
-    pytest.param(page(score("-1", 1)), "has step '-1'", id="negative step"),
-    pytest.param(page(score("9" * 16, 1)), "at most 15 digits", id="huge step"),
-    pytest.param(page(score(1, 1, attempt="one")), "as in '1-9f2c41d0'", id="attempt is a word"),
-    pytest.param(page(score(1, 1, attempt="9" * 40)), "at most 31", id="huge attempt"),
-    pytest.param(b'rlhf_eval_score{metric="gold",step="1"} 1\n', "has no attempt", id="no attempt"),
-    pytest.param(b'rlhf_eval_score{metric="gold",attempt="1-1"} 1\n', "has step ''", id="no step"),
     pytest.param(b'rlhf_eval_score{metric="gold} 1\n', "cannot be read", id="open quote"),
     pytest.param(b'rlhf_eval_score{metric="gold",metric="gold"} 1\n', "cannot be read", id="label twice"),
     pytest.param(
@@ -307,10 +299,30 @@ NOT_PROMETHEUS = [
 ]
 
 
-@pytest.mark.parametrize(("body", "words"), NOT_PROMETHEUS)
-def test_what_is_not_the_contracts_text_is_refused_whole(body: bytes, words: str) -> None:
+NOT_BY_CONTRACT = [
+    pytest.param(page(score("٣", 1)), "has step '٣'", id="step in digits of another script"),
+    pytest.param(page(score("1.0", 1)), "has step '1.0': expected a whole number", id="step is a decimal"),
+    pytest.param(page(score("-1", 1)), "has step '-1'", id="negative step"),
+    pytest.param(page(score("9" * 16, 1)), "at most 15 digits", id="huge step"),
+    pytest.param(page(score(1, 1, attempt="one")), "as in '1-9f2c41d0'", id="attempt is a word"),
+    pytest.param(page(score(1, 1, attempt="9" * 40)), "at most 31", id="huge attempt"),
+    pytest.param(b'rlhf_eval_score{metric="gold",step="1"} 1\n', "has no label attempt", id="no attempt"),
+    pytest.param(b'rlhf_eval_score{metric="gold",attempt="1-1"} 1\n', "has step ''", id="no step"),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "outcome"),
+    [
+        *(pytest.param(*one.values, ScrapeOutcome.NOT_PROMETHEUS, id=one.id) for one in NOT_PROMETHEUS),
+        *(pytest.param(*one.values, ScrapeOutcome.NOT_BY_CONTRACT, id=one.id) for one in NOT_BY_CONTRACT),
+    ],
+)
+def test_what_is_not_the_contracts_text_is_refused_whole(
+    body: bytes, words: str, outcome: ScrapeOutcome
+) -> None:
     error = refused(body)
-    assert error.outcome is ScrapeOutcome.NOT_PROMETHEUS
+    assert error.outcome is outcome
     assert words in error.message
     assert "expected" in error.message
 
@@ -395,7 +407,11 @@ def test_any_bytes_give_a_view_or_the_parsers_own_error(body: bytes) -> None:
     except MetricsError as caught:
         error = caught
     if error is not None:
-        assert error.outcome in (ScrapeOutcome.TOO_LARGE, ScrapeOutcome.NOT_PROMETHEUS)
+        assert error.outcome in (
+            ScrapeOutcome.TOO_LARGE,
+            ScrapeOutcome.NOT_PROMETHEUS,
+            ScrapeOutcome.NOT_BY_CONTRACT,
+        )
         assert error.message.isprintable()
         return
     assert view.outcome is ScrapeOutcome.OK

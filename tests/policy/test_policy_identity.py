@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from controller.cli import explanation, job_view
 from controller.policy.job import conditions as c
 from controller.policy.job import lives
 from controller.policy.job.evals import ingest, judged_from_now_on, on_another_branch
 from controller.policy.job.guardrails import watch
+from controller.policy.job.marks import Mark, health
 from controller.policy.job.record import Claim, JobRecord, LifeRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import (
@@ -26,6 +28,7 @@ from controller.policy.job.types import (
     StartAccess,
 )
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Verb
+from tests.support import cli_world
 from tests.support.policy_world import Job, PolicyWorld
 
 KEY = "ns/a"
@@ -237,6 +240,46 @@ def test_nobody_is_stopped_on_a_page_that_does_not_say_whose_it_is() -> None:  #
     world.settle()
     assert job.record.decision is None
     assert job.record.condition(c.TERMINATION).reason == "PageWithoutIdentity"
+
+
+@pytest.mark.parametrize("life", [FIRST, Attempt(0, "abc")])
+def test_that_no_stop_can_rest_on_a_page_is_told_from_its_first_scrape(life: Attempt) -> None:
+    """Evals of attempt 0 looked healthy while their rule said stop, and nothing told why none came."""
+    world, job = running(first_eval=600.0)
+    world.scrape(KEY, points=(), page=None)
+    world.step(KEY)
+    quiet = {one.reason: one for one in health(job.record, world.now)}["PageWithoutIdentity"]
+    assert (quiet.mark, quiet.warning) == (Mark.BLIND, False)
+    assert quiet.due == quiet.since + 600.0, "its client may not have come to say so"
+    points = tuple(EvalPoint(10 * n, 0.9 - n / 10, life) for n in range(1, 7))
+    world.scrape(KEY, points=points[:1], page=None)
+    world.step(KEY)
+    (found,) = health(job.record, world.now)
+    assert found.warning, "evals are there: nothing but a fault explains it"
+    job.checkpoints |= {p.step for p in points}
+    world.scrape(KEY, points=points, checkpoint_step=60, page=None)
+    world.settle()
+    assert job.record.decision is None
+    assert [one.reason for one in health(job.record, world.now)] == ["PageWithoutIdentity"], "told once"
+    target = job.record.condition(c.TERMINATION)
+    reading = job_view.read(cli_world.whole("a", job.record))
+    held = dict(explanation.explain(reading, world.now).facts).get("held back", "")
+    if life.number:
+        assert (target.reason, held) == ("PageWithoutIdentity", f"{target.reason}: {target.message}")
+    else:
+        assert held == f"NewLife: {target.message}"
+        assert "labelled attempt='0-abc', expected '1-<life>', with the number of run.json" in held
+    show(world, SECOND, {10: 0.4})
+    world.step(KEY)
+    assert health(job.record, world.now) == ()
+
+
+@pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.OFF])
+def test_a_page_without_identity_asks_for_nothing_where_nothing_is_stopped(mode: Mode) -> None:
+    world, job = running(mode=mode)
+    world.scrape(KEY, points=(EvalPoint(10, 0.9, FIRST),), page=None)
+    world.step(KEY)
+    assert health(job.record, world.now) == ()
 
 
 def test_the_memory_ends_where_a_process_resumed_as_soon_as_it_says_so() -> None:

@@ -409,6 +409,10 @@ CURES: dict[str, Cure] = {
     "MetricsNotRead": _READ,
     "NoFreshScrape": _READ,
     "NotPrometheus": Cure("correct spec.scrape.port and spec.scrape.path", _PATH, blank="port"),
+    "NotByContract": Cure(
+        "have the trainer export its evals by evalstop_client, or with the labels that the message names, as "
+        "`attempt` (docs/understand/contracts.md, Trainer metrics)"
+    ),
     "NoSpeaker": Cure(
         "have the trainer's client export rlhf_run_info, or set spec.scrape.speaker to who speaks", _EDIT
     ),
@@ -464,7 +468,10 @@ CURES: dict[str, Cure] = {
     "ForeignPage": Cure("another trainer answers there (hostNetwork?), or run.json is old", _DOCTOR),
     "OtherAttempt": Cure(f"have the trainer's client read run.json at each start {_CONTRACT}"),
     "EarlierLife": Cure("an older process answers: end it", _PODS),
-    "PageWithoutIdentity": Cure(f"have the trainer's client export rlhf_run_info {_CONTRACT}"),
+    "PageWithoutIdentity": Cure(
+        "have the trainer use evalstop_client, or read run.json: export rlhf_run_info with its uid and "
+        f"attempt, and label evals with that attempt {_CONTRACT}"
+    ),
     # -- the rule
     "NoiseUnknown": Cure(
         f"have the trainer report prompts or the standard error of each eval {_CONTRACT}, or declare "

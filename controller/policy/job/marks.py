@@ -81,13 +81,15 @@ class Finding:
 #
 # Nothing but a fault explains these: evals are there, and not this one; the operator may not read the pod;
 # evals came, and come no more (which is said only after several times their usual interval), or are of steps
-# that were read before, or there twice with other scores; the pool's owner has nobody's read.
+# that were read before, or there twice with other scores, or not labelled as they must be; the pool's owner
+# has nobody's read.
 CERTAIN_UNWATCHED = frozenset(
     {
         "CappedOff",
         "MetricMisplaced",
         "MetricMissing",
         "NoNewEvals",
+        "NotByContract",
         "PageTooLarge",
         "RefusedAddress",
         "SeveralSeries",
@@ -296,7 +298,7 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
         )
         yield Finding(Mark.BLIND, "StderrTooSmall", text, begun, math.inf)
     if (unable := _asked(conditions.get(c.ABLE))) is not None:
-        yield _of(Mark.BLIND, unable, record.first_eval)
+        yield _of(Mark.BLIND, unable, 0.0 if _certain(record, unable) else record.first_eval)
     guards = conditions.get(c.GUARDRAILS)
     if guards is not None and not guards.status and guards.reason in ("NotJudged", "NoEvalsYet"):
         since = max(guards.since, begun)
@@ -307,10 +309,21 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     if decision is not None and decision.mode is Mode.SHADOW and not enforced:
         why = decision.proposal.reason
         yield Finding(Mark.WOULD_STOP, why, decision.message, decision.at, decision.at)
-    if asked is not None and asked.reason != "NotAccepted":
+    told = unable is not None and asked is not None and unable.reason == asked.reason
+    if asked is not None and asked.reason != "NotAccepted" and not told:
         mark = Mark.UNWATCHED if asked.reason in _UNREAD else Mark.UNSAFE
         mark = Mark.WOULD_STOP if asked.reason == "StopBudgetSpent" else mark
         yield _of(mark, asked, UNSAFE_AFTER)
+
+
+def _certain(record: JobRecord, unable: Condition) -> bool:
+    """Return whether nothing but a fault explains why no rule can stop it: evals are there, of a page that
+    does not say whose it is. Before the first one its client may not have come to say so."""
+    if unable.reason != "PageWithoutIdentity" or not record.evals or record.admission is None:
+        return False
+    of = record.evals[-1].attempt
+    present = of.number in (0, record.admission.number)  # 0: the trainer has no run.json
+    return present and bool(record.lives) and record.lives[-1].attempt == of
 
 
 def _waiting(conditions: dict[str, Condition], first_eval: float) -> Iterator[Finding]:

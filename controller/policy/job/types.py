@@ -79,6 +79,7 @@ class ScrapeOutcome(StrEnum):
     TIMEOUT = "Timeout"
     TOO_LARGE = "PageTooLarge"  # not the gang: that is TooLarge
     NOT_PROMETHEUS = "NotPrometheus"
+    NOT_BY_CONTRACT = "NotByContract"  # it is, and its samples lack a label, or have it in another form
     REFUSED_ADDRESS = "RefusedAddress"  # the pod's IP is of a class the settings do not allow to be scraped
     NO_SPEAKER = "NoSpeaker"  # members of the gang answer, and none says that it is of this run
     SEVERAL_SPEAKERS = "SeveralSpeakers"  # more than one says so

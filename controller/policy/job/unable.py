@@ -5,7 +5,8 @@ from the trainer's page: a rule that speaks at a later eval than the last one of
 and the shortest distance that its evals have had: a bound, so that a rule which could stop the run is not
 named. Of a trainer that is asked for evals between, the usual distance stands for it. Known from its evals: a
 rule that measures falls by standard errors which are by far larger than all that the evals scatter; and one
-that lets no stop through without the proxy of each eval, where no eval has one.
+that lets no stop through without the proxy of each eval, where no eval has one. And a page that does not say
+whose it is: by such a one mode Enforce stops no run.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from controller.policy.job import progress, trainer_requests
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord
 from controller.policy.job.rule_in_use import RuleInUse
-from controller.policy.job.types import Desired, ScrapeOutcome
+from controller.policy.job.types import Desired, ScrapeOutcome, ScrapeView
 from controller.policy.params import ParamError
 from controller.policy.stopping import Bound, StopRule, earliest, lets_pass, make_rule, noise
 from controller.policy.stopping.confirm import Confirm
-from controller.policy.types import EvalScale, Problem
+from controller.policy.types import EvalScale, Mode, Problem
 from controller.policy.wording import counted
 
+PAGE_WITHOUT_IDENTITY = "PageWithoutIdentity"  # for mode Enforce
 RANGE_TOO_NARROW = "RangeTooNarrow"  # for the fall that the rule lets pass
 RUN_TOO_SHORT = "RunTooShort"  # for the eval at which the rule speaks first
 PROXY_UNKNOWN = "ProxyUnknown"  # and a modifier lets no stop through without it
@@ -51,12 +53,15 @@ def unable_by_spec(desired: Desired) -> tuple[Problem, ...]:
 
 
 def note(context: PlanContext, use: RuleInUse) -> None:
-    """Say in condition RuleCanStop, while it is so, that the Primary metric's rule can stop nothing.
+    """Say in condition RuleCanStop, while it is so, that no rule, or not the Primary metric's, can stop it.
 
     A page that is not read changes nothing of it.
     """
     scrape = context.observed.scrape
     if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
+        return
+    if text := _by_page(context, scrape):
+        context.conditions.set(c.ABLE, False, PAGE_WITHOUT_IDENTITY, text)
         return
     reason, text = RANGE_TOO_NARROW, _by_range(use.rule, use.scale)
     if not text:
@@ -69,6 +74,16 @@ def note(context: PlanContext, use: RuleInUse) -> None:
         context.conditions.set(c.ABLE, False, reason, text)
     else:
         context.conditions.drop(c.ABLE)
+
+
+def _by_page(context: PlanContext, scrape: ScrapeView) -> str:
+    """Return that a stop cannot rest on this page; "": it can, or the mode asks for none."""
+    if context.desired.mode is not Mode.ENFORCE or scrape.page is not None:
+        return ""
+    return (
+        "the page does not say whose it is (rlhf_run_info with the uid and attempt of run.json), so it may "
+        "be another trainer's: its evals are read, and mode Enforce stops no run by them"
+    )
 
 
 def _by_range(rule: StopRule, scale: EvalScale) -> str:

@@ -12,7 +12,8 @@ from controller.policy.job import conditions as c
 from controller.policy.job import score_unit
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import Guard
-from controller.policy.types import Problem
+from controller.policy.job.types import ScrapeView
+from controller.policy.types import Attempt, Problem
 
 GUARD_LATE = 3  # evals of the Primary metric without one of the guardrail's
 
@@ -39,7 +40,7 @@ def problem(context: PlanContext, metric: str = "") -> Problem | None:
     if newest is None or not record.evals:
         return None
     if record.admission is not None and newest.attempt.number != record.admission.number:
-        return Problem("NewLife", f"nothing was read of attempt {record.admission.number} yet")
+        return Problem("NewLife", _nothing_of(record.admission.number, newest.attempt, scrape))
     if newest.resumed is None and record.evals[-1].attempt != newest.attempt:
         return Problem(
             "NewLife",
@@ -53,6 +54,16 @@ def problem(context: PlanContext, metric: str = "") -> Problem | None:
         return Problem("UnitDoubtful", f"{why}; the next one will tell")
     guard = next((g for g in record.guards if metric and g.metric == metric), None)
     return _guard_problem(context, guard) if guard is not None else None
+
+
+def _nothing_of(number: int, newest: Attempt, scrape: ScrapeView) -> str:
+    """Return that no eval of an attempt was read; of a page that labels its evals with another, so."""
+    if scrape.page is None and scrape.points and scrape.points[-1].attempt == newest:
+        return (
+            f"no eval of attempt {number} was read: those on the page are labelled attempt='{newest}', "
+            f"expected '{number}-<life>', with the number of run.json"
+        )
+    return f"nothing was read of attempt {number} yet"
 
 
 def _guard_problem(context: PlanContext, guard: Guard) -> Problem | None:
