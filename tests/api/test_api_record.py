@@ -215,7 +215,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, actors=(Actor(3, "n1", 1),), actor_starts=4, rollout=RolloutRecord())
     full = dataclasses.replace(full, residency=ResidencyRecord("wg-1", 2, 1e9), charged=7.0)
     stop = StopOutcome(1e9, Mode.SHADOW, 60, Best(20, 0.5), verdict=Outcome.REFUTED, later=Best(90, 0.7))
-    full = dataclasses.replace(full, outcome=stop, sparing=Sparing(8, 1))
+    full = dataclasses.replace(full, outcome=stop, sparing=Sparing(8, 1), retained_gone=("/keep/a/20",))
     full = dataclasses.replace(full, curve=with_eval(full, EvalPoint(123100, 0.5), None))
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):
