@@ -32,6 +32,17 @@ def ends(lengths: Sequence[int], slots: int) -> list[int]:
     return done + live
 
 
+def last_end(lengths: Sequence[int], slots: int) -> int:
+    """Return the last of `ends`, without the others; of one length at least."""
+    if len(lengths) <= slots:
+        return max(lengths)
+    live = list(lengths[:slots])
+    heapify(live)
+    for length in lengths[slots:]:
+        heapreplace(live, live[0] + length)
+    return max(live)
+
+
 def group_seconds(
     law: ActorLaw, group: Sequence[int], squares: Sequence[int], last: int, sample: Sample, groups: int
 ) -> float:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean
 
-from controller.policy.rollout.batching import ends, group_seconds
+from controller.policy.rollout.batching import group_seconds, last_end
 from controller.policy.rollout.sample import Sample
 from controller.policy.rollout.types import ActorLaw
 
@@ -51,7 +51,7 @@ def actor_ends(
         part = slice(k * len(sample.lengths) // count, (k + 1) * len(sample.lengths) // count)
         group = sample.lengths[part]
         if group:
-            last = ends(group, slots)[-1]
+            last = last_end(group, slots)
             taken.append(group_seconds(law, group, sample.squares[part], last, sample, count))
             found.append(ready[k] + taken[-1])
         else:
@@ -65,8 +65,10 @@ def actor_ends(
                 found[k] = ready[k] + seconds
         # The slowest of one order is luck: what is to be expected of the slowest stands for it.
         slowest = max(range(count), key=lambda k: found[k] or 0.0)
-        spread = stdev(taken) if len(taken) > 1 else 0.0
-        expected = fmean(taken) + spread * _NORMAL.inv_cdf(1.0 - 0.5 / (count + 0.5))
+        middle = fmean(taken)
+        # `fsum` rounds alike in every Python; `statistics.stdev` took a tenth of a plan.
+        spread = math.sqrt(math.fsum((seconds - middle) ** 2 for seconds in taken) / max(1, len(taken) - 1))
+        expected = middle + spread * _NORMAL.inv_cdf(1.0 - 0.5 / (count + 0.5))
         others = max((end for k, end in enumerate(found) if k != slowest and end is not None), default=0.0)
         longest = sample.longest
         alone = law.seconds(

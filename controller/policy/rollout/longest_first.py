@@ -45,9 +45,11 @@ def actor_ends(sample: Sample, slots: int, law: ActorLaw, ready: Sequence[float]
     last, tokens = [0] * count, [0] * count
     for key in heap:
         actor, end = key & _MASK, key >> _BITS
-        if end > offsets[actor]:
-            tokens[actor] += end - offsets[actor]
-            last[actor] = max(last[actor], end)
+        more = end - offsets[actor]
+        if more > 0:
+            tokens[actor] += more
+            if end > last[actor]:
+                last[actor] = end
     if now:
         last[0] = max(last[0], sample.longest)
     whole = sum(tokens) or 1

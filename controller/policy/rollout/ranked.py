@@ -63,7 +63,8 @@ def _cut(found: list[float | None], times: list[list[float]], slots: int, cut: f
         low, high = places[k], len(done) - 1
         while low < high:
             place = (low + high) // 2
-            if _fits(len(done) - 1 - place, others, max(first, done[place]), slots):
+            at = done[place] if done[place] > first else first
+            if _fits(len(done) - 1 - place, others, at, slots):
                 high = place
             else:
                 low = place + 1
