@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.job import conditions as c
-from controller.policy.job.marks import health
+from controller.policy.job.marks import Mark, health
 from controller.policy.job.types import AccessView, ScrapeOutcome, ScrapeView
 from controller.policy.wording import other_way
 from tests.support.policy_world import PolicyWorld
@@ -42,7 +42,7 @@ def test_a_metric_that_is_spelt_alike_is_proposed() -> None:
     message = told(world, c.METRICS)
     assert message.startswith("spec.metrics[1]: no eval of 'gold_rewards' is exported")
     assert message.endswith("did you mean 'gold_reward'?")
-    (mark,) = health(job.record, world.now)
+    (mark,) = [one for one in health(job.record, world.now) if one.mark is Mark.UNWATCHED]
     cure = mark.cure().filled("a", "ns", "p", "", mark.message)
     assert '"path":"/spec/metrics/1/name","value":"gold_reward"' in cure.command
 

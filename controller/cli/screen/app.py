@@ -259,10 +259,9 @@ class Top(App[None]):
         stale = self.stale or (
             f"as of {formatting.moment(self._last_contact)}: {self.view.silent}" if self.view.silent else ""
         )
-        if self.view.away:
-            text.append(f"\n{self.view.away}", "yellow")
-        if stale:
-            text.append(f"\nstale {stale}", "yellow")
+        # While the API server is silent nobody knows whether an operator renews its Lease.
+        if told := f"stale {stale}" if stale else self.view.away:
+            text.append(f"\n{told}", "yellow")
         return text
 
     def _foot(self) -> str:
