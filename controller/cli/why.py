@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from controller.cli.job_view import Reading
 
 
-# What learns noise from the pool's other runs, too: these always, and a rule with one of the parameters.
-JUDGE_BY_NOISE = frozenset({"cusum", "glr", "scan", "gate"})
+# Parameters with which a rule learns noise from the pool's other runs, as the gate and some rules always do.
 IN_SIGMAS = frozenset({"minDeltaSigmas", "sigmas"})
 
 
@@ -58,12 +57,13 @@ async def _usual_noise(api: CallerApi, job: Reading) -> str:
     from controller.api.rule_text import rule_and_modifiers
     from controller.kube.errors import ApiError
     from controller.kube.resources import GPUPOOLS
-    from controller.policy.stopping import noise
+    from controller.policy.stopping import gate, noise
     from controller.policy.types import FleetNoise
 
     pool = str(job.spec.get("pool") or "")
     asked = {name: params or {} for one in rule_and_modifiers(job.spec) for name, params in one.items()}
-    judges = JUDGE_BY_NOISE & asked.keys() or any(IN_SIGMAS & params.keys() for params in asked.values())
+    always = {gate.Gate.name, *noise.RULES_BY_NOISE}
+    judges = always & asked.keys() or any(IN_SIGMAS & params.keys() for params in asked.values())
     if not judges or not pool or not job.record.evals:
         return ""
     try:

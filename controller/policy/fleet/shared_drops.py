@@ -9,10 +9,11 @@ evals in which it fell,
 
 is formed for each run that has evals on both sides of the gap. The drift is by how much evals lay below the
 three before them already: the median of the last three such differences, if it is a fall; or by how much
-they go on to fall after the gap, where that is beyond their noise, if it is more. The scale is the
-standard deviation of the difference, as its sizes before the gap show it or as the noise makes it, whichever
-is larger. So a steady decline is no sudden fall, however steep, and over-optimising runs that turn down
-together, as seeds of one recipe do, and decline side by side, are stopped as they should be.
+they fall over the last three before the gap, or go on to fall after it, where that is beyond their noise,
+if it is more. The scale is the standard deviation of the difference, as its sizes before the gap show it or
+as the noise makes it, whichever is larger. So a steady decline is no sudden fall, however steep, and
+over-optimising runs that turn down together, as seeds of one recipe do, and decline side by side, are
+stopped as they should be.
 
 The fall is shared when as large a share of the runs as the pool's limit says fell, `FEW` at least, each by so
 much that as many others would do it by luck once in a thousand times (`_least`): by 2.4 if three must fall of

@@ -32,8 +32,7 @@ RANGE_TOO_NARROW = "RangeTooNarrow"  # for the fall that the rule lets pass
 RUN_TOO_SHORT = "RunTooShort"  # for the eval at which the rule speaks first
 PROXY_UNKNOWN = "ProxyUnknown"  # and a modifier lets no stop through without it
 STDERR_TOO_LARGE = "StderrTooLarge"  # for what the evals scatter, and the rule measures by it
-BY_NOISE = frozenset({"cusum", "glr", "scan"})  # rules that measure falls by the noise of an eval
-BY_NOISE_PARAMETERS = ("sigmas", "min_delta_sigmas")  # with which others do
+BY_NOISE = ("sigmas", "min_delta_sigmas")  # parameters with which other rules measure falls by noise, too
 LEAST_EVALS = 4  # from which on their distance is taken for the run's
 
 
@@ -123,7 +122,7 @@ def _by_length(context: PlanContext, use: RuleInUse) -> str:
 
 def _by_errors(context: PlanContext) -> str:
     rule, evals = context.desired.rule, context.record.evals
-    by_noise = rule.name in BY_NOISE or any(rule.params.get(one) for one in BY_NOISE_PARAMETERS)
+    by_noise = rule.name in noise.RULES_BY_NOISE or any(rule.params.get(one) for one in BY_NOISE)
     if not by_noise or not evals or evals[-1].prompt_pairs:  # differences on the same prompts come first
         return ""
     doubt = noise.doubtful(evals)

@@ -55,6 +55,7 @@ NOTHING_SHOWN: ShownState = ()
 _NUMBERS = struct.Struct("<6d")
 _NONE_YET = (math.nan, math.nan, 0.0, 0.0, 0.0, 0.0)
 
+RULES_BY_NOISE = frozenset({"cusum", "glr", "scan"})  # that measure falls by it, whatever their parameters
 PER_VARIANCE = 6.0  # E d^2 / sigma^2
 PER_SD = math.sqrt(PER_VARIANCE)
 LARGEST = 1e150  # that a difference counts for: its square is still a number
