@@ -27,6 +27,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     play.add_argument("--histories", type=int, default=100, help="how many; 0: none")
     play.add_argument("--seed", type=int, default=1, help="of the first")
+    play.add_argument(
+        "--each",
+        type=int,
+        default=decisions.EACH,
+        help="of so many is told by which change that was meant they differ; default: %(default)s",
+    )
     play.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cores")
     play.add_argument(
         "--words", type=Path, help="the rename table; default: by the commit of the tree before"
@@ -92,7 +98,7 @@ def _decisions(given: argparse.Namespace, table: dict[str, object]) -> int:
         )
     if given.histories:
         seeds = range(given.seed, given.seed + given.histories)
-        played = decisions.histories(before, after, table, seeds, given.jobs)
+        played = decisions.histories(before, after, table, seeds, given.jobs, given.each)
         status |= decisions.report("histories", played, given.out)
     return status
 

@@ -3,9 +3,9 @@
 Each slot has one process of either tree. They take turns, because both play in the same folder: its path
 stands in what is decided, so it has to be the same.
 
-A change of decisions that was meant is named by a patch that undoes it (``meant`` of the rename table). Where
-the two trees differ, the tree after is played again with such changes undone: then it must be equal byte for
-byte.
+A change of decisions that was meant is named by a patch that undoes it (``meant`` of the rename table). The
+tree after is played with all such changes undone: then it must be equal byte for byte. The first histories
+are played as they are too, and with each change undone alone, which tells by which of them they differ.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,6 +32,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LOGS = HERE / "logs"
 CHUNK = 10  # histories that one tree plays before it is the other's turn
+EACH = 20  # histories of which is told by which change that was meant they differ
 SHOWN = 3  # differences that are printed in full
 LINES = 80  # of each of those
 EVERY = 10.0  # s between two lines of progress
@@ -98,12 +100,14 @@ class Result:
         done: how many histories or lines.
         counts: records by hook, of the tree before.
         meant: how many were equal once a change that was meant was undone, by the names of these.
+        together: how many were equal once all of these were undone, and played in no other way.
         differ: where, and both sides.
     """
 
     done: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     meant: Counter[str] = field(default_factory=Counter)
+    together: int = 0
     differ: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -187,7 +191,14 @@ class Pair:
         for player in (self.before, self.after, *self._playing.values()):
             player.close()
 
-    def histories(self, seeds: list[int]) -> Iterator[tuple[int, dict[str, int], str, str]]:
+    def together(self, seeds: list[int]) -> Iterator[tuple[int, dict[str, int], str]]:
+        """Return (seed, records by hook, how they differ or "") of each, all meant changes undone."""
+        players = (self.before, self._all_undone())
+        sides = [[player.ask(play=seed) for seed in seeds] for player in players]
+        for seed, a, b in zip(seeds, *sides, strict=True):
+            yield seed, a["counts"], "" if _same(a, b) else self.explained(seed)
+
+    def each(self, seeds: list[int]) -> Iterator[tuple[int, dict[str, int], str, str]]:
         """Return (seed, records by hook, change that was meant or "", how they differ or "") of each."""
         sides = [[player.ask(play=seed) for seed in seeds] for player in (self.before, self.after)]
         for seed, a, b in zip(seeds, *sides, strict=True):
@@ -203,13 +214,17 @@ class Pair:
             self._playing[name] = Player(self._without[name], "after", words, root)
         return self._playing[name]
 
+    def _all_undone(self) -> Player:
+        """Return the player of the tree after without any of the changes that were meant."""
+        last = list(self._without)[-1:]
+        return self._undone(last[0]) if last else self.after
+
     def explained(self, seed: int) -> str:
         """Return the first record of a history that the two trees wrote otherwise, both sides.
 
         Of the tree after as it is without any of the changes that were meant.
         """
-        last: Sequence[str] = list(self._without)[-1:]
-        players = (self.before, self._undone(last[0]) if last else self.after)
+        players = (self.before, self._all_undone())
         sides = [player.ask(play=seed, digests=True)["digests"] for player in players]
         pairs = enumerate(zip(*sides, strict=False))
         number = next((n for n, (x, y) in pairs if x != y), min(map(len, sides)))
@@ -250,16 +265,23 @@ def histories(
     words: Mapping[str, Any],
     seeds: range,
     jobs: int,
+    each: int = EACH,
     out: TextIO = sys.stderr,
 ) -> Result:
     """Play the histories of ``seeds`` by both trees on ``jobs`` cores.
+
+    Args:
+        each: of so many of the first is told by which change that was meant they differ: that takes a play
+            for each such change. The others are played by two trees alone.
 
     Raises:
         Failed: a tree cannot be played.
     """
     chunks: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
-    for first in range(seeds.start, seeds.stop, CHUNK):
-        chunks.put(list(range(first, min(first + CHUNK, seeds.stop))))
+    bounds = [seeds.start, *range(min(seeds.start + each, seeds.stop), seeds.stop, CHUNK), seeds.stop]
+    for first, end in pairwise(bounds):
+        for start in range(first, end, CHUNK):
+            chunks.put(list(range(start, min(start + CHUNK, end))))
     result, lock, failed = Result(), threading.Lock(), list[Exception]()
     shm = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="evalstop-frame-", dir=shm if shm.is_dir() else None))
@@ -277,11 +299,14 @@ def histories(
                         some = chunks.get_nowait()
                     except queue.Empty:
                         return
-                    for seed, counts, meant, difference in pair.histories(some):
+                    alone = some[0] < seeds.start + each or not without
+                    played = pair.each(some) if alone else ((s, c, "", d) for s, c, d in pair.together(some))
+                    for seed, counts, meant, difference in played:
                         with lock:
                             result.done += 1
                             result.counts.update(counts)
                             result.meant.update([meant] if meant else [])
+                            result.together += not alone and not difference
                             if difference:
                                 result.differ.append((f"seed {seed}", difference))
         except Exception as error:
@@ -358,7 +383,10 @@ def report(what: str, result: Result, folder: Path) -> int:
             )
     for name, number in sorted(result.meant.items()):
         print(f"{number} equal once this change is undone: {name}")
-    if result.meant:
-        print(f"{result.done - result.meant.total() - len(result.differ)} equal as they are")
+    if result.meant or result.together:
+        as_they_are = result.done - result.meant.total() - result.together - len(result.differ)
+        print(f"{as_they_are} equal as they are")
+    if result.together:
+        print(f"{result.together} equal once all changes that were meant are undone, played in no other way")
     print(f"{result.done} {what} ({counted}): {len(result.differ) or 'none'} differ")
     return 1 if result.differ else 0

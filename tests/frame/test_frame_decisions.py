@@ -306,7 +306,7 @@ def test_this_tree_plays_as_itself_and_not_as_a_mutant(tmp_path: Path) -> None:
     for name in ("tests", "examples", "deploy"):
         (mutant / name).symlink_to(ROOT / name)
     with Pair(ROOT, mutant, {}, tmp_path / "root") as pair:
-        ((_, counts, _, difference),) = pair.histories([5])
+        ((_, counts, _, difference),) = pair.each([5])
         module, _, name = pair.after.at["job"].partition(":")
         assert difference == ""
         assert min(counts[of] for of in ("job", "pool", "written", "event", "admitting", "starting")) > 0
@@ -317,7 +317,7 @@ def test_this_tree_plays_as_itself_and_not_as_a_mutant(tmp_path: Path) -> None:
         )
         pair.after.close()
         pair.after = decisions.Player(mutant, "after", {}, tmp_path / "root")
-        ((_, _, _, difference),) = pair.histories([5])
+        ((_, _, _, difference),) = pair.each([5])
     assert difference.splitlines()[1] == '"of": "job",'
     assert '+  "requeue_after": 1.25' in difference
 
