@@ -133,7 +133,10 @@ def _matrices(series: Sequence[Series], evals: int) -> vector.Evals:
         known = [s.usual or FleetNoise(0.0, 0.0) for s in series]
         usual = (np.array([n.sigma for n in known]), np.array([n.freedom for n in known]))
     best, last = shared([s.prompt_pairs for s in series]), shared([s.last_pairs for s in series])
-    return vector.Evals(scores, stderrs, proxies, pairs, steps, progress, None, best, prompts, usual, last)
+    samples = matrix([p.samples or p.prompts for p in s.points()] for s in series)
+    return vector.Evals(
+        scores, stderrs, proxies, pairs, steps, progress, None, best, prompts, usual, last, samples
+    )
 
 
 def first_stops(spec: RuleSpec, judged: Sequence[Judged]) -> npt.NDArray[np.int64]:

@@ -48,6 +48,7 @@ class Evals(NamedTuple):
     prompts: Flags | None = None  # which evals name their prompts; None: none does
     usual: tuple[Matrix, Matrix] | None = None  # what each run's pool knows: noise, degrees of freedom
     last_pairs: PromptPairs | None = None  # with the eval before
+    samples: Matrix | None = None  # scored at each eval; NaN: not known
 
     def numbered(self) -> Matrix:
         """Return the step of each eval."""
@@ -352,7 +353,14 @@ def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
         return _first(_stops(spec.rule, inner, evals))
     known = [(p.against, vector_spending.errors(p)) for p in (evals.prompt_pairs, evals.last_pairs) if p]
     through = vector_gate.passed(
-        evals.scores, evals.stderrs, gates[0], evals.numbered(), evals.progress, _learned(evals), known
+        evals.scores,
+        evals.stderrs,
+        gates[0],
+        evals.numbered(),
+        evals.progress,
+        _learned(evals),
+        known,
+        _sampled(evals),
     )
     return _first(through.seen(_stops(spec.rule, inner, _gated(evals, through, gates[0]))))
 
@@ -361,12 +369,20 @@ def _learned(evals: Evals) -> Matrix | None:
     return None if evals.usual is None else evals.usual[0]
 
 
+def _sampled(evals: Evals) -> Matrix | None:
+    """Return how many samples were scored at each eval; NaN: not known. Those that only name their prompts
+    have as many."""
+    if evals.samples is not None or evals.prompts is None:
+        return evals.samples
+    return np.where(evals.prompts, 1.0, np.nan)
+
+
 def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals:
     """Return the evals that count, moved to the left."""
     moved = through.moved
     pairs = None if evals.pairs is None else Pairs(*map(moved, evals.pairs))
     proxies = None if evals.proxies is None else moved(evals.proxies)
-    beside = NoiseOf(evals.scores, evals.stderrs, through.order) if gate.count_dropped else None
+    beside = NoiseOf(*through.beside(evals.scores, evals.stderrs)) if gate.count_dropped else None
     progress = None if evals.progress is None else moved(evals.progress)
     shared = None if evals.prompt_pairs is None else PromptPairs(*map(moved, evals.prompt_pairs))
     steps = moved(evals.numbered())

@@ -26,17 +26,29 @@ class Passed(NamedTuple):
         order: columns of the evals that count, in their order, -1 from where there are no more.
         known: how many of them the rule has been shown at each eval.
         silent: the eval waits and lies higher than the last that counts, so there is no STOP at it.
+        coarse: the eval is dropped as too imprecise.
     """
 
     order: Whole
     known: Whole
     silent: Flags
+    coarse: Flags
 
     def moved(self, values: Matrix) -> Matrix:
         """Return a matrix with only the evals that count, moved to the left; NaN from there."""
         found = np.take_along_axis(values, np.maximum(self.order, 0), axis=1)
         there: Matrix = np.where(self.order >= 0, found, np.nan)
         return there
+
+    def beside(self, scores: Matrix, stderrs: Matrix) -> tuple[Matrix, Matrix, Whole]:
+        """Return scores and errors of all evals but those too imprecise, moved to the left (NaN from there),
+        and at which of them the evals are that count."""
+        left = np.argsort(self.coarse, axis=1, kind="stable")
+        gone = np.take_along_axis(self.coarse, left, axis=1)
+        moved = [np.where(gone, np.nan, np.take_along_axis(m, left, axis=1)) for m in (scores, stderrs)]
+        now_at = np.argsort(left, axis=1, kind="stable")
+        found = np.take_along_axis(now_at, np.maximum(self.order, 0), axis=1)
+        return moved[0], moved[1], np.where(self.order >= 0, found, -1)
 
     def seen(self, stop: Flags) -> Flags:
         """Return STOPs by eval from STOPs by eval that counts: the last known verdict, where one is given."""
@@ -55,8 +67,10 @@ class _Walk:
         usual: Matrix | None,
         steps: Matrix,
         pairs: Sequence[tuple[Matrix, Matrix]],
+        samples: Matrix | None,
     ) -> None:
         runs, count = scores.shape
+        self.samples = np.full(scores.shape, np.nan) if samples is None else samples
         self.steps, self.pairs = steps, pairs
         self.usual = np.zeros(runs) if usual is None else usual  # noise as the pool knows it
         self.x, self.p, self.rows = scores, p, np.arange(runs)
@@ -70,6 +84,8 @@ class _Walk:
         self.order = np.full((runs, count), -1)
         self.number = np.zeros(runs, dtype=np.int64)
         self.needed = np.full(runs, p.evals)
+        self.coarsest = np.full(runs, -1)  # the least precise eval that counted
+        self.coarse = np.zeros((runs, count), dtype=bool)
 
     def score(self, at: Whole) -> Matrix:
         found: Matrix = self.x[self.rows, at]
@@ -110,6 +126,8 @@ class _Walk:
         self.number[r] += 1
         self.last[r], self.drops[r] = a, 0
         reported = self.errors[r, a] > 0.0
+        most = np.where(self.coarsest[r] >= 0, self.errors[r, np.maximum(self.coarsest[r], 0)], 0.0)
+        self.coarsest[r] = np.where(self.errors[r, a] > most, a, self.coarsest[r])
         self.recent[r[reported]] = np.nan
         r, a = r[~reported], a[~reported]
         fresh = np.isnan(self.recent[r, -1])
@@ -126,11 +144,62 @@ class _Walk:
         that waited, the others that did, and it again, in their turn."""
         if not which.any():
             return
+        coarse = self._too_coarse(which, now)
+        begun = self._begin(which & ~coarse, now)
+        which = which & ~coarse & ~begun
         waited = self.held.copy()
         settled = self._show(which, now)
         for i in range(1, waited.shape[1]):
             self._offer(settled & (waited[:, i] >= 0), waited[:, i])
         self._offer(settled, now)
+
+    def _coarser(self, one: Whole, other: Whole) -> Flags:
+        """Return where an eval is far less precise than another (`precision.Precision.coarser`)."""
+        r, times = self.rows, self.p.imprecise
+        one, other = np.maximum(one, 0), np.maximum(other, 0)
+        error, than = self.errors[r, one], self.errors[r, other]
+        known = (self.samples[r, one] > 0.0) & (self.samples[r, other] > 0.0)
+        as_many = known & (times * self.samples[r, one] >= self.samples[r, other])
+        found: Flags = (than > 0.0) & (error > times * than) & ~as_many
+        return found
+
+    def _apart(self, one: Whole, other: Whole) -> Flags:
+        return self._coarser(one, other) | self._coarser(other, one)
+
+    def _lose(self, which: Flags, at: Whole) -> None:
+        """Drop an eval that is too imprecise in each of these runs."""
+        self.drops += which & ~self.dropped
+        self.dropped |= which
+        self.coarse[np.flatnonzero(which), at[which]] = True
+
+    def _too_coarse(self, which: Flags, now: Whole) -> Flags:
+        """Drop evals that are far less precise than all that count; return in which runs."""
+        there = which & (self.last >= 0) & (self.coarsest >= 0) & (self.drops < self.p.most)
+        found: Flags = there & self._coarser(now, self.coarsest)
+        self._lose(found, now)
+        return found
+
+    def _begin(self, which: Flags, now: Whole) -> Flags:
+        """Take in one of the first three evals, where one of them is less precise than another; return in
+        which runs (`gate.Gate._begin`)."""
+        one, other = self.held[:, 0].copy(), self.held[:, 1].copy()
+        fresh = which & (self.last < 0) & (one >= 0)
+        second, third = fresh & (other < 0), fresh & (other >= 0)
+        near_one, near_other = ~self._apart(one, now), ~self._apart(other, now)
+        near_both = ~self._apart(one, other)
+        two = second & ~near_one
+        self.held[two, 1] = now[two]
+        three = third & ~(near_one & near_other & near_both)
+        if three.any():
+            errors = [self.errors[self.rows, np.maximum(at, 0)] for at in (one, other, now)]
+            least = np.argmax(np.stack(errors), axis=0)
+            odd = np.where(near_one & ~near_other, 1, np.where(near_other & ~near_one, 0, least))
+            of = np.stack([one, other, now])
+            self.held[three] = -1
+            self._lose(three, of[odd, self.rows])
+            self._offer(three, np.where(odd == 0, other, one))
+            self._offer(three, np.where(odd == 2, other, now))
+        return two | three
 
     def _show(self, which: Flags, now: Whole) -> Flags:
         """Show these runs one eval each; in which of them it settled the first one that waited.
@@ -206,15 +275,16 @@ def passed(
     progress: Matrix | None,
     usual: Matrix | None = None,
     pairs: Sequence[tuple[Matrix, Matrix]] = (),
+    samples: Matrix | None = None,
 ) -> Passed:
     """Return what the gate lets through of each run.
 
     ``pairs``: of each eval the step of an earlier one that it is paired with, and the error of their
-    difference (NaN: none).
+    difference (NaN: none). ``samples``: scored at each (NaN: not known).
     """
     runs, count = scores.shape
     most = longest(steps, progress)
-    walk = _Walk(scores, stderrs, p, usual, steps, pairs)
+    walk = _Walk(scores, stderrs, p, usual, steps, pairs, samples)
     known, silent = np.zeros((runs, count), dtype=np.int64), np.zeros((runs, count), dtype=bool)
     for t in range(count):
         few = (most[:, t] > 0.0) & (most[:, t] <= p.short_run)
@@ -226,7 +296,7 @@ def passed(
         above = walk.score(np.maximum(held, 0)) > walk.score(np.maximum(walk.last, 0))
         silent[:, t] = (held >= 0) & ((walk.last < 0) | above)
         silent[:, t] |= np.isnan(scores[:, t])
-    return Passed(walk.order, known, silent)
+    return Passed(walk.order, known, silent, walk.coarse)
 
 
 def _robust(recent: Matrix) -> Matrix:

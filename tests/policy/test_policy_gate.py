@@ -132,10 +132,10 @@ def test_the_noise_of_the_fleet_judges_a_young_run() -> None:
 def test_an_eval_of_few_prompts_is_judged_by_its_own_error() -> None:
     whole = gate.Gate(gate.GateParams(), Seen())
     state = whole.initial()
-    for step, (score, error) in enumerate([(0.5, 0.01), (0.51, 0.01), (0.3, 0.1), (0.5, 0.01), (0.0, 0.0)]):
+    for step, (score, error) in enumerate([(0.5, 0.01), (0.51, 0.01), (0.4, 0.03), (0.5, 0.01), (0.0, 0.0)]):
         state, _ = whole.observe(state, EvalPoint(step, score, stderr=error))
-    # 0.3 of few prompts is within its error; a standard error of nothing, as a score of 0 has, is none.
-    assert [p.score for p in state[2]] == [0.5, 0.51, 0.3, 0.5]
+    # 0.4 of few prompts is within its error; a standard error of nothing, as a score of 0 has, is none.
+    assert [p.score for p in state[2]] == [0.5, 0.51, 0.4, 0.5]
     assert gate.waiting(state) == (4,)
 
 

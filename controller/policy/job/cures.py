@@ -511,6 +511,11 @@ CURES: dict[str, Cure] = {
         f"or none at all; where each eval has the same prompts, the differences per prompt {_CONTRACT}",
         _DOCTOR,
     ),
+    "EvalImprecise": Cure(
+        "give later evals another version of the evaluator (set_evaluator): the rule begins anew without it; "
+        f"and keep the modifier gate, which leaves a single such eval out {_CONTRACT}",
+        _DOCTOR,
+    ),
     "StderrTooSmall": Cure(
         f"have the trainer report the standard error of the mean, sd / sqrt(n), or none at all {_CONTRACT}",
         _DOCTOR,
@@ -687,7 +692,7 @@ GROUP_CURES: dict[str, Cure] = {
 EXAMINING: dict[str, Cure] = {
     **{
         reason: replace(CURES[reason], command=_LOGS)
-        for reason in ("SeveralSeries", "StderrTooLarge", "StderrTooSmall")
+        for reason in ("EvalImprecise", "SeveralSeries", "StderrTooLarge", "StderrTooSmall")
     },
     **dict.fromkeys(
         ("Timeout", "MetricsNotRead", "NoFreshScrape"), Cure("see whether the trainer still answers", _LOGS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from controller.policy.job import imprecise
 from controller.policy.job.curve import Bucket, curve_branches, rounded
 from controller.policy.job.gone_copies import found_gone
 from controller.policy.job.record import JobRecord
@@ -93,6 +94,8 @@ def lone_peak(
         part = "half" if share == 0.5 else percent(float(share))
         side, way = ("below", "rise") if sign > 0 else ("above", "fall")
         reason = f"the eval after it lay {side} {part} of its {way}"
+    if at is not None:
+        reason = imprecise.clause(record.evals, step) or reason
     attempt = record.evals[at].attempt if at is not None else None
     path, checkpoint = _checkpoint(record, attempt, step, last, job)
     return LonePeak(score, step, last, len(found) - 1, reason, path, checkpoint)

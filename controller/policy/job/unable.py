@@ -3,10 +3,11 @@
 Known from the spec: a rule that lets every fall pass that the declared range of scores has room for. Known
 from the trainer's page: a rule that speaks at a later eval than the last one of the run, by its total steps
 and the shortest distance that its evals have had: a bound, so that a rule which could stop the run is not
-named. Of a trainer that is asked for evals between, the usual distance stands for it. Known from its evals: a
-rule that measures falls by standard errors which are by far larger than all that the evals scatter; and one
-that lets no stop through without the proxy of each eval, where no eval has one. And a page that does not say
-whose it is: by such a one mode Enforce stops no run.
+named. Of a trainer that is asked for evals between, the usual distance stands for it. Known from its evals:
+a rule that measures falls by standard errors which are by far larger than all that the evals scatter, or by
+that of one eval, far less precise than the others; and one that lets no stop through without the proxy of
+each eval, where no eval has one. And a page that does not say whose it is: by such a one mode Enforce stops
+no run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import pairwise
 from statistics import median_low
 
 from controller.policy.job import conditions as c
-from controller.policy.job import progress, trainer_requests
+from controller.policy.job import imprecise, progress, trainer_requests
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord
 from controller.policy.job.rule_in_use import RuleInUse
@@ -31,6 +32,7 @@ PAGE_WITHOUT_IDENTITY = "PageWithoutIdentity"  # for mode Enforce
 RANGE_TOO_NARROW = "RangeTooNarrow"  # for the fall that the rule lets pass
 RUN_TOO_SHORT = "RunTooShort"  # for the eval at which the rule speaks first
 PROXY_UNKNOWN = "ProxyUnknown"  # and a modifier lets no stop through without it
+EVAL_IMPRECISE = "EvalImprecise"  # far more than most, and counts; and the rule measures by the largest error
 STDERR_TOO_LARGE = "StderrTooLarge"  # for what the evals scatter, and the rule measures by it
 BY_NOISE = ("sigmas", "min_delta_sigmas")  # parameters with which other rules measure falls by noise, too
 LEAST_EVALS = 4  # from which on their distance is taken for the run's
@@ -67,6 +69,8 @@ def note(context: PlanContext, use: RuleInUse) -> None:
         reason, text = RUN_TOO_SHORT, _by_length(context, use)
     if not text:
         reason, text = STDERR_TOO_LARGE, _by_errors(context)
+    if not text:
+        reason, text = EVAL_IMPRECISE, imprecise.blinds(context.record, use) if _by_noise(context) else ""
     if not text:
         reason, text = PROXY_UNKNOWN, _by_proxy(context)
     if text:
@@ -120,12 +124,18 @@ def _by_length(context: PlanContext, use: RuleInUse) -> str:
     )
 
 
-def _by_errors(context: PlanContext) -> str:
+def _by_noise(context: PlanContext) -> bool:
+    """Return whether the rule measures falls by the evals' own errors: differences on the same prompts come
+    first."""
     rule, evals = context.desired.rule, context.record.evals
     by_noise = rule.name in noise.RULES_BY_NOISE or any(rule.params.get(one) for one in BY_NOISE)
-    if not by_noise or not evals or evals[-1].prompt_pairs:  # differences on the same prompts come first
+    return by_noise and bool(evals) and not evals[-1].prompt_pairs
+
+
+def _by_errors(context: PlanContext) -> str:
+    if not _by_noise(context):
         return ""
-    doubt = noise.doubtful(evals)
+    doubt = noise.doubtful(context.record.evals)
     if doubt is None or doubt.too_small:
         return ""
     return (

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from controller.names import METRIC_EVAL_STDERR
 from controller.policy.job import conditions as c
-from controller.policy.job import fresh_evals, guardrails, lives, trainer_requests, verdict_age
+from controller.policy.job import fresh_evals, guardrails, imprecise, lives, trainer_requests, verdict_age
 from controller.policy.job.bests import keepable
 from controller.policy.job.context import PlanContext
 from controller.policy.job.marks import LACKS
@@ -21,7 +21,7 @@ from controller.policy.job.service import attained
 from controller.policy.job.types import Desired, ScrapeOutcome
 from controller.policy.stopping.gate import WAITS
 from controller.policy.stopping.graded import Graded, share
-from controller.policy.types import EvalScale, Grade, Mode, Problem, Proposal, Verb, Verdict
+from controller.policy.types import EvalPoint, EvalScale, Grade, Mode, Problem, Proposal, Verb, Verdict
 from controller.policy.wording import did_you_mean, nearest, statistic
 
 # Reasons of verdicts that say nothing, for want of what the rule looks at besides the score.
@@ -153,7 +153,11 @@ def report_dropped(context: PlanContext, use: RuleInUse, before: JobRecord) -> N
             dropped += [(guard.metric, step) for step in use.guards[guard.metric].dropped(guard.state)]
     for metric, step in dropped:
         name = metric or context.desired.metric
-        message = f"the eval of {name!r} at step {step} is dropped: later ones did not bear its jump out"
+        why = "" if metric else imprecise.clause(context.record.evals, step)
+        if not why:
+            why = "later ones did not bear its jump out"
+            why += ", or it is far less precise than they are" if metric else ""
+        message = f"the eval of {name!r} at step {step} is dropped: {why}"
         context.event("EvalDropped", message, warning=True)
 
 
@@ -258,7 +262,7 @@ def _numbers(record: JobRecord, use: RuleInUse, metric: str, verdict: Verdict) -
     if verdict.reason == "NoiseUnknown":
         counted = all(use.scale.counted(p).prompts for p in record.evals)
         seen = f"{seen}, {_would_see(use.scale, counted=counted)}"
-    gate = _gate_text(use, record.rule.state) if record.rule and made_under(record, use) else ""
+    gate = _gate_text(use, record.rule.state, record.evals) if record.rule and made_under(record, use) else ""
     return f"{use.name}: {seen} at step {record.evals[-1].step}, {best}{gate}"
 
 
@@ -273,10 +277,13 @@ def _would_see(scale: EvalScale, *, counted: bool) -> str:
     return f"it would see with {lacking}a standard error of each eval ({METRIC_EVAL_STDERR})"
 
 
-def _gate_text(use: RuleInUse, state: tuple[object, ...]) -> str:
-    """Return what the gate does with the newest evals; "": it counts them."""
+def _gate_text(use: RuleInUse, state: tuple[object, ...], evals: tuple[EvalPoint, ...] = ()) -> str:
+    """Return what the gate does with the newest evals; "": it counts them. ``evals``: the run's, if kept."""
     waits, gone = use.waiting(state), use.dropped(state)
+    coarse = [step for step in gone if imprecise.clause(evals, step)]
+    gone = tuple(step for step in gone if step not in coarse)
     text = f"; dropped, not borne out: step {', '.join(map(str, gone))}" if gone else ""
+    text += f"; dropped, too imprecise: step {', '.join(map(str, coarse))}" if coarse else ""
     if waits:
         text += (
             f"; far from the last that counts, not counted until borne out: step {', '.join(map(str, waits))}"

@@ -17,6 +17,10 @@ The limit is for the difference of two evals, whose standard deviation is sqrt(2
 counts if it is smaller (`EvalPoint.prompt_pairs`): a rule that sees more would be stopped by a dip that the
 gate lets pass.
 
+An eval that is far less precise than all that count (``imprecise``, `precision`) is dropped at once: it says
+next to nothing, and its standard error would count for all others. Of the first two evals the third tells
+which is of the run's usual precision.
+
 Two evals in a row that are bad are a matter of how many there are, and so is what a wait costs: a tenth of
 a run of ten. So one eval is enough where the run will have no more than ``short_run``, by the share of it
 that is done (`spending.Pace`), of totals that change the largest; and at the last eval of any, after which
@@ -37,7 +41,8 @@ a wait then costs minutes, and not a tenth of a short run. One that lies above i
 score collapses at the next eval, it would be dropped, and with it the best of the run.
 
 While an eval waits the rule's last verdict stands, but a STOP is not said over one that lies higher than the
-last that counted. At most ``most`` evals in a row make others drop: what comes more often is the run's noise.
+last that counted. At most ``most`` evals in a row make others drop, or are imprecise: what comes more often
+is the run's noise.
 
 A gate stands before the rule and all its other modifiers, wherever it is listed (`make_rule`): they see the
 evals that count, in their order, and nothing else.
@@ -51,8 +56,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from controller.policy.params import check, param
-from controller.policy.stopping import noise, spending, windows
+from controller.policy.stopping import noise, precision, spending, windows
 from controller.policy.stopping.base import State, StopRule
+from controller.policy.stopping.precision import Precision
 from controller.policy.types import EvalInContext, EvalPoint, Grade, Paired, Peers, PromptPair, Verb, Verdict
 
 WAITS = "AwaitsNextEval"  # reason of the verdict on an eval that waits
@@ -106,6 +112,14 @@ class GateParams:
         ge=1,
         le=8,
     )
+    imprecise: float = param(
+        precision.TIMES,
+        unit="times",
+        doc="the largest standard error of those that count, beyond which an eval of fewer samples is "
+        "dropped as too imprecise",
+        gt=1.0,
+        le=1_000_000.0,
+    )
     count_dropped: bool = param(
         False,
         unit="yes or no",
@@ -130,6 +144,7 @@ class Memory(NamedTuple):
         young: step and score of what counted since there was no scale, oldest first, until the highest of it
             is judged again; step -1: with a scale.
         refuted: steps of those of them that the newest eval showed to be no best.
+        coarsest: `precision.Precision` of the least precise eval that counted; (): of none it is known.
     """
 
     last: tuple[Any, ...] = ()
@@ -143,6 +158,7 @@ class Memory(NamedTuple):
     lost: tuple[tuple[float, float | None], ...] = ()
     young: tuple[tuple[int, float], ...] = ()
     refuted: tuple[int, ...] = ()
+    coarsest: tuple[Any, ...] = ()
 
     def stored(self) -> tuple[Any, ...]:
         """Return the fields without those at the end that are empty or 0, as all are at the beginning."""
@@ -159,7 +175,7 @@ class Gate:
     """
 
     name: ClassVar[str] = "gate"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     uses: ClassVar[tuple[str, ...]] = ("progress",)
     inner_at: ClassVar[int] = 2  # of the state
 
@@ -213,6 +229,8 @@ class Gate:
             if not held:
                 return memory._replace(held=(_pack(point),)), []
             first = held[0]
+            if any(self._apart(one, point) for one in held) or self._apart(first, held[-1]):
+                return self._begin(memory, [*held, point])
             if len(held) == 1:
                 limit = self._scale(memory, _larger(noise.error(first), noise.error(point)), point)
                 if limit is not None and first.score - point.score > limit:
@@ -223,6 +241,8 @@ class Gate:
                 memory = self._drop(memory, held[1])
             else:
                 memory, counts = self._count(self._drop(memory, first), held[1], noise.error(held[1]))
+        elif self._coarse(memory, point):
+            return self._drop(memory, point, counts=False), []
         elif held:
             borne_out = self._bears_out(memory.last[0], held[0].score, point.score)
             if borne_out and len(held) < self._needed(memory):
@@ -247,6 +267,39 @@ class Gate:
             memory, more = self._count(memory, point, own)
             return memory, [*counts, *more]
         return memory._replace(held=(_pack(point),)), counts
+
+    def _begin(self, memory: Memory, evals: list[EvalPoint]) -> tuple[Memory, list[EvalPoint]]:
+        """Return the memory after the first two or three evals, of which some are less precise than others.
+
+        Of three those that are more precise than the least precise one count, or those two that are alike.
+        """
+        if len(evals) == 2:
+            return memory._replace(held=tuple(map(_pack, evals))), []
+        first, second, third = evals
+        alike = [one for one in (first, second) if not self._apart(one, third)]
+        if alike == [first, second] or not (alike or self._apart(first, second)):
+            odd = max(first, second, third, key=lambda one: Precision.of(one).error)
+        elif alike:
+            odd = second if alike == [first] else first
+        else:
+            odd = max(evals, key=lambda one: Precision.of(one).error)
+        memory, counts = self._drop(memory._replace(held=()), odd, counts=False), []
+        for one in evals:
+            if one is not odd:
+                memory, more = self._decide(memory, one)
+                counts += more
+        return memory, counts
+
+    def _apart(self, one: EvalPoint, other: EvalPoint) -> bool:
+        """Return whether either of two evals is far less precise than the other."""
+        a, b = Precision.of(one), Precision.of(other)
+        return a.coarser(b, self.params.imprecise) or b.coarser(a, self.params.imprecise)
+
+    def _coarse(self, memory: Memory, point: EvalPoint) -> bool:
+        """Return whether an eval is too imprecise to count; not if so many before it were."""
+        if not memory.coarsest or memory.drops >= self.params.most:
+            return False
+        return Precision.of(point).coarser(Precision(*memory.coarsest), self.params.imprecise)
 
     def agreeing(self, state: State) -> tuple[int, ...]:
         """Return steps of the evals that wait and that another one of them bears out; none where none does.
@@ -316,9 +369,10 @@ class Gate:
             memory = memory._replace(young=left, refuted=(*memory.refuted, memory.young[at][0]))
         return memory._replace(young=())
 
-    def _drop(self, memory: Memory, point: EvalPoint) -> Memory:
+    def _drop(self, memory: Memory, point: EvalPoint, *, counts: bool = True) -> Memory:
+        """Return the memory with this eval dropped. ``counts``: for the noise, if that is asked for."""
         lost = memory.lost
-        if self.params.count_dropped:
+        if counts and self.params.count_dropped:
             lost = (*lost, (point.score, noise.error(point)))
         # Two that agreed are dropped by one eval, which may be the bad one: it counts no sooner for that.
         drops = memory.drops + (not memory.dropped)
@@ -337,7 +391,11 @@ class Gate:
             recent = windows.pack(scores[-noise.ROBUST_MOST :])
         shown = EvalInContext.with_lost(point, memory.lost) if memory.lost else point
         last = (point.score, error, point.step)
-        return memory._replace(last=last, drops=0, first=first, recent=recent, lost=()), [shown]
+        coarsest = memory.coarsest
+        if error and (not coarsest or error > coarsest[0]):
+            coarsest = tuple(Precision.of(point))
+        memory = memory._replace(last=last, drops=0, first=first, recent=recent, lost=(), coarsest=coarsest)
+        return memory, [shown]
 
 
 def near(score: float) -> float:
@@ -373,6 +431,13 @@ def doubtful(state: State) -> int | None:
     young = Memory(*state[0]).young
     at = _highest(young)
     return None if at is None else young[at][0]
+
+
+def coarsest(state: State) -> Precision | None:
+    """Return the precision of the least precise eval that counted; None: of none it is known. ``state``: of a
+    `Gate`."""
+    found = Memory(*state[0]).coarsest
+    return Precision(*found) if found else None
 
 
 def could_bear_out(state: State) -> bool:
