@@ -1249,4 +1249,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "        pass\n",
         "tests/policy/test_policy_unable.py::test_standard_errors_by_far_smaller_than_the_scatter_stop_nothing",
     ),
+    Mutant(
+        "the standard error of one eval of few samples counts for all others",
+        "7",
+        "controller/policy/stopping/gate.py",
+        "        return Precision.of(point).coarser(Precision(*memory.coarsest), self.params.imprecise)\n",
+        "        return False\n",
+        "tests/policy/test_policy_precision.py::test_one_eval_of_few_samples_hides_no_fall",
+    ),
 )

@@ -35,6 +35,7 @@ from enum import Enum
 from operator import attrgetter, itemgetter
 from typing import Any
 
+ORACLES = re.compile(r"S\d: ")  # situations that the oracle of tests/faults has counted
 # Where each thing is decided or carried out, by tree: the first place that there is counts. With it, what of
 # the arguments is written down; (): all, and the result.
 Place = tuple[str, tuple[str, ...]]
@@ -339,7 +340,11 @@ class Player:
         recorder = self.recorder
         recorder.begin(show)
         outcome = self.driver.play(*self.driver.drawn(seed))
-        counts = {self.words.string(what): number for what, number in outcome.counts.items()}
+        counts = {
+            self.words.string(what): number
+            for what, number in outcome.counts.items()
+            if not ORACLES.match(what)  # what the tree's own tests ask is none of its decisions
+        }
         end = [self.words.string(outcome.violation), outcome.at, dict(sorted(counts.items()))]
         recorder.note("end", {"violation": end[0], "at": end[1], "counts": end[2]}, "null")
         said: dict[str, Any] = {

@@ -287,15 +287,23 @@ def test_a_strict_divergence_without_proxies_is_told(strict: bool, proxy: float 
     assert all(one.startswith("spec.modifiers[1].divergence.strict: ") for one in told)
 
 
-def reporting(stderr: float, scores: list[float]) -> tuple[Job, list[Verdict | None]]:
+def reporting(
+    stderr: float | list[float], scores: list[float], samples: list[int] | None = None
+) -> tuple[Job, list[Verdict | None]]:
     """A run under the default rule that reports such standard errors, and its verdict on each eval."""
     world = PolicyWorld({"n1": 1})
     job = world.submit("ns/a", rule=PolicySpec("scan", {"alpha": 0.04}), modifiers=(PolicySpec("gate"),))
     world.settle()
     world.scores("ns/a", scores[0])
+    errors = stderr if isinstance(stderr, list) else [stderr] * len(scores)
     first, kept, verdicts = job.observed.scrape.points[-1], (), []
     for i, score in enumerate(scores):
-        point = first._replace(step=first.step + 10 * i, score=score, stderr=stderr, samples=500)
+        point = first._replace(
+            step=first.step + 10 * i,
+            score=score,
+            stderr=errors[i],
+            samples=(samples or [500] * len(scores))[i],
+        )
         kept = (*kept, point)[-8:]
         world.now += 10.0
         job.observed = replace(job.observed, scrape=replace(job.observed.scrape, points=kept, at=world.now))
@@ -324,3 +332,22 @@ def test_standard_errors_by_far_smaller_than_the_scatter_stop_nothing() -> None:
         assert told == [False]
         stopped += any(one is not None and one.verb is Verb.STOP for one in verdicts[6:])
     assert stopped == 0
+
+
+def test_an_eval_of_few_samples_that_is_dropped_is_told_as_that() -> None:
+    scores = [0.5 + 0.01 * i for i in range(6)]
+    job, _ = reporting([0.01] * 5 + [0.2], scores, samples=[500] * 5 + [4])
+    declining = next(one for one in job.record.conditions if one.type == "QualityDeclining")
+    assert declining.message.endswith("dropped, too imprecise: step 60")
+    assert blind(job) == []
+
+
+@pytest.mark.parametrize("coarse", [2, 6])
+def test_an_eval_of_few_samples_that_counts_all_the_same_blinds(coarse: int) -> None:
+    """The first evals were all like it: by their error each later fall is measured, so all seemed well."""
+    scores = [0.5 + 0.01 * i for i in range(20)]
+    errors, samples = [0.25] * coarse + [0.01] * (20 - coarse), [4] * coarse + [5000] * (20 - coarse)
+    job, _ = reporting(errors, scores, samples=samples)
+    ((reason, message),) = blind(job)
+    assert reason == "EvalImprecise"
+    assert "an eval with a standard error of 0.25 (of 4 samples) counts, 25 times that of most" in message
