@@ -22,7 +22,7 @@ LEAST = 4  # evals with an error, from which on the others' is known to whoever 
 
 
 class Precision(NamedTuple):
-    """How precise an eval is.
+    """Standard error and size of an eval.
 
     Attributes:
         error: its standard error (score units); 0: not known.
