@@ -208,6 +208,7 @@ def test_what_was_not_said_is_not_shown() -> None:
 def test_the_operator_reads_what_the_client_writes(run_dir: Path) -> None:
     write_run(run_dir, attempt=3, resume={"path": "/c/step-400", "step": 400}, request={"id": 1})
     c = client(run_dir)
+    c.resume_path("/c")
     c.report_eval("gold", 410, 1.5, stderr=0.25, samples=512)
     c.report_eval("gold", 420, math.nan)
     c.set_progress(421, 800, proxy=2.0, kl=3.0)
@@ -347,7 +348,6 @@ def test_run_file_gives_attempt_resume_and_requests(run_dir: Path) -> None:
     assert c.attempt == "2-9f2c41d0"
     assert c.attempt_number == 2
     assert c.resume == Resume("/ckpt/step-400", 400)
-    assert value(c.exposition(), "rlhf_resumed_step") == 400
     assert c.poll() == Requests(3, evaluate=True)
     assert value(c.exposition(), "rlhf_request_served") == 0
     c.served(3)
@@ -461,6 +461,28 @@ def test_resume_without_a_step_leaves_the_step_to_the_trainer(run_dir: Path) -> 
     assert value(c.exposition(), "rlhf_resumed_step") is None
     c.resumed(120)
     assert value(c.exposition(), "rlhf_resumed_step") == 120
+
+
+@pytest.mark.parametrize("resume", [None, {"path": "/x/step-110", "step": 110}])
+def test_the_page_of_a_run_that_goes_on_names_a_start_once_the_trainer_has_asked(
+    run_dir: Path, resume: dict[str, object] | None
+) -> None:
+    """One that never looks for its checkpoint trains from step 0: its page must not say that it went on."""
+    write_run(run_dir, attempt=2, resume=resume, request={"id": 0})
+    deaf = client(run_dir)
+    deaf.serve()
+    deaf.set_progress(30, 600)
+    assert value(deaf.exposition(), "rlhf_resumed_step") is None
+    asks, says = client(run_dir), client(run_dir)
+    asks.serve()
+    found = asks.resume_path(run_dir / "nothing-lies-here")
+    assert found == (None if resume is None else "/x/step-110")
+    assert value(asks.exposition(), "rlhf_resumed_step") == (0 if resume is None else 110)
+    says.resumed(50)  # the framework found it by itself
+    says.resume_path(run_dir)
+    assert value(says.exposition(), "rlhf_resumed_step") == 50
+    for c in (deaf, asks):
+        c.close()
 
 
 # the server

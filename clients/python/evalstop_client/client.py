@@ -349,10 +349,6 @@ class EvalStopClient:
         self._first = _NO_RUN  # what this process was started with; a later file is for the next one
         self._read_run()
         self._first = self._run
-        if self._first.resume is None:
-            self._gauges[RESUMED_STEP] = 0
-        elif self._first.resume.step is not None:
-            self._gauges[RESUMED_STEP] = self._first.resume.step
 
     # what the operator wants
 
@@ -444,7 +440,9 @@ class EvalStopClient:
     def resumed(self, step: int) -> None:
         """Say at which step this process really starts (0: afresh). Call it before `serve`.
 
-        Not needed if the process starts where `resume_path` says.
+        Not needed if the process starts where `resume_path` says. A trainer that finds its checkpoint by
+        itself (``resume_from_checkpoint=True``) has to call it: else the page of a run that was started again
+        says nothing of its start.
         """
         _integer(step, "step")
         if self._server is not None:
@@ -534,7 +532,7 @@ class EvalStopClient:
         with self._lock:
             kept, run = self._evals.get(metric), self._run
             place, evaluator = self._place, self._evaluator
-            resumed = self._gauges.get(RESUMED_STEP)
+            resumed = self._began()
         if kept and step <= kept[-1].step:
             return None  # it is not new, and will be ignored
         try:
@@ -704,7 +702,7 @@ class EvalStopClient:
         The newest whole checkpoint of this attempt, since a restarted process must not go back to where its
         attempt began; else what ``run.json`` names; else the newest whole one of any attempt (a preempted
         run). Whole means: by its save record, every file is there with its size. Its step is published as
-        that of the start, unless `resumed` says another.
+        that of the start (None: 0), unless `resumed` says another.
 
         Args:
             location: the folder the checkpoints are written to.
@@ -719,17 +717,40 @@ class EvalStopClient:
             for record in records:
                 folder = str(record.folder(place))
                 if record.whole(place) and (usable is None or usable(folder)):
-                    with self._lock:
-                        if self._server is None and not self._start_told:
-                            self._gauges[RESUMED_STEP] = record.step
+                    self._begins(record.step)
                     return folder
             return None
 
         found = sorted(_records(place), key=lambda record: -record.sequence)
         own = [r for r in found if r.uid == uid and r.attempt.partition("-")[0] == str(number)]
-        if named is not None:
-            return newest(own) or str(place / named.path)
-        return newest(own) or newest(found)
+        start = newest(own)
+        if start is None and named is not None:
+            start = str(place / named.path)
+            self._begins(named.step)
+        elif start is None:
+            start = newest(found)
+        if start is None:
+            self._begins(0)
+        return start
+
+    def _begins(self, step: int | None) -> None:
+        """Note where this process was told to start; None: the step is not known. What a scrape may have seen
+        stays, and what the trainer says itself goes first."""
+        with self._lock:
+            seen = self._server is not None and self._began() is not None
+            if step is not None and not seen and not self._start_told:
+                self._gauges[RESUMED_STEP] = step
+
+    def _began(self) -> int | None:
+        """Return the step of the start as the page says it; None: the page says none; the lock is held.
+
+        A first attempt starts afresh. A later one is to go on from a checkpoint, and nobody knows whether it
+        does before its trainer has asked which, or has said so.
+        """
+        said = self._gauges.get(RESUMED_STEP)
+        if said is not None:
+            return int(said)
+        return 0 if self._first.attempt <= 1 and self._first.resume is None else None
 
     @property
     def evaluator(self) -> str:
@@ -761,6 +782,8 @@ class EvalStopClient:
             evals = [(metric, tuple(kept)) for metric, kept in self._evals.items()]
             totals = dict(self._totals)
             gauges = dict(self._gauges)
+            if (began := self._began()) is not None:
+                gauges[RESUMED_STEP] = began
             served, news = self._served, self._news
             evaluator = self._evaluator if self._evaluator_whole or evals else None
             run, attempt = self._first, self.attempt
