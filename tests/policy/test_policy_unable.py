@@ -287,6 +287,23 @@ def test_a_strict_divergence_without_proxies_is_told(strict: bool, proxy: float 
     assert all(one.startswith("spec.modifiers[1].divergence.strict: ") for one in told)
 
 
+def test_a_strict_divergence_whose_proxy_never_changes_is_told() -> None:
+    """A reward that was never computed, 1.0 with each eval: 200 standard deviations worse, not stopped."""
+    for proxies, told in ([1.0] * 8, True), ([1.0] * 7, False), ([1.0] * 7 + [1.5], False):
+        world, job = running(
+            None, 0.5, modifiers=(PolicySpec("gate"), PolicySpec("divergence", {"strict": True}))
+        )
+        for i, proxy in enumerate(proxies):
+            world.scores("ns/a", 0.5 + 0.01 * i)
+            scrape = job.observed.scrape
+            points = (*scrape.points[:-1], scrape.points[-1]._replace(proxy=proxy))
+            job.observed = replace(job.observed, scrape=replace(scrape, points=points))
+            world.step("ns/a")
+        found = [message for reason, message in blind(job) if reason == "ProxyUnknown"]
+        assert bool(found) is told
+        assert all("it is 1 in all of the last 8 evals, as if never computed" in one for one in found)
+
+
 def reporting(
     stderr: float | list[float], scores: list[float], samples: list[int] | None = None
 ) -> tuple[Job, list[Verdict | None]]:

@@ -35,6 +35,7 @@ PROXY_UNKNOWN = "ProxyUnknown"  # and a modifier lets no stop through without it
 EVAL_IMPRECISE = "EvalImprecise"  # far more than most, and counts; and the rule measures by the largest error
 STDERR_TOO_LARGE = "StderrTooLarge"  # for what the evals scatter, and the rule measures by it
 BY_NOISE = ("sigmas", "min_delta_sigmas")  # parameters with which other rules measure falls by noise, too
+SAME_PROXIES = 8  # exactly alike: no reward of a model that trains
 LEAST_EVALS = 4  # from which on their distance is taken for the run's
 
 
@@ -148,11 +149,18 @@ def _by_errors(context: PlanContext) -> str:
 def _by_proxy(context: PlanContext) -> str:
     strict = [i for i, one in enumerate(context.desired.modifiers) if one.params.get("strict")]
     evals = context.record.evals
-    if not strict or len(evals) < LEAST_EVALS or any(point.proxy is not None for point in evals):
+    if not strict or len(evals) < LEAST_EVALS:
+        return ""
+    proxies = [point.proxy for point in evals if point.proxy is not None]
+    if not proxies:
+        why = f"none of the last {counted(len(evals), 'eval')} has one"
+    elif len(proxies) >= SAME_PROXIES and len(set(proxies)) == 1:
+        why = f"it is {proxies[0]:g} in all of the last {counted(len(proxies), 'eval')}, as if never computed"
+    else:
         return ""
     return (
         f"spec.modifiers[{strict[0]}].divergence.strict: it lets no stop through without the proxy of each "
-        f"eval, and none of the last {counted(len(evals), 'eval')} has one: the rule can never stop this run"
+        f"eval, and {why}: the rule can never stop this run"
     )
 
 
