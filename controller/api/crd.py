@@ -84,7 +84,11 @@ RESOURCES: tuple[Resource, ...] = (
             Column("Reason", ".status.printed.reason", description="Why it is in that state."),
             Column("Step", ".status.printed.step", "integer", "Step of the newest eval."),
             Column("Eval", ".status.printed.eval", description="Newest score."),
-            Column("Best", ".status.printed.best", description="Best score; (lost): no checkpoint of it."),
+            Column(
+                "Best",
+                ".status.printed.best",
+                description="Best score; (lost): no checkpoint of it; (alone): compared with no other.",
+            ),
             Column("Streak", ".status.printed.streak", description="The rule's statistic and threshold."),
             Column("GPUs", ".status.printed.gpus", description="GPUs held and wanted."),
             _AGE,

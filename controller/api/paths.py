@@ -1,6 +1,6 @@
 """Paths of pins in a status: said once as a folder (``pinsFolder``), and below it by their names alone.
 
-A location may have 512 characters, and a status names up to 26 pins: in full they would take more room than
+A location may have 512 characters, and a status names up to 27 pins: in full they would take more room than
 everything else. Retained checkpoints, which people copy from, keep their paths whole.
 """
 
@@ -72,6 +72,9 @@ def _replaced(status: Mapping[str, Any], change: Callable[[str], str]) -> Json:
         out["pinned"] = [kept(one) for one in out["pinned"]]
     if "kept" in (out.get("baseline") or {}):
         out["baseline"] = {**out["baseline"], "kept": kept(out["baseline"]["kept"])}
+    if "highest" in ((out.get("baseline") or {}).get("short") or {}):
+        short = out["baseline"]["short"]
+        out["baseline"] = {**out["baseline"], "short": {**short, "highest": kept(short["highest"])}}
     if "toRelease" in out:
         out["toRelease"] = [change(path) for path in out["toRelease"]]
     if "release" in (out.get("access") or {}):

@@ -132,7 +132,7 @@ def _printed(record: JobRecord, desired: Desired) -> Printed:
         gpus=f"{held}/{wanted}",
         step=newest.step if newest is not None else None,
         eval=f"{newest.score:.4g}" if newest is not None else None,
-        best=f"{best} (lost)" if record.best_is_lost else best,
+        best=f"{best} (lost)" if record.best_is_lost else f"{best} (alone)" if record.best_is_alone else best,
         streak=f"{statistic(*compared)}/{compared[1]:.4g}" if all(map(math.isfinite, compared)) else None,
     )
 

@@ -41,7 +41,11 @@ class Printed:
     gpus: Annotated[Word | None, "GPUs held and wanted, as in 4/4."] = None
     step: Annotated[Step | None, "Step of the newest eval."] = None
     eval: Annotated[Word | None, "Newest score, rounded."] = None
-    best: Annotated[Word | None, "Best score, rounded; (lost): its checkpoint is no longer to be had."] = None
+    best: Annotated[
+        Word | None,
+        "Best score, rounded; (lost): its checkpoint is no longer to be had; (alone): it was compared with "
+        "no other eval, for all before were scored otherwise.",
+    ] = None
     streak: Annotated[Word | None, "The rule's statistic and threshold, as in 2/3."] = None
 
 

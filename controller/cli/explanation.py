@@ -23,6 +23,7 @@ from controller.policy.job import (
     JobRecord,
     LonePeak,
     Mark,
+    alone_best,
     evidence,
     found_gone,
     lone_peak,
@@ -162,6 +163,9 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     if record.baseline is not None and record.baseline.step >= 0:
         last = f"step {record.baseline.step} of attempt {record.baseline.life.partition('-')[0] or 1}"
         yield "compared", f"only evals after {last}: those before were scored otherwise"
+    for pin in record.baseline.pins if record.baseline is not None else ():
+        score = f", scored {formatting.number(pin.score)} then" if pin.score is not None else ""
+        yield "before", f"step {pin.step}{score}, still pinned at {pin.path}"
     verdict = record.rule.verdict if record.rule is not None else None
     if decision is not None and decision.by != "User":
         p = decision.proposal
@@ -311,7 +315,7 @@ def residency_sentence(job: Reading) -> str:
 def _scores(job: Reading) -> Iterator[tuple[str, str]]:
     record = job.record
     if record.best is not None:
-        yield "best", f"{formatting.number(record.best.score)} at step {record.best.step}"
+        yield "best", best_sentence(record, record.best)
         if record.awaiting is not None:
             yield "awaiting", _awaiting(job, record.best, record.awaiting)
         if (peak := not_counted(job)) is not None:
@@ -330,6 +334,12 @@ def _scores(job: Reading) -> Iterator[tuple[str, str]]:
     if record.evals_seen or record.evals_missed:
         missed = f", {record.evals_missed} gone before they were read" if record.evals_missed else ""
         yield "evals", f"{record.evals_seen} seen by the rule{missed}"
+
+
+def best_sentence(record: JobRecord, best: Best) -> str:
+    """Return the best eval, and where nothing was compared with it, that."""
+    text = f"{formatting.number(best.score)} at step {best.step}"
+    return f"{text}, {alone}" if (alone := alone_best(record)) else text
 
 
 def not_counted(job: Reading) -> LonePeak | None:
@@ -423,6 +433,8 @@ def document(job: Reading, found: Explanation) -> dict[str, Any]:
         "verdict": None,
         "outcome": None,
         "best": None if record.best is None else {"step": record.best.step, "score": record.best.score},
+        "bestIsAlone": record.best_is_alone,
+        "before": [kept(one) for one in record.baseline.pins] if record.baseline is not None else [],
         "notCounted": None,
         "evals": [point(p) for p in record.evals],
         "secured": None if record.secured is None else kept(record.secured),

@@ -128,7 +128,7 @@ def page(job: Reading, now: float, screen: Terminal) -> list[str]:
 
 
 def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
-    from controller.cli.explanation import residency_sentence
+    from controller.cli.explanation import best_sentence, residency_sentence
     from controller.cli.job_view import rule
 
     record, spec = job.record, job.spec
@@ -152,7 +152,7 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
         newest = record.evals[-1]
         yield "newest", f"{formatting.number(newest.score)} at step {newest.step}"
     if record.best is not None:
-        yield "best", f"{formatting.number(record.best.score)} at step {record.best.step}"
+        yield "best", best_sentence(record, record.best)
     if record.progress is not None:
         p = record.progress
         yield "progress", how_far(p.step, p.total_steps)

@@ -13,7 +13,14 @@ from controller.api.paths import gathered, spread
 from controller.api.record import record, size, status
 from controller.api.schema import structural
 from controller.api.status import JobStatus
-from controller.policy.job.record import EvalBaseline, InFlight, JobRecord, Operation, ProtectedCheckpoint
+from controller.policy.job.record import (
+    EvalBaseline,
+    InFlight,
+    JobRecord,
+    Operation,
+    ProtectedCheckpoint,
+    ShortBaselines,
+)
 from controller.policy.job.types import Desired
 from controller.policy.types import Attempt, PolicySpec
 
@@ -43,7 +50,7 @@ def full(location: str) -> JobRecord:
         retained=(kept(8, "/retained/a/b-0f2a1/8"),),
         to_release=release,
         access=InFlight(Operation.SECURE, 40, serial=7, release=release),
-        baseline=EvalBaseline(1e9, "2-9f2c41d0", 10, pin(10)),
+        baseline=EvalBaseline(1e9, "2-9f2c41d0", 10, pin(10), short=ShortBaselines(3, 1, "v", pin(11))),
     )
 
 

@@ -433,3 +433,10 @@ def test_the_column_of_the_best_says_that_its_checkpoint_is_lost() -> None:
     ):
         record = JobRecord(best=best, lost_bests=lost, secured=secured)
         assert status(record, DESIRED, 0.0)["printed"]["best"] == printed
+
+
+def test_the_column_of_the_best_says_that_it_was_compared_with_nothing() -> None:
+    before = EvalBaseline(1e9, "1-a", 50)
+    for baseline, seen, printed in ((None, 1, "0.9"), (before, 1, "0.9 (alone)"), (before, 2, "0.9")):
+        record = JobRecord(best=Best(60, 0.9), baseline=baseline, evals_seen=seen)
+        assert status(record, DESIRED, 0.0)["printed"]["best"] == printed

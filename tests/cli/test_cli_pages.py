@@ -32,7 +32,15 @@ from controller.cli.terminal import Terminal, clean, length, terminal
 from controller.kube.errors import ApiError, from_response
 from controller.policy.job import BY_MESSAGE, CURES
 from controller.policy.job import conditions as c
-from controller.policy.job.record import Best, Condition, Guard, JobRecord, StopOutcome
+from controller.policy.job.record import (
+    Best,
+    Condition,
+    EvalBaseline,
+    Guard,
+    JobRecord,
+    ShortBaselines,
+    StopOutcome,
+)
 from controller.policy.types import Attempt, Mode, Verb, Verdict
 from tests.support import cli_world as w
 
@@ -239,6 +247,35 @@ def test_the_eval_that_may_yet_be_the_best_is_named_with_its_pin() -> None:
     assert "if later evals show that the one above is none" in found
     assert found.endswith("its checkpoint is pinned beside, at /checkpoints/pin-20")
     assert "awaiting" not in dict(explanation.explain(of("healthy"), NOW).facts)
+
+
+def test_a_best_that_was_compared_with_nothing_is_told_everywhere_as_that() -> None:
+    """Of a run whose evaluator was another one at each eval the newest eval was called the best."""
+    highest = replace(w.kept(90, "/checkpoints/pin-90"), score=0.66)
+    since = EvalBaseline(0.0, "1-9f2c41d0", 100, None, 9, short=ShortBaselines(9, 1, "v8", highest))
+    told = w.condition(c.ABLE, False, "EvaluatorChanges", "the evaluator's version changes again and again")
+    record = w.running((0.2,))
+    record = replace(record, baseline=since, evaluator="v9", conditions=(*record.conditions, told))
+    found = job_view.read(w.whole("healthy", record))
+    assert found.record.baseline == since
+    facts = explanation.explain(found, NOW).facts
+    alone = "0.2 at step 20, compared with no other eval: all before were scored otherwise; still pinned of "
+    assert dict(facts)["best"] == f"{alone}those: step 90 (0.66)"
+    assert dict(facts)["before"] == "step 90, scored 0.66 then, still pinned at /checkpoints/pin-90"
+    (mark,) = [text for label, text in facts if label in ("note", "trouble")]
+    assert mark.startswith("Blind, EvaluatorChanges: the evaluator's version changes again and again")
+    assert any("give the evaluator's version a constant" in what for _, what in found_steps(found))
+    document = explanation.document(found, explanation.explain(found, NOW))
+    assert document["bestIsAlone"]
+    assert [one["step"] for one in document["before"]] == [90]
+    assert any("compared with no other eval" in line for line in get.page(found, NOW, FREE))
+    rows = jobs.table([w.whole("run", record)], jobs.fields(wide=False, everywhere=False), NOW, FREE)
+    assert rows[1].split()[:7] == ["run", "Running", "EvaluatorChanges", "20", "0.2", "0.2", "(alone)"]
+    assert "compared with no other" not in str(explanation.explain(of("healthy"), NOW).facts)
+
+
+def found_steps(job: job_view.Reading) -> tuple[tuple[str, str], ...]:
+    return explanation.explain(job, NOW).next_steps
 
 
 @pytest.mark.parametrize("name", sorted(w.records()))

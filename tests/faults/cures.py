@@ -716,6 +716,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/policy/test_policy_identity.py::test_the_answer_about_the_old_evaluators_best_stays_beside_the_new_ones",
     ),
     Mutant(
+        "the best's pin of before goes with the second of evaluators that change at each eval",
+        "8",
+        "controller/policy/job/short_baselines.py",
+        "    if seen >= speaks_at(use.rule) or (by is None and series is None):\n",
+        "    if seen >= 0 or (by is None and series is None):\n",
+        "tests/policy/test_policy_short_baselines.py"
+        "::test_the_highest_of_a_series_and_the_best_before_it_stay_pinned",
+    ),
+    Mutant(
+        "of evaluators that change at each eval the newest one's pin stays, not the highest's",
+        "8",
+        "controller/policy/job/short_baselines.py",
+        "    highest = higher_of(use.direction, series.highest, leaving)\n",
+        "    highest = higher_of(use.direction, leaving, None) or series.highest\n",
+        "tests/policy/test_policy_short_baselines.py"
+        "::test_the_highest_of_a_series_and_the_best_before_it_stay_pinned",
+    ),
+    Mutant(
+        "a pin that comes after the next change of the evaluator takes the place of the best of before",
+        "8",
+        SAFEKEEPING,
+        "        if former is not None and short is not None and kept.baseline > former.baseline:\n",
+        "        if former is not None and short is not None and kept.baseline < former.baseline:\n",
+        "tests/policy/test_policy_short_baselines.py"
+        "::test_an_answer_that_comes_after_the_next_change_takes_its_place_by_its_score",
+    ),
+    Mutant(
         "an answer that comes after the end is dropped, what it replaces is let go",
         "8",
         "controller/policy/job/plan.py",

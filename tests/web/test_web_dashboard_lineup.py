@@ -9,7 +9,7 @@ import pytest
 from test_web_dashboard_http import ask
 
 from controller.policy.job import conditions as c
-from controller.policy.job.record import Best, Condition, JobRecord
+from controller.policy.job.record import Best, Condition, EvalBaseline, JobRecord
 from controller.policy.types import EvalPoint
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import read_job, read_pool
@@ -111,3 +111,13 @@ def test_a_best_of_which_no_checkpoint_is_left_is_marked_in_the_list() -> None:
         had = with_record(job_object("team-a", "run"), replace(record, lost_bests=lost), of)
         with running([of, had]) as board:
             assert (' <span class="note">lost</span>' in ask(board, "/view/jobs").text) is bool(lost)
+
+
+def test_a_best_that_was_compared_with_nothing_is_marked_in_the_list() -> None:
+    of = pool({"fifo": {}})
+    record = JobRecord(best=Best(60, 0.9), evals=(EvalPoint(60, 0.9),), evals_seen=1)
+    for since in (None, EvalBaseline(0.0, "1-a", 50)):
+        had = with_record(job_object("team-a", "run"), replace(record, baseline=since), of)
+        with running([of, had]) as board:
+            said = ' <span class="note">alone</span>' in ask(board, "/view/jobs").text
+        assert said is (since is not None)

@@ -12,7 +12,7 @@ import pytest
 from controller.cli.report import _from_statuses
 from controller.policy import decision_log
 from controller.policy.job import JobRecord, Observed, Plan
-from controller.policy.job.record import Best, RunProgress
+from controller.policy.job.record import Best, EvalBaseline, RunProgress
 from controller.policy.types import Attempt
 from controller.web.dashboard import report
 from controller.web.dashboard.feed import Job, read_job
@@ -132,6 +132,18 @@ def test_a_best_whose_checkpoint_is_lost_is_named() -> None:
     assert "Lost:" not in needs_nothing(
         _from_statuses("less", with_record(obj, record, pool), POOLS, [], NOW)
     )
+
+
+def test_a_best_that_was_compared_with_nothing_is_told_as_that() -> None:
+    pool = POOLS[0]
+    obj = job_object("team", "one", created=NOW - 9000)
+    record = replace(judged(obj, [(0.4, 0.5)], NOW, pool), evals_seen=1, best=Best(0, 0.4))
+    told = "The best was compared with no other eval: all before were scored otherwise"
+    for since, alone in ((EvalBaseline(0.0, "1-1", 0), True), (None, False)):
+        words = needs_nothing(
+            _from_statuses("one", with_record(obj, replace(record, baseline=since), pool), POOLS, [], NOW)
+        )
+        assert (told in words) is alone
 
 
 def test_a_higher_eval_that_does_not_count_is_named() -> None:

@@ -295,8 +295,8 @@ class EvalStopClient:
         run_dir: folder of ``run.json``; default ``$EVALSTOP_RUN_DIR``. None: a run without an operator.
         port: where `serve` listens; 0 takes a free port.
         host: address `serve` binds; default ``$POD_IP``, else 127.0.0.1.
-        evaluator: version of what computes the scores (prompt set, judge, code). It is published with each
-            score; scores of two versions are not comparable.
+        evaluator: version of what computes the scores (prompt set, judge, code), see `set_evaluator`. It is
+            published with each score; scores of two versions are not comparable.
         speaks: whether this process reports for the job; default: `speaks_for_the_job`.
         serves: whether this trainer carries out requests. False: the page names no served request, so the
             operator asks for nothing.
@@ -760,6 +760,11 @@ class EvalStopClient:
 
     def set_evaluator(self, version: str, *, whole: bool = True) -> None:
         """Set the version of what computes the scores from now on (judge, prompts).
+
+        It names what makes scores comparable: judge's model and prompt, prompt set, the scoring code's
+        version, decoding settings. It is constant while these are: no time, commit, seed, step or id of the
+        judge's answer. Scores of two versions are not compared, so with another one at each eval no rule can
+        stop the run, and its best is the newest eval.
 
         ``whole`` False: more of it is known at the first eval only. Until then the page names none: a process
         that goes on with a run would be taken for another evaluator, and the run's evals for incomparable.

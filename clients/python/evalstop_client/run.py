@@ -234,7 +234,8 @@ class Run:
 
         As in ``temperature=0.6, k=8, tokens=2048, prompts="aime.parquet"``; None: not known, left out. Those
         of earlier calls stay. ``whole`` False: more of them are known at the first eval only, and until then
-        the page names no version.
+        the page names no version. Settings are constants of the run: no seed, step or time, for evals under
+        two versions are not compared (`EvalStopClient.set_evaluator`).
         """
         self._judge = self._judge or self.client.evaluator
         self._judged_by.update({name: value for name, value in settings.items() if value is not None})

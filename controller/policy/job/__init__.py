@@ -99,8 +99,8 @@ SHOWS = {
         "WriteRun"
     ),
     "verdict_words": (
-        "OtherRule evidence flat_stops lost_best other_rules other_rules_sentence promise statement"
-        " stopped_soon ways_on"
+        "OtherRule alone_best evidence flat_stops lost_best other_rules other_rules_sentence promise"
+        " statement stopped_soon ways_on"
     ),
     "verdicts": "BLIND is_demoted",
     "view": "job_view queued_at",

@@ -204,6 +204,6 @@ def unwanted(record: JobRecord) -> tuple[str, ...]:
 
 
 def _wanted(record: JobRecord) -> set[str]:
-    older = record.baseline.kept if record.baseline is not None else None
-    kept = (record.secured, record.beside, older, record.restored, *record.pinned)
+    older = record.baseline.pins if record.baseline is not None else ()
+    kept = (record.secured, record.beside, *older, record.restored, *record.pinned)
     return {one.path for one in kept if one is not None}

@@ -5,11 +5,11 @@ An eval that waits to be borne out is no best beside one that counts; its checkp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from controller.policy.job.record import Best, JobRecord, ProtectedCheckpoint, RuleRecord
+from controller.policy.job.record import Best, EvalBaseline, JobRecord, ProtectedCheckpoint, RuleRecord
 from controller.policy.job.rule_in_use import RuleInUse, best_of, better, made_under
 from controller.policy.job.types import Direction
 from controller.policy.types import Attempt, EvalPoint
@@ -155,6 +155,27 @@ def on_account_of(record: JobRecord, evals: set[tuple[Attempt, int]], **change: 
         access=access,
         retained=tuple(map(changed, record.retained)),
     )
+
+
+def higher_of(
+    direction: Direction, one: ProtectedCheckpoint | None, other: ProtectedCheckpoint | None
+) -> ProtectedCheckpoint | None:
+    """Return the one with the better score, whoever scored them; ``one`` if neither is known to be better."""
+    if one is None or other is None:
+        return other if one is None else one
+    if other.score is None or (one.score is not None and not better(direction, other.score, one.score)):
+        return one
+    return other
+
+
+def with_pins(
+    baseline: EvalBaseline, change: Callable[[ProtectedCheckpoint], ProtectedCheckpoint | None]
+) -> EvalBaseline:
+    """Return the baseline with each pin of before changed, or without it (None)."""
+    kept, short = baseline.kept, baseline.short
+    if short is not None and short.highest is not None:
+        short = replace(short, highest=change(short.highest))
+    return replace(baseline, kept=None if kept is None else change(kept), short=short)
 
 
 def best_after(

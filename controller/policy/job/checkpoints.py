@@ -23,7 +23,7 @@ from controller.policy.job import (
     remedies,
 )
 from controller.policy.job import conditions as c
-from controller.policy.job.bests import keepable
+from controller.policy.job.bests import higher_of, keepable
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import Best, InFlight, JobRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.rule_in_use import better
@@ -360,8 +360,13 @@ def _take_pin(context: PlanContext, waited: InFlight, kept: ProtectedCheckpoint)
     secured, baseline = record.secured, record.baseline
     if baseline is not None and kept.baseline != baseline.number:
         # Meanwhile the scores became another baseline's: it is a candidate for the best of the former one.
-        former = baseline.kept
-        if former is None or kept.baseline > former.baseline or _beats(context, kept, former):
+        former, short = baseline.kept, baseline.short
+        if former is not None and short is not None and kept.baseline > former.baseline:
+            highest = higher_of(context.desired.direction, short.highest, kept)
+            context.update(baseline=replace(baseline, short=replace(short, highest=highest)))
+            left = [one.path for one in (short.highest, kept) if one is not None and one != highest]
+            access_requests.release(context, *left)
+        elif former is None or kept.baseline > former.baseline or _beats(context, kept, former):
             context.update(baseline=replace(baseline, kept=kept))
             _replaced(context, former, kept)
         else:

@@ -7,7 +7,9 @@ moment (`controller.policy.fleet.shared_drops`), which is how an evaluator looks
 Or the run's own scores go on in another unit (`score_unit`).
 
 Nothing is lost by it: the checkpoint that stood for the best so far stays pinned beside the new best one, for
-it may still be the better of the two. A real decline goes on, and is found again among the evals since.
+it may still be the better of the two; where evaluators change faster than the rule can speak, so does that of
+the highest score among theirs (`short_baselines`). A real decline goes on, and is found again among the evals
+since.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from controller.policy.job import guardrails, score_unit
+from controller.policy.job import guardrails, score_unit, short_baselines
 from controller.policy.job.bests import on_account_of, stand
 from controller.policy.job.evals import forget_all_but
 from controller.policy.job.record import EvalBaseline, JobRecord
@@ -47,7 +49,7 @@ def in_other_unit(record: JobRecord, use: RuleInUse) -> JobRecord:
         return record
     last, kept = record.evals[at - 1], record.evals[at:]
     times = record.eval_times[-len(kept) :]
-    after = _cut(record, use, kept, last.attempt, last.step, float(times[0]) if times else 0.0)
+    after = _cut(record, use, kept, last.attempt, last.step, float(times[0]) if times else 0.0, "")
     assert after.rule is not None
     assert after.baseline is not None
     rule = replace(after.rule, state=carry_spent(use.rule, after.rule.state, record.rule.state))
@@ -108,12 +110,12 @@ def _other_evaluator(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> J
         return replace(record, evaluator=version)  # the first that is known: nothing speaks against the evals
     if mark is None:
         # No eval is known of the process that speaks. What is pinned was scored by the former evaluator.
-        return replace(_cut(record, use, (), None, 0, scrape.at), evaluator=version)
+        return replace(_cut(record, use, (), None, 0, scrape.at, record.evaluator), evaluator=version)
     # Evals that came with the news are doubtful unless each says who scored it: the old evaluator may have
     # made them before it was replaced. Those of a new process are not: it was started with the new one.
     life, step = mark
     doubtful = () if scrape.evals_labelled else (p.step for p in scrape.points if p.attempt == life)
-    record = _cut(record, use, (), life, max((step, *doubtful)), scrape.at)
+    record = _cut(record, use, (), life, max((step, *doubtful)), scrape.at, record.evaluator)
     return replace(record, evaluator=version)
 
 
@@ -138,23 +140,31 @@ def _cut(
     life: Attempt | None,
     step: int,
     since: float,
+    by: str | None = None,
 ) -> JobRecord:
     """Only ``kept`` counts from now on; what is not after (``life``, ``step``) was scored otherwise.
 
-    ``life`` None: all that comes counts.
+    ``life`` None: all that comes counts. ``by``: `short_baselines.ended`.
     """
-    record = forget_all_but(record, use, kept)
+    seen, began = record.evals_seen - len(kept), record.baseline
+    if began is not None and (began.life, began.step) == (str(life) if life is not None else "", step):
+        by = None  # no eval came between
+    scored, record = record, forget_all_but(record, use, kept)
     initial, unjudged = use.rule.initial(), record.rule.unjudged if record.rule is not None else 0
     unjudged = max(0, unjudged - (len(record.evals) - len(kept)))
     rule = use.remember(initial, kept, unjudged)
     best, awaiting = stand(use, rule, kept, use.best_of(use.counting(rule, kept)))
-    secured, before = record.secured, record.baseline.kept if record.baseline is not None else None
-    to_release = record.to_release
+    secured, leaving = record.secured, None
     if secured is not None and all((p.attempt, p.step) != (secured.attempt, secured.best_step) for p in kept):
         # No longer "the" pinned one, so that the next one is pinned beside it and not in its place.
-        if before is not None and before.path != secured.path:
-            to_release = (*to_release, before.path)
-        secured, before = None, secured
+        secured, leaving = None, secured
+    access = record.access
+    if began is not None and began.kept is not None and seen < short_baselines.speaks_at(use.rule):
+        # Of evals that nothing bore out, for want of others, the highest is kept: by their scores.
+        access = scored.access
+        if leaving is not None and scored.secured is not None:
+            leaving = replace(leaving, score=scored.secured.score)
+    stays = short_baselines.ended(record, use, seen, leaving, by)
     after = replace(
         record,
         evals=kept,
@@ -165,9 +175,15 @@ def _cut(
         best=best,
         awaiting=awaiting,
         secured=secured,
-        to_release=to_release,
+        access=access,
+        to_release=(*record.to_release, *stays.released),
         baseline=EvalBaseline(
-            since, str(life) if life is not None else "", step, before, record.baseline_number + 1
+            since,
+            str(life) if life is not None else "",
+            step,
+            stays.best,
+            record.baseline_number + 1,
+            short=stays.short,
         ),
     )
     return _renumbered(after, kept)

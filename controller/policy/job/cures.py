@@ -506,6 +506,14 @@ CURES: dict[str, Cure] = {
         "that the spec names; or take strict out",
         _json('{"op":"remove","path":"/spec/modifiers/<modifier_index>/divergence/strict"}'),
     ),
+    "EvaluatorChanges": Cure(
+        "give the evaluator's version a constant: judge, prompt set, code and decoding settings; not a time, "
+        f"a commit, a seed, a step or an id of the judge's answer {_CONTRACT}",
+        _DOCTOR,
+    ),
+    "UnitChanges": Cure(
+        f"have the trainer report one unit throughout, percent or a share of 1 {_CONTRACT}", _DOCTOR
+    ),
     "StderrTooLarge": Cure(
         "have the trainer report the standard error of the mean, sd / sqrt(n), not the standard deviation; "
         f"or none at all; where each eval has the same prompts, the differences per prompt {_CONTRACT}",
@@ -692,7 +700,14 @@ GROUP_CURES: dict[str, Cure] = {
 EXAMINING: dict[str, Cure] = {
     **{
         reason: replace(CURES[reason], command=_LOGS)
-        for reason in ("EvalImprecise", "SeveralSeries", "StderrTooLarge", "StderrTooSmall")
+        for reason in (
+            "EvalImprecise",
+            "EvaluatorChanges",
+            "SeveralSeries",
+            "StderrTooLarge",
+            "StderrTooSmall",
+            "UnitChanges",
+        )
     },
     **dict.fromkeys(
         ("Timeout", "MetricsNotRead", "NoFreshScrape"), Cure("see whether the trainer still answers", _LOGS)

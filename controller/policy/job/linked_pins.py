@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from controller.policy.job import access_requests, location_claim, lost_bests, remedies
 from controller.policy.job import conditions as c
+from controller.policy.job.bests import with_pins
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import Best, InFlight, JobRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import AccessView, StartAccess
@@ -137,9 +138,11 @@ def _drop(context: PlanContext, path: str, problem: Problem) -> None:
         steps = ", ".join(str(k.step) for k in record.pinned if k.path == path)
         message = f"step {steps}: {problem.message}; what the trainer has of that step now is pinned instead"
         context.conditions.set(c.PINNED, False, problem.reason, message, warning=True)
-    if baseline is not None and baseline.kept is not None and baseline.kept.path == path:
-        context.update(baseline=replace(baseline, kept=None))
-        message = f"the checkpoint of step {baseline.kept.step}, best of the former evals, is lost"
+    older = [one for one in baseline.pins if one.path == path] if baseline is not None else []
+    if baseline is not None and older:
+        left = with_pins(baseline, lambda one: one if one.path != path else None)
+        context.update(baseline=left)
+        message = f"the checkpoint of step {older[0].step}, best of the former evals, is lost"
         context.event("BestCheckpointLost", f"{message}: {problem.message}", warning=True)
     if beside is not None and beside.path == path:
         context.update(beside=None)
@@ -156,8 +159,8 @@ def _drop(context: PlanContext, path: str, problem: Problem) -> None:
 
 def _pins(record: JobRecord) -> Iterator[ProtectedCheckpoint]:
     """Yield the pins on record, the best's first."""
-    older = record.baseline.kept if record.baseline is not None else None
-    for kept in (record.secured, record.beside, older, *record.pinned):
+    older = record.baseline.pins if record.baseline is not None else ()
+    for kept in (record.secured, record.beside, *older, *record.pinned):
         if kept is not None:
             yield kept
 
@@ -176,7 +179,7 @@ def _exchange(context: PlanContext, path: str, copy: ProtectedCheckpoint) -> Non
 
     record = context.record
     if record.baseline is not None:
-        context.update(baseline=replace(record.baseline, kept=new(record.baseline.kept)))
+        context.update(baseline=with_pins(record.baseline, new))
     context.update(
         secured=new(record.secured),
         beside=new(record.beside),

@@ -41,6 +41,7 @@ from controller.policy.job import (
     rollout_actors,
     score_unit,
     scores,
+    short_baselines,
     starvation,
     unable,
     unread,
@@ -549,8 +550,8 @@ def _report_begun_anew(context: PlanContext, before: JobRecord, why: str) -> Non
     last = before.evals[len(before.evals) - len(after.evals) - 1].step
     message = f"{why}: evals up to step {last} are not compared with later ones, the rule begins anew"
     if after.baseline is not None and after.baseline.kept is not None:
-        kept = f"the checkpoint of step {after.baseline.kept.step}, best until then"
-        message += f"; {kept}, stays pinned until they begin anew again"
+        message += f"; the checkpoint of step {after.baseline.kept.step}, best until then, stays pinned"
+        message += short_baselines.stays_until(after.baseline)
     context.event("BeganAnew", message, warning=True)
     context.conditions.set(c.DECLINING, False, "BeganAnew", message)
     if context.record.decision is None:

@@ -288,6 +288,24 @@ class RuleRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortBaselines:
+    """Baselines in a row that ended before the rule had evals enough to speak, up to the present one.
+
+    Another evaluator, or another unit of the scores, ended each of them.
+    """
+
+    count: Annotated[Count, "How many."] = 0
+    longest: Annotated[Count, "Most evals that the rule saw in one of them."] = 0
+    evaluator: Annotated[
+        str, AtMost(128), "Version of the evaluator that scored the newest of them; absent: none was named."
+    ] = ""
+    highest: Annotated[
+        ProtectedCheckpoint | None,
+        "Of the highest score in any of them, whoever scored it; still kept from rotation.",
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class EvalBaseline:
     """Since when the evals kept can be compared with each other (`controller.policy.job.comparability`).
 
@@ -304,6 +322,16 @@ class EvalBaseline:
         Word,
         "What of their former size scores seem to have since: Hundredth or Hundredfold; absent: the same.",
     ] = ""
+    short: Annotated[
+        ShortBaselines | None,
+        "Those just before it that ended before the rule could speak; absent: the last one did not.",
+    ] = None
+
+    @property
+    def pins(self) -> tuple[ProtectedCheckpoint, ...]:
+        """Return what is still kept from rotation of the baselines before, `kept` first."""
+        found = (self.kept, self.short.highest if self.short is not None else None)
+        return tuple(one for one in found if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -843,6 +871,12 @@ class JobRecord:
     def baseline_number(self) -> int:
         """Of the baseline to which the evals kept belong."""
         return self.baseline.number if self.baseline is not None else 0
+
+    @property
+    def best_is_alone(self) -> bool:
+        """Return whether the best was compared with no other eval: all before it were scored otherwise."""
+        cut = self.baseline is not None and self.baseline.step >= 0
+        return cut and self.evals_seen == 1 and self.best is not None
 
     @property
     def best_is_lost(self) -> bool:

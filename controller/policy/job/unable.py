@@ -6,8 +6,8 @@ and the shortest distance that its evals have had: a bound, so that a rule which
 named. Of a trainer that is asked for evals between, the usual distance stands for it. Known from its evals:
 a rule that measures falls by standard errors which are by far larger than all that the evals scatter, or by
 that of one eval, far less precise than the others; and one that lets no stop through without the proxy of
-each eval, where no eval has one. And a page that does not say whose it is: by such a one mode Enforce stops
-no run.
+each eval, where no eval has one. Or the evaluator, or the unit of the scores, is another one before a rule has
+evals enough to speak. And a page that does not say whose it is: by such a one mode Enforce stops no run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import pairwise
 from statistics import median_low
 
 from controller.policy.job import conditions as c
-from controller.policy.job import imprecise, progress, trainer_requests
+from controller.policy.job import imprecise, progress, short_baselines, trainer_requests
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord
 from controller.policy.job.rule_in_use import RuleInUse
@@ -33,6 +33,8 @@ RANGE_TOO_NARROW = "RangeTooNarrow"  # for the fall that the rule lets pass
 RUN_TOO_SHORT = "RunTooShort"  # for the eval at which the rule speaks first
 PROXY_UNKNOWN = "ProxyUnknown"  # and a modifier lets no stop through without it
 EVAL_IMPRECISE = "EvalImprecise"  # far more than most, and counts; and the rule measures by the largest error
+EVALUATOR_CHANGES = "EvaluatorChanges"  # faster than the rule has evals enough of one version
+UNIT_CHANGES = "UnitChanges"  # the same of the scores' unit
 STDERR_TOO_LARGE = "StderrTooLarge"  # for what the evals scatter, and the rule measures by it
 BY_NOISE = ("sigmas", "min_delta_sigmas")  # parameters with which other rules measure falls by noise, too
 SAME_PROXIES = 8  # exactly alike: no reward of a model that trains
@@ -74,6 +76,8 @@ def note(context: PlanContext, use: RuleInUse) -> None:
         reason, text = EVAL_IMPRECISE, imprecise.blinds(context.record, use) if _by_noise(context) else ""
     if not text:
         reason, text = PROXY_UNKNOWN, _by_proxy(context)
+    if short_baselines.goes_on(context.record, use.rule):
+        reason, text = _by_changes(context, use)
     if text:
         context.conditions.set(c.ABLE, False, reason, text)
     else:
@@ -162,6 +166,13 @@ def _by_proxy(context: PlanContext) -> str:
         f"spec.modifiers[{strict[0]}].divergence.strict: it lets no stop through without the proxy of each "
         f"eval, and {why}: the rule can never stop this run"
     )
+
+
+def _by_changes(context: PlanContext, use: RuleInUse) -> tuple[str, str]:
+    baseline = context.record.baseline
+    unit = baseline is not None and baseline.unit
+    text = short_baselines.complaint(context.record, use.rule, use.direction)
+    return UNIT_CHANGES if unit else EVALUATOR_CHANGES, text
 
 
 def _one_unit(context: PlanContext, newest: int, total: int) -> bool:

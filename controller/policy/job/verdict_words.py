@@ -120,6 +120,17 @@ def _below(record: JobRecord, direction: Direction, step: int | None) -> str:
 # -- what is promised of a run whose true score stays as it is --------------------
 
 
+def alone_best(record: JobRecord) -> str:
+    """Return that the best eval is the only one that its evaluator scored, and what is kept of before, in a
+    clause; "": it was compared with others."""
+    if not record.best_is_alone:
+        return ""
+    text = "compared with no other eval: all before were scored otherwise"
+    pins = record.baseline.pins if record.baseline is not None else ()
+    kept = [f"{one.step}" + (f" ({one.score:.4g})" if one.score is not None else "") for one in pins]
+    return f"{text}; still pinned of those: step {', '.join(kept)}" if kept else text
+
+
 def lost_best(record: JobRecord) -> str:
     """Return that the best eval's checkpoint is lost, and which one is in safety instead; "": it is not
     lost."""

@@ -22,6 +22,7 @@ class Row:
 
     Attributes:
         best_lost: no checkpoint of its best eval is left.
+        best_alone: its best eval was compared with no other: all before were scored otherwise.
         below: by how much its newest score is below its best, as a share of the best's size; None: not known.
         since: when it came into its state (s).
         marks: what of it needs a hand, the most urgent first.
@@ -36,6 +37,7 @@ class Row:
     best: float | None
     best_step: int | None
     best_lost: bool
+    best_alone: bool
     below: float | None
     evidence: str
     since: float
@@ -78,6 +80,7 @@ def row(job: Job, now: float) -> Row:
         best=record.best.score if record.best else None,
         best_step=record.best.step if record.best else None,
         best_lost=record.best_is_lost,
+        best_alone=record.best_is_alone,
         below=below,
         evidence=evidence,
         since=since,

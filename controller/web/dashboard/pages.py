@@ -15,6 +15,7 @@ from controller.policy.job import (
     Cure,
     Finding,
     RuleInUse,
+    alone_best,
     course,
     curve_marks,
     evidence,
@@ -167,6 +168,7 @@ class Pages:
             "cures": [(one, cure(job, one)) for one in shown.marks],
             "outcome": were_right(job.record.outcome),
             "lost": lost_best(record),
+            "alone": alone_best(record),
             "evidence": evidence(record, desired.direction),
             "promise": promise(desired.rule, record.evals_seen),
             "others": other_rules_sentence(
