@@ -6,8 +6,8 @@ and the shortest distance that its evals have had: a bound, so that a rule which
 named. Of a trainer that is asked for evals between, the usual distance stands for it. Known from its evals:
 a rule that measures falls by standard errors which are by far larger than all that the evals scatter, or by
 that of one eval, far less precise than the others; and one that lets no stop through without the proxy of
-each eval, where no eval has one. Or the evaluator, or the unit of the scores, is another one before a rule has
-evals enough to speak. And a page that does not say whose it is: by such a one mode Enforce stops no run.
+each eval, where no eval has one. Or the evaluator, or the unit of the scores, is another one before a rule
+has evals enough to speak. And a page that does not say whose it is: by such a one mode Enforce stops no run.
 """
 
 from __future__ import annotations
