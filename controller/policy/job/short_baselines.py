@@ -25,7 +25,7 @@ WORD = 40  # characters of a version that a message shows
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What stays of the baselines before a new one: the best's pin, the short ones, paths to be released."""
+    """Memory of the baselines before a new one: pin of the best, the short ones, paths to be released."""
 
     best: ProtectedCheckpoint | None
     short: ShortBaselines | None
