@@ -21,6 +21,7 @@ from controller.policy.job import (
     lost_bests,
     pins,
     remedies,
+    step_counts,
 )
 from controller.policy.job import conditions as c
 from controller.policy.job.bests import higher_of, keepable
@@ -61,6 +62,9 @@ def answer(context: PlanContext) -> AccessView | None:
 def secure_best(context: PlanContext) -> None:
     """See to it that the checkpoints of the best eval, and of one above it that waits to be borne out, are
     out of rotation's reach."""
+    if step_counts.disagree(context.record):
+        step_counts.tell(context)
+        return
     _settle_beside(context)
     waited = context.record.access
     if waited is not None and waited.operation not in _GIVES_WAY:
@@ -97,6 +101,8 @@ def to_pin(context: PlanContext) -> Best | None:
     is older is likely to be gone as well. So it does between the tries of a best's pin that fails.
     """
     record = context.record
+    if step_counts.disagree(record):
+        return None
     best, awaiting = keepable(record, context.desired.direction, context.use), record.awaiting
     if best is not None and _is_kept(record.secured, best):
         best = None

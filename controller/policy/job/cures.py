@@ -556,6 +556,10 @@ CURES: dict[str, Cure] = {
     ),
     # -- checkpoints
     "CheckpointMissing": Cure("{rotation}"),
+    "StepsDisagree": Cure(
+        "have the trainer count evals, checkpoints and progress by one counter: the same step goes to "
+        f"report_eval(step=…), checkpoint_saved(step=…) and set_progress {_CONTRACT}"
+    ),
     "PinMissing": Cure(
         "take the step out of spec.checkpoints.pins, for the trainer keeps no checkpoint of it",
         "evalstop pin{job} --remove <pinned>",

@@ -125,7 +125,7 @@ LACKS = frozenset(
 
 _UNSAFE = (c.SECURED, c.RETAINED, c.CLAIMED, c.PINNED)
 # Why the pool is not asked to stop a run, where its mode allows it.
-_NOT_STOPPED = frozenset({"NoVerifiableCheckpoint", "PageWithoutIdentity", "StartUnknown"})
+_NOT_STOPPED = frozenset({"NoVerifiableCheckpoint", "PageWithoutIdentity", "StartUnknown", "StepsDisagree"})
 _UNREAD = frozenset({"MetricsNotRead", "NoFreshScrape", "VerdictOutdated", "PageWithoutIdentity"})
 
 
@@ -309,7 +309,8 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     if decision is not None and decision.mode is Mode.SHADOW and not enforced:
         why = decision.proposal.reason
         yield Finding(Mark.WOULD_STOP, why, decision.message, decision.at, decision.at)
-    told = unable is not None and asked is not None and unable.reason == asked.reason
+    others = (unable, conditions.get(c.SECURED))
+    told = asked is not None and any(one is not None and one.reason == asked.reason for one in others)
     if asked is not None and asked.reason != "NotAccepted" and not told:
         mark = Mark.UNWATCHED if asked.reason in _UNREAD else Mark.UNSAFE
         mark = Mark.WOULD_STOP if asked.reason == "StopBudgetSpent" else mark

@@ -43,6 +43,7 @@ from controller.policy.job import (
     scores,
     short_baselines,
     starvation,
+    step_counts,
     unable,
     unread,
     verdicts,
@@ -428,6 +429,7 @@ def _take_scrape(context: PlanContext, use: RuleInUse) -> RuleInUse:
     use = _take_evals(context, use)
     news = context.record.evals is not before.evals
     progress.note(context, news=news)
+    step_counts.note(context, use, before)
     verdicts.report_dropped(context, use, before)
     if news:
         verdicts.count_past(context, before)

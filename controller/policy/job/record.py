@@ -585,6 +585,23 @@ class EvalsDue:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCounts:
+    """Steps of evals and of checkpoints side by side (`job.step_counts`), while these are not the same."""
+
+    attempt: Annotated[Attempt, "Attempt and life of the trainer that told them."]
+    first_saved: Annotated[
+        Step | None, "First checkpoint that its page named, before any eval; absent: it may have had others."
+    ] = None
+    readings: Annotated[
+        tuple[Annotated[int, Within(-1, STEP_MAX, "int64")], ...],
+        AtMost(15),
+        "Three of each new eval: its step, the trainer's own (-1: not told), that of the newest checkpoint. "
+        "Its first, and its newest four.",
+    ] = ()
+    disagree: Annotated[bool, Form.FLAG, "Whether they are certain not to be counted alike."] = False
+
+
+@dataclass(frozen=True, slots=True)
 class EvalCurve:
     """The whole curve in buckets of equal step width, for people (`job.curve`). Nothing is judged by it."""
 
@@ -696,6 +713,10 @@ class JobRecord:
     evals_due: Annotated[
         EvalsDue | None,
         "Since when the next usable eval is waited for; absent: no page has shown the metric yet.",
+    ] = None
+    step_counts: Annotated[
+        StepCounts | None,
+        "Steps of evals and of checkpoints, as they were read together; absent: they are the same.",
     ] = None
     delayed_at: Annotated[
         Time | None,

@@ -11,7 +11,15 @@ from dataclasses import replace
 
 from controller.names import METRIC_EVAL_STDERR
 from controller.policy.job import conditions as c
-from controller.policy.job import fresh_evals, guardrails, imprecise, lives, trainer_requests, verdict_age
+from controller.policy.job import (
+    fresh_evals,
+    guardrails,
+    imprecise,
+    lives,
+    step_counts,
+    trainer_requests,
+    verdict_age,
+)
 from controller.policy.job.bests import keepable
 from controller.policy.job.context import PlanContext
 from controller.policy.job.marks import LACKS
@@ -84,6 +92,10 @@ def unsafe(context: PlanContext) -> Problem | None:
             f"to be stopped, but whose checkpoint of step {step} its newest process started from is not "
             "known before the checkpoint folder is claimed for it, so the evals before may be of another "
             "branch; the run goes on",
+        )
+    if step_counts.disagree(record):
+        return Problem(
+            step_counts.STEPS_DISAGREE, f"to be stopped, but {step_counts.text(record)}; the run goes on"
         )
     best = keepable(record, context.desired.direction, context.use) or record.best
     kept = record.secured

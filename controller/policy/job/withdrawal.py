@@ -12,7 +12,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy.job import access_requests, external_queue, guardrails, verdict_age, verdicts
+from controller.policy.job import (
+    access_requests,
+    external_queue,
+    guardrails,
+    step_counts,
+    verdict_age,
+    verdicts,
+)
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import judged_from_now_on
@@ -47,6 +54,8 @@ def why(context: PlanContext, use: RuleInUse | None) -> Problem | None:
         return Problem("Resumed", f"resume {desired.resume.id!r} was asked for before it was suspended")
     if not runs(context):
         return None  # what is off its GPUs has nothing more to say
+    if step_counts.disagree(context.record):
+        return Problem(step_counts.STEPS_DISAGREE, step_counts.text(context.record))
     if context.record.secured is None:
         condition = context.conditions.get(c.SECURED)
         detail = f": {condition.message}" if condition is not None and not condition.status else ""
