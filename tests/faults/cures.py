@@ -1284,4 +1284,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "        return False\n",
         "tests/policy/test_policy_precision.py::test_one_eval_of_few_samples_hides_no_fall",
     ),
+    Mutant(
+        "a checkpoint with the number of the best eval is its own, whatever counter numbers it",
+        "1",
+        "controller/policy/job/step_counts.py",
+        "    return _runs_ahead(told) or _saves_stay_behind(told) or _evals_stay_behind(record, counts, told)\n",
+        "    return False\n",
+        "tests/policy/test_policy_step_counts.py::test_no_run_is_stopped_on_a_checkpoint_that_another_counter_numbers",
+    ),
+    Mutant(
+        "evals that stay behind the checkpoints count by another counter",
+        "1",
+        "controller/policy/job/step_counts.py",
+        "    ratio = _ratio(told[-ON_A_LINE:] if numbered else told) if numbered or unsaved else None\n",
+        "    ratio = _ratio(told[-ON_A_LINE:])\n",
+        "tests/policy/test_policy_step_counts.py::test_a_run_of_one_counter_is_not_said_to_have_two",
+    ),
 )

@@ -468,7 +468,8 @@ class EvalStopClient:
 
         Args:
             metric: its name, as ``spec.metrics[].name`` has it.
-            step: training step of the policy that was evaluated, >= 0, rising within one process life.
+            step: training step of the policy that was evaluated, >= 0, rising within one process life;
+                counted as in `checkpoint_saved` and `set_progress`.
             score: mean over the samples. NaN is allowed and is never taken for a decline.
             stderr: standard error of the score, in the score's unit.
             samples: how many samples it is the mean of. 0 is no evaluation: ignored.
@@ -570,7 +571,10 @@ class EvalStopClient:
         kl: float | None = None,
         loss: float | None = None,
     ) -> None:
-        """Set the step now reached, of how many, and reward-model score, KL and loss if known."""
+        """Set the step now reached, of how many, and reward-model score, KL and loss if known.
+
+        Steps are counted as in `report_eval` and `checkpoint_saved`.
+        """
         gauges: dict[str, float] = {STEP: _integer(step, "step")}
         if self._phases is not None:
             self._phases.reached(step)
@@ -631,7 +635,8 @@ class EvalStopClient:
         checkpoint: it does not count as whole where the process has recorded others.
 
         Args:
-            step: the step of the policy that was saved.
+            step: the step of the policy that was saved, the same number as in `report_eval` and
+                `set_progress`.
             path: the checkpoint's folder, or its folders where each role has one of its own. One that is no
                 direct part of ``location`` is recorded with names from the location on.
             location: the checkpoint location; default: the folder that ``path`` lies in. Say it for folders
