@@ -1288,8 +1288,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a checkpoint with the number of the best eval is its own, whatever counter numbers it",
         "1",
         "controller/policy/job/step_counts.py",
-        "    return _runs_ahead(told) or _saves_stay_behind(told) or _evals_stay_behind(record, counts, told)\n",
-        "    return False\n",
+        "disagree = _certain(record, counts) or (",
+        "disagree = (",
         "tests/policy/test_policy_step_counts.py::test_no_run_is_stopped_on_a_checkpoint_that_another_counter_numbers",
     ),
     Mutant(
