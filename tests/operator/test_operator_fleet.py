@@ -38,6 +38,7 @@ class Trainers:
     def __init__(self, rig: Rig, names: Sequence[str]) -> None:
         self._rig, self._points = rig, {name: list[EvalPoint]() for name in names}
         self.evaluator: str | None = None
+        self.labelled = False  # each eval names its evaluator: the page shows those of the present one alone
 
     async def show(self, scores: dict[str, list[float]], paired: Paired | None = None) -> None:
         """Evals of these jobs, read together; returns when they are in the jobs' statuses."""
@@ -49,9 +50,10 @@ class Trainers:
                 ScrapeOutcome.OK,
                 at=time.time(),
                 metrics_seen=("gold",),
-                points=tuple(points),
+                points=tuple(points[-len(new) :] if self.labelled else points),
                 checkpoint_step=points[-1].step,
                 evaluator=self.evaluator,
+                evals_labelled=self.labelled,
             )
         for name in scores:
             await eventually(lambda name=name: self._read(name), what=f"evals of {name}")
@@ -167,6 +169,38 @@ def test_another_evaluator_begins_a_rule_anew(rig: Rig, kubelet: FakeKubelet) ->
             assert record.baseline.kept is not None
             assert record.baseline.kept.best_step == 30
             assert stored["baseline"]["step"] == 60
+
+    asyncio.run(story())
+
+
+def test_an_evaluator_that_is_another_one_at_each_eval_is_told_and_the_highest_stays(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    """A time, a commit or a seed in its version: the run could never be stopped, and its best was let go."""
+
+    async def pinned(step: int) -> bool:
+        secured = (await rig.record("run")).secured
+        return secured is not None and secured.best_step == step
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            trainers = Trainers(rig, ["run"])
+            trainers.labelled = True
+            async with rig.operator():
+                await eventually(lambda: rig.is_true("run", "Running"))
+                for i, score in enumerate([0.5, 0.66, 0.4, 0.3, 0.2]):
+                    trainers.evaluator = f"judge@20:{i:02}"
+                    await trainers.show({"run": [score]})
+                    await eventually(lambda step=10 * (i + 1): pinned(step), what="the newest best's pin")
+                await eventually(lambda: rig.has_reason("run", "RuleCanStop", "EvaluatorChanges"))
+                record, stored = await rig.record("run"), (await rig.job("run"))["status"]
+            assert record.baseline is not None
+            assert record.baseline.short is not None
+            assert [pin.best_step for pin in record.baseline.pins] == [10, 20]
+            assert stored["printed"]["best"] == "0.2 (alone)"
+            assert stored["printed"]["reason"] == "EvaluatorChanges"
 
     asyncio.run(story())
 
