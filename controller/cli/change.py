@@ -174,11 +174,25 @@ def resume(
                 f"nothing for 8 evals: evalstop resume {name} --for-evals 8 …",
                 err=True,
             )
+        if chosen is Source.BEST and (doubt := from_before(found)):
+            typer.echo(f"note: {doubt}", err=True)
         await cluster.say_if_away(api)
         if wait and not dry_run:
             await until(api, found, _resumed(str(wish["id"])), wait_seconds, "back in the queue")
 
     cluster.run(work, connection, namespace)
+
+
+def from_before(job: Reading) -> str:
+    """Return that the best was compared with nothing, and how to go on from what is pinned of before; "": it
+    was, or nothing is."""
+    from controller.policy.job import alone_best
+
+    pins = job.record.baseline.pins if job.record.baseline is not None else ()
+    if not pins or not (alone := alone_best(job.record)):
+        return ""
+    asked = f"evalstop resume {job.name}{job.flags()} --from step --step {pins[-1].step}"
+    return f"its best was {alone}; from there: {asked}"
 
 
 def unsecured(job: Reading) -> str:

@@ -271,7 +271,9 @@ def test_a_best_that_was_compared_with_nothing_is_told_everywhere_as_that() -> N
     assert any("compared with no other eval" in line for line in get.page(found, NOW, FREE))
     rows = jobs.table([w.whole("run", record)], jobs.fields(wide=False, everywhere=False), NOW, FREE)
     assert rows[1].split()[:7] == ["run", "Running", "EvaluatorChanges", "20", "0.2", "0.2", "(alone)"]
+    assert change.from_before(found).endswith("evalstop resume healthy -n team --from step --step 90")
     assert "compared with no other" not in str(explanation.explain(of("healthy"), NOW).facts)
+    assert change.from_before(of("healthy")) == ""
 
 
 def found_steps(job: job_view.Reading) -> tuple[tuple[str, str], ...]:
