@@ -324,6 +324,7 @@ class ClusterState:
             run_written=run_configmap.read(
                 self._run_configmap(obj), self.steps_of(desired), self.group_door_of(desired)
             ),
+            run_gone=self.cache.get(CONFIGMAPS, _run_key(obj)) is None,
             queue=self._queue(job) if job is not None else None,
             queue_problem=self._queue_problem(desired, pool, job),
             fleet=self._fleet(desired, record, scrape, pool_of(obj)),
@@ -520,9 +521,12 @@ class ClusterState:
         return owners
 
     def _run_configmap(self, obj: Object) -> Object | None:
-        key = f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"
-        found = self.cache.get(CONFIGMAPS, key)
+        found = self.cache.get(CONFIGMAPS, _run_key(obj))
         return found if found is not None and controlled_by(found, obj["metadata"]["uid"]) else None
+
+
+def _run_key(obj: Object) -> str:
+    return f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"
 
 
 def _taught(pool: Object | None) -> dict[str, list[Any]]:

@@ -39,6 +39,7 @@ from controller.policy.job import (
     residency,
     retention,
     rollout_actors,
+    run_file_gone,
     score_unit,
     scores,
     short_baselines,
@@ -286,6 +287,7 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
     linked_pins.detach(context)
     pins.keep(context)
     location_claim.within_attempt(context, retry=True)
+    run_file_gone.make_again(context)
     if proposal is not None and context.problem is not None:
         refused = f"to be stopped, but the spec cannot be carried out as it is: {context.problem.message}"
         context.conditions.set(c.TERMINATION, False, "NotAccepted", refused)

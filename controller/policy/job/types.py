@@ -381,6 +381,7 @@ class Observed:
     scrape: ScrapeView | None = None
     access: tuple[AccessView, ...] = ()
     run_written: RunFile | None = None  # what ConfigMap `<name>-run` says now
+    run_gone: bool = False  # there is none of that name
     fleet: FleetView = field(default_factory=FleetView)  # what the pool tells of the others
     queue: QueueView | None = None  # None: no external queue knows the workload, or it is not known yet
     queue_problem: Problem | None = None  # why that queue cannot give it quota, whatever else happens
