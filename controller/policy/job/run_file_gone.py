@@ -22,7 +22,7 @@ def make_again(context: PlanContext) -> None:
         context.act(WriteRun(record.run))
     name = context.desired.key.rpartition("/")[2]
     message = (
-        f"ConfigMap {name}-run, which its pods mount, was deleted: it is made again, and a pod that waits for "
-        "it starts by itself"
+        f"ConfigMap {name}-run, which its pods mount, was deleted: it is made again, and a pod that waits "
+        "for it starts by itself"
     )
     context.event(RUN_FILE_GONE, message, warning=True)
