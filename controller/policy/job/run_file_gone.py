@@ -9,8 +9,6 @@ from __future__ import annotations
 from controller.policy.job.context import PlanContext
 from controller.policy.job.types import WriteRun
 
-RUN_FILE_GONE = "RunFileGone"
-
 
 def make_again(context: PlanContext) -> None:
     """Write the run file of a run under way if it is gone, and say so."""
@@ -25,4 +23,4 @@ def make_again(context: PlanContext) -> None:
         f"ConfigMap {name}-run, which its pods mount, was deleted: it is made again, and a pod that waits "
         "for it starts by itself"
     )
-    context.event(RUN_FILE_GONE, message, warning=True)
+    context.event("RunFileGone", message, warning=True)
