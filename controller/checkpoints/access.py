@@ -19,7 +19,7 @@ from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.file_owner import as_owner, is_own
 from controller.checkpoints.inventory import note_empty
 from controller.checkpoints.layouts import LAYOUTS, Layout
-from controller.checkpoints.ownership import check_owner, claim
+from controller.checkpoints.ownership import check_owner, claim, claim_again, is_gone
 from controller.checkpoints.progress import served
 from controller.checkpoints.recognition import EVERY, Recognised, by_content, recognised, several
 from controller.checkpoints.request import REQUEST_ENV, Request, Result, failure
@@ -29,7 +29,7 @@ from controller.checkpoints.securing import changed_pins, check, detach, pins_by
 from controller.checkpoints.staging import Writer
 from controller.checkpoints.store import Store, away, relative
 from controller.checkpoints.stores import open_store
-from controller.policy.wording import NO_CHECKPOINT
+from controller.policy.wording import FOLDER_GONE, NO_CHECKPOINT
 
 MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
 MESSAGE_PATH = "/dev/termination-log"
@@ -48,13 +48,15 @@ def carry_out(request: Request) -> Result:
     retention = None
     if request.destination:
         retention = open_store(request.destination, writer, request.destination_within)
+    gone = False
     try:
+        gone = is_gone(location, request)
         owner = as_owner(location, retention, request)
         layout, found = _layout(location, retention, request)
         # A folder of this very user is one that the trainer's access Jobs will be able to write to.
         deferred = request.find_owner and owner is None and not is_own(location)
-        result = _work(location, retention, layout, request, deferred)
-        result = replace(result, changed=_changed(location, request))
+        result = _work(location, retention, layout, request, deferred, gone)
+        result = replace(result, changed=_changed(location, request), gone=gone)
         if owner is not None:
             result = replace(result, file_owner=(owner.user, owner.group, owner.by))
         if found is not None:
@@ -73,6 +75,10 @@ def carry_out(request: Request) -> Result:
         for store in (location, retention if request.operation == "restore" else None):
             if store is not None and not store.exists():
                 failed = away(store)
+    if gone and failed.reason in (Reason.MISSING, Reason.INCOMPLETE):
+        own = location.path(names.PINS_FOLDER)
+        failed.message = f"{own} {FOLDER_GONE}: owner.json is not there; {failed.message}"
+    failed.gone = gone
     failed.changed = _changed(location, request)
     raise failed
 
@@ -116,12 +122,14 @@ def _recognised(location: Store, retention: Store | None, request: Request) -> l
 
 
 def _work(
-    location: Store, retention: Store | None, layout: Layout, request: Request, deferred: bool
+    location: Store, retention: Store | None, layout: Layout, request: Request, deferred: bool, gone: bool
 ) -> Result:
     if request.operation in ("secure", "detach"):
         check_owner(location, request)
     if request.operation in AT_LOCATION and not deferred:
         fence.enter(location, request)
+    if gone and request.operation in ("secure", "detach"):
+        claim_again(location, layout, request)
     if request.operation == "claim":
         return claim(location, layout, request, deferred)
     if request.operation == "secure":

@@ -20,12 +20,12 @@ from controller import names
 from controller.checkpoints import endpoints
 from controller.checkpoints.places import RETENTION_MOUNT, MountedLocation, PlaceProblem, resolve
 from controller.checkpoints.progress import ADDRESS_ENV
-from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request, Source
+from controller.checkpoints.request import REQUEST_ENV, BranchLife, ClaimMade, Request, Source
 from controller.checkpoints.results import read_result
 from controller.checkpoints.run_as import USER_REFUSED, RunAs, run_as
 from controller.objects import controller_reference
 from controller.policy.job import AccessView, Operation, StartAccess
-from controller.policy.types import Problem
+from controller.policy.types import Attempt, Problem
 
 Object = Mapping[str, Any]
 
@@ -306,7 +306,13 @@ def _request(
         destination_within="" if _within_location(action) else retention.within,
         find_owner=user.user is None and bool(location.volumes),  # files on a volume have owners
         empty_at=action.empty_at,
+        claimed=_claim_made(action),
     )
+
+
+def _claim_made(action: StartAccess) -> ClaimMade | None:
+    made = action.claimed
+    return None if made is None else ClaimMade(str(Attempt(made.attempt, made.life)), made.newest_step)
 
 
 def _pod(

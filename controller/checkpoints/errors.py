@@ -38,6 +38,7 @@ class AccessError(Exception):
         holder: uid and namespace/name of the RLHFJob that has the location, with LOCATION_TAKEN.
         file_owner: user, group and the file or folder that they own, with OTHER_OWNER.
         changed: paths of pins that were found changed, whatever else went wrong.
+        gone: what the claim on record had written at the location was there no more.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class AccessError(Exception):
     ) -> None:
         super().__init__(message)
         self.reason = reason
+        self.gone = False
         self.message = message
         self.available = tuple(available)
         self.holder = holder

@@ -93,11 +93,14 @@ def read_inventories(store: Store, owner: str) -> list[Inventory]:
         raise Damaged(f"{store.path(name)} is not of the agreed form: {error}") from error
 
 
-def take_inventory(store: Store, layout: Layout, request: Request) -> str:
-    """Note what lies there now, for ``request.attempt``; one that is noted already stays as it is."""
+def take_inventory(store: Store, layout: Layout, request: Request, up_to: int | None = None) -> str:
+    """Note what lies there now, for ``request.attempt``; one that is noted already stays as it is.
+
+    ``up_to``: the highest step that is noted; None: any.
+    """
     note_empty(store, request)
     attempt = request.attempt or NOBODY
-    count = len(_note_once(store, request, attempt, lambda: _lying_there(store, layout)).candidates)
+    count = len(_note_once(store, request, attempt, lambda: _lying_there(store, layout, up_to)).candidates)
     return f"{counted(count, 'checkpoint')} lay there" if count else ""
 
 
@@ -143,10 +146,12 @@ def _text(noted: Sequence[Inventory]) -> bytes:
     return f'{{"inventories": [{", ".join(entries)}]}}'.encode()
 
 
-def _lying_there(store: Store, layout: Layout) -> dict[str, dict[str, str]]:
+def _lying_there(store: Store, layout: Layout, up_to: int | None) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     failed: list[AccessError] = []
     for candidate in layout.candidates(store) if store.exists() else ():
+        if up_to is not None and candidate.step > up_to:
+            continue
         try:
             found[candidate.name] = signatures_of(store, candidate)
         except Vanished:

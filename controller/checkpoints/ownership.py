@@ -13,7 +13,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from controller import names
-from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
+from controller.checkpoints.errors import (
+    UNREADABLE_REASONS,
+    AccessError,
+    Damaged,
+    Reason,
+    Vanished,
+    suppress_unreadable,
+)
 from controller.checkpoints.inventory import take_inventory
 from controller.checkpoints.judge import Survey
 from controller.checkpoints.layouts import Layout
@@ -61,12 +68,7 @@ def claim(store: Store, layout: Layout, request: Request, deferred: bool = False
         _refuse_unless_over(other, store.path(folder), request)
         store.delete(f"{folder}/{OWNER_FILE}")
     if own is None:
-        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        document = {"uid": request.owner, "job": request.job, "since": since}
-        store.write(OWNER_FILE, json.dumps(document).encode() + b"\n")
-        now = read_owner(store)  # of two that came at the same moment one finds the other's name
-        if now is not None and now.uid != request.owner:
-            _refuse_unless_over(now, store.root, request)
+        _write_owner(store, request)
     noted = take_inventory(store, layout, request)
     return Result(
         step=_newest_of_others(store, layout, request),
@@ -74,6 +76,48 @@ def claim(store: Store, layout: Layout, request: Request, deferred: bool = False
         note=noted,
         other_branch=_began_elsewhere(store, layout, request),
     )
+
+
+def is_gone(store: Store, request: Request) -> bool:
+    """Return whether what the claim on record wrote there is gone: the folder bears nobody's name any more.
+
+    Of a file that is there and cannot be read nothing is said.
+    """
+    if request.claimed is None or not store.exists():
+        return False
+    try:
+        return read_owner(store) is None
+    except Damaged:
+        return False
+    except AccessError as error:
+        if error.reason not in UNREADABLE_REASONS:
+            raise
+        return False
+
+
+def claim_again(store: Store, layout: Layout, request: Request) -> None:
+    """Write anew what the claim on record had written, for it is gone.
+
+    What has a higher step than all that lay there then has come since: it is not noted as having lain there,
+    and is the process's for which the claim was made.
+
+    Raises:
+        AccessError: LOCATION_TAKEN, another RLHFJob was faster, STORE_UNREACHABLE, OUT_OF_SPACE.
+    """
+    assert request.claimed is not None
+    store.share(*SHARED)
+    _write_owner(store, request)
+    made = request.claimed
+    take_inventory(store, layout, replace(request, attempt=made.attempt), up_to=made.newest)
+
+
+def _write_owner(store: Store, request: Request) -> None:
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    document = {"uid": request.owner, "job": request.job, "since": since}
+    store.write(OWNER_FILE, json.dumps(document).encode() + b"\n")
+    now = read_owner(store)  # of two that came at the same moment one finds the other's name
+    if now is not None and now.uid != request.owner:
+        _refuse_unless_over(now, store.root, request)
 
 
 def _began_elsewhere(store: Store, layout: Layout, request: Request) -> bool:

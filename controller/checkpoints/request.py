@@ -50,6 +50,18 @@ class BranchLife:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimMade:
+    """The claim on record, which wrote the owner's file and an inventory at the location.
+
+    ``attempt``: for which it was made; ``newest``: highest step of a checkpoint that lay there then, and was
+    not of the process it was made for.
+    """
+
+    attempt: str
+    newest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One piece of store work. ``location`` and ``destination`` are absolute paths or URIs.
 
@@ -78,6 +90,7 @@ class Request:
     destination_within: str = ""
     find_owner: bool = False  # as whom to work is not known: whose the files are is to be answered
     empty_at: str = ""  # attempt before which nothing lay there, where no inventory says so yet
+    claimed: ClaimMade | None = None  # None: no claim is on record, or it has written nothing
 
     @staticmethod
     def parse(text: str) -> Request:
@@ -92,7 +105,7 @@ class Request:
             raise AccessError(Reason.BAD_REQUEST, str(error)) from error
         if not isinstance(raw, dict):
             raise AccessError(Reason.BAD_REQUEST, f"{REQUEST_ENV} is not a JSON object")
-        source = raw.get("source")
+        source, claimed = raw.get("source"), raw.get("claimed")
         request = Request(
             operation=_text(raw, "operation"),
             layout=_text(raw, "layout"),
@@ -115,6 +128,7 @@ class Request:
             destination_within=_text(raw, "destinationWithin", ""),
             find_owner=raw.get("findOwner", False) is True,
             empty_at=_attempt(_unended(raw.get("emptyAt", "")), "emptyAt", needed=False),
+            claimed=None if claimed is None else _claimed(claimed),
         )
         request._check()
         return request
@@ -156,6 +170,8 @@ class Request:
             document["later"] = list(self.later)
         if self.known:
             document["known"] = list(self.known)
+        if self.claimed is not None:
+            document["claimed"] = {"attempt": self.claimed.attempt, "newest": self.claimed.newest}
         if self.operation == "claim":
             document["former"] = list(self.former)
         if self.source is not None:
@@ -190,6 +206,7 @@ class Result:
     file_owner: tuple[int, int, str] | None = None  # where it was asked for: user, group, of which file
     deferred: bool = False  # claim: nothing lies there, and nothing was written, for as whom is not known
     other_branch: bool = False  # claim: its process started from a checkpoint of none on its branch
+    gone: bool = False  # what the claim on record had written at the location was there no more
 
     def to_json(self) -> str:
         """Return the termination message, within its limit."""
@@ -217,6 +234,8 @@ class Result:
             document["deferred"] = True
         if self.other_branch:
             document["otherBranch"] = True
+        if self.gone:
+            document["gone"] = True
         if self.changed:
             document["changed"] = list(self.changed[:CHANGED_LIMIT])
         if self.latest:
@@ -237,6 +256,8 @@ def failure(error: AccessError) -> str:
         document["holder"] = {"uid": error.holder[0], "job": error.holder[1]}
     if error.file_owner is not None:
         document["fileOwner"] = _owner(error.file_owner)
+    if error.gone:
+        document["gone"] = True
     return _fit(document, "message", error.message or str(error.reason))
 
 
@@ -313,6 +334,13 @@ def _branch(raw: Mapping[str, Any]) -> tuple[BranchLife, ...]:
 def _life(life: BranchLife) -> dict[str, object]:
     document: dict[str, object] = {"attempt": life.attempt, "after": life.after}
     return document if life.base is None else {**document, "base": life.base}
+
+
+def _claimed(raw: object) -> ClaimMade:
+    if not isinstance(raw, dict):
+        raise _bad("claimed", raw, "an object with attempt and newest")
+    attempt = _attempt(_unended(raw.get("attempt")), "claimed.attempt")
+    return ClaimMade(attempt, _step(raw, "newest", 0))
 
 
 def _source(raw: object) -> Source:

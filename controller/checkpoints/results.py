@@ -87,6 +87,7 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         ok=answer["ok"],
         changed=_paths(answer.get("changed")),
         file_owner=_file_owner(answer.get("fileOwner")),
+        folder_gone=answer.get("gone") is True,
     )
     if not view.ok:
         reason = answer.get("reason")

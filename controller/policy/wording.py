@@ -55,6 +55,8 @@ _MEANT = re.compile(r"did you mean '([^'\"\\\x00-\x1f]+)'\?")
 NO_CHECKPOINT = "no checkpoint of any known layout"
 # The same where all that lies there is of others.
 NONE_OF_THIS_RUN = "nothing that lies there is of this run"
+# The same where EvalStop's own folder in it, with its pins, is gone: somebody else has removed it.
+FOLDER_GONE = "was removed or emptied since the checkpoint folder was claimed"
 # Of an eval whose page has several series for it.
 TWO_VALUES = "two values for step"
 

@@ -214,6 +214,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/faults/test_faults.py::test_what_was_found_once_is_not_found_again",
     ),
     Mutant(
+        "what lay there before a run is its own, once the trainer has removed .evalstop",
+        "1",
+        "controller/checkpoints/ownership.py",
+        "up_to=made.newest)",
+        "up_to=-1)",
+        "tests/checkpoints/test_checkpoints_folder_gone.py"
+        "::test_what_lay_there_when_the_folder_was_claimed_is_nobodys_still",
+    ),
+    Mutant(
+        "pins that the trainer has removed with .evalstop are held to be there",
+        "1",
+        "controller/policy/job/folder_gone.py",
+        "        _forget_pins(context, answered.path)\n",
+        "        pass\n",
+        "tests/policy/test_policy_folder_gone.py::test_what_a_user_pinned_is_pinned_again",
+    ),
+    Mutant(
         "a claim that gave way once waits for the pin that lacks its answer",
         "1",
         "controller/policy/job/location_claim.py",

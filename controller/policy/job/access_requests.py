@@ -104,8 +104,15 @@ def start(context: PlanContext, waited: InFlight, request: StartAccess) -> None:
             layout=layout,
             file_owner=owner,
             empty_at=empty_at,
+            claimed=claim_made(context.record),
         )
     )
+
+
+def claim_made(record: JobRecord) -> Claim | None:
+    """Return the claim that has written to the folder whose it is; None: none has, as far as is known."""
+    known = record.claim
+    return known if known is not None and not known.problem and not record.empty_at else None
 
 
 def running(context: PlanContext, waited: InFlight) -> bool:

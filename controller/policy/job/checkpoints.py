@@ -14,6 +14,7 @@ from dataclasses import replace
 from controller.policy.job import (
     access_pod,
     access_requests,
+    folder_gone,
     gone_copies,
     linked_pins,
     lives,
@@ -218,6 +219,7 @@ def take_answer(context: PlanContext, answered: AccessView) -> None:
     else:
         context.record = gone_copies.with_answer(context.record, waited, answered)
         (_succeeded if answered.ok else _failed)(context, waited, answered)
+    folder_gone.take_answer(context, waited, answered)
     linked_pins.drop_changed(context, answered.changed)
 
 

@@ -13,8 +13,15 @@ from dataclasses import dataclass, replace
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job.gone_copies import NOT_PUT_BACK
 from controller.policy.job.made_anew import lacking
-from controller.policy.job.rotation import remedy
-from controller.policy.wording import ANEW, NO_CHECKPOINT, NONE_OF_THIS_RUN, TWO_VALUES, meant
+from controller.policy.job.rotation import LEAVE_ALONE, remedy
+from controller.policy.wording import (
+    ANEW,
+    FOLDER_GONE,
+    NO_CHECKPOINT,
+    NONE_OF_THIS_RUN,
+    TWO_VALUES,
+    meant,
+)
 
 # What a message tells of a cure's blanks, besides the value that it proposes.
 _IN_MESSAGE = (
@@ -180,6 +187,7 @@ _OF_A_JOB = frozenset(
 _UNANSWERED = frozenset({"Unreachable", "Timeout"})
 # (reasons, what the message holds, key): the first one counts.
 BY_MESSAGE = (
+    (_MISSING, FOLDER_GONE, "EvalStopFolderGone"),
     (_OF_A_JOB, ANEW, "JobLacksFields"),
     (_GONE, NOT_PUT_BACK, "CopyGone"),
     (_MISSING, "what lies there is", "OtherLayout"),
@@ -560,6 +568,7 @@ CURES: dict[str, Cure] = {
         "have the trainer count evals, checkpoints and progress by one counter: the same step goes to "
         f"report_eval(step=…), checkpoint_saved(step=…) and set_progress {_CONTRACT}"
     ),
+    "EvalStopFolderGone": Cure(LEAVE_ALONE),
     "PinMissing": Cure(
         "take the step out of spec.checkpoints.pins, for the trainer keeps no checkpoint of it",
         "evalstop pin{job} --remove <pinned>",

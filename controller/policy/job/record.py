@@ -246,12 +246,13 @@ class Claim:
     """
 
     attempt: Annotated[Count, "Number of the attempt."]
-    at: Annotated[Time, "When it was made, or last failed."]
+    at: Annotated[Time, "When it was made, last failed, or was last found gone."]
     life: Annotated[Word, "The process for which it was done, if it began within the attempt."] = ""
     problem: Annotated[Message, "Why it could not be done; absent: it was."] = ""
     message: Annotated[Message, "If another RLHFJob has the folder: which, and where."] = ""
     tries: Annotated[Count, "How often it has failed."] = 0
     newest_step: Annotated[Step, "Highest step of a checkpoint that lay there and is not that process's."] = 0
+    gone: Annotated[Count, "How often what it had written there was found gone, and written anew."] = 0
 
 
 @dataclass(frozen=True, slots=True)

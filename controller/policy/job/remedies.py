@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from controller.policy.job.cures import key_of
-from controller.policy.job.rotation import remedy
+from controller.policy.job.rotation import LEAVE_ALONE, remedy
 from controller.policy.types import Problem
 
 REMEDIES: Mapping[str, str] = {
@@ -25,6 +25,7 @@ REMEDIES: Mapping[str, str] = {
     "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
     "PlaceMissing": "mount the claim in the trainer's template, or correct spec.checkpoints",
     "CheckpointMissing": "{rotation}",
+    "EvalStopFolderGone": LEAVE_ALONE,
     "OtherFolder": "name the folder that the trainer saves to in spec.checkpoints.location, in a new RLHFJob",
     "OtherLayout": "name the trainer's own layout in spec.checkpoints.layout, in a new RLHFJob",
     "CopyGone": "resume from another checkpoint (evalstop resume --from latest, or --step with one that is "

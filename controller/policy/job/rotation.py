@@ -39,6 +39,10 @@ SETTINGS: Mapping[str, str] = {
     "best are kept; or leave keep_top_k unset",
 }
 ANY_TRAINER = "have the trainer's rotation keep the best checkpoint, or more of the newest ones"
+LEAVE_ALONE = (
+    "have the trainer's rotation, and whatever clears the folder at its start, leave the folder .evalstop "
+    "alone: remove folders of checkpoints by their names (checkpoint-*, step-*), never all that lies there"
+)
 NOT_SAVED = "if it evaluates more often than it saves, raise spec.checkpoints.maxStepLag"
 
 

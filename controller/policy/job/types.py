@@ -13,6 +13,7 @@ from controller.policy.job.event import Event
 from controller.policy.job.record import (
     FIRST_EVAL,
     UNKNOWN,
+    Claim,
     FileOwner,
     FoundLayout,
     JobRecord,
@@ -312,6 +313,7 @@ class AccessView:
     hindered: Hindrance | None = None  # its pod does not run; the message says why and what helps
     method: str = ""  # how the pin was made: clone, link, copy, joined by "+" where files differ
     changed: tuple[str, ...] = ()  # paths of pins that it found changed
+    folder_gone: bool = False  # what the claim on record had written there was gone, and with it the pins
     layout: FoundLayout | None = None  # None: it was asked for a layout by name, or found none
     file_owner: FileOwner | None = None  # None: it was not asked for, or no checkpoint lies there
     deferred: bool = False  # of a claim: nothing lies there, and nothing was written: as whom is not known
@@ -468,6 +470,7 @@ class StartAccess:
     layout: str = ""  # that was found before, where the spec names none
     file_owner: FileOwner | None = None  # as whom it works where the spec does not say it
     empty_at: str = ""  # attempt before which nothing lay there, where that is not written there yet
+    claimed: Claim | None = None  # the claim that wrote there whose the folder is; None: none has
 
 
 @dataclass(frozen=True, slots=True)
