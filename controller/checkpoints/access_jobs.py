@@ -18,7 +18,7 @@ from typing import Any
 
 from controller import names
 from controller.checkpoints import endpoints
-from controller.checkpoints.places import RETENTION_MOUNT, MountedLocation, PlaceProblem, resolve
+from controller.checkpoints.places import RETENTION_MOUNT, MountedLocation, PlaceProblem, check_stays, resolve
 from controller.checkpoints.progress import ADDRESS_ENV
 from controller.checkpoints.request import REQUEST_ENV, BranchLife, ClaimMade, Request, Source
 from controller.checkpoints.results import read_result
@@ -107,6 +107,7 @@ def access_job(
     try:
         location, retention = _places(rlhfjob, pod_template, claims)
         request = _request(rlhfjob, action, location, retention, user)
+        check_stays(_mounted(action, location, retention), claims)
     except PlaceProblem as problem:
         raise AccessRefused(problem.reason, problem.message) from problem
     if (refused := user.problem(trainer)) is not None:

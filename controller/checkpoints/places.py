@@ -6,7 +6,7 @@ and can be handed to the trainer to resume from.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from controller.policy.wording import did_you_mean, nearest
 Object = Mapping[str, Any]
 
 RETENTION_MOUNT = "/retained"
+CLAIM_TERMINATING = "ClaimTerminating"
 ONE_POD = "ReadWriteOncePod"
 ONE_NODE = "ReadWriteOnce"
 
@@ -95,6 +96,26 @@ def resolve(
     within = str(trainers["mountPath"]).rstrip("/") or "/"
     root = f"{within.rstrip('/')}{inside}".rstrip("/") or "/"
     return MountedLocation(root, (volume,), (at,), one_node, within=within)
+
+
+def check_stays(places: Iterable[MountedLocation], claims: Mapping[str, Object]) -> None:
+    """Check that pods may still mount the claims of these places.
+
+    Raises:
+        PlaceProblem: CLAIM_TERMINATING, somebody has deleted one. It is there for as long as pods that run
+            have it mounted, and no new pod is let in.
+    """
+    for volume in (volume for place in places for volume in place.volumes):
+        name = str(volume["persistentVolumeClaim"]["claimName"])
+        claim = claims.get(name) or {}
+        if (claim.get("metadata") or {}).get("deletionTimestamp"):
+            of = str((claim.get("spec") or {}).get("volumeName") or "not bound")
+            raise PlaceProblem(
+                CLAIM_TERMINATING,
+                f"claim {name} (volume {of}) is being deleted: no pod may mount it any more, so nothing is "
+                "secured or copied, and no stop is carried out; with the last pod that has it mounted the "
+                "claim is gone, and unless its volume is kept all checkpoints and pins with it",
+            )
 
 
 def _claims_of(pod_template: Object) -> list[str]:

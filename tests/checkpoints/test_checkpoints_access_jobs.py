@@ -15,6 +15,7 @@ from controller.checkpoints.access_jobs import (
     parse_result,
 )
 from controller.checkpoints.request import Request
+from controller.policy.job.cures import cure_of, key_of
 from controller.policy.job.record import Operation, ProtectedCheckpoint
 from controller.policy.job.types import StartAccess
 
@@ -275,6 +276,23 @@ def test_what_cannot_be_done_is_said_with_field_and_value() -> None:
     assert caught.value.reason == "ClaimForOnePod"
     assert access_problem(RLHFJOB, TEMPLATE, one_pod) == ("ClaimForOnePod", caught.value.message)
     assert access_problem(RLHFJOB, TEMPLATE, CLAIMS) is None
+
+
+def test_a_claim_that_is_being_deleted_is_mounted_by_no_new_pod_and_named_with_its_volume() -> None:
+    going = {"metadata": {"deletionTimestamp": "2026-11-27T20:00:00Z"}, "spec": {"volumeName": "pv-7"}}
+    for name, action in (("work", SECURE), ("kept", RETAIN)):
+        claims = {**CLAIMS, name: {**going, "spec": {**CLAIMS[name]["spec"], **going["spec"]}}}
+        with pytest.raises(AccessRefused) as caught:
+            build(action, claims=claims)
+        assert caught.value.reason == "ClaimTerminating"
+        told = caught.value.message
+        assert told.startswith(f"claim {name} (volume pv-7) is being deleted: ")
+        assert access_problem(RLHFJOB, TEMPLATE, claims) is None, "a run that has it mounted stays accepted"
+        cure = cure_of(key_of("ClaimTerminating", told)).filled("run", "team", "a100", "", told)
+        assert cure.command == (
+            """kubectl patch pv pv-7 -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'"""
+        )
+    build(SECURE, claims={**CLAIMS, "kept": {**CLAIMS["kept"], **going}})  # the copies' claim is not mounted
 
 
 @pytest.mark.parametrize(("place", "said"), [({}, "empty"), ({"nfs": {"server": "s"}}, "nfs")])

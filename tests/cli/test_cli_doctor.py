@@ -670,11 +670,17 @@ def test_checkpoints_claims_and_access_jobs(clinic: Clinic) -> None:
     told = clinic.wrong("over")
     assert "claim work: spec.checkpoints.location: there is no such claim" in told
     claim = {
-        "metadata": {"name": "work"},
+        "metadata": {"name": "work", "finalizers": ["evalstop.dev/test"]},
         "spec": {"accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     admin.post(f"/api/v1/namespaces/{ns}/persistentvolumeclaims", claim)
     assert "no access Job can mount it beside the trainer" in clinic.wrong("over")
+    path = f"/api/v1/namespaces/{ns}/persistentvolumeclaims/work"
+    admin.delete(path)  # it stays, Terminating, as one that pods have mounted
+    told = clinic.wrong("over")
+    assert "claim work: location: it is being deleted: no pod may mount it any more" in told
+    assert "persistentVolumeReclaimPolicy" in told
+    admin.patch(path, {"metadata": {"finalizers": None}})
     record = replace(w.running(), secured=None, access=InFlight(Operation.SECURE, 120, 3, tries=2))
     why = replace(w.ACCEPTED, type=c.SECURED, status=False, reason="OutOfSpace", message="/work: full")
     w.write(clinic.plane, ns, "healthy", replace(record, conditions=(*record.conditions, why)))

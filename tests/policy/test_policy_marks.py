@@ -78,6 +78,8 @@ def blind(reason: str) -> RuleRecord:
         (bearing(condition(c.METRICS, False, "Timeout", T - 900)), "Unwatched", "Timeout", 1800.0),
         (bearing(condition(c.SECURED, False, "OutOfSpace")), "Unsafe", "OutOfSpace", 0.0),
         (bearing(condition(c.SECURED, False, "ClaimMissing")), "Unsafe", "ClaimMissing", 0.0),
+        (bearing(condition(c.SECURED, False, "ClaimTerminating")), "Unsafe", "ClaimTerminating", 0.0),
+        (bearing(condition(c.CLAIMED, False, "EvalStopFolderGone")), "Unsafe", "EvalStopFolderGone", 0.0),
         (bearing(condition(c.SECURED, False, "StoreUnreachable")), "Unsafe", "StoreUnreachable", 900.0),
         (bearing(condition(c.CLAIMED, False, "LocationTaken")), "Unsafe", "LocationTaken", 0.0),
         (bearing(condition(c.ACCEPTED, False, "PoolNotFound")), "Refused", "PoolNotFound", 0.0),

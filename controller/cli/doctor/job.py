@@ -451,7 +451,15 @@ async def _claim(api: CallerApi, job: Reading, field: str, name: str) -> AsyncIt
         return
     phase = (claim.get("status") or {}).get("phase")
     modes = (claim.get("spec") or {}).get("accessModes") or []
-    if "ReadWriteOncePod" in modes:
+    if claim["metadata"].get("deletionTimestamp"):
+        text = (
+            f"{field}: it is being deleted: no pod may mount it any more, and with the last one that has it "
+            "mounted it is gone"
+        )
+        keep = '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
+        volume = (claim.get("spec") or {}).get("volumeName") or "<volume>"
+        yield wrong(about, text, f"keep its volume: kubectl patch pv {volume} -p '{keep}'")
+    elif "ReadWriteOncePod" in modes:
         text = "ReadWriteOncePod: no access Job can mount it beside the trainer"
         yield wrong(about, text, "use a claim with access mode ReadWriteMany or ReadWriteOnce")
     elif phase == "Lost":

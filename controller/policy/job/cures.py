@@ -32,6 +32,7 @@ _IN_MESSAGE = (
     re.compile(r"^spec\.stopRule\.(?P<rule>\w+)\.(?P<parameter>\w+): "),
     re.compile(r"^spec\.modifiers\[(?P<modifier_index>\d+)\]\.(?P<modifier>\w+)\.(?P<parameter>\w+): "),
     re.compile(r": (?P<gpus>[1-9]\d*) in all, expected \d+ as in spec\.gang"),
+    re.compile(r"^claim [a-z0-9.-]+ \(volume (?P<volume>[a-z0-9.-]+)\) is being deleted"),
     re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
     re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
     re.compile(r"step (?P<pinned>\d+) of spec\.checkpoints\.pins"),
@@ -356,6 +357,11 @@ CURES: dict[str, Cure] = {
         "kubectl apply{ns} -f <claim>.yaml",
     ),
     "ClaimMisnamed": Cure("name the claim that the trainer mounts", _CLAIM, blank="claim"),
+    "ClaimTerminating": Cure(
+        "keep its volume before the last pod that has it mounted ends, copy the checkpoints from that pod, "
+        "and give a new RLHFJob another claim",
+        """kubectl patch pv <volume> -p '{{"spec":{{"persistentVolumeReclaimPolicy":"Retain"}}}}'""",
+    ),
     "ClaimForOnePod": Cure("use a claim with access mode ReadWriteMany or ReadWriteOnce", _CLAIMS),
     # -- pods
     "NoPods": Cure("see what keeps its pods from being there", _DOCTOR),

@@ -22,6 +22,9 @@ REMEDIES: Mapping[str, str] = {
     "AccessStalled": "see whether the pod of the access Job was scheduled and its volumes mounted",
     "AccessNameTaken": "delete the Job of that name, which belongs to another RLHFJob",
     "ClaimMissing": "make the claim that the message names",
+    "ClaimTerminating": "keep its volume before the last pod ends (kubectl patch pv, with "
+    "persistentVolumeReclaimPolicy Retain), and copy the checkpoints from a pod that has it mounted; a new "
+    "RLHFJob needs another claim",
     "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
     "PlaceMissing": "mount the claim in the trainer's template, or correct spec.checkpoints",
     "CheckpointMissing": "{rotation}",
