@@ -41,6 +41,8 @@ from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import Mode, Verdict
 from controller.policy.wording import ELSEWHERE, UID, agreeing, counted, how_far, percent, whole_by
 
+ENDED_EARLY = 0.9  # share of a run's steps before which it is told that it ended by itself
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -190,10 +192,12 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     if held := _held_back(record, found):
         yield "held back", held
     if claim_step := _lay_there(record):
-        yield "folder", f"held checkpoints up to step {claim_step} before the run began"
+        text = f"held checkpoints up to step {claim_step} before the run began"
+        first = record.lives[0].resumed if record.lives else None
+        yield "folder", f"{text}; it did not go on from them" if first == 0 else text
     if record.progress is not None:
         far = record.progress
-        yield "progress", how_far(far.step, far.total_steps)
+        yield "progress", how_far(far.step, far.total_steps) + _ended_there(record, found)
     if short := rollout_sentence(job):
         yield "actors", short
     if short := residency_sentence(job):
@@ -262,6 +266,20 @@ def _lay_there(record: JobRecord) -> int:
     claim = record.claim
     first = claim is not None and claim.attempt == 1 and not claim.life
     return claim.newest_step if first and claim is not None else 0
+
+
+def _ended_there(record: JobRecord, found: tuple[Finding, ...]) -> str:
+    """Return that a run ended by itself well before its last step, a clause; "": it did not, or its last part
+    was not seen.
+
+    It may be meant so. But a shell without `pipefail` ends with 0 too where the trainer crashed.
+    """
+    far = record.progress
+    if far is None or record.finished != "Complete" or record.decision is not None:
+        return ""
+    if far.step > ENDED_EARLY * far.total_steps or any(one.mark is Mark.UNWATCHED for one in found):
+        return ""
+    return " when its page was last read; then it ended by itself, without an error"
 
 
 def _started_again(record: JobRecord) -> str:

@@ -31,7 +31,8 @@ from controller.kube.errors import NotFound, Refused
 from controller.policy.job import Member
 from controller.policy.job import conditions as c
 from controller.policy.job.cures import CURES, EXAMINING, NEEDS_NOBODY
-from controller.policy.job.record import Claim, InFlight, Operation
+from controller.policy.job.record import Claim, InFlight, LifeRecord, Operation, RunProgress
+from controller.policy.types import Attempt
 from deploy.local.plane import Plane
 from tests.support import cli_world as w
 from tests.support.fresh_namespace import fresh_namespace
@@ -855,3 +856,30 @@ def test_what_lay_in_the_folder_before_the_run_is_told_by_why() -> None:
         job = job_view.read(w.whole("healthy", replace(w.running(), claim=claim)))
         facts = dict(explanation.explain(job, LATER).facts)
         assert ("up to step 90" in facts.get("folder", "")) is told
+
+
+@pytest.mark.parametrize(("resumed", "said"), [(0, True), (90, False), (None, False)])
+def test_a_run_that_began_at_the_start_did_not_go_on_from_what_lay_there(
+    resumed: int | None, said: bool
+) -> None:
+    """As of a trainer that clears its folder first: what lay there is gone by then."""
+    life = LifeRecord(Attempt(1, "9f2c41d0"), "pod", w.START, w.START, resumed)
+    record = replace(w.running(), claim=Claim(1, w.START, newest_step=90), lives=(life,))
+    facts = dict(explanation.explain(job_view.read(w.whole("healthy", record)), LATER).facts)
+    assert facts["folder"].endswith("; it did not go on from them") is said
+
+
+@pytest.mark.parametrize(
+    ("step", "finished", "said"),
+    [(100, "Complete", True), (380, "Complete", False), (410, "Complete", False), (100, None, False)],
+)
+def test_a_run_that_ended_long_before_its_last_step_is_told_so_and_marked_by_nothing(
+    step: int, finished: str | None, said: bool
+) -> None:
+    """Early stopping, perhaps; or `python … | tee` that ends with 0 where the trainer crashed."""
+    progress = RunProgress(step, 400, 3600.0)
+    record = replace(w.running(), finished=finished, admission=None, progress=progress, evals_due=None)
+    told = explanation.explain(job_view.read(w.whole("healthy", record)), LATER)
+    ended = dict(told.facts)["progress"].endswith("; then it ended by itself, without an error")
+    assert ended is said
+    assert not told.marks
