@@ -260,6 +260,10 @@ def flat(
         bool,
         typer.Option("--pairs", help="With --how fixed, wandering: differences by prompt are told too."),
     ] = False,
+    smoothed: Annotated[
+        int,
+        typer.Option(help="Each score is the mean of so many newest evals; 0: it is an eval.", min=0, max=50),
+    ] = 0,
     json: Json = False,
 ) -> None:
     """What each rule stops of flat runs, by their length: the most it stops of runs that do not fall."""  # noqa: D401 -- help text
@@ -278,6 +282,8 @@ def flat(
             raise ValueError(f"--how: {how!r}, expected one of {', '.join(Prompts)}")
         if how != Prompts.FRESH and not prompts:
             raise ValueError("--how: Gaussian noise is of no prompts, expected --prompts beside it")
+        if smoothed and prompts:
+            raise ValueError(f"--smoothed: {smoothed}, expected 0 beside --prompts")
         if prompts > MOST_PROMPTS:
             raise ValueError(f"--prompts: {prompts}, expected 0 to {MOST_PROMPTS}")
         named = {text: specs.rule(text) for text in rule or DEFAULTS}
@@ -297,6 +303,7 @@ def flat(
                 how=Prompts(how),
                 wander=wander if how == Prompts.WANDERING else 0.0,
                 pairs=pairs,
+                smoothed=smoothed,
             )
         ]
     except ValueError as error:

@@ -8,6 +8,9 @@ So what is measured on flat runs bounds all of them.
 Noise is reported with every eval, alike or not (``uneven``), or estimated. Uneven is the bad case of evals on
 fewer prompts from some eval on: a rule that took an average of the errors would take noise for a fall.
 
+With ``smoothed`` scores are running means, which is how trainers log their training reward, and their noise
+is estimated: their second differences show a fraction of it, so no rule that estimates it keeps its promise.
+
 With ``prompts`` scores are shares of so many prompts that are answered right, drawn anew for each eval,
 fixed, or of a policy that wanders over them (`twin`). The noise is bounded by their number (`noise.error`).
 With ``pairs`` the differences by prompt are told too, to the best eval before and to the last.
@@ -58,7 +61,7 @@ class FlatRow:
     """
 
     rule: str
-    noise: str  # reported | uneven | estimated | prompts | fixed | wandering and how much; and pairs
+    noise: str  # reported | uneven | estimated | smoothed N | prompts | fixed | wandering N; and pairs
     total: str  # of `Total`
     evals: int
     runs: int
@@ -84,6 +87,7 @@ def rates(
     how: Prompts = Prompts.FRESH,
     wander: float = 0.0,
     pairs: bool = False,
+    smoothed: int = 0,
 ) -> Iterator[FlatRow]:
     """Yield how often a rule stops flat runs, the same for every length; by default of Gaussian noise.
 
@@ -100,6 +104,7 @@ def rates(
         how: the prompts are chosen.
         wander: of a prompt's difficulty, logits an eval, where they wander.
         pairs: differences by prompt are told, of prompts that stay.
+        smoothed: each score is the mean of so many newest evals; 0: they are evals.
 
     Raises:
         ValueError: the rule has no vectorised form, or there are pairs of prompts that do not stay.
@@ -114,7 +119,9 @@ def rates(
         )
     named = "prompts" if how is Prompts.FRESH else f"{how} {wander:g}" if wander else str(how)
     named += ", pairs" if pairs else ""
-    kinds = ("reported", "uneven", "estimated") if prompts is None else (named,)
+    kinds: tuple[str, ...] = ("reported", "uneven", "estimated") if prompts is None else (named,)
+    if smoothed:
+        kinds = (f"smoothed {smoothed}",)
     for kind in kinds:
         hits = dict.fromkeys(lengths, 0)
         known = None if prompts is None else errors(prompts)
@@ -123,6 +130,8 @@ def rates(
             shape = (min(BATCH, runs - start), max(lengths))
             if prompts is None or known is None:
                 shown = vector.Evals(*_gaussian(kind, shape, reported_times, random))
+                if smoothed:
+                    shown = vector.Evals(_running_means(shown.scores, smoothed), np.full(shape, np.nan))
             else:
                 right, best, last = _answered(prompts, score, shape, how, wander, pairs, random)
                 shown = vector.Evals(right / prompts, known[right], prompts=np.ones(shape, dtype=bool))
@@ -217,6 +226,13 @@ def _gaussian(
     if kind == "uneven":
         sizes = np.where(np.arange(shape[1]) < QUIET, 1.0, LOUDER)
     return scores * sizes, np.broadcast_to(sizes * reported_times, shape)
+
+
+def _running_means(scores: Matrix, over: int) -> Matrix:
+    """Return the mean of the newest so many evals, of all so far where they are fewer."""
+    sums = np.cumsum(np.pad(scores, ((0, 0), (over, 0))), axis=1)
+    found: Matrix = (sums[:, over:] - sums[:, :-over]) / np.minimum(np.arange(1, scores.shape[1] + 1), over)
+    return found
 
 
 def _stopped(

@@ -459,6 +459,16 @@ def test_flat_rates_as_text_and_as_json() -> None:
     assert len(run(app, options).stdout.splitlines()) == 1 + len(document["rows"])
 
 
+def test_flat_rates_of_running_means_are_none_that_a_rule_promises() -> None:
+    spec = specs.rule("scan:alpha=0.04+gate")
+    (row,) = flat.rates("default", spec, runs=200, seed=21, lengths=(50,), smoothed=5)
+    assert row.noise == "smoothed 5"
+    assert row.stopped > 0.8
+    refused = CliRunner().invoke(app, ["rules", "flat", "--smoothed", "5", "--prompts", "64"])
+    assert refused.exit_code == 2
+    assert "--smoothed: 5, expected 0 beside --prompts" in refused.output
+
+
 def test_the_parameters_read_back_as_they_were_chosen() -> None:
     spec = PolicySpec("scan", {"threshold": 2.167, "window": 12, "usual_noise": 0.0496})
     assert specs.rule(tune.text(spec)).rule == spec
