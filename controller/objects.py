@@ -70,6 +70,23 @@ def controller_uid(obj: Object) -> str | None:
     return str(uid) if uid else None
 
 
+def has_started(pod: Object) -> bool:
+    """Return whether a container of a pod runs, or ran, as far as its status tells."""
+    status = pod.get("status") or {}
+    if status.get("phase") != "Pending":
+        return True
+    ready = any(
+        c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ()
+    )
+    return ready or any(
+        (one.get(state) or {}).get(how) is not None
+        for group in ("initContainerStatuses", "containerStatuses")
+        for one in status.get(group) or ()
+        for state in ("state", "lastState")
+        for how in ("running", "terminated")
+    )
+
+
 def is_terminal(pod: Object) -> bool:
     """Return whether all of a pod's containers have ended for good."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")

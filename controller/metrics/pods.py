@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controller import names
-from controller.objects import completion_index, controller_uid, is_terminal, mapping
+from controller.objects import completion_index, controller_uid, has_started, is_terminal, mapping
 from controller.policy.job import Member
 
 KubeObject = Mapping[str, Any]
@@ -20,8 +20,8 @@ KubeObject = Mapping[str, Any]
 def members(pods: Iterable[KubeObject], workload: KubeObject | None, job_uid: str | None) -> list[KubeObject]:
     """Return the pods of an RLHFJob's gang that could be scraped, one for each completion index, in order.
 
-    Each has an IP, has not ended, and is owned pod -> workload -> RLHFJob by uid. Of several with one index
-    it is the newest, one that is not being deleted first. Pods of a Job that is not indexed have index 0.
+    Each has an IP, has started and not ended, and is owned pod -> workload -> RLHFJob by uid. Of several with
+    one index it is the newest, one that is not being deleted first. Pods of a Job that is not indexed have index 0.
 
     Args:
         pods: candidates; what does not belong to the job is passed over.
@@ -41,6 +41,7 @@ def members(pods: Iterable[KubeObject], workload: KubeObject | None, job_uid: st
             and controller_uid(pod) == workload_uid
             and pod.get("metadata", {}).get("namespace") == namespace
             and bool(status.get("podIP"))
+            and has_started(pod)
             and not is_terminal(pod)
         )
 

@@ -68,6 +68,7 @@ from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices
 from controller.operator.state.external_queues import ExternalQueues
 from controller.operator.state.groups import Groups
+from controller.operator.state.pod_starts import PodStarts
 from controller.operator.state.residents import Residents
 from controller.operator.state.rollout_steps import RolloutSteps
 from controller.operator.state.steps import StepAddress
@@ -146,6 +147,7 @@ class Engine:
             clock,
         )
         self.cluster.refusals = self.refusals = AccessRefusals(self.api, self.cluster.touch, monotonic)
+        self.cluster.starts = self.starts = PodStarts(self.api, self.cluster.touch, monotonic)
         self.health = Health(settings.stall_seconds, monotonic)
         # Probes, scrapes and API calls need descriptors: whoever connects to us leaves them theirs.
         self.connections = Connections.of_process(RESERVED + settings.scrape_concurrency)
@@ -407,6 +409,7 @@ class Engine:
                 self.external_queues.run(),
                 self.progress.run(),
                 self.refusals.run(),
+                self.starts.run(),
                 self._look_at_unmanaged_pods(),
                 self._look_at_steps_authority(),
             )

@@ -52,6 +52,7 @@ def test_a_pod_as_it_is_chosen_from() -> None:
 
 REFUSED = [
     pytest.param(pod(ip=""), id="no IP yet"),
+    pytest.param(pod(phase="Pending"), id="no container has started"),
     pytest.param(pod(phase="Succeeded"), id="succeeded"),
     pytest.param(pod(phase="Failed"), id="failed"),
     pytest.param(pod(ownerReferences=[]), id="nobody's pod with the right labels"),

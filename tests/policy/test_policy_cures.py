@@ -50,6 +50,16 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
         ),
         ("MetricMissing", "no eval of 'x' is exported; a series x is there, expected y", ""),
         ("NoPods", "no pod has an address yet", "evalstop doctor run -n team"),
+        (
+            "PodWaits",
+            'pod run-0 waits, FailedMount: MountVolume.SetUp failed for volume "x" : configmap "y" not found',
+            "kubectl apply -n team -f <object>.yaml",
+        ),
+        (
+            "PodWaits",
+            'pod run-0 waits, RunContainerError: exec: "trian": executable file not found in $PATH',
+            "kubectl describe pods -n team -l evalstop.dev/job=run",
+        ),
         ("Unreachable", "refused; did you mean '9400'?", MERGE % '{"spec":{"scrape":{"port":9400}}}'),
         ("Unreachable", "refused", MERGE % '{"spec":{"scrape":{"port":<port>}}}'),
         ("PoolNotFound", "no 'reserch'; did you mean 'research'?", MERGE % '{"spec":{"pool":"research"}}'),

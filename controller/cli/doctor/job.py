@@ -13,6 +13,7 @@ from controller.api.rlhfjob import Metric
 from controller.api.rule_text import rule_and_modifiers
 from controller.cli.cluster import CallerApi, operator_away
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
+from controller.cli.doctor.pod_starts import starts
 from controller.cli.doctor.pods import trouble
 from controller.cli.job_view import Reading
 from controller.cli.remedies import cure, marks
@@ -133,7 +134,10 @@ async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     for text in sick:
         pod = text.partition(":")[0]
         yield wrong("pods", text, f"kubectl describe pod {pod}{job.flags()}; kubectl logs {pod}{job.flags()}")
-    if not sick:
+    late = [one async for one in starts(api, job, found)]
+    for finding in late:
+        yield finding
+    if not sick and not late:
         yield ok("pods", f"{len(found)}, nothing keeps any from running")
     for closed in [one async for one in nodes(api, job)]:
         yield closed

@@ -33,7 +33,14 @@ from controller.operator.state.ownership import (
     pool_of,
 )
 from controller.operator.state.peer_curves import PeerCurves
-from controller.operator.state.sources import NO_DETAILS, NO_QUEUES, AccessDetails, Refusals
+from controller.operator.state.sources import (
+    NO_DETAILS,
+    NO_QUEUES,
+    NO_STARTS,
+    AccessDetails,
+    Refusals,
+    Starts,
+)
 from controller.operator.state.specs import Specs
 from controller.operator.state.steps import NO_WANTS, StepAddress
 from controller.policy.group_types import GROUPS_NAMESPACE
@@ -97,6 +104,7 @@ class ClusterState:
         self.claimed: Callable[[str], int] = lambda uid: 0
         self.progress: AccessDetails = NO_DETAILS
         self.refusals: Refusals = NO_DETAILS
+        self.starts: Starts = NO_STARTS
         self.steps: StepAddress | None = None  # None: the step API is not served
         # What steps want of their actors, by uid of the job.
         self.wants: Callable[[str], RolloutView] = lambda uid: NO_WANTS
@@ -317,7 +325,7 @@ class ClusterState:
         rollout, actor_pods = self._rollout(obj, desired, record)
         observed = Observed(
             workload=workloads.view(job) if job is not None else None,
-            pods=tuple(self._pod_view(pod) for pod in there),
+            pods=self._pod_views(key, there),
             scrape=scrape,
             access=tuple(self.access_jobs.views(obj, record, (self.progress, self.refusals))),
             made=self.access_jobs.made_of(obj, record),
@@ -402,6 +410,13 @@ class ClusterState:
             and controller_uid(job) in owners
             and (number is None or actor_number(job) == number)
         ]
+
+    def _pod_views(self, key: JobKey, pods: Sequence[Object]) -> tuple[PodView, ...]:
+        late = self.starts.of(key, pods)
+        views = tuple(self._pod_view(pod) for pod in pods)
+        if late is None:
+            return views
+        return tuple(replace(view, trouble=late) if view.name == late.pod else view for view in views)
 
     def _pod_view(self, pod: Object) -> PodView:
         view, claimed = workloads.pod_view(pod), self.claimed(str(pod["metadata"]["uid"]))

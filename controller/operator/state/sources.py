@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from controller.kube.resources import Resource
-from controller.policy.job import AccessView
+from controller.policy.job import AccessView, PodTrouble
 from controller.policy.types import JobKey
 
 Object = Mapping[str, Any]
@@ -49,6 +49,24 @@ class Refusals(AccessDetails, Protocol):
     def of_trainer(self, key: JobKey, job: Object, pods: int, expected: int) -> str | None:
         """Return why a workload lacks pods; None: it does not, or nobody knows."""
         ...
+
+
+class Starts(Protocol):
+    """A source of why a pod that has its node does not start (pod_starts.py)."""
+
+    def of(self, key: JobKey, pods: Sequence[Object]) -> PodTrouble | None:
+        """Return why one of a job's pods does not start; None: they have, or nobody knows."""
+        ...
+
+
+class _NoStarts:
+    """No such source."""
+
+    def of(self, key: JobKey, pods: Sequence[Object]) -> PodTrouble | None:
+        return None
+
+
+NO_STARTS = _NoStarts()
 
 
 class _NoDetails:

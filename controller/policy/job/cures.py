@@ -199,6 +199,8 @@ BY_MESSAGE = (
     (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
     (frozenset({"ClaimMissing", "LocationNotMounted"}), "the trainer mounts", "ClaimMisnamed"),
     (frozenset({"PodWaits"}), "Image", "ImageNotPulled"),
+    (frozenset({"PodWaits"}), '" not found', "ObjectMissing"),
+    (frozenset({"PodWaits"}), "' not found", "ObjectMissing"),
     (frozenset({"MetricMissing"}), "is there, expected", "MetricMisplaced"),
     (frozenset({"MetricMissing"}), "without the label metric", "MetricMisplaced"),
     (frozenset({"NoEvalsYet"}), TWO_VALUES, "SeveralSeries"),
@@ -368,6 +370,11 @@ CURES: dict[str, Cure] = {
     "PodWaits": Cure(
         "correct what the message names (ConfigMap, Secret, security) in a new RLHFJob",
         "kubectl describe pods{ns} -l evalstop.dev/job={name}",
+    ),
+    "ObjectMissing": Cure(
+        "make the ConfigMap, Secret or claim that the message names (EvalStop itself makes {name}-run again); "
+        "the pod then starts by itself",
+        "kubectl apply{ns} -f <object>.yaml",
     ),
     "PodsRefused": Cure(
         "correct what the message names (a quota, Pod Security, a webhook, the service account); it is tried "
