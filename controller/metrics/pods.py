@@ -21,7 +21,8 @@ def members(pods: Iterable[KubeObject], workload: KubeObject | None, job_uid: st
     """Return the pods of an RLHFJob's gang that could be scraped, one for each completion index, in order.
 
     Each has an IP, has started and not ended, and is owned pod -> workload -> RLHFJob by uid. Of several with
-    one index it is the newest, one that is not being deleted first. Pods of a Job that is not indexed have index 0.
+    one index it is the newest, one that is not being deleted first. Pods of a Job that is not indexed have
+    index 0.
 
     Args:
         pods: candidates; what does not belong to the job is passed over.

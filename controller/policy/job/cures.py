@@ -372,7 +372,7 @@ CURES: dict[str, Cure] = {
         "kubectl describe pods{ns} -l evalstop.dev/job={name}",
     ),
     "ObjectMissing": Cure(
-        "make the ConfigMap, Secret or claim that the message names (EvalStop itself makes {name}-run again); "
+        "make the ConfigMap, Secret or claim that the message names (EvalStop makes {name}-run itself); "
         "the pod then starts by itself",
         "kubectl apply{ns} -f <object>.yaml",
     ),
