@@ -15,6 +15,11 @@ _POOL_GONE = Cure(
     "make its GPUPool again: until then the run goes on, and no rule stops it; or stop it by evalstop stop, "
     "and name another pool then"
 )
+_WENT_ON = Cure(
+    "its folder held checkpoints of an earlier run: if its trainer went on from the last one and ended, name "
+    "an empty folder in spec.checkpoints.location of a new RLHFJob; else have the trainer stay up until its "
+    "last eval was read (docs/use/trainer-contract.md)"
+)
 _CAPPED = Cure(
     "its pool's modeCap allows Shadow only: whoever runs the pool may raise it", "kubectl edit gpupool {pool}"
 )
@@ -41,6 +46,9 @@ def cure(job: Reading, reason: str, message: str = "", *, examining: bool = Fals
     target = job.condition(TERMINATION)
     if reason == "WouldStop" and job.mode != "Shadow" and target is not None and target.reason == "Shadow":
         found = _CAPPED
+    claim = job.record.claim
+    if reason == "NeverRead" and claim is not None and claim.newest_step:
+        found = _WENT_ON
     if reason == "PoolNotFound" and job.record.admission is not None:
         found = _POOL_GONE
     layout = job.record.layout_of(str((job.spec.get("checkpoints") or {}).get("layout") or ""))

@@ -57,6 +57,8 @@ NO_CHECKPOINT = "no checkpoint of any known layout"
 NONE_OF_THIS_RUN = "nothing that lies there is of this run"
 # The same where EvalStop's own folder in it, with its pins, is gone: somebody else has removed it.
 FOLDER_GONE = "was removed or emptied since the checkpoint folder was claimed"
+# The same of a trainer that saves after its eval, as far as its page tells.
+REPORTED_FIRST = "was reported before its checkpoint was saved"
 # Of an eval whose page has several series for it.
 TWO_VALUES = "two values for step"
 

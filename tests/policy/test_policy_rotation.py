@@ -12,12 +12,14 @@ from controller.cli.doctor import job as checks
 from controller.policy.job import FoundLayout
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
+from controller.policy.job.cures import cure_of, key_of
 from controller.policy.job.lost_bests import lose
-from controller.policy.job.record import Best
+from controller.policy.job.record import Best, Claim
 from controller.policy.job.rotation import ANY_TRAINER, SETTINGS, remedy
 from controller.policy.job.types import Desired, Observed
 from controller.policy.types import Attempt, PolicySpec, Problem
 from tests.support import cli_world as w
+from tests.support.policy_world import PolicyWorld
 
 NAMED = {
     "HuggingFace": (
@@ -74,3 +76,33 @@ def test_the_condition_names_the_setting_whole(layout: str, auto: bool) -> None:
     assert told is not None
     assert told.reason == "BestCheckpointLost"
     assert remedy(layout) in told.message
+
+
+@pytest.mark.parametrize(("saved", "told"), [(30, True), (40, False), (20, False), (None, False)])
+def test_a_trainer_that_saves_after_its_eval_is_told_to_save_first(saved: int | None, told: bool) -> None:
+    """20: it saves more rarely than it evaluates, as far as anybody sees."""
+    world = PolicyWorld({"n1": 2})
+    job = world.submit("ns/a", gpus=2, rule=PolicySpec("kDeclines", {"k": 9}))
+    world.settle()
+    for score in (0.1, 0.5, 0.4, 0.3):
+        world.scores("ns/a", score)
+    assert job.observed.scrape is not None
+    job.checkpoints = {30}
+    job.observed = replace(job.observed, scrape=replace(job.observed.scrape, checkpoint_step=saved))
+    world.step("ns/a")
+    world.step("ns/a")
+    found = job.record.condition(c.SECURED)
+    assert found is not None
+    assert found.reason == "CheckpointMissing"
+    assert ("step 40 was reported before its checkpoint was saved" in found.message) is told
+    cure = cure_of(key_of(found.reason, found.message)).filled("run", "team", "a100", "Plain")
+    assert cure.text.startswith("save each checkpoint before its eval") is told
+    assert remedy("Plain") in cure.text
+
+
+def test_a_run_that_ended_unread_beside_older_checkpoints_may_have_gone_on_from_those() -> None:
+    for step, words in ((90, "name an empty folder"), (0, "stay up until its last eval was read")):
+        record = replace(w.running(), claim=Claim(1, w.START, newest_step=step))
+        found = remedies.cure(job_view.read(w.whole("run", record)), "NeverRead")
+        assert words in found.text
+        assert ("empty folder" in found.text) is bool(step)

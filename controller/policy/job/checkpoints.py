@@ -31,7 +31,7 @@ from controller.policy.job.record import Best, InFlight, JobRecord, Operation, P
 from controller.policy.job.rule_in_use import better
 from controller.policy.job.types import AccessView, ForgetAccess, StartAccess
 from controller.policy.types import Attempt, Mode, Problem
-from controller.policy.wording import NO_CHECKPOINT, did_you_mean, whole_by
+from controller.policy.wording import NO_CHECKPOINT, REPORTED_FIRST, did_you_mean, whole_by
 
 # What the pin of a new best goes before: a user's pin, the copy of a linked one, what is done for a stop with
 # the former best, and a claim that takes long (`claiming.goes_first`).
@@ -456,6 +456,18 @@ def _other_folder(context: PlanContext, message: str) -> str:
     return f"; the template names {hint}: {did_you_mean(hint)}" if hint else ""
 
 
+def _reported_first(context: PlanContext, waited: InFlight, reason: str) -> str:
+    """Return that the newest eval came before its checkpoint, where each eval has one, a clause; "": it did
+    not, or nobody knows."""
+    scrape, evals = context.observed.scrape, context.record.evals
+    if waited.operation is not Operation.SECURE or reason not in lost_bests.MISSING:
+        return ""
+    if scrape is None or scrape.checkpoint_step is None or len(evals) < 2:
+        return ""
+    saved = evals[-2].step == scrape.checkpoint_step < evals[-1].step
+    return f"; the eval of step {evals[-1].step} {REPORTED_FIRST}" if saved else ""
+
+
 def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> None:
     answered = gone_copies.named(waited, answered)
     tries = waited.tries + 1
@@ -464,7 +476,8 @@ def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> Non
         tries, access_requests.RETRY_RARELY if over else access_requests.RETRY_MOST
     )
     reason = answered.reason or "AccessFailed"
-    problem = Problem(reason, answered.message + _other_folder(context, answered.message))
+    more = _other_folder(context, answered.message) or _reported_first(context, waited, reason)
+    problem = Problem(reason, answered.message + more)
     message = remedies.retry(problem, tries, delay, context.layout)
     if waited.operation is Operation.SECURE:
         if lost_bests.given_up(context, waited, tries, problem, answered.lowest):

@@ -19,6 +19,7 @@ from controller.policy.wording import (
     FOLDER_GONE,
     NO_CHECKPOINT,
     NONE_OF_THIS_RUN,
+    REPORTED_FIRST,
     TWO_VALUES,
     meant,
 )
@@ -195,6 +196,7 @@ BY_MESSAGE = (
     (_MISSING, NO_CHECKPOINT, "OtherFolder"),
     (_MISSING, NONE_OF_THIS_RUN, "OtherFolder"),
     (_MISSING, "of spec.checkpoints.pins", "PinMissing"),
+    (_MISSING, REPORTED_FIRST, "ReportedFirst"),
     (frozenset({"StoreUnreachable"}), "the template names", "OtherFolder"),
     (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
     (frozenset({"ClaimMissing", "LocationNotMounted"}), "the trainer mounts", "ClaimMisnamed"),
@@ -379,7 +381,7 @@ CURES: dict[str, Cure] = {
     "PodsRefused": Cure(
         "correct what the message names (a quota, Pod Security, a webhook, the service account); it is tried "
         "again by itself",
-        "kubectl describe quota{ns}; kubectl describe job{ns} {name}",
+        "kubectl describe quota,limits{ns}; kubectl describe job{ns} {name}",
     ),
     "ImageNotPulled": Cure(
         "correct the image, or its pull secret, in the manifest",
@@ -582,6 +584,10 @@ CURES: dict[str, Cure] = {
         f"report_eval(step=…), checkpoint_saved(step=…) and set_progress {_CONTRACT}"
     ),
     "EvalStopFolderGone": Cure(LEAVE_ALONE),
+    "ReportedFirst": Cure(
+        "save each checkpoint before its eval is reported: it is looked for once it is saved, and by then "
+        "rotation may be near; or {rotation}"
+    ),
     "PinMissing": Cure(
         "take the step out of spec.checkpoints.pins, for the trainer keeps no checkpoint of it",
         "evalstop pin{job} --remove <pinned>",
@@ -620,9 +626,10 @@ CURES: dict[str, Cure] = {
         "make room on the node that the message names", "kubectl get pods{ns} -o wide"
     ),
     "AccessJobRefused": Cure(
-        "correct the quota or admission webhook that the message names", "kubectl describe quota{ns}"
+        "correct the quota, limit range or admission webhook that the message names",
+        "kubectl describe quota,limits{ns}",
     ),
-    "AccessRefused": Cure("correct what the API server names", "kubectl describe quota{ns}"),
+    "AccessRefused": Cure("correct what the API server names", "kubectl describe quota,limits{ns}"),
     "AccessNameTaken": Cure(
         "delete the Job that the message names: it belongs to another RLHFJob", "kubectl delete job{ns} <job>"
     ),

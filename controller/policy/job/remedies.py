@@ -33,6 +33,7 @@ REMEDIES: Mapping[str, str] = {
     "OtherLayout": "name the trainer's own layout in spec.checkpoints.layout, in a new RLHFJob",
     "CopyGone": "resume from another checkpoint (evalstop resume --from latest, or --step with one that is "
     "still there); the pin of the same step is tried by itself",
+    "ReportedFirst": "save each checkpoint before its eval is reported; or {rotation}",
     "PinMissing": "take the step out of spec.checkpoints.pins (evalstop pin --remove): the trainer keeps no "
     "checkpoint of it",
     "CheckpointIncomplete": "have the trainer write save records (docs/use/trainer-contract.md), or correct "
