@@ -128,7 +128,7 @@ def _work(
         check_owner(location, request)
     if request.operation in AT_LOCATION and not deferred:
         fence.enter(location, request)
-    if gone and request.operation in ("secure", "detach"):
+    if gone and request.operation in LOOKS and not deferred:
         claim_again(location, layout, request)
     if request.operation == "claim":
         return claim(location, layout, request, deferred)

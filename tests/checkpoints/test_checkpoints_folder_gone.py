@@ -62,6 +62,16 @@ def test_what_lay_there_when_the_folder_was_claimed_is_nobodys_still(tmp_path: P
     assert ask(tmp_path, "secure", 30, branch=(LIFE,), claimed=made).step == 30
 
 
+def test_a_claim_for_the_next_attempt_leaves_what_the_former_one_saved_its_own(tmp_path: Path) -> None:
+    claimed(tmp_path, 10, 20)
+    shutil.rmtree(tmp_path / ".evalstop")
+    assert ask(tmp_path, "claim", attempt="2", claimed=CLAIMED).gone
+    save(tmp_path, "Plain", 30, plain(30))
+    branch = (BranchLife("2-9f2c41d0", after=20), LIFE)
+    found = [ask(tmp_path, "secure", step, branch=branch, claimed=ClaimMade("2", 20)) for step in (20, 30)]
+    assert [one.attempt for one in found] == ["1-aa01b2c3", "2-9f2c41d0"]
+
+
 def test_a_missing_pin_or_checkpoint_is_told_with_its_cause_and_has_the_cure_of_it(tmp_path: Path) -> None:
     claimed(tmp_path, 10)
     pin = ask(tmp_path, "secure", 10, branch=(LIFE,), claimed=CLAIMED)

@@ -456,28 +456,35 @@ def _other_folder(context: PlanContext, message: str) -> str:
     return f"; the template names {hint}: {did_you_mean(hint)}" if hint else ""
 
 
-def _reported_first(context: PlanContext, waited: InFlight, reason: str) -> str:
-    """Return that the newest eval came before its checkpoint, where each eval has one, a clause; "": it did
-    not, or nobody knows."""
+def _reported_first(context: PlanContext, waited: InFlight, answered: AccessView) -> AccessView:
+    """Return the answer to a pin that found no checkpoint; where the newest eval came before its checkpoint,
+    and each eval has one, it says so."""
     scrape, evals = context.observed.scrape, context.record.evals
-    if waited.operation is not Operation.SECURE or reason not in lost_bests.MISSING:
-        return ""
-    if scrape is None or scrape.checkpoint_step is None or len(evals) < 2:
-        return ""
-    saved = evals[-2].step == scrape.checkpoint_step < evals[-1].step
-    return f"; the eval of step {evals[-1].step} {REPORTED_FIRST}" if saved else ""
+    if waited.operation is not Operation.SECURE or answered.reason not in lost_bests.MISSING:
+        return answered
+    if (
+        scrape is None
+        or scrape.checkpoint_step is None
+        or len(evals) < 2
+        or NO_CHECKPOINT in answered.message
+    ):
+        return answered
+    if not evals[-2].step == scrape.checkpoint_step < evals[-1].step:
+        return answered
+    return replace(
+        answered, message=f"{answered.message}; the eval of step {evals[-1].step} {REPORTED_FIRST}"
+    )
 
 
 def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> None:
-    answered = gone_copies.named(waited, answered)
+    answered = _reported_first(context, waited, gone_copies.named(waited, answered))
     tries = waited.tries + 1
     over = context.record.finished is not None
     delay = access_requests.retry_delay(
         tries, access_requests.RETRY_RARELY if over else access_requests.RETRY_MOST
     )
     reason = answered.reason or "AccessFailed"
-    more = _other_folder(context, answered.message) or _reported_first(context, waited, reason)
-    problem = Problem(reason, answered.message + more)
+    problem = Problem(reason, answered.message + _other_folder(context, answered.message))
     message = remedies.retry(problem, tries, delay, context.layout)
     if waited.operation is Operation.SECURE:
         if lost_bests.given_up(context, waited, tries, problem, answered.lowest):
