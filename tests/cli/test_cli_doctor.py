@@ -31,7 +31,7 @@ from controller.kube.errors import NotFound, Refused
 from controller.policy.job import Member
 from controller.policy.job import conditions as c
 from controller.policy.job.cures import CURES, EXAMINING, NEEDS_NOBODY
-from controller.policy.job.record import Claim, InFlight, LifeRecord, Operation, RunProgress
+from controller.policy.job.record import Claim, InFlight, LifeRecord, Operation, RunProgress, StepCounts
 from controller.policy.types import Attempt
 from deploy.local.plane import Plane
 from tests.support import cli_world as w
@@ -719,6 +719,13 @@ def test_checkpoints_claims_and_access_jobs(clinic: Clinic) -> None:
     assert "secure of step 120 failed 2 times" in told
     assert "quota: the cluster refuses pods of Job healthy-secure-120-3" in told
     assert f"kubectl describe quota -n {ns}" in told
+    other = replace(why, reason="StepsDisagree", message="evals count 130, checkpoints 520")
+    counts = StepCounts(Attempt(1, "a"), disagree=True)
+    record = replace(record, step_counts=counts, conditions=(*record.conditions, other))
+    w.write(clinic.plane, ns, "healthy", record)
+    told = clinic.wrong("healthy")
+    assert "StepsDisagree: evals count 130, checkpoints 520 -> have the trainer count" in told
+    assert "none is in safety" not in told, "the mark says it, with what helps"
     w.write(clinic.plane, ns, "healthy", w.running(proxy=True))
 
 

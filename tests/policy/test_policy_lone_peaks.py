@@ -8,7 +8,14 @@ import pytest
 
 from controller.policy.job.evals import ingest, rewind
 from controller.policy.job.lone_peaks import LonePeak, lone_peak
-from controller.policy.job.record import Best, Decision, JobRecord, LifeRecord, ProtectedCheckpoint
+from controller.policy.job.record import (
+    Best,
+    Decision,
+    JobRecord,
+    LifeRecord,
+    ProtectedCheckpoint,
+    StepCounts,
+)
 from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Direction, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Proposal
@@ -100,6 +107,8 @@ def test_where_its_checkpoint_is() -> None:
         assert found.path == path
     for changed in (replace(record, secured=other), replace(record, retained=(kept,), retained_gone=(path,))):
         assert "its checkpoint: not kept; evalstop pin run -n team 40" in sentence(changed)
+    other_counter = replace(record, pinned=(kept,), step_counts=StepCounts(LIFE, disagree=True))
+    assert sentence(other_counter).endswith("its checkpoint: not kept"), "step 40 is another moment there"
     proposal = Proposal(70, "FellBelowBestStretch", 5.0, 3.5, 50)
     stop = Decision("scan", Mode.ENFORCE, proposal, "", 1.0, suspended_at=2.0)
     assert "evalstop resume run -n team --step 40 goes on" in sentence(replace(record, decision=stop))

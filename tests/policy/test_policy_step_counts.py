@@ -7,12 +7,15 @@ from itertools import count
 
 import pytest
 
+from controller.cli.explanation import explain
+from controller.cli.job_view import read
 from controller.policy.job import conditions as c
 from controller.policy.job.marks import Mark, health
 from controller.policy.job.record import Operation
 from controller.policy.job.step_counts import STEPS_DISAGREE
 from controller.policy.job.types import Page, RunState
 from controller.policy.types import Attempt, EvalPoint, PolicySpec
+from tests.support import cli_world
 from tests.support.policy_world import Job, PolicyWorld
 
 KEY = "ns/a"
@@ -93,6 +96,8 @@ def test_no_run_is_stopped_on_a_checkpoint_that_another_counter_numbers(course) 
     assert "maxStepLag" not in told.message
     assert "report_eval(step" in told.cure().text
     assert "maxStepLag" not in told.cure().text
+    facts = dict(explain(read(cli_world.whole("a", job.record)), world.now).facts)
+    assert "held back" not in facts, "the mark says it"
     # An eval far ahead of the trainer's own step looks as if that had begun anew.
     assert job.record.condition(c.TERMINATION).reason in (STEPS_DISAGREE, "MetricsNotRead")
 

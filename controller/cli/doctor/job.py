@@ -414,13 +414,15 @@ async def checkpoints(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     for kept in record.pinned:
         yield ok("checkpoints", f"step {kept.step} is pinned: {kept.path}")
     if record.best is not None and record.secured is None and not record.retained:
-        if job.mode == "Enforce":
+        counts = record.step_counts
+        disagree = counts is not None and counts.disagree  # a mark says so, with its cure
+        if job.mode == "Enforce" and not disagree:
             yield wrong(
                 "checkpoints",
                 f"none is in safety, the best eval is at step {record.best.step}: nothing is stopped",
                 f"kubectl get jobs{job.flags()} -l {names.LABEL_JOB}={job.name}",
             )
-        else:
+        elif job.mode != "Enforce":
             yield note("checkpoints", f"mode {job.mode}: none is put in safety")
     if record.layout is not None:
         yield ok("checkpoints", f"layout {record.layout.name}, by {record.layout.by}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from controller.policy.job import imprecise
+from controller.policy.job import imprecise, step_counts
 from controller.policy.job.curve import Bucket, curve_branches, rounded
 from controller.policy.job.gone_copies import found_gone
 from controller.policy.job.record import JobRecord
@@ -150,7 +150,7 @@ def _checkpoint(
         *(("retained", one) for one in reversed(record.retained) if one not in gone),
         *(("pinned", one) for one in (*record.pinned, record.secured, record.beside) if one is not None),
     )
-    if step != last:
+    if step != last or step_counts.disagree(record):  # a checkpoint of that number is none of the eval's
         return "", NOT_KEPT
     for word, one in kept:
         if one.best_step == step and attempt in (None, one.attempt):
