@@ -50,7 +50,11 @@ class OnePod:
     ("events", "level", "said"),
     [
         ([EVENT], Level.WRONG, f"run-0: FailedMount, {MOUNT}"),
-        ([], Level.NOTE, "run-0 has its node and has not started: its image may be on its way"),
+        (
+            [],
+            Level.OK,
+            "1, nothing keeps any from running; 1 not started yet, the image may be on its way",
+        ),
         (
             Refused(403, "Forbidden", "no"),
             Level.UNKNOWN,
@@ -65,4 +69,4 @@ def test_a_pod_that_waits_is_a_finding(events: Any, level: Level, said: str) -> 
 
     ((found, text, cure),) = asyncio.run(look())
     assert (found, text) == (level, said)
-    assert cure.startswith("kubectl describe pod run-0")
+    assert cure.startswith("kubectl describe pod run-0") or level is Level.OK

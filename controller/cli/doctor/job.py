@@ -44,6 +44,7 @@ from controller.policy.job import (
 from controller.policy.stopping import MODIFIERS, RULES, noise
 from controller.policy.types import EvalPoint, EvalScale
 from controller.policy.wording import counted
+from controller.workloads.pod_starts import is_starting
 
 Object = dict[str, Any]
 
@@ -138,7 +139,9 @@ async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     for finding in late:
         yield finding
     if not sick and not late:
-        yield ok("pods", f"{len(found)}, nothing keeps any from running")
+        begin = sum(1 for pod in found if is_starting(pod))
+        still = f"; {begin} not started yet, the image may be on its way" if begin else ""
+        yield ok("pods", f"{len(found)}, nothing keeps any from running{still}")
     for closed in [one async for one in nodes(api, job)]:
         yield closed
     refused, _ = await api.list(EVENTS, job.namespace, fields="reason=FailedCreate,involvedObject.kind=Job")

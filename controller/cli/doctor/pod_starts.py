@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from controller.cli.cluster import CallerApi
-from controller.cli.doctor.findings import Finding, note, unknown, wrong
+from controller.cli.doctor.findings import Finding, unknown, wrong
 from controller.cli.job_view import Reading
 from controller.kube.errors import ApiError
 from controller.kube.resources import EVENTS
@@ -16,7 +16,7 @@ STARTS_ASKED = 8  # pods: each is a request
 
 
 async def starts(api: CallerApi, job: Reading, found: Sequence[Mapping[str, Any]]) -> AsyncIterator[Finding]:
-    """Yield which pods have their node and have not started, with what their Events say of it."""
+    """Yield which pods have their node and cannot start, by what their Events say."""
     for pod in [pod for pod in found if is_starting(pod)][:STARTS_ASKED]:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         look = f"kubectl describe pod {name}{job.flags()}"
@@ -27,5 +27,3 @@ async def starts(api: CallerApi, job: Reading, found: Sequence[Mapping[str, Any]
             continue
         if (held := held_up(name, events)) is not None:
             yield wrong("pods", f"{name}: {held.waits}, {held.message}", look)
-        else:
-            yield note("pods", f"{name} has its node and has not started: its image may be on its way", look)
