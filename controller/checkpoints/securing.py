@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,11 +26,21 @@ from controller.checkpoints.progress import METER
 from controller.checkpoints.recognition import recognised, several
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.store import Store, away, publish, read_json
+from controller.checkpoints.volume import Volume
 from controller.checkpoints.workers import each
 from controller.policy.job import is_linked
-from controller.policy.wording import NO_CHECKPOINT, NONE_OF_THIS_RUN, did_you_mean
+from controller.policy.wording import (
+    LINKS,
+    NO_CHECKPOINT,
+    NONE_OF_THIS_RUN,
+    agreeing,
+    counted,
+    did_you_mean,
+    some,
+)
 
 AVAILABLE_LOOKED_AT = 20  # checkpoints judged to tell a person which steps there are
+LINKS_LOOKED_AT = 1000  # entries of a folder among which links are looked for
 FILES_SUFFIX = ".files.json"  # beside a pin: signatures of its files when its digest was taken
 FILES_LIMIT = 32 << 20  # bytes, of about 300,000 files
 
@@ -456,7 +467,21 @@ def _other_layout(survey: Survey) -> str:
         return f"; what lies there is of layout {name} (by {by}): {did_you_mean(name)}"
     if others:
         return f"; what lies there is {several(others)}"
-    return "" if survey.candidates else f"; {NO_CHECKPOINT} lies there"
+    return "" if survey.candidates else f"; {NO_CHECKPOINT} lies there{_links(survey.store)}"
+
+
+def _links(store: Store) -> str:
+    """Return that a folder without checkpoints holds symbolic links, a clause; "": none."""
+    names = store.names("")[:LINKS_LOOKED_AT] if isinstance(store, Volume) else []
+    found = []
+    for name in names:
+        with suppress(Vanished, Damaged), suppress_unreadable():
+            if isinstance(store, Volume) and stat.S_ISLNK(store.status(name).st_mode):
+                found.append(name)
+    if not found:
+        return ""
+    links = counted(len(found), "symbolic link")
+    return f"; {links} {agreeing(len(found), 'does', 'do')}: {some(found, 3)}; {LINKS}"
 
 
 def _note(found: Pinned, problems: list[str]) -> str:

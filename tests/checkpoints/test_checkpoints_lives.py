@@ -546,3 +546,21 @@ def test_a_step_that_another_process_saved_anew_is_not_the_former_ones(tmp_path:
     assert "process 1-9f2c41d0 saved it anew after 1-aa01b2c3" in told.message
     done = ask(tmp_path, "secure", 40, layout="HuggingFace", branch=(SECOND,))
     assert done.attempt == "1-9f2c41d0"
+
+
+def test_links_in_place_of_checkpoints_are_named_and_have_a_cure_of_their_own(tmp_path: Path) -> None:
+    location, elsewhere = tmp_path / "ckpt", tmp_path / "elsewhere"
+    location.mkdir()
+    elsewhere.mkdir()
+    for step in (10, 20, 30, 40):
+        (location / f"step-{step}").symlink_to(save(elsewhere, "Plain", step, plain(step)))
+    told = refusal(Reason.MISSING, location, "secure", 40, branch=(FIRST,))
+    assert (
+        "; 4 symbolic links do: step-10, step-20, step-30 and 1 more; links are not followed" in told.message
+    )
+    assert key_of(str(told.reason), told.message) == "CheckpointsAreLinks"
+    (location / "notes").mkdir()
+    for step in (10, 20, 30, 40):
+        (location / f"step-{step}").unlink()
+    told = refusal(Reason.MISSING, location, "secure", 40, branch=(FIRST,))
+    assert key_of(str(told.reason), told.message) == "OtherFolder"

@@ -17,6 +17,7 @@ from controller.policy.job.rotation import LEAVE_ALONE, remedy
 from controller.policy.wording import (
     ANEW,
     FOLDER_GONE,
+    LINKS,
     NO_CHECKPOINT,
     NONE_OF_THIS_RUN,
     REPORTED_FIRST,
@@ -193,6 +194,7 @@ BY_MESSAGE = (
     (_OF_A_JOB, ANEW, "JobLacksFields"),
     (_GONE, NOT_PUT_BACK, "CopyGone"),
     (_MISSING, "what lies there is", "OtherLayout"),
+    (_MISSING, LINKS, "CheckpointsAreLinks"),
     (_MISSING, NO_CHECKPOINT, "OtherFolder"),
     (_MISSING, NONE_OF_THIS_RUN, "OtherFolder"),
     (_MISSING, "of spec.checkpoints.pins", "PinMissing"),
@@ -584,6 +586,10 @@ CURES: dict[str, Cure] = {
         f"report_eval(step=…), checkpoint_saved(step=…) and set_progress {_CONTRACT}"
     ),
     "EvalStopFolderGone": Cure(LEAVE_ALONE),
+    "CheckpointsAreLinks": Cure(
+        "have the trainer write its checkpoints into the folder itself; or name the folder that the links "
+        "lead to, on a claim that it mounts, in spec.checkpoints.location of a new RLHFJob"
+    ),
     "ReportedFirst": Cure(
         "save each checkpoint before its eval is reported: it is looked for once it is saved, and by then "
         "rotation may be near; or {rotation}"

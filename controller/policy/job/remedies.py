@@ -33,6 +33,8 @@ REMEDIES: Mapping[str, str] = {
     "OtherLayout": "name the trainer's own layout in spec.checkpoints.layout, in a new RLHFJob",
     "CopyGone": "resume from another checkpoint (evalstop resume --from latest, or --step with one that is "
     "still there); the pin of the same step is tried by itself",
+    "CheckpointsAreLinks": "have the trainer write its checkpoints into the folder itself, or name the "
+    "folder that the links lead to in spec.checkpoints.location, in a new RLHFJob",
     "ReportedFirst": "save each checkpoint before its eval is reported; or {rotation}",
     "PinMissing": "take the step out of spec.checkpoints.pins (evalstop pin --remove): the trainer keeps no "
     "checkpoint of it",
