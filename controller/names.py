@@ -99,6 +99,8 @@ METRIC_RUN_INFO = "rlhf_run_info"  # {uid, attempt}: whose page it is
 METRIC_PREFIX = "rlhf_"
 
 EVALS_KEPT = 32  # evals a trainer keeps exposed, and evals an RLHFJob's status keeps
+# metrics with evals that a trainer keeps exposed, and that are read of a page: the first ones
+METRICS_KEPT = 32
 
 METRICS_PORT_NAME = "metrics"
 DEFAULT_METRICS_PORT = 9400

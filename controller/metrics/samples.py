@@ -81,7 +81,7 @@ class Limits:
     line_bytes: int = 2048
     label_chars: int = 256
     points: int = 4 * names.EVALS_KEPT
-    names: int = 32
+    names: int = names.METRICS_KEPT
 
 
 DEFAULT_LIMITS = Limits()

@@ -615,3 +615,20 @@ def test_in_mode_off_it_is_told_that_nobody_reads_it() -> None:
     job.wish(mode=Mode.SHADOW)
     world.settle()
     assert told(job, c.METRICS)[:2] == (True, "Scraped")
+
+
+@pytest.mark.parametrize(("others", "told"), [(31, False), (32, True)])
+def test_a_metric_that_comes_after_as_many_as_a_page_has_is_told_why(others: int, told: bool) -> None:
+    world = PolicyWorld({"n1": 2})
+    job = world.submit("ns/a", gpus=2)
+    world.settle()
+    world.scores("ns/a", 0.1)
+    assert job.observed.scrape is not None
+    names = tuple(f"other{number}" for number in range(others))
+    seen = replace(job.observed.scrape, points=(), metrics_seen=names)
+    job.observed = replace(job.observed, scrape=seen)
+    world.step("ns/a")
+    found = job.record.condition(c.METRICS)
+    assert found is not None
+    assert found.reason == "MetricMissing"
+    assert ("a page has 32 at most" in found.message) is told

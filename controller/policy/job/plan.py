@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.names import METRICS_KEPT
 from controller.policy import wording
 from controller.policy.job import (
     access_pod,
@@ -519,9 +520,9 @@ def _no_eval_of(metric: str, index: int, scrape: ScrapeView) -> str:
         return f"{where}: no eval of {metric!r} is exported; {scrape.misplaced}"
     close = nearest(metric, seen)
     question = f"; {did_you_mean(close)}" if close else ""
-    return (
-        f"{where}: no eval of {metric!r} is exported; names seen: {', '.join(seen) or 'none yet'}{question}"
-    )
+    full = f"; a page has {METRICS_KEPT} at most, those reported first" if len(seen) >= METRICS_KEPT else ""
+    told = f"{where}: no eval of {metric!r} is exported{full}; names seen: {', '.join(seen) or 'none yet'}"
+    return f"{told}{question}"
 
 
 def _begin_anew(context: PlanContext, use: RuleInUse, scrape: ScrapeView) -> None:
