@@ -1317,4 +1317,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "    ratio = _ratio(told[-ON_A_LINE:])\n",
         "tests/policy/test_policy_step_counts.py::test_a_run_of_one_counter_is_not_said_to_have_two",
     ),
+    Mutant(
+        "a trainer that does not go on from its checkpoint looks as if it did",
+        "1",
+        "controller/policy/job/plan.py",
+        "    restarts.look(context, scrape, former[0] if former is not None else None)\n",
+        "",
+        "tests/policy/test_policy_restarts.py::test_a_trainer_that_does_not_go_on_is_told_at_once",
+    ),
+    Mutant(
+        "evals below the start that a page claims count for nothing",
+        "1",
+        HISTORY,
+        "not 0 < point.step < said - apart(record, said)",
+        "True",
+        "tests/policy/test_policy_restarts.py::test_its_evals_are_those_of_a_run_that_began_anew",
+    ),
 )

@@ -34,6 +34,7 @@ MEMBERS_ENDED = "MembersEnded"  # reason of Running: some members have ended wel
 NOT_FINITE = "ScoresNotFinite"  # reason of MetricsAvailable, which is true: the newest scores are no numbers
 DIRECTION_DOUBTFUL = "DirectionDoubtful"  # reason of Accepted, which is true: a name says otherwise
 MODE_OFF = "ModeOff"  # of MetricsAvailable, which is false: nobody reads them, for its spec wants it so
+BEGAN_AT_THE_START = "BeganAtTheStart"  # of Resumed: it was to go on from a checkpoint, and did not
 ROLLOUT_STARVED = "RolloutStarved"  # the same: its trainer had no rollout actor left, so it queues again
 GROUP_LOST = "GroupLost"  # the same: its worker group lost its state
 

@@ -477,6 +477,12 @@ CURES: dict[str, Cure] = {
     "StepsBeganAnew": Cure(
         f"have the trainer count its steps through the whole run, or begin a new process {_CONTRACT}", _LOGS
     ),
+    "BeganAtTheStart": Cure(
+        "have the trainer load what client.resume_path(folder) returns before its first step, or say "
+        "client.resumed(step) if it finds its checkpoint by itself (docs/use/trainers.md); then stop it, and "
+        "resume it from the checkpoint that is right",
+        "evalstop stop{job}",
+    ),
     "NeverRead": Cure(
         f"have the trainer stay up until its last eval was read, at most two scrape intervals {_CONTRACT}"
     ),

@@ -122,12 +122,23 @@ def _forgotten(record: JobRecord, step: int) -> bool:
 
 
 def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
-    """Return the record rewound to before a process's first eval, if it has not reported where it resumed."""
-    if record.lives[-1].resumed is not None or not record.evals:
+    """Return the record rewound to before a process's first eval, if it has not reported where it resumed, or
+    evaluates a step well below that."""
+    said = record.lives[-1].resumed
+    if not record.evals or (said is not None and not 0 < point.step < said - apart(record, said)):
         return record
     if record.evals[-1].attempt == point.attempt:
         return record
     return rewind(lives.resumed(record, point.step - 1), use, point.step - 1)
+
+
+def apart(record: JobRecord, step: int) -> int:
+    """Return how far two evals lie apart, of a run that comes to ``step``.
+
+    A step that is less by so little tells nothing: one counts from 0, and another from 1.
+    """
+    newest = record.evals[-2:]
+    return max(1, newest[1].step - newest[0].step if len(newest) > 1 else step // 2)
 
 
 def _measured_again(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:

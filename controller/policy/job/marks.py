@@ -198,6 +198,9 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
             wait = min(UNSAFE_AFTER, record.first_eval) if condition.reason in PASSING else 0.0
             yield _of(Mark.UNSAFE, condition, wait)
     if trains(record):
+        began = _asked(conditions.get(c.RESUMED))
+        if began is not None and began.reason == c.BEGAN_AT_THE_START:
+            yield _of(Mark.UNSAFE, began)
         yield from _watching(record, conditions)
         for one in rollout_health.troubles(record):
             yield Finding(Mark.STARVED, *one)
@@ -341,7 +344,8 @@ def _waiting(conditions: dict[str, Condition], first_eval: float) -> Iterator[Fi
             yield _of(Mark.HELD_UP, condition)
         elif condition.reason == c.ROLLOUT_STARVED:
             yield _of(Mark.STARVED, condition)
-    if (condition := _asked(conditions.get(c.RESUMED))) is not None:
+    condition = _asked(conditions.get(c.RESUMED))
+    if condition is not None and condition.reason != c.BEGAN_AT_THE_START:
         yield _of(Mark.HELD_UP, condition, UNSAFE_AFTER if condition.reason in PASSING else 0.0)
 
 

@@ -38,6 +38,7 @@ from controller.policy.job import (
     preemption,
     progress,
     residency,
+    restarts,
     retention,
     rollout_actors,
     run_file_gone,
@@ -457,7 +458,9 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     if refused := lives.refusal(context.record, context.desired.uid, scrape):
         context.conditions.set(c.METRICS, False, *refused, warning=True)
         return use
+    former = lives.start(context.record)
     context.record = begin_life(context.record, use, scrape)
+    restarts.look(context, scrape, former[0] if former is not None else None)
     metric = context.desired.metric
     if metric not in scrape.metrics_seen:
         reason = "MetricMissing" if scrape.metrics_seen or scrape.misplaced else "NoEvalsYet"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from controller.policy.job import conditions as c
-from controller.policy.job import incomplete, starvation
+from controller.policy.job import incomplete, restarts, starvation
 from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord, Preempting, RunProgress
 from controller.policy.job.service import attained, own
@@ -124,6 +124,7 @@ def settle_account(context: PlanContext) -> None:
     work = _work(context)
     lost = work.lost if work is not None else 0.0
     context.update(preempting=replace(record.preempting, lost=lost))
+    restarts.note_preempted(context, work.kept if work is not None else 0)
     # A checkpoint put back for this attempt is still where the run goes on, unless it has saved a later one.
     ran = record.admission is not None and record.admission.running_since is not None
     if ran and (work is None or work.saved):
@@ -151,6 +152,8 @@ def _work(context: PlanContext) -> _Work | None:
     checkpoint, resumed = _safe(scrape), scrape.resumed_step
     if scrape.step is None or checkpoint is None:
         return None
+    if resumed is not None and resumed > scrape.step:
+        resumed = None  # it says so, and did not go on from there
     total = own(context.desired, record, context.now)
     spent, made = total - record.lost, scrape.step
     if resumed is not None:

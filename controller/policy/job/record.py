@@ -135,6 +135,18 @@ class LifeRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class GoesOn:
+    """The newest checkpoint of a run that was put out: its next process is to go on from there."""
+
+    step: Annotated[Step, "Its step."]
+    attempt: Annotated[Count, "The attempt that was put out."]
+    reached: Annotated[Step, "The step that its trainer was at."] = 0
+    preempted: Annotated[
+        bool, "Whether a preemption did it, and it is not known yet that nothing more than told was lost."
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
 class Best:
     """An eval that was the best so far."""
 
@@ -817,6 +829,10 @@ class JobRecord:
         "Those of lostBests whose checkpoint was changed once it was pinned; it is not looked for again.",
     ] = ()
     restored: Annotated[ProtectedCheckpoint | None, "What the next start resumes from."] = None
+    goes_on: Annotated[
+        GoesOn | None,
+        "From which of its own checkpoints it is to go on; absent: it was not put out, or none is known.",
+    ] = None
     decision: Annotated[Decision | None, "The newest decision to stop."] = None
     admission: Annotated[AdmissionRecord | None, "GPUs as granted."] = None
     preempting: Annotated[

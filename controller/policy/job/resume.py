@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from controller.policy.job import access_requests, checkpoints, gone_copies, guardrails, lives, retention
+from controller.policy.job import (
+    access_requests,
+    checkpoints,
+    gone_copies,
+    guardrails,
+    lives,
+    restarts,
+    retention,
+)
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import restart, rewind
@@ -141,7 +149,7 @@ def _back_to_queue(
     context: PlanContext, use: RuleInUse, restored: ProtectedCheckpoint | None, for_evals: int = 0
 ) -> None:
     if restored is not None:
-        context.record = rewind(context.record, use, restored.step)
+        context.record = restarts.from_named(rewind(context.record, use, restored.step), restored.step)
         context.update(guards=guardrails.rewind(context.record.guards, restored.step, use.guards))
         source = f"from the checkpoint of step {restored.step}"
     else:

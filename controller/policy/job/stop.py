@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy.job import access_requests, endings, external_queue, retention, withdrawal
+from controller.policy.job import access_requests, endings, external_queue, restarts, retention, withdrawal
 from controller.policy.job import conditions as c
 from controller.policy.job.bests import settle_agreeing
 from controller.policy.job.context import PlanContext
@@ -139,6 +139,7 @@ def _before_suspend(context: PlanContext, use: RuleInUse | None) -> Plan | None:
             return withdrawal.take_back(context, use, found)
         if not looked:
             return context.plan(JobState.STOPPING)
+    restarts.note_stop(context)
     context.act(SuspendWorkload(decision.proposal.reason))
     return context.plan(JobState.STOPPING)
 
