@@ -256,7 +256,10 @@ def _held_back(record: JobRecord, found: tuple[Finding, ...]) -> str:
     target = record.condition(c.TERMINATION)
     if target is None or target.status or record.decision is not None or not trains(record):
         return ""
-    told = any(one.reason == target.reason for one in found)
+    told = any(
+        one.reason == target.reason and (one.message == target.message or one.mark is Mark.UNSAFE)
+        for one in found
+    )
     return "" if told else f"{target.reason}: {target.message}"
 
 
