@@ -32,6 +32,7 @@ from controller.policy.job.record import (
     FileOwner,
     FoundLayout,
     GangBackoff,
+    GoesOn,
     Guard,
     JobRecord,
     LifeRecord,
@@ -212,6 +213,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))
     full = dataclasses.replace(full, evals_due=EvalsDue(1e9, 600.0))
     full = dataclasses.replace(full, step_counts=StepCounts(Attempt(1, "a"), 40, (20, 20, 80), True))
+    full = dataclasses.replace(full, goes_on=GoesOn(40, 1, 60, True))
     full = dataclasses.replace(full, out_of_range=(OutOfRange("gold", 20, 1.5, 0.0, 1.0),))
     full = dataclasses.replace(full, expected=Expected(60.0, 50.0), delayed_at=1e9)
     full = dataclasses.replace(full, actors=(Actor(3, "n1", 1),), actor_starts=4, rollout=RolloutRecord())
