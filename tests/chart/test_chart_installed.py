@@ -68,6 +68,9 @@ def jobs(cluster: ChartCluster) -> dict[Role, dict[str, Any]]:
     # None of them ends by itself before a busy cluster has stopped it.
     long = {"--steps": "4000"}
     found = {role: hurried(job, gpus // 2, **long) for job, role in scenes.jobs if role is not Role.WAITING}
+    # Far below its best the score goes up and down by much. On a busy machine the copy takes many evals, and
+    # consecutive declines would be over by its end: the stop is taken back then, and again.
+    found[Role.OVER_OPTIMISING]["spec"]["stopRule"] = {"drawdown": {"maxDrop": "1"}}
     short = {"--steps": "60", "--linger-seconds": "3"}
     return found | {
         role: hurried(job, gpus // 2, **short) for job, role in scenes.jobs if role is Role.WAITING
