@@ -170,7 +170,6 @@ def test_a_scrape_shows_everything_that_was_said() -> None:
         "rlhf_kl": {(): 3.5},
         "rlhf_loss": {(): 0.75},
         "rlhf_checkpoint_step": {(): 10.0},
-        "rlhf_resumed_step": {(): 0.0},
         "rlhf_request_served": {(): 4.0},
         "rlhf_evaluator_info": {(("version", "judge-2"),): 1.0},
     }
@@ -202,7 +201,7 @@ def test_an_eval_keeps_the_evaluator_that_scored_it() -> None:
 
 def test_what_was_not_said_is_not_shown() -> None:
     shown = set(samples(client().exposition()))
-    assert shown == {"rlhf_resumed_step", "rlhf_request_served", "rlhf_evaluator_info"}
+    assert shown == {"rlhf_request_served", "rlhf_evaluator_info"}
 
 
 def test_the_operator_reads_what_the_client_writes(run_dir: Path) -> None:
@@ -366,7 +365,7 @@ def test_a_later_file_does_not_rename_this_attempt(run_dir: Path) -> None:
     write_run(run_dir, attempt=2, resume={"path": "/x", "step": 5}, request={"id": 1, "stop": True})
     assert c.poll() == Requests(1, stop=True)
     assert (c.attempt_number, c.resume) == (1, None)
-    assert value(c.exposition(), "rlhf_resumed_step") == 0
+    assert value(c.exposition(), "rlhf_resumed_step") is None
 
 
 def test_a_file_that_comes_late_names_the_attempt_until_something_was_said(run_dir: Path) -> None:
@@ -461,6 +460,16 @@ def test_resume_without_a_step_leaves_the_step_to_the_trainer(run_dir: Path) -> 
     assert value(c.exposition(), "rlhf_resumed_step") is None
     c.resumed(120)
     assert value(c.exposition(), "rlhf_resumed_step") == 120
+
+
+def test_a_process_for_each_eval_says_no_start(run_dir: Path) -> None:
+    """In the trainer's pod an evaluation of each checkpoint: a start at 0 would forget all evals before."""
+    write_run(run_dir, attempt=1, request={"id": 0})
+    for step in (10, 20):
+        c = client(run_dir)
+        c.set_progress(step, 300)
+        c.report_eval("gold", step, 0.5)
+        assert value(c.exposition(), "rlhf_resumed_step") is None
 
 
 @pytest.mark.parametrize("resume", [None, {"path": "/x/step-110", "step": 110}])

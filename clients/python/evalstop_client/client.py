@@ -749,13 +749,11 @@ class EvalStopClient:
     def _began(self) -> int | None:
         """Return the step of the start as the page says it; None: the page says none; the lock is held.
 
-        A first attempt starts afresh. A later one is to go on from a checkpoint, and nobody knows whether it
-        does before its trainer has asked which, or has said so.
+        A process that was started again may go on from a checkpoint, one of a first attempt too, and nobody
+        knows whether it does before its trainer has asked which, or has said so.
         """
         said = self._gauges.get(RESUMED_STEP)
-        if said is not None:
-            return int(said)
-        return 0 if self._first.attempt <= 1 and self._first.resume is None else None
+        return None if said is None else int(said)
 
     @property
     def evaluator(self) -> str:
