@@ -12,8 +12,9 @@ import pytest
 
 from controller.kube.errors import Unavailable
 from controller.kube.resources import EVENTS, Resource
-from controller.operator.state import access_refusals
-from controller.operator.state.access_refusals import FIRST, MOST, AccessRefusals, newest_words, refusal
+from controller.operator.state import event_looks
+from controller.operator.state.access_refusals import AccessRefusals, newest_words, refusal
+from controller.operator.state.event_looks import FIRST, MOST
 from controller.policy.job.record import Operation
 from controller.policy.job.types import AccessView
 from tests.support.fake_kubelet import FakeKubelet
@@ -166,8 +167,8 @@ def test_a_quota_that_refuses_the_pod_is_named_and_the_pod_comes_once_it_is_gone
     rig: Rig, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Event is that of a real Job controller."""
-    monkeypatch.setattr(access_refusals, "FIRST", 0.5)
-    monkeypatch.setattr(access_refusals, "GRAIN", 0.2)
+    monkeypatch.setattr(event_looks, "FIRST", 0.5)
+    monkeypatch.setattr(event_looks, "GRAIN", 0.2)
 
     async def story() -> None:
         async with rig:

@@ -7,7 +7,8 @@ from typing import Any
 
 from controller.kube.errors import Unavailable
 from controller.kube.resources import EVENTS, Resource
-from controller.operator.state.pod_starts import FIRST, FORGOTTEN, MOST, PodStarts
+from controller.operator.state.event_looks import FIRST, FORGOTTEN, MOST
+from controller.operator.state.pod_starts import PodStarts
 
 MOUNT = {"reason": "FailedMount", "message": "no", "lastTimestamp": "2026-11-27T00:00:00Z"}
 

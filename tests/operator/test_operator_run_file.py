@@ -8,7 +8,7 @@ import pytest
 
 from controller.kube.errors import NotFound
 from controller.kube.resources import CONFIGMAPS, EVENTS
-from controller.operator.state import pod_starts
+from controller.operator.state import event_looks
 from controller.policy.job import ScrapeOutcome, ScrapeView, health
 from tests.support.fake_kubelet import FakeKubelet
 from tests.support.operator_rig import Rig, eventually
@@ -53,8 +53,8 @@ def test_a_pod_that_cannot_mount_is_told_in_the_kubelets_words_and_never_as_a_wr
     rig: Rig, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody mounts anything here: status and Event are written as a kubelet writes them."""
-    monkeypatch.setattr(pod_starts, "FIRST", 0.5)
-    monkeypatch.setattr(pod_starts, "GRAIN", 0.2)
+    monkeypatch.setattr(event_looks, "FIRST", 0.5)
+    monkeypatch.setattr(event_looks, "GRAIN", 0.2)
     creating = {"name": "trainer", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
     creating["state"] = {"waiting": {"reason": "ContainerCreating"}}
     status = {"phase": "Pending", "podIP": kubelet.pod_ip, "containerStatuses": [creating]}

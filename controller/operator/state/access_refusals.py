@@ -1,72 +1,52 @@
 """Refusals of Jobs' pods, an access Job's or a trainer's: the Job controller writes them into an Event of the
 Job alone.
 
-A dry run of a Job is not judged by what judges its pods: admission webhooks, quotas, Pod Security. Events are
-not watched. Those of one Job are listed, and only once its pods should long have been there.
-
-Whoever may write Events in the namespace can write such an Event. It becomes a message, and decides nothing.
+A dry run of a Job is not judged by what judges its pods: admission webhooks, quotas, Pod Security. So its
+Events are looked at (`event_looks`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import ClassVar
 
-from controller import log
 from controller.checkpoints.results import TEXT_LIMIT
 from controller.kube.client import Api
-from controller.kube.errors import ApiError
-from controller.kube.resources import EVENTS
+from controller.operator.state.event_looks import EventLooks, Object, Waiting
 from controller.policy.job import LAST_WORDS, AccessView, Hindrance
 from controller.policy.types import JobKey
 from controller.untrusted_text import one_line
 
-Object = Mapping[str, Any]
-
 OF_THE_CONTROLLER = "reason=FailedCreate"  # Events of the Job controller's that it could make no pod
-FIRST = 5.0  # s without a pod, after which Events are looked at; then after twice as long, each time
-MOST = 120.0  # s between two looks
-GRAIN = 2.0  # s between two looks at who is due
-FORGOTTEN = 1200.0  # s after which a Job that no load speaks of any more was deleted
-KNOWN_MOST = 10_000
 SECONDS = len("2026-11-24T00:00:00")  # of a time after RFC 3339, up to its seconds
 
 # Pod Security's answer where the user is what it does not let in.
 _USER = re.compile(r"violates PodSecurity.*\b(runAsNonRoot|runAsUser)\b")
-_logger = log.get("evalstop.access_refusals")
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Job(Waiting):
     """A Job that was set going and lacks pods."""
 
-    uid: str
-    namespace: str
-    due: float  # s, monotonic, of the next look
-    delay: float = FIRST
-    seen: float = 0.0  # s, monotonic, when a load last spoke of it
     started: str = ""  # RFC 3339: Events from before it are of an earlier start
     words: str = ""  # of the newest Event; "": nothing was found
 
 
-class AccessRefusals:
-    """Causes that keep pods of access Jobs, and of trainers, from being made.
+class AccessRefusals(EventLooks[_Job]):
+    """Causes that keep pods of access Jobs, and of trainers, from being made."""
 
-    Args:
-        api: to list Events with.
-        touch: called with the RLHFJob of whose Jobs something new is known.
-    """
+    KIND: ClassVar[str] = "Job"
+    LOGGER: ClassVar[str] = "evalstop.access_refusals"
 
     def __init__(
         self, api: Api, touch: Callable[[JobKey], None], monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._api, self._touch, self._now = api, touch, monotonic
-        self._waiting: dict[JobKey, _Waiting] = {}  # an RLHFJob has one access Job at a time
-        self._trainers: dict[JobKey, _Waiting] = {}
+        super().__init__(api, touch, monotonic)
+        self._waiting = self.table()  # an RLHFJob has one access Job at a time
+        self._trainers = self.table()
 
     def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
         """Return an access Job's view with why its pod is refused, if that is known; from now on it is looked
@@ -89,51 +69,31 @@ class AccessRefusals:
         words = self._words(self._trainers, key, job, there=pods >= expected)
         return one_line(words, LAST_WORDS) if words else None
 
-    def _words(self, waiting: dict[JobKey, _Waiting], key: JobKey, job: Object, *, there: bool) -> str:
+    def _words(self, waiting: dict[JobKey, _Job], key: JobKey, job: Object, *, there: bool) -> str:
         """Return the words of the newest refusal; "": none is known. ``there``: its pods are."""
         uid, namespace = str(job["metadata"]["uid"]), str(job["metadata"]["namespace"])
         started = str((job.get("status") or {}).get("startTime") or "")
-        known, now = waiting.get(key), self._now()
+        known = waiting.get(key)
         if there:
             if known is not None and known.uid == uid:
                 del waiting[key]
             return ""
         if known is None or (known.uid, known.started) != (uid, started):
-            if known is None and len(waiting) >= KNOWN_MOST:
+            known = self.wait_for(waiting, key, _Job(uid, namespace, started=started))
+            if known is None:
                 return ""
-            known = waiting[key] = _Waiting(uid, namespace, now + FIRST, started=started)
-        known.seen = now
+        known.seen = self._now()
         return known.words
 
-    async def run(self) -> None:
-        """Go on until cancelled."""
-        while True:
-            await self.look_due()
-            await asyncio.sleep(GRAIN)
+    def fields(self, waits: _Job) -> str:
+        return f"involvedObject.uid={waits.uid},{OF_THE_CONTROLLER}"
 
-    async def look_due(self) -> None:
-        """Look at the Events of every Job whose turn it is, once, one after another."""
-        now = self._now()
-        for waiting in (self._waiting, self._trainers):
-            for key in [key for key, known in waiting.items() if now - known.seen > FORGOTTEN]:
-                del waiting[key]
-            for key, known in list(waiting.items()):
-                if known.due <= self._now():
-                    known.delay = min(MOST, 2.0 * known.delay)
-                    known.due = self._now() + known.delay
-                    await self._look(key, known)
-
-    async def _look(self, key: JobKey, known: _Waiting) -> None:
-        fields = f"involvedObject.uid={known.uid},{OF_THE_CONTROLLER}"
-        try:
-            events, _ = await self._api.list(EVENTS, known.namespace, fields=fields)
-        except ApiError as error:
-            _logger.info("Events of a Job cannot be listed", job=key, error=error.message)
-            return
-        events = [event for event in events if _at(event)[:SECONDS] >= known.started[:SECONDS]]
-        if events and (words := newest_words(events)) != known.words:
-            known.words = words
-            self._touch(key)
+    def is_new(self, waits: _Job, events: Sequence[Object]) -> bool:
+        events = [event for event in events if _at(event)[:SECONDS] >= waits.started[:SECONDS]]
+        if not events or (words := newest_words(events)) == waits.words:
+            return False
+        waits.words = words
+        return True
 
 
 def newest_words(events: Sequence[Object]) -> str:
