@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from controller.policy.job.record import JobRecord
 from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.stopping import gate
-from controller.policy.stopping.precision import TIMES, Precision, usual
+from controller.policy.stopping.precision import Precision, usual
 from controller.policy.types import EvalPoint
 from controller.policy.wording import counted, two_digits
 
 
-def clause(points: Sequence[EvalPoint], step: int, times: float = TIMES) -> str:
+def clause(points: Sequence[EvalPoint], step: int, times: float) -> str:
     """Return how much less precise the eval at a step is than most of these; "": it is not, or is not one of
     them.
 
@@ -38,7 +38,7 @@ def blinds(record: JobRecord, use: RuleInUse) -> str:
     others, state = usual(record.evals), record.rule.state if record.rule is not None else ()
     found = gate.coarsest(state) if use.gated and state else None
     own = found or max(map(Precision.of, record.evals), key=lambda one: one.error, default=Precision())
-    if not own.coarser(others):
+    if not own.coarser(others, use.imprecise):
         return ""
     of = f" (of {counted(own.samples, 'sample')})" if own.samples else ""
     return (

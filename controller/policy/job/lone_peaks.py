@@ -95,7 +95,8 @@ def lone_peak(
         side, way = ("below", "rise") if sign > 0 else ("above", "fall")
         reason = f"the eval after it lay {side} {part} of its {way}"
     if at is not None:
-        reason = imprecise.clause(record.evals, step) or reason
+        times = float(params.get("imprecise", gate.GateParams().imprecise))
+        reason = imprecise.clause(record.evals, step, times) or reason
     attempt = record.evals[at].attempt if at is not None else None
     path, checkpoint = _checkpoint(record, attempt, step, last, job)
     return LonePeak(score, step, last, len(found) - 1, reason, path, checkpoint)

@@ -11,6 +11,7 @@ from controller.names import EVALS_KEPT
 from controller.policy.job.record import Best, JobRecord, RuleRecord
 from controller.policy.job.types import Desired, Direction, Guardrail, ProxyMetric
 from controller.policy.stopping import MODIFIERS, RULES, StopRule, gate, make_rule, noise, rule_fingerprint
+from controller.policy.stopping.precision import TIMES
 from controller.policy.types import (
     NOTHING_DECLARED,
     Attempt,
@@ -69,6 +70,12 @@ class RuleInUse:
     def gated(self) -> bool:
         """Return whether a `Gate` decides which evals count: it is outermost wherever it is listed."""
         return isinstance(self.rule, gate.Gate)
+
+    @property
+    def imprecise(self) -> float:
+        """Return as how many times as large as the others' an eval's standard error lets it count for
+        nothing."""
+        return self.rule.params.imprecise if isinstance(self.rule, gate.Gate) else TIMES
 
     @property
     def rises(self) -> bool:

@@ -165,7 +165,7 @@ def report_dropped(context: PlanContext, use: RuleInUse, before: JobRecord) -> N
             dropped += [(guard.metric, step) for step in use.guards[guard.metric].dropped(guard.state)]
     for metric, step in dropped:
         name = metric or context.desired.metric
-        why = "" if metric else imprecise.clause(context.record.evals, step)
+        why = "" if metric else imprecise.clause(context.record.evals, step, use.imprecise)
         if not why:
             why = "later ones did not bear its jump out"
             why += ", or it is far less precise than they are" if metric else ""
@@ -292,7 +292,7 @@ def _would_see(scale: EvalScale, *, counted: bool) -> str:
 def _gate_text(use: RuleInUse, state: tuple[object, ...], evals: tuple[EvalPoint, ...] = ()) -> str:
     """Return what the gate does with the newest evals; "": it counts them. ``evals``: the run's, if kept."""
     waits, gone = use.waiting(state), use.dropped(state)
-    coarse = [step for step in gone if imprecise.clause(evals, step)]
+    coarse = [step for step in gone if imprecise.clause(evals, step, use.imprecise)]
     gone = tuple(step for step in gone if step not in coarse)
     text = f"; dropped, not borne out: step {', '.join(map(str, gone))}" if gone else ""
     text += f"; dropped, too imprecise: step {', '.join(map(str, coarse))}" if coarse else ""

@@ -277,12 +277,9 @@ class Gate:
             return memory._replace(held=tuple(map(_pack, evals))), []
         first, second, third = evals
         alike = [one for one in (first, second) if not self._apart(one, third)]
-        if alike == [first, second] or not (alike or self._apart(first, second)):
-            odd = max(first, second, third, key=lambda one: Precision.of(one).error)
-        elif alike:
-            odd = second if alike == [first] else first
-        else:
-            odd = max(evals, key=lambda one: Precision.of(one).error)
+        odd = max(evals, key=lambda one: Precision.of(one).error)
+        if len(alike) == 1:
+            odd = second if alike[0] is first else first
         memory, counts = self._drop(memory._replace(held=()), odd, counts=False), []
         for one in evals:
             if one is not odd:
