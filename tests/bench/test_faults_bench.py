@@ -40,6 +40,6 @@ def test_twelve_real_runs_with_faults_lose_no_best_and_none_is_stopped_wrongly(
     print(f"\n{time.monotonic() - began:.0f} s", *said, *(f"{a}: {b}" for a, b in report.rows()), sep="\n")
     assert [(o.name, o.trouble, o.verdict) for o in report.failed] == []
     assert report.twice == []
-    assert report.felt["lag"] > 0, "reads went to the past"
+    assert report.felt["lag"] > 0, "no read went to the past and no watch was late"
     assert len(report.outcomes) == len(plans)
     assert sum(1 for o in report.outcomes if o.verdict.owed) >= 3, "it saw nothing"

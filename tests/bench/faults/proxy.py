@@ -56,7 +56,8 @@ class Upstream:
 
 
 class FaultyProxy:
-    """Serves on a port of 127.0.0.1 while the block runs. ``felt``: how often each fault met a request."""
+    """Serves on a port of 127.0.0.1 while the block runs. ``felt``: how often each fault met a request, or a
+    line of a watch."""
 
     def __init__(self, upstream: Upstream, rng: random.Random) -> None:
         self._upstream, self._rng = upstream, rng
@@ -203,8 +204,11 @@ class FaultyProxy:
 
     async def _lagging(self, at: float) -> None:
         """Until what happened at this moment (monotonic s) may be told."""
-        while (left := at + self._lag - time.monotonic()) > 0 and self._is("lag"):  # noqa: ASYNC110
+        late = False
+        while (left := at + self._lag - time.monotonic()) > 0 and self._is("lag"):
+            late = True
             await asyncio.sleep(min(0.1, left))
+        self.felt["lag"] += late
 
     # -- the past ----------------------------------------------------------------------------------------
 
