@@ -36,24 +36,28 @@ def encode(value: Any, *, tagged: bool = False) -> Any:
     Raises:
         TypeError: the value is of no kind the brain uses.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            f.name: encode(getattr(value, f.name), tagged=f.name == "actions")
-            for f in dataclasses.fields(value)
-            if f.metadata != WHERE_USED or getattr(value, f.name) is not None
-        }
-        return {TAG: type(value).__name__, **fields} if tagged else fields
+    kind: Any = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else _NON_FINITE[repr(value)]
+    if kind is tuple or kind is list:
+        return [encode(v, tagged=tagged) for v in value]
+    if (fields := _fields(kind)) is not None:
+        made = {TAG: kind.__name__} if tagged else {}
+        for name, where_used in fields:
+            if (field := getattr(value, name)) is not None or not where_used:
+                made[name] = encode(field, tagged=name == "actions")
+        return made
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else _NON_FINITE[repr(value)]
-    if value is None or isinstance(value, (str, int)):
+    if isinstance(value, (str, int)):
         return value
     if isinstance(value, (tuple, list)):
         return [encode(v, tagged=tagged) for v in value]
     if isinstance(value, Mapping):
         return {k: encode(v) for k, v in value.items()}
-    raise TypeError(f"{type(value).__name__} has no JSON form here")
+    raise TypeError(f"{kind.__name__} has no JSON form here")
 
 
 def decode(hint: type[T], value: Any) -> T:
@@ -65,6 +69,7 @@ def decode(hint: type[T], value: Any) -> T:
     return typing.cast(T, _decode(hint, value, hint.__name__))
 
 
+_PLAIN = frozenset({str, int, bool, type(None)})
 _NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
@@ -139,6 +144,14 @@ def _expect(value: Any, kind: type, where: str) -> None:
 
 def _freeze(value: Any) -> Any:
     return tuple(_freeze(v) for v in value) if isinstance(value, list) else value
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, bool], ...] | None:
+    """Return a dataclass' fields, and of each whether it is left out while it is None; None: no dataclass."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple((f.name, f.metadata == WHERE_USED) for f in dataclasses.fields(kind))
 
 
 @cache

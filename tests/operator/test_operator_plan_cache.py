@@ -18,7 +18,7 @@ from controller.operator.process.workqueue import Locks
 from controller.operator.reconcile.job import JobReconciler
 from controller.operator.reconcile.passes import Result
 from controller.operator.reconcile.plan_cache import KEPT_WHOLE, PlanCache
-from controller.operator.reconcile.planned_job import FullPlan
+from controller.operator.reconcile.planned_job import AT_REST, FullPlan
 from controller.operator.state.cluster import ClusterState
 from controller.policy import decision_log
 from controller.policy.actor_types import Actor
@@ -187,6 +187,66 @@ def test_a_pass_loads_its_job_once_and_again_only_if_its_check_has_changed_it(
     reconcile(plans, Parts(posted, refuse, lambda: None))
     assert (loads, len(log)) == ([KEYS[0]] * 3, 2)
     assert "QuotaExceeded" in posted, "planned with the verdict of its check"
+
+
+# -- a job of which nothing has changed that its plan reads
+
+
+def at_rest(plans: PlanCache) -> FullPlan:
+    """Return the plan of a job whose plan before was written: it finds nothing to do."""
+    put_written(plans, first := planned(plans, KEYS[0]), first.plan.record)
+    rests = planned(plans, KEYS[0])
+    assert (rests.plan.record, rests.plan.actions) == (rests.loaded.record, ())
+    # A job that is refused is told of at each pass (`kube.events.Recorder` posts it once).
+    plans._full[KEYS[0]] = made = replace(rests, plan=replace(rests.plan, events=()))
+    return made
+
+
+def test_a_plan_that_found_nothing_to_do_stands_while_what_it_reads_does(plans: PlanCache, log: Any) -> None:
+    rests = at_rest(plans)
+    assert len(log) == 2
+    clock = [1.9e9]
+    plans._clock = lambda: clock[0]
+    for seconds, version in ((1.0, 1001), (AT_REST - 0.1, 1002)):
+        put_written(plans, rests, rests.plan.record, version)  # the same under another version
+        clock[0] = 1.9e9 + seconds
+        again = planned(plans, KEYS[0])
+        assert again.plan == rests.plan
+        assert (again.planned_job.version, again.planned_job.now) == (str(version), 1.9e9 + seconds)
+        assert plans.cached_plan(KEYS[0]) is again.planned_job
+    assert len(log) == 2, "nothing was decided"
+    clock[0] = 1.9e9 + AT_REST
+    planned(plans, KEYS[0])
+    assert len(log) == 3, "its texts have grown old"
+
+
+@pytest.mark.parametrize("what", ["its page", "its record", "its spec", "clock set back", "it was due"])
+def test_it_does_not_stand_once(plans: PlanCache, log: Any, what: str) -> None:
+    rests, later = at_rest(plans), 1.9e9 + 1
+    if what == "its page":
+        plans._cluster.scraped(KEYS[0], PAGE)
+    elif what == "its record":
+        put_written(plans, rests, replace(rests.plan.record, attempt=7), 1001)
+    elif what == "its spec":
+        obj = rests.loaded.obj
+        changed = {"metadata": obj["metadata"] | {"resourceVersion": "1001", "generation": 2}}
+        plans._cluster.cache.put(RLHFJOBS, obj | changed | {"spec": obj["spec"] | {"runState": "Stopped"}})
+    elif what == "it was due":
+        plans._full[KEYS[0]] = replace(rests, plan=replace(rests.plan, requeue_after=1.0))
+    else:
+        later = 1.9e9 - 1
+    plans._clock = lambda: later
+    planned(plans, KEYS[0])
+    assert len(log) == 3
+
+
+def test_when_it_is_due_is_told_as_of_now(plans: PlanCache) -> None:
+    rests = at_rest(plans)
+    plans._full[KEYS[0]] = replace(rests, plan=replace(rests.plan, requeue_after=3.0))
+    plans._clock = lambda: 1.9e9 + 1
+    assert planned(plans, KEYS[0]).plan.requeue_after == 2.0
+    plans._clock = lambda: 1.9e9 + 2
+    assert planned(plans, KEYS[0]).plan.requeue_after == 1.0
 
 
 # -- a job whose own pass has written it

@@ -409,3 +409,30 @@ def test_a_guardrail_passes_the_same_gate() -> None:
     assert guard.verdict is not None
     assert (guard.verdict.verb, guard.verdict.reason) == (Verb.CONTINUE, gate.WAITS)
     assert rule.guards["safety"].waiting(guard.state)[0] == 90
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.3, 0.47, 0.5, 0.52, 0.55, 2.0]), max_size=24),
+    st.sampled_from(list(Direction)),
+    st.booleans(),
+    st.sampled_from([None, FleetNoise(0.05, 3), FleetNoise(0.5, 3)]),
+    st.sampled_from([None, 40]),
+)
+def test_the_evals_that_count_are_the_same_however_often_they_are_asked_for(
+    scores: list[float], direction: Direction, believes: bool, noise: FleetNoise | None, total: int | None
+) -> None:
+    """They are remembered by all that a rule is shown: nothing that it is shown may be missing there."""
+    desired = Desired(
+        "ns/a", "u", 1, "gold", 1, 1, SCAN, modifiers=(PolicySpec("gate"),), direction=direction
+    )
+    plain = RuleInUse.of(desired)
+    use = replace(plain, believes_errors=believes, fleet_noise=noise, total_steps=total)
+    points = tuple(EvalPoint(step, score, stderr=SIGMA) for step, score in enumerate(scores))
+    known, state = set[int](), use.rule.initial()
+    for point in points:
+        state, _ = use.observe(state, point)
+        known = (known | {point.step}) - {*use.dropped(state)}
+    expected = known - {*use.waiting(state)}
+    for one in (plain, use, plain, use):
+        found = one.counted(one.rule.initial(), points)
+        assert one is plain or found == expected

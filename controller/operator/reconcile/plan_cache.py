@@ -16,7 +16,7 @@ from controller.operator.reconcile.planned_job import FullPlan, PlannedJob, full
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.job_snapshot import JobSnapshot, State, Unreadable
 from controller.policy import decision_log
-from controller.policy.job import plan_job
+from controller.policy.job import Plan, plan_job
 from controller.policy.pool import plan_pool
 from controller.policy.types import JobKey, PoolPlan, PoolSnapshot
 from controller.web.positions import PlannedPool
@@ -73,14 +73,11 @@ class PlanCache:
 
     def plan(self, loaded: JobSnapshot) -> FullPlan:
         """Plan a job as it was loaded. Whatever is planned is in the log: records are written by it."""
-        now, started = self._clock(), time.perf_counter()
-        plan = plan_job(loaded.desired, loaded.observed, loaded.record, now)
-        self._metrics.plan_seconds.labels("job").observe(time.perf_counter() - started)
-        if self._decisions is not None:
-            self._decisions.append(
-                decision_log.job_line(loaded.desired, loaded.observed, loaded.record, now, plan)
-            )
-        made = full_plan(loaded, plan, now)
+        now = self._clock()
+        last = self._full.get(loaded.key)
+        rest = last.still_at_rest(loaded, now) if last is not None else None
+        plan = rest or self._planned_now(loaded, now)
+        made = full_plan(loaded, plan, now, decided=last.decided if rest and last is not None else now)
         made.planned_job.share_view(self._kept.get(loaded.key))
         self._kept[loaded.key] = made.planned_job
         self._full[loaded.key] = made
@@ -88,6 +85,16 @@ class PlanCache:
         while len(self._full) > KEPT_WHOLE:
             self._full.popitem(last=False)
         return made
+
+    def _planned_now(self, loaded: JobSnapshot, now: float) -> Plan:
+        started = time.perf_counter()
+        plan = plan_job(loaded.desired, loaded.observed, loaded.record, now)
+        self._metrics.plan_seconds.labels("job").observe(time.perf_counter() - started)
+        if self._decisions is not None:
+            self._decisions.append(
+                decision_log.job_line(loaded.desired, loaded.observed, loaded.record, now, plan)
+            )
+        return plan
 
     def written(self, full: FullPlan) -> None:
         """Take in that a plan's record is the job's status now: who plans the job next need not load it."""

@@ -27,6 +27,9 @@ from controller.policy.job import (
 )
 from controller.policy.types import JobKey, JobView, Mode
 
+# s: for so long a plan that found nothing to do stands for one of the same input. Most passes are called by
+# changes that no plan reads (a pod's conditions, the version of what the pass before wrote), in bursts.
+AT_REST = 5.0
 _READ_BY_POOLS = (ADMITTED, COMPLETED, FAILED, TERMINATION)
 
 
@@ -103,15 +106,40 @@ class PlannedJob:
 
 @dataclass(frozen=True, slots=True)
 class FullPlan:
-    """A job as loaded, the plan made of it, and what its pool reads of both."""
+    """A job as loaded, the plan made of it, and what its pool reads of both.
+
+    ``decided`` (s): the moment for which the planner was asked; a plan `still_at_rest` is of an earlier one.
+    """
 
     loaded: JobSnapshot
     plan: Plan
     planned_job: PlannedJob
+    decided: float
+
+    def still_at_rest(self, loaded: JobSnapshot, now: float) -> Plan | None:
+        """Return this plan once more, as of ``now`` (s), if it found nothing to do and nothing that it was
+        made of has changed; None: the planner is to be asked.
+
+        That nothing is due before ``requeue_after`` is what the plan said itself. Ages in its texts may be
+        `AT_REST` behind.
+        """
+        plan, since = self.plan, self.planned_job.now
+        if plan.actions or plan.events or plan.record != self.loaded.record:
+            return None
+        due = None if plan.requeue_after is None else since + plan.requeue_after - now
+        if not since <= now < self.decided + AT_REST or (due is not None and due <= 0):
+            return None
+        before = self.loaded
+        same = (
+            before.desired == loaded.desired
+            and before.observed == loaded.observed
+            and before.record == loaded.record
+        )
+        return replace(plan, requeue_after=due) if same else None
 
 
-def full_plan(loaded: JobSnapshot, plan: Plan, now: float) -> FullPlan:
-    """Return the full plan of a job whose ``plan`` was made at ``now`` (s)."""
+def full_plan(loaded: JobSnapshot, plan: Plan, now: float, decided: float | None = None) -> FullPlan:
+    """Return the full plan of a job whose ``plan`` was made for ``now`` (s), or at ``decided`` and stands."""
     written = extract(loaded.record)
     planned_job = PlannedJob(
         key=loaded.key,
@@ -126,7 +154,7 @@ def full_plan(loaded: JobSnapshot, plan: Plan, now: float) -> FullPlan:
         view=_view(loaded, plan, now),
         viewed=now,
     )
-    return FullPlan(loaded, plan, planned_job)
+    return FullPlan(loaded, plan, planned_job, now if decided is None else decided)
 
 
 def extract(record: JobRecord) -> JobRecord:
