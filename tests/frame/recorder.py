@@ -35,7 +35,9 @@ from enum import Enum
 from operator import attrgetter, itemgetter
 from typing import Any
 
-ORACLES = re.compile(r"S\d: ")  # situations that the oracle of tests/faults has counted
+# Situations that say nothing of decisions: what the oracle of tests/faults has counted, and what happened in
+# the middle of an access Job's work, that is at so many of its calls to the disk.
+ORACLES = re.compile(r"S\d: |trainer writes beside an access Job")
 # Where each thing is decided or carried out, by tree: the first place that there is counts. With it, what of
 # the arguments is written down; (): all, and the result.
 Place = tuple[str, tuple[str, ...]]
