@@ -1333,4 +1333,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "True",
         "tests/policy/test_policy_restarts.py::test_its_evals_are_those_of_a_run_that_began_anew",
     ),
+    Mutant(
+        "a run is resumed beside pods of an earlier attempt that live on without its workload",
+        "14",
+        "controller/policy/job/plan.py",
+        "    orphans.refuse(context)\n",
+        "",
+        "tests/policy/test_policy_endings.py::test_a_run_whose_pods_were_orphaned_is_not_resumed_beside_them",
+    ),
+    Mutant(
+        "a job is started while pods of an earlier attempt are on their way out",
+        "14",
+        "controller/policy/job/plan.py",
+        "    if orphans.wait(context):\n",
+        "    if False:\n",
+        "tests/policy/test_policy_endings.py::test_a_job_that_waits_is_not_started_beside_orphaned_pods",
+    ),
 )

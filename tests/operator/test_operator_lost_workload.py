@@ -6,7 +6,7 @@ import asyncio
 import copy
 
 from controller.kube.errors import NotFound
-from controller.kube.resources import EVENTS, JOBS
+from controller.kube.resources import EVENTS, JOBS, PODS
 from controller.workloads import build_child
 from tests.support.fake_kubelet import FakeKubelet
 from tests.support.operator_rig import Rig, eventually
@@ -158,5 +158,37 @@ def test_a_stopped_run_that_somebody_starts_is_suspended_again(rig: Rig, kubelet
                 assert (await rig.workload("run"))["spec"]["suspend"] is True
                 assert (await rig.workload("run"))["metadata"]["uid"] == found["metadata"]["uid"]
                 await eventually(lambda: at_rest(engine), what="passes to become rare")
+
+    asyncio.run(story())
+
+
+def test_a_run_whose_pods_live_on_without_its_job_is_not_resumed_beside_them(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    """`kubectl delete job --cascade=orphan`: the real garbage collector takes the owner off the pods."""
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            async with rig.operator() as engine:
+                await eventually(lambda: rig.is_true("run", "Running"), what="the run")
+                (old,) = await rig.pods("run")
+                path = JOBS.path(rig.namespace, "run")
+                kubelet.request("DELETE", path, {"propagationPolicy": "Orphan"})
+                await eventually(lambda: gone(rig, "run"), what="the Job to be gone")
+                await rig.patch("run", {"spec": {"resume": {"id": "1", "from": "Latest"}}})
+                await eventually(
+                    lambda: rig.has_reason("run", "Accepted", "OrphanedPods"), what="it to be told"
+                )
+                await eventually(lambda: at_rest(engine), what="passes to become rare")
+                assert [pod["metadata"]["name"] for pod in await rig.pods("run")] == [old["metadata"]["name"]]
+                told = await rig.condition("run", "Accepted")
+                assert told is not None
+                assert old["metadata"]["name"] in told[2]
+                await rig.api.delete(PODS, old["metadata"]["name"], rig.namespace, old["metadata"]["uid"])
+                await eventually(lambda: rig.is_true("run", "Running"), 40, what="the resumed run")
+                (new,) = await rig.pods("run")
+                assert new["metadata"]["uid"] != old["metadata"]["uid"]
 
     asyncio.run(story())

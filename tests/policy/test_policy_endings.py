@@ -23,6 +23,7 @@ from controller.policy.job.types import (
     CreateWorkload,
     Hindrance,
     Observed,
+    OrphanedPod,
     Plan,
     PodView,
     ResumeFrom,
@@ -681,3 +682,66 @@ def test_an_access_pod_that_finds_no_node_is_told_in_the_condition_at_once() -> 
     assert [e.reason for e in told_first.events] == ["AccessPodUnschedulable"]
     again = world.step("ns/a", acts=0)
     assert again.events == ()
+
+
+# -- pods that outlive their workload: nothing is started beside them -------------------------------------
+
+
+def orphaned(*names: str, ending: bool = False) -> tuple[OrphanedPod, ...]:
+    return tuple(OrphanedPod(name, ending) for name in names)
+
+
+def test_a_run_whose_pods_were_orphaned_is_not_resumed_beside_them() -> None:
+    world = running()
+    job = world.jobs["ns/a"]
+    lose(world)
+    job.observed = replace(job.observed, orphans=orphaned("a-0-old", "a-1-old"))
+    world.settle()
+    job.wish(resume=ResumeRequest("again", ResumeFrom.LATEST), generation=2)
+    world.settle()
+    assert job.started == [1]
+    assert job.record.finished == "Failed"
+    worst = health(job.record, world.now)[0]
+    assert (worst.mark, worst.reason, worst.warning) == (Mark.REFUSED, "OrphanedPods", True)
+    cure = worst.cure().filled("a", "ns", "pool", "", worst.message)
+    assert cure.command == "kubectl delete pods -n ns a-0-old a-1-old"
+    job.observed = replace(job.observed, orphans=())
+    world.settle()
+    assert job.started == [1, 2], "what was asked for goes on by itself"
+    assert told(world, c.RUNNING).status
+
+
+@pytest.mark.parametrize("ending", [False, True])
+def test_a_job_that_waits_is_not_started_beside_orphaned_pods(ending: bool) -> None:
+    """Of an RLHFJob of the same name, say. Those that go by themselves are no fault."""
+    world = PolicyWorld({"n0": 2, "n1": 2})
+    job = world.submit("ns/a", replicas=2, gpus=2)
+    job.observed = replace(job.observed, orphans=orphaned("a-0-old", ending=ending))
+    world.settle()
+    assert job.started == []
+    assert [one.warning for one in health(job.record, world.now)] == ([] if ending else [True])
+    condition = told(world, c.ADMITTED if ending else c.ACCEPTED)
+    assert (condition.status, condition.reason) == (False, "PodsTerminating" if ending else "OrphanedPods")
+    assert "a-0-old" in condition.message
+    job.observed = replace(job.observed, orphans=())
+    world.settle()
+    assert job.started == [1]
+
+
+def test_pods_orphaned_after_the_admission_give_its_gpus_back() -> None:
+    world = PolicyWorld({"n0": 2, "n1": 2})
+    job = world.submit("ns/a", replicas=2, gpus=2)
+    until(world, lambda: job.record.admission is not None)
+    job.observed = replace(job.observed, orphans=orphaned("a-0-old"))
+    until(world, lambda: job.record.admission is None)
+    assert job.started == []
+    assert told(world, c.ACCEPTED).reason == "OrphanedPods"
+
+
+def test_orphaned_pods_take_nothing_from_a_run_that_runs() -> None:
+    world = running()
+    job = world.jobs["ns/a"]
+    job.observed = replace(job.observed, orphans=orphaned("a-0-old"))
+    world.settle()
+    assert told(world, c.ACCEPTED).status
+    assert told(world, c.RUNNING).status

@@ -106,6 +106,10 @@ class FakeKubelet:
             with contextlib.suppress(ApiError):
                 self._api.delete(f"/api/v1/nodes/{name}", PATIENCE)
 
+    def request(self, method: str, path: str, body: Object) -> None:
+        """What the product's own client cannot ask for."""
+        self._api.request(method, path, body, PATIENCE)
+
     def finish(self, namespace: str, job: str, phase: str = "Succeeded", code: int = 1) -> None:
         """The training pods of a job end by themselves; ``code``: exit code of those that fail."""
         selector = f"{names.LABEL_JOB}%3D{job},{names.LABEL_COMPONENT}%3Dworkload"

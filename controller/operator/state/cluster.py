@@ -25,6 +25,7 @@ from controller.operator.state.compressed import Compressed
 from controller.operator.state.job_names import JobNames
 from controller.operator.state.job_snapshot import JobSnapshot, State, sound
 from controller.operator.state.locations import Locations
+from controller.operator.state.orphaned_pods import orphaned_pods
 from controller.operator.state.ownership import (
     child_key,
     controlled_by,
@@ -51,6 +52,7 @@ from controller.policy.job import (
     GroupSeen,
     JobRecord,
     Observed,
+    OrphanedPod,
     PodView,
     QueueView,
     RolloutView,
@@ -341,6 +343,7 @@ class ClusterState:
             rollout=rollout,
             group=self.group_seen(desired.uid, record),
             refused=self._refused(key, desired, record, job, there),
+            orphans=self._orphans(obj, pods),
         )
         problem = self._problem(desired, obj) or steps.not_served(desired, record, self.steps is not None)
         if problem is None and desired.rollout is not None:
@@ -526,6 +529,11 @@ class ClusterState:
         owners = self._owners(obj)
         pods = self.cache.of_job(PODS, key_of(obj))
         return tuple(pod for pod in pods if controller_uid(pod.open()) in owners)
+
+    def _orphans(self, obj: Object, own: Sequence[Stored]) -> tuple[OrphanedPod, ...]:
+        known = {pod.key for pod in own}
+        others = [pod for pod in self.cache.of_job(PODS, key_of(obj)) if pod.key not in known]
+        return orphaned_pods(obj, (pod.open() for pod in others), self._owners(obj)) if others else ()
 
     def _owners(self, obj: Object) -> set[str]:
         """Return the uids of a job's workload and of earlier ones."""

@@ -92,9 +92,9 @@ SHOWS = {
     "unable": "unable_by_spec",
     "types": (
         "AccessView Action Answer CreateWorkload DeleteActor Desired Direction ForgetAccess GroupSeen "
-        "Guardrail Hindrance MakeActor MetricPoints Observed Page Plan PodView Progress ProxyMetric "
-        "QueueView ReadMetrics RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain "
-        "RolloutView RunState "
+        "Guardrail Hindrance MakeActor MetricPoints Observed OrphanedPod Page Plan PodView Progress "
+        "ProxyMetric QueueView ReadMetrics RefuseOffer RemakeWorkload ResumeFrom ResumeRequest "
+        "ResumeWorkload Retain RolloutView RunState "
         "ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload WorkloadView "
         "WriteRun"
     ),

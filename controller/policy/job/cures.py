@@ -35,6 +35,9 @@ _IN_MESSAGE = (
     re.compile(r"^spec\.modifiers\[(?P<modifier_index>\d+)\]\.(?P<modifier>\w+)\.(?P<parameter>\w+): "),
     re.compile(r": (?P<gpus>[1-9]\d*) in all, expected \d+ as in spec\.gang"),
     re.compile(r"^claim [a-z0-9.-]+ \(volume (?P<volume>[a-z0-9.-]+)\) is being deleted"),
+    re.compile(
+        r"^pods of an earlier attempt run on, .* owns them: (?P<orphans>[a-z0-9., -]+?)(?: and \d+ more)?;"
+    ),
     re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
     re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
     re.compile(r"step (?P<pinned>\d+) of spec\.checkpoints\.pins"),
@@ -114,6 +117,8 @@ def _values(blank: str, message: str) -> dict[str, str]:
     for pattern in _IN_MESSAGE:
         if (found := pattern.search(message)) is not None:
             values |= {name: text or "" for name, text in found.groupdict().items()}
+    if "orphans" in values:
+        values["orphans"] = values["orphans"].replace(",", "")
     values["value_of"] = values.get("value_of", "").replace(".", "/")
     if blank and (value := meant(message)):
         values[blank] = value
@@ -411,6 +416,11 @@ CURES: dict[str, Cure] = {
     ),
     "StartedAgain": Cure(
         "have a stopped run go on by this; leave its workload's spec.suspend alone", "evalstop resume{job}"
+    ),
+    "OrphanedPods": Cure(
+        "end the pods that an earlier attempt left, or let them train to their end: what was asked for then "
+        "goes on by itself",
+        "kubectl delete pods{ns} <orphans>",
     ),
     "MembersEnded": Cure(
         "delete its workload while it is suspended: it is made anew, and all members start",

@@ -183,7 +183,8 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
     conditions = {one.type: one for one in record.conditions}
     yield from _ended(record, conditions)
     accepted = conditions.get(c.ACCEPTED)
-    if accepted is not None and not accepted.status and record.finished is None:
+    orphaned = accepted is not None and accepted.reason == c.ORPHANED  # a run that ended unseen is told, too
+    if accepted is not None and not accepted.status and (record.finished is None or orphaned):
         yield _of(Mark.REFUSED, accepted)
     elif accepted is not None and accepted.reason == c.DIRECTION_DOUBTFUL:
         yield Finding(Mark.BLIND, accepted.reason, accepted.message, accepted.since, math.inf)

@@ -32,6 +32,7 @@ from controller.policy.job import (
     lives,
     location_claim,
     missing_rule,
+    orphans,
     outcome,
     pins,
     pod_troubles,
@@ -162,6 +163,7 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
     if context.problem is None and wrong is not None:
         context.problem = Problem("InvalidStopRule", f"spec.stopRule: {wrong}")
     location_claim.refuse(context)
+    orphans.refuse(context)
     if context.problem is not None:
         context.conditions.set(c.ACCEPTED, False, *context.problem, warning=True)
     else:
@@ -250,6 +252,9 @@ def _wait(context: PlanContext) -> Plan:
         # Somebody else started it. GPUs are granted by the pool alone.
         context.act(SuspendWorkload("NotAdmitted"))
         return context.plan(JobState.QUEUED)
+    if orphans.wait(context):
+        external_queue.keep_off(context, c.ORPHANED)
+        return context.plan(None)
     location_claim.before_start(context)
     if location_claim.refused(context):
         external_queue.keep_off(context, access_requests.TAKEN)
@@ -269,7 +274,8 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
         return gang_timeout.withdraw(context)
     if workload.suspended:
         _tell_if_suspended(context)
-        if location_claim.refused(context) and context.problem is not None:
+        shut_out = location_claim.refused(context) or orphans.refused(context)
+        if shut_out and context.problem is not None:
             return gang_timeout.give_back(context, context.problem)
         if (late := residency.overdue(context)) is not None:
             return gang_timeout.give_back(context, late)
@@ -327,6 +333,8 @@ def _start(context: PlanContext) -> None:
         context.wake_in(1.0)
     elif not residency.ready(context):
         return
+    elif context.observed.orphans:
+        context.conditions.set(c.RUNNING, False, "Starting", orphans.awaited(context))
     elif workload.settled and context.pods_left == 0 and external_queue.may_start(context):
         gang_timeout.started(context)
         context.act(StartWorkload(wanted.attempt, record.admission.nodes))

@@ -189,6 +189,20 @@ class PodView:
     trouble: PodTrouble | None = None  # why it does not run, or how a container of it last ended
 
 
+class OrphanedPod(NamedTuple):
+    """A pod of an earlier attempt that lives, and that no workload of the job owns.
+
+    Attributes:
+        name: of the pod.
+        ending: it goes by itself: it is being deleted, or its owner is gone, so that the cluster deletes it.
+        deleting_since: when its deletion was asked for (s); None: it was not.
+    """
+
+    name: str
+    ending: bool = False
+    deleting_since: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
     """The child workload as last seen. ``settled``: suspended and, by its own status, with no active pods."""
@@ -397,6 +411,7 @@ class Observed:
     group: GroupSeen | None = field(default=None, metadata=WHERE_USED)  # None: nothing is known of one
     # Why the cluster makes no more pods of the workload, in its words; None: it does, or nobody knows.
     refused: str | None = field(default=None, metadata=WHERE_USED)
+    orphans: tuple[OrphanedPod, ...] = field(default=(), metadata=WHERE_USED)
 
 
 class BranchLife(NamedTuple):
