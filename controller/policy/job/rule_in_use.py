@@ -249,7 +249,7 @@ class RuleInUse:
 
 
 class _SeenBy(NamedTuple):
-    """What decides which evals count beside themselves: equal ones show a rule the same."""
+    """Values that decide which evals count beside themselves: equal ones show a rule the same."""
 
     rule: StopRule
     direction: Direction
