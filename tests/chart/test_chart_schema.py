@@ -121,6 +121,15 @@ GUARDED = [
         {"operator": {"replicas": 2, "settings": {"leaderElect": False}}},
         "without a Lease each of them would act",
     ),
+    ({"pools": [POOL, POOL]}, f"pools[1].name: {POOL['name']} is there twice"),
+    (
+        {"pools": [POOL | {"spec": POOL["spec"] | {"schedulerName": "evalstop-scheduler"}}]},  # type: ignore[operator]
+        "pools[0].spec.schedulerName is evalstop-scheduler, and scheduler.enabled is false",
+    ),
+    (
+        {"pools": [POOL | {"spec": POOL["spec"] | {"delegate": "Kueue", "kueue": {"localQueue": "q"}}}]},  # type: ignore[operator]
+        "pools[0].spec.delegate is Kueue, and delegates.kueue is false",
+    ),
 ]
 
 

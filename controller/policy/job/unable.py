@@ -25,7 +25,7 @@ from controller.policy.job.types import Desired, ScrapeOutcome, ScrapeView
 from controller.policy.params import ParamError
 from controller.policy.stopping import Bound, StopRule, earliest, lets_pass, make_rule, noise
 from controller.policy.stopping.confirm import Confirm
-from controller.policy.types import EvalScale, Mode, Problem
+from controller.policy.types import EvalScale, Mode, Problem, Verb
 from controller.policy.wording import counted
 
 PAGE_WITHOUT_IDENTITY = "PageWithoutIdentity"  # for mode Enforce
@@ -71,7 +71,7 @@ def note(context: PlanContext, use: RuleInUse) -> None:
     if not text:
         reason, text = RUN_TOO_SHORT, _by_length(context, use)
     if not text:
-        reason, text = STDERR_TOO_LARGE, _by_errors(context)
+        reason, text = STDERR_TOO_LARGE, "" if _speaks(context) else _by_errors(context)
     if not text:
         reason, text = EVAL_IMPRECISE, imprecise.blinds(context.record, use) if _by_noise(context) else ""
     if not text:
@@ -82,6 +82,12 @@ def note(context: PlanContext, use: RuleInUse) -> None:
         context.conditions.set(c.ABLE, False, reason, text)
     else:
         context.conditions.drop(c.ABLE)
+
+
+def _speaks(context: PlanContext) -> bool:
+    """Return whether the rule asks for a stop now: then the fall was large enough."""
+    rule = context.record.rule
+    return rule is not None and rule.verdict is not None and rule.verdict.verb is Verb.STOP
 
 
 def _by_page(context: PlanContext, scrape: ScrapeView) -> str:
