@@ -177,6 +177,17 @@ def test_states_and_marks_follow_the_jobs() -> None:
     assert values(metrics, "evalstop_unhealthy_job_seconds")["Stuck"] == 0
 
 
+@pytest.mark.parametrize("mark", list(Mark))
+@pytest.mark.parametrize("where", [c.RUNNING, c.ADMITTED, c.COMPLETED, c.TERMINATION, ""])
+def test_each_state_that_a_mark_can_lead_to_is_counted_by_its_own_word(mark: Mark, where: str) -> None:
+    metrics = Metrics(lambda: NOW)
+    warned = condition(c.ATTENTION, True, str(mark))
+    held = (condition(where, True),) if where else ()
+    metrics.jobs.note("ns/a", JobRecord(conditions=(*held, warned)))
+    counted = {state: count for state, count in values(metrics, "evalstop_jobs").items() if count}
+    assert counted == {c.summary((*held, warned)): 1}
+
+
 def test_metrics_do_not_grow_with_jobs() -> None:
     """A thousand jobs that say a thousand different things have as many series as twenty."""
 

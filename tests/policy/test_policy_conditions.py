@@ -427,6 +427,39 @@ def test_a_lost_best_is_told_until_another_is_in_safety() -> None:
     assert not health(job.record, world.now)
 
 
+def test_a_lost_best_is_warned_of_while_the_next_ones_are_looked_for() -> None:
+    """STATE was Unsafe, and no metric said so: the quiet note of each next try hid the warning."""
+    world, job = running()
+    said: list[tuple[str, bool]] = []
+    for k in range(1, 8):
+        world.scrape("a", points=(EvalPoint(10 * k, 0.9 - 0.01 * k, OWN),), checkpoint_step=10 * k)
+        job.checkpoints.clear()
+        for _ in range(6):
+            world.step("a", seconds=15)
+            warned = Mark.UNSAFE in [m.mark for m in health(job.record, world.now) if m.warning]
+            said.append((c.summary(job.record.conditions), warned))
+            if job.record.best_is_lost:
+                reason, message = told(job, c.SECURED)[1:]
+                assert reason == "BestCheckpointLost"
+                assert message.startswith("the checkpoint of the best eval, step ")
+    assert ("Unsafe", True) in said
+    assert set(said) <= {("Running", False), ("Unsafe", True)}
+    assert said[-1] == ("Unsafe", True), "and so it stays, whatever is looked for in its place"
+    # A better one comes, whose tries would be a quiet note of a job that was not warned of.
+    world.scrape("a", points=(EvalPoint(130, 1.5, OWN), EvalPoint(140, 1.6, OWN)), checkpoint_step=140)
+    job.checkpoints.clear()
+    reasons = set()
+    for _ in range(4):
+        world.step("a", seconds=15)
+        reasons.add(told(job, c.SECURED)[1])
+        assert [m.warning for m in health(job.record, world.now)] == [True]
+    assert "CheckpointMissing" in reasons
+    world.scores("a", 1.7)
+    world.settle()
+    assert c.summary(job.record.conditions) == "Running"
+    assert not health(job.record, world.now)
+
+
 def test_a_users_pin_tells_how_far_it_is() -> None:
     world, job = running()
     world.scores("a", 0.5, 0.4)

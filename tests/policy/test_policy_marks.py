@@ -171,6 +171,19 @@ def test_evals_that_are_all_there_twice_are_a_fault_at_once() -> None:
         assert (found.reason, found.warning) == ("NoEvalsYet", warning)
 
 
+def test_a_mark_that_was_warned_of_stays_a_warning_while_the_job_bears_it() -> None:
+    """The condition NeedsAttention goes on saying so, and with it STATE: metrics and alerts say the same."""
+    note = condition(c.SECURED, False, "StoreUnreachable")
+    for warned, due in (("Unsafe", T + 5.0), ("Unwatched", T + 900.0), (None, T + 900.0)):
+        more = () if warned is None else (condition(c.ATTENTION, True, warned, T + 5.0),)
+        record = bearing(note, *more)
+        (found,) = health(record, SOON)
+        assert (found.due, found.warning) == (due, warned == "Unsafe")
+        assert next_due(record, SOON) == (None if warned == "Unsafe" else 870.0)
+    recovered = bearing(note, condition(c.ATTENTION, False, "Recovered"))
+    assert not health(recovered, SOON)[0].warning
+
+
 def test_a_stopped_job_s_reason_is_that_of_its_stop() -> None:
     """Its pool left its namespace out since: why each of its jobs had been stopped was seen no more."""
     stop = (condition(c.TERMINATION, True, "FellBelow"), condition(c.RELEASED, True, "PodsGone"))

@@ -489,7 +489,8 @@ def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> Non
     if waited.operation is Operation.SECURE:
         if lost_bests.given_up(context, waited, tries, problem, answered.lowest):
             return
-        context.conditions.set(c.SECURED, False, reason, message, warning=True)
+        said, told = lost_bests.still_told(context, waited, reason, message)
+        context.conditions.set(c.SECURED, False, said, told, warning=True)
         if reason == access_requests.TAKEN and location_claim.note_taken(context, answered.message):
             context.update(access=None)
             context.wake_in(0.0)

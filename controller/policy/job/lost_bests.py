@@ -23,6 +23,7 @@ LOST_TRIES = 6  # failed tries after which a checkpoint that is not whole is giv
 LOST_EVALS = 2  # as many evals after its own
 LOOK_AGAIN = 300.0  # s after which the checkpoint of the best eval is looked for again though it was lost
 
+LOST = "BestCheckpointLost"  # reason of BestCheckpointSecured
 CHANGED = "DigestMismatch"  # what was pinned is there no more, and its score is of nothing that lies there
 # What will not come right by trying again: the checkpoint itself is not what it was.
 DAMAGED = frozenset({CHANGED, "CheckpointMissing", "CheckpointIncomplete"})
@@ -129,6 +130,16 @@ def drop_pin(context: PlanContext, waited: InFlight, problem: Problem) -> None:
     context.wake_in(delay)
 
 
+def still_told(context: PlanContext, waited: InFlight, reason: str, message: str) -> tuple[str, str]:
+    """Return reason and message of the condition after a try that failed: of one that looks for another
+    eval's checkpoint in place of the lost best's, that the best's is lost comes first."""
+    best = context.record.best
+    if best is None or not context.record.best_is_lost or reason not in MISSING:
+        return reason, message
+    lost = f"the checkpoint of the best eval, step {best.step} ({best.score:g}), is lost"
+    return LOST, f"{lost}; of step {waited.step}, looked for in its place: {message}"
+
+
 def _of(waited: InFlight) -> Best | None:
     """Return the eval that a request is for; None: it counts for nothing any more."""
     return None if waited.score is None else Best(waited.step, waited.score, waited.attempt)
@@ -189,5 +200,5 @@ def lose(
     if problem.reason != CHANGED and not misplaced:
         message += f"what helps: {rotation.remedy(context.layout)}; "
     message += problem.message
-    context.conditions.set(c.SECURED, False, "BestCheckpointLost", message, warning=True)
+    context.conditions.set(c.SECURED, False, LOST, message, warning=True)
     context.wake_in(0.0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from controller.policy.job import conditions as c
@@ -137,7 +137,7 @@ def health(record: JobRecord, now: float) -> tuple[Finding, ...]:
         now: the time (s): a mark's `warning` depends on it, and nothing else does.
     """
     order = list(Mark)
-    found = [_at(one, now) for one in _marks(record)]
+    found = [_at(one, now) for one in _found(record)]
     return tuple(sorted(found, key=lambda one: (not one.warning, order.index(one.mark), one.since)))
 
 
@@ -159,7 +159,7 @@ def state_reason(record: JobRecord) -> str:
 
 def next_due(record: JobRecord, now: float) -> float | None:
     """Return in how many seconds the next quiet note becomes a warning; None: none does by itself."""
-    left = [one.due - now for one in _marks(record) if one.due > now and math.isfinite(one.due)]
+    left = [one.due - now for one in _found(record) if one.due > now and math.isfinite(one.due)]
     return min(left, default=None)
 
 
@@ -177,6 +177,17 @@ def trains(record: JobRecord) -> bool:
 
 def _at(one: Finding, now: float) -> Finding:
     return Finding(one.mark, one.reason, one.message, one.since, one.due, now >= one.due)
+
+
+def _found(record: JobRecord) -> Iterator[Finding]:
+    """Yield the marks. One that has been warned of stays a warning until the job bears it no more, whatever
+    its newest reason is: a quiet note of the next try must not hide it while the STATE goes on naming it."""
+    warned = record.condition(c.ATTENTION)
+    for one in _marks(record):
+        if warned is not None and warned.status and warned.reason == one.mark:
+            yield replace(one, due=min(one.due, warned.since))
+        else:
+            yield one
 
 
 def _marks(record: JobRecord) -> Iterator[Finding]:
