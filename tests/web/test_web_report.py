@@ -11,8 +11,8 @@ import pytest
 
 from controller.cli.report import _from_statuses
 from controller.policy import decision_log
-from controller.policy.job import JobRecord, Observed, Plan
-from controller.policy.job.record import Best, EvalBaseline, RunProgress
+from controller.policy.job import TERMINATION, JobRecord, Observed, Plan
+from controller.policy.job.record import Best, Condition, EvalBaseline, RunProgress
 from controller.policy.types import Attempt
 from controller.web.dashboard import report
 from controller.web.dashboard.feed import Job, read_job
@@ -144,6 +144,19 @@ def test_a_best_that_was_compared_with_nothing_is_told_as_that() -> None:
             _from_statuses("one", with_record(obj, replace(record, baseline=since), pool), POOLS, [], NOW)
         )
         assert (told in words) is alone
+
+
+def test_a_stop_that_was_asked_for_and_did_not_come_is_told() -> None:
+    pool = POOLS[0]
+    obj = job_object("team", "kept", created=NOW - 9000)
+    record = replace(judged(obj, over_optimising(20), NOW, pool), decision=None)
+    held = Condition(TERMINATION, False, "NoVerifiableCheckpoint", "no checkpoint is in safety", NOW - 9, 1)
+    told = "Nothing has stopped it, though a stop was asked for. NoVerifiableCheckpoint: no checkpoint is in"
+    for conditions, is_told in ((record.conditions, False), ((*record.conditions, held), True)):
+        there = with_record(obj, replace(record, conditions=conditions), pool)
+        words = needs_nothing(_from_statuses("kept", there, POOLS, [], NOW))
+        assert (told in words) is is_told
+        assert ("in Shadow nothing would have" in words) is not is_told
 
 
 def test_a_higher_eval_that_does_not_count_is_named() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from controller import bounded
 from controller.policy import codec, decision_log
 from controller.policy.job import (
+    TERMINATION,
     Desired,
     JobRecord,
     StopOutcome,
@@ -106,10 +107,19 @@ def job_report(job: Job, now: float, source: Source) -> str:
         "promise": promise(desired.rule, record.evals_seen) if record.evals else "",
         "stops": _stops([job, *(one for one in source.stops if one.uid == job.uid)]),
         "saved": _saved([job, *(one for one in source.stops if one.uid == job.uid)], ran),
+        "held": _held(record),
         "stages": stages_of(job, ""),
         "waits": _waits([job], now),
     }
     return render("report_job.html", values)
+
+
+def _held(record: JobRecord) -> str:
+    """Return why the stop that was asked for last did not come; "": none was, or it came."""
+    target = record.condition(TERMINATION)
+    if target is None or target.status or record.decision is not None or target.reason == "NotAccepted":
+        return ""
+    return f"{target.reason}: {target.message}"
 
 
 def pool_report(name: str, pool: Pool | None, now: float, source: Source) -> str:
