@@ -6,8 +6,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-from controller.policy.types import JobKey
+if TYPE_CHECKING:  # the program of access Jobs needs these words, and would load all types with them
+    from controller.policy.types import JobKey
 
 ELSEWHERE = "a job of another namespace"
 UID = "uid:"  # begins what stands for a job's name where that may not be told

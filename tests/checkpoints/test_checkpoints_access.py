@@ -293,3 +293,14 @@ def _wait_for_staged(process: subprocess.Popen[bytes], folder: Path, count: int)
                     return True
         time.sleep(0.002)
     return False
+
+
+def test_the_program_loads_no_types_of_the_policy() -> None:
+    """It is started for each checkpoint: with them it would take half as much CPU again before it begins."""
+    program = (
+        "import json, sys\nimport controller.checkpoints.access\n"
+        "heavy = ('controller.policy.types', 'controller.api', 'pydantic', 'cattrs', 'structlog')\n"
+        "print(json.dumps([m for m in heavy if m in sys.modules]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
