@@ -61,6 +61,8 @@ NONE_OF_THIS_RUN = "nothing that lies there is of this run"
 FOLDER_GONE = "was removed or emptied since the checkpoint folder was claimed"
 # The same of a trainer that saves after its eval, as far as its page tells.
 REPORTED_FIRST = "was reported before its checkpoint was saved"
+# Of a trainer whose page answers, and that makes no steps.
+STANDS_STILL = "has made no step since (rlhf_step)"
 # What is not followed, where checkpoints should lie.
 LINKS = "links are not followed"
 # Of an eval whose page has several series for it.

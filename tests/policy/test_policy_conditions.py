@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -545,6 +547,60 @@ def test_steps_that_begin_anew_are_a_mark_with_a_cure() -> None:
     assert (found.mark, found.warning) == (Mark.UNWATCHED, True)
     assert "evals up to step 30 count for nothing" in found.message
     assert "count its steps through the whole run" in found.cure().text
+
+
+def after_the_baseline(
+    first: float = 20.0, steps: tuple[int | None, ...] = (0,), **spec: object
+) -> Iterator[tuple[float, Job]]:
+    """A run whose eval of step 0 came ``first`` s after it began to run; then what its page says each 10 s:
+    how long that eval is ago (s), and the job."""
+    world, job = running(**spec)
+    world.now = job.record.admission.running_since + first
+    job.checkpoints.add(0)
+    points, began = (EvalPoint(0, 0.5, OWN),), world.now
+    for n in range(1000):
+        step = steps[min(n // 30, len(steps) - 1)]
+        world.scrape("a", points=points, checkpoint_step=0, step=step, total_steps=2000)
+        world.step("a", seconds=0.0)
+        yield world.now - began, job
+        world.now += 10.0
+
+
+def silence(**about: Any) -> float:
+    """For how many s after its baseline eval a run looks watched; the end of the look, if it always does."""
+    return next((quiet for quiet, job in after_the_baseline(**about) if not told(job, c.METRICS)[0]), 1e9)
+
+
+@pytest.mark.parametrize(
+    ("about", "first_told"),
+    [
+        ({"first_eval": 120.0}, 310.0),  # it was 20 min, whatever its owner said that an eval may take
+        ({"first_eval": 600.0}, 610.0),
+        ({}, 1810.0),  # a first step of half an hour is none that hangs
+        ({"first_eval": 120.0, "first": 1500.0}, 1510.0),  # nor one that takes as long as a model that loads
+        ({"first_eval": 120.0, "steps": (0, 1)}, 1210.0),  # it goes on, and evaluates seldom
+        ({"first_eval": 120.0, "steps": (None,)}, 1210.0),  # its page does not say
+        ({"steps": (0, 1)}, 1810.0),  # it was 20 min, though an eval may be away longer by default
+        ({"first_eval": 120.0, "steps": (2000,)}, 1210.0),
+    ],
+)
+def test_a_run_that_hangs_after_its_first_eval_is_told_and_a_slow_one_is_not(
+    about: dict[str, Any], first_told: float
+) -> None:
+    assert silence(**about) == first_told
+
+
+def test_a_run_that_makes_no_step_is_a_mark_with_a_cure_of_its_own() -> None:
+    job = next(job for quiet, job in after_the_baseline(first_eval=120.0) if quiet >= 320.0)
+    status, reason, message = told(job, c.METRICS)
+    assert (status, reason) == (False, "NoNewEvals")
+    assert message.startswith(
+        "no eval of 'gold' since that of step 0, for 5 min, and the trainer has made no"
+    )
+    (found,) = [one for one in health(job.record, 0.0) if one.mark is Mark.UNWATCHED]
+    assert found.code == "StandsStill"
+    assert "see whether the trainer hangs" in found.cure().text
+    assert c.summary(job.record.conditions) == "Unwatched"
 
 
 def test_a_new_process_may_begin_at_any_step() -> None:

@@ -21,6 +21,7 @@ from controller.policy.wording import (
     NO_CHECKPOINT,
     NONE_OF_THIS_RUN,
     REPORTED_FIRST,
+    STANDS_STILL,
     TWO_VALUES,
     meant,
 )
@@ -212,6 +213,7 @@ BY_MESSAGE = (
     (frozenset({"PodWaits"}), "' not found", "ObjectMissing"),
     (frozenset({"MetricMissing"}), "is there, expected", "MetricMisplaced"),
     (frozenset({"MetricMissing"}), "without the label metric", "MetricMisplaced"),
+    (frozenset({"NoNewEvals"}), STANDS_STILL, "StandsStill"),
     (frozenset({"NoEvalsYet"}), TWO_VALUES, "SeveralSeries"),
     (frozenset({"NoEvalsYet"}), "can be used so far", "EvalsUnusable"),
     (frozenset({"ExitCode"}), "exit code 137", "Killed"),
@@ -483,6 +485,11 @@ CURES: dict[str, Cure] = {
         _merge('{"spec":{"scrape":{"firstEvalSeconds":<seconds>}}}'),
     ),
     "NoNewEvals": Cure("see whether the trainer's evals and its scorer work", _DOCTOR),
+    "StandsStill": Cure(
+        "see whether the trainer hangs: members that wait for each other, a data loader, an evaluator that "
+        "does not answer; if its steps take so long by nature, say so in spec.scrape.firstEvalSeconds",
+        _LOGS,
+    ),
     "ScoresNotFinite": Cure("see whether the trainer has diverged, or its scorer divides by zero", _LOGS),
     "StepsBeganAnew": Cure(
         f"have the trainer count its steps through the whole run, or begin a new process {_CONTRACT}", _LOGS

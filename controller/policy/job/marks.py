@@ -80,9 +80,9 @@ class Finding:
 # Whatever may take its time takes at most what its owner gives the first eval (`firstEvalSeconds`).
 #
 # Nothing but a fault explains these: evals are there, and not this one; the operator may not read the pod;
-# evals came, and come no more (which is said only after several times their usual interval), or are of steps
-# that were read before, or there twice with other scores, or not labelled as they must be; the pool's owner
-# has nobody's read.
+# evals came, and come no more (which is said only after several times their usual interval, or after as long
+# as their owner says that one may be away), or are of steps that were read before, or there twice with other
+# scores, or not labelled as they must be; the pool's owner has nobody's read.
 CERTAIN_UNWATCHED = frozenset(
     {
         "CappedOff",
@@ -93,6 +93,7 @@ CERTAIN_UNWATCHED = frozenset(
         "PageTooLarge",
         "RefusedAddress",
         "SeveralSeries",
+        "StandsStill",
         "StepsBeganAnew",
     }
 )

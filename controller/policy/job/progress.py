@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from math import isclose, isfinite
+from math import inf, isclose, isfinite
 from statistics import median
 
 from controller.policy.job import conditions as c
@@ -19,6 +19,7 @@ from controller.policy.job.record import EvalsDue, JobRecord, RunProgress
 from controller.policy.job.service import attained
 from controller.policy.job.types import ScrapeOutcome
 from controller.policy.queueing.slaq import add_loss
+from controller.policy.wording import STANDS_STILL
 
 COARSE = 0.05  # share of the run
 
@@ -82,14 +83,41 @@ def without_evals(context: PlanContext) -> str:
         return ""
     usual = due.interval
     quiet, most = context.now - due.since, max(QUIET_LEAST, QUIET_INTERVALS * (usual or QUIET_LEAST))
+    at = _stands_still(context)
+    if _pace_unknown(context.record):
+        # How often they come is not known yet; how long a trainer may take, its owner says.
+        most = max(context.desired.first_eval, QUIET_LEAST if at is not None else most, usual or 0.0)
     if quiet <= most:
         context.wake_in(most - quiet + 1.0)
         return ""
+    if at is not None:
+        return (
+            f"no eval of {context.desired.metric!r} since that of step {at}, for {quiet / 60.0:.0f} min, and "
+            f"the trainer {STANDS_STILL}"
+        )
     message = f"no usable eval of {context.desired.metric!r} for {quiet / 60.0:.0f} min"
     if usual is not None:
         often = f"{usual:.0f} s" if usual < 120.0 else f"{usual / 60.0:.0f} min"
         message += f", though one takes {often}"
     return message + _unusable(context)
+
+
+def _pace_unknown(record: JobRecord) -> bool:
+    """Return whether the process that speaks has made an eval, and no second one tells how long one takes."""
+    if not record.evals or not record.lives or record.evals[-1].attempt != record.lives[-1].attempt:
+        return False
+    return _usual(record) is None
+
+
+def _stands_still(context: PlanContext) -> int | None:
+    """Return the step at which a trainer stands since its only eval, as its page says; None: it has gone on,
+    has ended, or does not say. A page that tells another step than the eval's may count something else."""
+    record, scrape = context.record, context.observed.scrape
+    if scrape is None or scrape.step is None or not _pace_unknown(record):
+        return None
+    if scrape.step != record.evals[-1].step or scrape.step >= (scrape.total_steps or inf):
+        return None
+    return scrape.step
 
 
 def newest_are_not_finite(context: PlanContext) -> bool:
