@@ -49,6 +49,7 @@ ANNOTATION_JOB_UID = f"{GROUP}/job-uid"
 ANNOTATION_REQUEST = f"{GROUP}/request"  # access Jobs: hash of the request they carry out
 ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
 ANNOTATION_ADMISSION = f"{GROUP}/admission"
+ANNOTATION_REFUSED = f"{GROUP}/refused"  # on the operator's Lease: rights that it lacks, and since when
 ANNOTATION_SWITCHED_OFF = f"{GROUP}/switched-off"  # on a Kueue Workload: by this operator, and why
 
 FINALIZER = f"{GROUP}/stop"

@@ -19,7 +19,7 @@ from controller.kube.connection import NoCredentials
 from controller.kube.direct import DirectTransport
 from controller.kube.errors import ApiError, NotFound, from_response
 from controller.kube.kubeconfig import BadKubeconfig, Caller, NoContext, PluginRefused, as_caller
-from controller.kube.lease import left_since
+from controller.kube.lease import left_since, refused
 from controller.kube.resources import GPUPOOLS, LEASES, NAMESPACES, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
 
 MANAGER = "evalstop-cli"
@@ -136,9 +136,10 @@ async def listed(
 
 
 async def operator_away(api: CallerApi, now: float) -> str:
-    """Return a sentence where no operator has renewed its Lease for long: what is shown may be long past.
+    """Return a sentence where no operator has renewed its Lease for long, or it is refused what it must
+    read or write: what is shown may be long past.
 
-    "": one has, or the caller may not read that Lease, or it is installed elsewhere.
+    "": neither is so, or the caller may not read that Lease, or it is installed elsewhere.
     """
     try:
         lease = await api.get(LEASES, names.OPERATOR, names.NAMESPACE)
@@ -148,9 +149,16 @@ async def operator_away(api: CallerApi, now: float) -> str:
 
 
 def left(lease: Object, now: float) -> str:
-    """Return the sentence for a Lease that nobody renews any more; "": somebody may. ``now``: s."""
+    """Return the sentence for a Lease that nobody renews any more, or whose holder lacks rights; "": its
+    holder may do its work. ``now``: s."""
     if (since := left_since(lease, now)) is None:
-        return ""
+        if (found := refused(lease)) is None:
+            return ""
+        return (
+            f"the operator has been refused its rights for {formatting.span(now - found.since)} "
+            f"({found.what}): states may be as they were then, and nobody may be stopped until it has them "
+            "back; see evalstop doctor"
+        )
     return (
         f"no operator has renewed its Lease for {formatting.span(now - since)}: no run is watched or "
         "stopped until one is back, and states are as they were then; see evalstop doctor"

@@ -21,6 +21,8 @@ from controller.kube.transport import Answer, Limits, Transport
 Object = dict[str, Any]
 Page = tuple[list[Object], str]  # some of a LIST's objects, and the resourceVersion of the whole
 CallHook = Callable[[str, str, str], None]  # (verb, resource, outcome), after each call
+# (verb, resource, namespace or "", HTTP status, message of a refusal or ""), after each answer
+AnswerHook = Callable[[str, Resource, str, int, str], None]
 Permit = Callable[[], None]  # raises NotLeading where no write may be sent now
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -64,6 +66,7 @@ class Api:
         self._permit = permit or (lambda: None)
         # Of each answer: its headers, and what tells one connection from another ("": unknown).
         self.on_headers: Callable[[Mapping[str, str], str], None] = lambda headers, connection: None
+        self.on_answer: AnswerHook = lambda verb, resource, namespace, status, message: None
 
     async def __aenter__(self) -> Self:
         return self
@@ -153,7 +156,10 @@ class Api:
             rest = b""
             async with answer:
                 if answer.status != 200:
-                    raise from_response(answer.status, await read(answer.chunks(), path), answer.headers)
+                    error = from_response(answer.status, await read(answer.chunks(), path), answer.headers)
+                    self.on_answer("watch", resource, namespace or "", answer.status, error.message)
+                    raise error
+                self.on_answer("watch", resource, namespace or "", answer.status, "")
                 async for chunk in answer.chunks():
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
@@ -274,8 +280,11 @@ class Api:
             status, data, headers = await self._request(method, path, query, body, content_type)
             outcome = str(status)
             if 200 <= status <= 299:
+                self.on_answer(verb, resource, _namespace(path), status, "")
                 return await decoded(data)
-            raise from_response(status, data, headers)
+            refused = from_response(status, data, headers)
+            self.on_answer(verb, resource, _namespace(path), status, refused.message)
+            raise refused
         except NotLeading:
             outcome = "not-leading"
             raise
@@ -322,6 +331,12 @@ class Api:
         answer = await self._transport.send(method, target, headers, sent, limits)
         self.on_headers(answer.headers, answer.came_over)
         return answer
+
+
+def _namespace(path: str) -> str:
+    """Return the namespace that a path goes into; "": none."""
+    _, _, inside = path.partition("/namespaces/")
+    return inside.partition("/")[0] if "/" in inside else ""
 
 
 def _asked(dry_run: bool, strict: bool) -> dict[str, str]:

@@ -18,7 +18,7 @@ from aiohttp.hdrs import AUTHORIZATION
 
 from controller import log
 from controller.kube.backoffs import JitteredBackoffs
-from controller.kube.client import PAGE, CallHook, decoded, read
+from controller.kube.client import PAGE, AnswerHook, CallHook, decoded, read
 from controller.kube.connection import Connection, NoCredentials
 from controller.kube.errors import TooLarge
 from controller.kube.informer import Informer, Object
@@ -69,12 +69,18 @@ class KopfSession:
         informers: of the kinds that kopf watches.
         hook: called after each LIST, and at the beginning of each watch.
         relist: s after which an informer lists anew.
+        on_answer: told of each answer to them, in kopf's thread.
     """
 
     def __init__(
-        self, connection: Connection, informers: tuple[Informer, ...], hook: CallHook, relist: float
+        self,
+        connection: Connection,
+        informers: tuple[Informer, ...],
+        hook: CallHook,
+        relist: float,
+        on_answer: AnswerHook = lambda verb, resource, namespace, status, message: None,
     ) -> None:
-        self._connection, self._hook = connection, hook
+        self._connection, self._hook, self._on_answer = connection, hook, on_answer
         self.informers = informers
         root = urlsplit(connection.server).path.rstrip("/")
         self._by_path = {root + i.resource.path(i.namespace or None): i for i in informers}
@@ -161,6 +167,7 @@ class KopfSession:
             outcome = str(answer.status)
         finally:
             self._hook(verb, informer.resource.plural, outcome)
+        self._on_answer(verb, informer.resource, informer.namespace, answer.status, "")
         if answer.status == 200:
             self._pauses = iter(JitteredBackoffs())
         else:

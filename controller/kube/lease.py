@@ -18,8 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from controller import names
+from controller.api.values import timestamp
 from controller.objects import parse_time
 
 
@@ -88,6 +90,30 @@ def left_since(lease: Mapping[str, Any], now: float) -> float | None:
     renewed = parse_time(spec.get("renewTime"))
     most = LONG if spec.get("holderIdentity") else RELEASED
     return renewed if renewed is not None and now - renewed > most else None
+
+
+class RefusedNote(NamedTuple):
+    """Rights that the API server refuses to a leader, as its Lease tells of them.
+
+    Attributes:
+        since: time of the first refusal (s since the epoch).
+        what: verbs and kinds, as "list pods, watch nodes".
+    """
+
+    since: float
+    what: str
+
+    def written(self) -> str:
+        """Return it as the Lease's annotation has it."""
+        return f"{timestamp(int(self.since))} {self.what}"
+
+
+def refused(lease: Mapping[str, Any]) -> RefusedNote | None:
+    """Return what the holder of a Lease is refused, as it wrote; None: nothing, or nothing readable."""
+    written = (lease["metadata"].get("annotations") or {}).get(names.ANNOTATION_REFUSED) or ""
+    since, _, what = str(written).partition(" ")
+    at = parse_time(since)
+    return RefusedNote(at, what) if at is not None and what else None
 
 
 class Candidacy:

@@ -25,6 +25,7 @@ from controller.kube.informer import Taker, informers
 from controller.kube.kopf_session import KopfSession
 from controller.kube.namespaced_watch import follow
 from controller.kube.packed import Key, Stored
+from controller.kube.refused_rights import RefusedRights
 from controller.kube.resources import (
     BY_KOPF,
     CONFIGMAPS,
@@ -136,6 +137,9 @@ class Engine:
         self._clock = clock = clock or self._server_clock
         self.api.on_headers = self._server_clock.observe
         self.cache = Cache()
+        self.refused = RefusedRights(tuple(self.cache.stores), monotonic, clock)
+        self.api.on_answer = self.refused.answered
+        self.term.tell(self.refused.lasting)
         self.cluster = ClusterState(self.cache, monotonic)
         self.cluster.queues = self.external_queues = ExternalQueues(
             self.api, self.cluster, clock, settings.namespaces
@@ -215,6 +219,7 @@ class Engine:
             ]
         )
         self._kopf: KopfThread | None = None
+        self._loop: asyncio.AbstractEventLoop  # this engine's own, once kopf is started
 
         self.targets = ScrapeTargets(self.cluster, self.metrics)
         self.unmanaged_pods = UnmanagedPods(self.api, settings.namespaces)
@@ -240,6 +245,7 @@ class Engine:
             self.connections,
             clock,
             self._server_clock,
+            self.refused,
         )
 
     def _note_step(self, question: StepQuestion, plan: RolloutPlan) -> None:
@@ -421,17 +427,30 @@ class Engine:
     async def _watch_by_kopf(self) -> None:
         """List and watch what comes in by the front door (`handlers`)."""
         settings, loop = self._settings, asyncio.get_running_loop()
+        self._loop = loop
         taker = Taker(loop, self.cache.knows, self._event, self._listed_by_kopf)
         found = informers(BY_KOPF, settings.namespaces, taker, settings.relist_seconds)
         self.sources.informers = tuple(found)
         session = KopfSession(
-            self._connection, self.sources.informers, self.metrics.call, settings.relist_seconds
+            self._connection,
+            self.sources.informers,
+            self.metrics.call,
+            settings.relist_seconds,
+            self._kopf_answered,
         )
         self._kopf = kopf = KopfThread(handlers.registry, session, settings.namespaces, loop)
         self.health.watch("kopf", lambda: kopf.heartbeat)
         kopf.start()
         await kopf.ended.wait()
         raise RuntimeError("kopf has ended; its log says why") from kopf.error
+
+    def _kopf_answered(
+        self, verb: str, resource: Resource, namespace: str, status: int, message: str
+    ) -> None:
+        """Note an answer to kopf, in its thread."""
+        answer = verb, resource, namespace, status, message
+        with contextlib.suppress(RuntimeError):  # the engine's loop has ended before kopf
+            self._loop.call_soon_threadsafe(self.refused.answered, *answer)
 
     async def _work(self, queue: WorkQueue, name: str, passes: Passes) -> None:
         with contextlib.suppress(Closed):

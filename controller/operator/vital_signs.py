@@ -13,6 +13,7 @@ from controller.bounded import shown
 from controller.kube.cache import Cache
 from controller.kube.informer import Informer
 from controller.kube.namespaced_watch import Follow
+from controller.kube.refused_rights import RefusedRights
 from controller.kube.resources import GPUPOOLS
 from controller.metrics import ScrapeLoop
 from controller.operator.process.clock import Advance, ServerClock
@@ -71,6 +72,7 @@ class VitalSigns:
     connections: Connections
     clock: Callable[[], float]
     server_clock: ServerClock
+    refused: RefusedRights
     working: bool = False  # passes and scrapes go on; before that nobody waits for them
     progress: dict[str, float] = field(default_factory=dict)  # monotonic s at which a queue's last pass ended
 
@@ -92,6 +94,7 @@ class VitalSigns:
         health.require("foreign pods", lambda: None if self.unmanaged_pods.looked else "not looked at yet")
         health.require("pools", self._failing_pools)
         health.require("watches", self.sources.deaf)
+        health.require("rights", self._refused_rights)
         health.note(self._failing_jobs)
 
     def _show_process(self) -> None:
@@ -109,6 +112,11 @@ class VitalSigns:
             "evalstop_leader_epoch",
             "Number of this process's term; nothing before it leads, or without an election",
             lambda: [((), float(self.term.epoch))] if self.term.epoch else [],
+        )
+        metrics.gauge(
+            "evalstop_refused_seconds",
+            "For how long the API server has refused a right that the operator needs; 0: it refuses none",
+            lambda: [((), self.clock() - found.since if (found := self.refused.lasting()) else 0.0)],
         )
         metrics.gauge(
             "evalstop_clock_skew_seconds",
@@ -163,6 +171,14 @@ class VitalSigns:
             "evalstop_circuit_breaker_open",
             "GPUPools that stop nobody because too many ask",
             lambda: [((), float(sum(1 for pool in self.cache.values(GPUPOOLS) if breaker_open(pool))))],
+        )
+
+    def _refused_rights(self) -> str | None:
+        if (found := self.refused.lasting()) is None:
+            return None
+        seconds = self.clock() - found.since
+        return (
+            f"the API server has refused for {seconds:.0f} s: {found.what}; apply deploy/manifests/rbac.yaml"
         )
 
     def _failing_pools(self) -> str | None:

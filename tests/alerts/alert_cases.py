@@ -75,6 +75,16 @@ CASES = (
         {'evalstop_leader_epoch{instance="a"}': "1x5 2x5 3x50"},
     ),
     Case(
+        "EvalStopRightsRefused",
+        {
+            'evalstop_refused_seconds{instance="a"}': "0 40+60x60",
+            'evalstop_refused_seconds{instance="b"}': "0x61",
+        },
+        "3m",
+        "The EvalStop operator has been refused its rights for 5m 40s",
+        {'evalstop_refused_seconds{instance="a"}': "0 40 0x60"},
+    ),
+    Case(
         "EvalStopLoopStalled",
         lag(slow="0+50x60", fast="0+30x60"),
         "15m",

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from controller import names
 from controller.api.values import timestamp
 from controller.kube.errors import ApiError
-from controller.web.dashboard.feed import API_SILENT, OPERATOR_AWAY, Feed, Stale
+from controller.kube.lease import RefusedNote
+from controller.web.dashboard.feed import API_SILENT, OPERATOR_AWAY, OPERATOR_REFUSED, Feed, Stale
 from controller.web.dashboard.operator_lease import OperatorLease
 
 
@@ -27,6 +29,7 @@ class Leases:
 
     def __init__(self) -> None:
         self.spec: dict[str, Any] = {}
+        self.annotations: dict[str, str] = {}
         self.failure: ApiError | None = None
 
     def renew(self, holder: str = "operator-0", at: float | None = None) -> None:
@@ -37,7 +40,7 @@ class Leases:
         assert (resource.plural, name, namespace) == ("leases", "evalstop-operator", "system")
         if self.failure is not None:
             raise self.failure
-        return {"spec": self.spec}
+        return {"metadata": {"annotations": self.annotations}, "spec": self.spec}
 
 
 def looked(leases: Leases, clock: Clock, seconds: float, lease: OperatorLease) -> float | None:
@@ -102,6 +105,25 @@ def test_an_api_server_that_hangs_is_not_laid_to_the_operator() -> None:
     looked(leases, clock, 0.0, lease)
     assert feed.stale(time.time()).why == OPERATOR_AWAY, "it answers, and the Lease is as it was"
     leases.renew("operator-1", at=time.time() + 60.0)
+    looked(leases, clock, 1.0, lease)
+    assert feed.stale(time.time()) is None
+
+
+def test_a_leader_that_is_refused_its_rights_is_told_and_one_that_is_away_first() -> None:
+    """It renewed its Lease and could read nothing: the page showed all runs as well."""
+    leases, clock, lease = made()
+    feed = Feed(leases)  # type: ignore[arg-type]
+    feed._lease = lease
+    leases.renew()
+    looked(leases, clock, 0.0, lease)
+    assert feed.stale(time.time()) is None
+    leases.annotations[names.ANNOTATION_REFUSED] = RefusedNote(1_790_000_000.0, "list pods").written()
+    looked(leases, clock, 1.0, lease)
+    assert feed.stale(time.time()) == Stale(1_790_000_000.0, OPERATOR_REFUSED)
+    looked(leases, clock, 60.0, lease)
+    assert feed.stale(time.time()).why == OPERATOR_AWAY
+    leases.annotations.clear()
+    leases.renew(at=time.time() + 60.0)
     looked(leases, clock, 1.0, lease)
     assert feed.stale(time.time()) is None
 

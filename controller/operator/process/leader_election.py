@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from controller import log, names
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, NotLeading, Refused
-from controller.kube.lease import Candidacy, LeaseView, Timing
+from controller.kube.lease import Candidacy, LeaseView, RefusedNote, Timing
 from controller.kube.resources import LEASES
 
 _logger = log.get("evalstop.leadership")
@@ -72,6 +72,9 @@ class Term(Protocol):
     def role(self) -> str:
         """Return who leads, for people."""
 
+    def tell(self, refused: Callable[[], RefusedNote | None]) -> None:
+        """Have viewers be told from now on of what the leader is refused."""
+
 
 class Unopposed:
     """No election (``EVALSTOP_LEADER_ELECT=false``): the only replica leads from its start."""
@@ -103,6 +106,9 @@ class Unopposed:
     def role(self) -> str:
         return "leader: no election is held"
 
+    def tell(self, refused: Callable[[], RefusedNote | None]) -> None:
+        return  # without a Lease there is no place for it but /readyz
+
 
 class Leadership:
     """A candidate for the Lease ``namespace/name``, and its one term as leader.
@@ -132,6 +138,7 @@ class Leadership:
         self._logged: tuple[str, float] = ("", 0.0)
         self._acquired = ""
         self._one_write = asyncio.Lock()
+        self._refused: Callable[[], RefusedNote | None] = lambda: None
 
     # -- what the engine asks ------------------------------------------------------------------------------
 
@@ -174,6 +181,9 @@ class Leadership:
             return f"leader: this process ({self.identity}), term {self.epoch}"
         holder = self._candidacy.seen.holder if self._candidacy.seen is not None else ""
         return f"standby: {holder or 'nobody'} holds {self._which}"
+
+    def tell(self, refused: Callable[[], RefusedNote | None]) -> None:
+        self._refused = refused
 
     # -- the life of a candidate ---------------------------------------------------------------------------
 
@@ -335,12 +345,18 @@ class Leadership:
         if seen is None:
             answer = await self._api.create(LEASES, self._manifest(spec))
         else:
-            answer = await self._patch(seen, spec)
+            answer = await self._patch(seen, spec, self._refused())
         self._candidacy.wrote(LeaseView.of(answer), sent)
 
-    async def _patch(self, seen: LeaseView, spec: Mapping[str, Any]) -> dict[str, Any]:
+    async def _patch(
+        self, seen: LeaseView, spec: Mapping[str, Any], refused: RefusedNote | None = None
+    ) -> dict[str, Any]:
+        """Write over what was read, with what this process is refused; what another one said of itself
+        goes."""
+        said = {names.ANNOTATION_REFUSED: refused.written() if refused is not None else None}
+        body = {"metadata": {"annotations": said}, "spec": spec}
         return await self._api.merge_patch(
-            LEASES, self._name, {"spec": spec}, self._namespace, version=seen.version, uid=seen.uid
+            LEASES, self._name, body, self._namespace, version=seen.version, uid=seen.uid
         )
 
     def _manifest(self, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class Job:
 
 
 OPERATOR_AWAY = "no operator renews its Lease, so nothing is decided until one is back"
+OPERATOR_REFUSED = "the operator is refused rights that it needs, so runs may go on unseen until it has them"
 
 
 API_SILENT = "the API server does not answer"
@@ -190,8 +191,11 @@ class Feed:
         if problem is None:
             self._broken_since = None
             away = self._lease.away_since() if self._lease is not None else None
-            if away is None or self._lease is None:
+            if self._lease is None:
                 return None
+            if away is None:
+                refused = self._lease.refused
+                return Stale(refused.since, OPERATOR_REFUSED) if refused is not None else None
             return Stale(away, API_SILENT if self._lease.unanswered else OPERATOR_AWAY)
         if self._broken_since is None:
             self._broken_since = now

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from controller import names
 from controller.kube.errors import ApiError
-from controller.kube.lease import left_since
+from controller.kube.lease import RefusedNote, left_since, refused
 from controller.kube.resources import LEASES
 from controller.objects import parse_time
 
@@ -36,6 +36,7 @@ class OperatorLease:
         self._changed = self._answered = 0.0
         self._duration = USUAL_DURATION
         self._renewed: float | None = None
+        self.refused: RefusedNote | None = None  # what its holder says that it is refused
 
     def away_since(self) -> float | None:
         """Return when (s since the epoch) it was renewed last, if nobody renews it any more; None: somebody
@@ -62,9 +63,10 @@ class OperatorLease:
             lease = await self._api.get(LEASES, names.OPERATOR, self._namespace)
         except ApiError as error:
             if error.status in (403, 404):
-                self._seen = None
+                self._seen = self.refused = None
             return
         self._answered = self._clock()
+        self.refused = refused(lease)
         spec = lease.get("spec") or {}
         seen = (str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or ""))
         if seen != self._seen:
