@@ -90,6 +90,11 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
             JSON % '[{"op":"remove","path":"/spec/metrics/2"}]',
         ),
         ("TooFewPeers", "", MERGE % '{"spec":{"stopRule":null}}'),
+        (
+            "PodsRefused",
+            'pods "run-0-" is forbidden: no PriorityClass with name evalstop-rlhf was found',
+            "kubectl apply -f deploy/manifests/priorityclass.yaml",
+        ),
     ],
 )
 def test_a_command_holds_what_the_message_tells(reason: str, message: str, command: str) -> None:

@@ -211,6 +211,7 @@ BY_MESSAGE = (
     (frozenset({"PodWaits"}), "Image", "ImageNotPulled"),
     (frozenset({"PodWaits"}), '" not found', "ObjectMissing"),
     (frozenset({"PodWaits"}), "' not found", "ObjectMissing"),
+    (frozenset({"PodsRefused"}), "no PriorityClass", "PriorityClassGone"),
     (frozenset({"MetricMissing"}), "is there, expected", "MetricMisplaced"),
     (frozenset({"MetricMissing"}), "without the label metric", "MetricMisplaced"),
     (frozenset({"NoNewEvals"}), STANDS_STILL, "StandsStill"),
@@ -391,6 +392,11 @@ CURES: dict[str, Cure] = {
         "correct what the message names (a quota, Pod Security, a webhook, the service account); it is tried "
         "again by itself",
         "kubectl describe quota,limits{ns}; kubectl describe job{ns} {name}",
+    ),
+    "PriorityClassGone": Cure(
+        "make the PriorityClass again that the message names (a helm upgrade of the chart makes its own); it "
+        "is tried again by itself",
+        "kubectl apply -f deploy/manifests/priorityclass.yaml",
     ),
     "ImageNotPulled": Cure(
         "correct the image, or its pull secret, in the manifest",
