@@ -274,8 +274,9 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
         return gang_timeout.withdraw(context)
     if workload.suspended:
         _tell_if_suspended(context)
-        shut_out = location_claim.refused(context) or orphans.refused(context)
-        if shut_out and context.problem is not None:
+        if location_claim.refused(context) and context.problem is not None:
+            return gang_timeout.give_back(context, context.problem)
+        if orphans.refused(context) and context.problem is not None:
             return gang_timeout.give_back(context, context.problem)
         if (late := residency.overdue(context)) is not None:
             return gang_timeout.give_back(context, late)
