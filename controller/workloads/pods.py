@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller import bounded, names
-from controller.objects import Object, amount, controller_of, is_terminal, parse_time
+from controller.objects import Object, controller_of, is_terminal, parse_time
 from controller.policy.job import PodView
 from controller.workloads.pod_trouble import pod_trouble
+from controller.workloads.requests import requested
+from controller.workloads.trainer_end import trainer_end
 
 OWNER_DEPTH = (
     5  # links followed up from a pod; the longest known chain has three (Pod, Job, JobSet, TrainJob)
@@ -20,10 +22,10 @@ def gpus(spec: Object, resource: str = names.GPU_RESOURCE) -> int:
     Containers and sidecars add up; an init container needs its own beside the sidecars started before it,
     for a time, so the largest such sum counts if it exceeds the steady one.
     """
-    steady = sum(_requested(c, resource) for c in spec.get("containers") or ())
+    steady = sum(requested(c, resource) for c in spec.get("containers") or ())
     sidecars = largest = 0
     for container in spec.get("initContainers") or ():
-        amount = _requested(container, resource)
+        amount = requested(container, resource)
         if container.get("restartPolicy") == "Always":
             sidecars += amount
             largest = max(largest, sidecars)
@@ -51,6 +53,7 @@ def pod_view(pod: Object) -> PodView:
         uid=str(metadata.get("uid", "")),
         created=parse_time(metadata.get("creationTimestamp")) or 0.0,
         trouble=pod_trouble(pod),
+        trainer_end=trainer_end(pod),
     )
 
 
@@ -74,16 +77,6 @@ def owned(obj: Object, owner_uid: str, known: Iterable[Object] = ()) -> bool:
 
 def _admission(metadata: Object) -> int | None:
     return bounded.whole((metadata.get("annotations") or {}).get(names.ANNOTATION_ADMISSION))
-
-
-def _requested(container: Object, resource: str) -> int:
-    resources = container.get("resources") or {}
-    # Extended resources: request and limit must be equal, and the limit alone sets both.
-    for group in ("limits", "requests"):
-        found = amount((resources.get(group) or {}).get(resource))
-        if found is not None:
-            return found
-    return 0
 
 
 def _deleting_since(metadata: Object) -> float | None:

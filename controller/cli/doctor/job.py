@@ -14,7 +14,7 @@ from controller.api.rule_text import rule_and_modifiers
 from controller.cli.cluster import CallerApi, operator_away
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.cli.doctor.pod_starts import starts
-from controller.cli.doctor.pods import trouble
+from controller.cli.doctor.pods import trainer_ended, trouble
 from controller.cli.job_view import Reading
 from controller.cli.remedies import cure, marks
 from controller.kube.errors import ApiError, NotFound
@@ -141,7 +141,11 @@ async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     if not sick and not late:
         begin = sum(1 for pod in found if is_starting(pod))
         still = f"; {begin} not started yet, the image may be on its way" if begin else ""
-        yield ok("pods", f"{len(found)}, nothing keeps any from running{still}")
+        done = sum(1 for pod in found if (pod.get("status") or {}).get("phase") == "Succeeded")
+        ended = f"; {done} ended well" if done else ""
+        yield ok("pods", f"{len(found)}, nothing keeps any from running{ended}{still}")
+    for text in filter(None, map(trainer_ended, found)):
+        yield note("pods", text)
     for closed in [one async for one in nodes(api, job)]:
         yield closed
     refused, _ = await api.list(EVENTS, job.namespace, fields="reason=FailedCreate,involvedObject.kind=Job")
@@ -263,7 +267,7 @@ def _unread(job: Reading, obj: Mapping[str, Any], port: int, path: str, error: A
         )
     if (error.status, error.reason) == (400, PROXY_REFUSES):
         return _unasked(job, f"http://{address}:{port}{path}", error)
-    if why := trouble(obj):
+    if why := trouble(obj) or trainer_ended(obj):
         return note("metrics", f"there is no page to read: {why}")
     if error.status >= 500 or error.status == 0:
         return wrong(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from controller.workloads.trainer_end import trainer_end
+
 USUAL = ("ContainerCreating", "PodInitializing")
 
 
@@ -24,3 +26,12 @@ def trouble(pod: Mapping[str, Any]) -> str:
     if status.get("phase") == "Failed":
         return f"{name}: Failed, {status.get('reason', '')} {status.get('message', '')}".rstrip(", ")
     return ""
+
+
+def trainer_ended(pod: Mapping[str, Any]) -> str:
+    """``run-0: its container trainer has ended, exit code 0, and proxy runs on``; "": it is not so."""
+    end = trainer_end(pod)
+    if end is None:
+        return ""
+    name, going = pod["metadata"]["name"], ", ".join(end.going)
+    return f"{name}: its container {end.container} has ended, exit code {end.code}, and {going} runs on"

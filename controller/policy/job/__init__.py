@@ -95,8 +95,8 @@ SHOWS = {
         "Guardrail Hindrance MakeActor MetricPoints Observed OrphanedPod Page Plan PodView Progress "
         "ProxyMetric QueueView ReadMetrics RefuseOffer RemakeWorkload ResumeFrom ResumeRequest "
         "ResumeWorkload Retain RolloutView RunState "
-        "ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload WorkloadView "
-        "WriteRun"
+        "ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload TrainerEnd "
+        "WorkloadView WriteRun"
     ),
     "verdict_words": (
         "OtherRule alone_best evidence flat_stops lost_best other_rules other_rules_sentence promise"

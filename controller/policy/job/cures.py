@@ -39,6 +39,7 @@ _IN_MESSAGE = (
     re.compile(
         r"^pods of an earlier attempt run on, .* owns them: (?P<orphans>[a-z0-9., -]+?)(?: and \d+ more)?;"
     ),
+    re.compile(r"members? ha(?:s|ve) ended well, and pods? (?P<member>[a-z0-9.-]+)"),
     re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
     re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
     re.compile(r"step (?P<pinned>\d+) of spec\.checkpoints\.pins"),
@@ -429,6 +430,17 @@ CURES: dict[str, Cure] = {
         "end the pods that an earlier attempt left, or let them train to their end: what was asked for then "
         "goes on by itself",
         "kubectl delete pods{ns} <orphans>",
+    ),
+    "TrainerEnded": Cure(
+        "this run is over: a stop keeps its best checkpoint and frees its GPUs; in the next manifest make "
+        "that container a sidecar (under initContainers, with restartPolicy: Always), which keeps no pod "
+        "from completing, or have it end when the trainer does",
+        "evalstop stop{job}",
+    ),
+    "MembersRunOn": Cure(
+        "see what that member waits for (a collective that its peers have left, a thread that does not end); "
+        "if it has nothing more to do, evalstop stop keeps the best checkpoint and frees the GPUs",
+        "kubectl logs{ns} <member>",
     ),
     "MembersEnded": Cure(
         "delete its workload while it is suspended: it is made anew, and all members start",

@@ -110,10 +110,13 @@ PASSING = frozenset(
         "StoreUnreachable",
     }
 )
+# Of condition MetricsAvailable: the trainer has ended, and its pods hold their GPUs on.
+RUN_ON = frozenset({"MembersRunOn", "TrainerEnded"})
 UNSAFE_AFTER = 900.0  # s that such a one may take
 START_AFTER = 300.0  # s that an image may not be there, a Secret not be made
 REFUSED_AFTER = 30.0  # s that the cluster may not let in its pods: those of another run may be about to go
 STOP_AFTER = 1800.0  # s from a stop's decision to the end of its pods
+RUN_ON_AFTER = 120.0  # s that what is beside a trainer may take to end after it
 TERMINATE_AFTER = 600.0  # s from the suspend to the end of its pods
 UNFIT_AFTER = 300.0  # s: a pool may be about to grow
 BLIND_EVALS = 16  # evals after which a rule that estimates noise from them has had enough
@@ -290,7 +293,10 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     begun = record.admission.running_since or record.admission.at
     read = conditions.get(c.METRICS)
     off = read is not None and read.reason == c.MODE_OFF  # as its own user wants it
-    if read is not None and not read.status and not off and record.pod_trouble is None:
+    if read is not None and not read.status and read.reason in RUN_ON:
+        since = max(read.since, begun)
+        yield Finding(Mark.STUCK, read.reason, read.message, since, since + RUN_ON_AFTER)
+    elif read is not None and not read.status and not off and record.pod_trouble is None:
         since = max(read.since, begun)
         certain = key_of(read.reason, read.message) in CERTAIN_UNWATCHED
         due = since if certain else since + record.first_eval

@@ -43,6 +43,7 @@ from controller.policy.job import (
     retention,
     rollout_actors,
     run_file_gone,
+    run_on,
     score_unit,
     scores,
     short_baselines,
@@ -462,7 +463,8 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     if scrape.outcome is not ScrapeOutcome.OK:
         hint = context.desired.address_hint if scrape.outcome in _ELSEWHERE else ""
         message = "; ".join(filter(None, (scrape.message, hint)))
-        context.conditions.set(c.METRICS, False, str(scrape.outcome), message)
+        unread_for = run_on.ended(context) or Problem(str(scrape.outcome), message)
+        context.conditions.set(c.METRICS, False, *unread_for)
         return use
     if refused := lives.refusal(context.record, context.desired.uid, scrape):
         context.conditions.set(c.METRICS, False, *refused, warning=True)

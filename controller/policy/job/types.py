@@ -187,6 +187,21 @@ class PodView:
     uid: str = ""
     created: float = 0.0  # s
     trouble: PodTrouble | None = None  # why it does not run, or how a container of it last ended
+    trainer_end: TrainerEnd | None = field(default=None, metadata=WHERE_USED)
+
+
+class TrainerEnd(NamedTuple):
+    """The end of the trainer's container in a pod that goes on, for other containers of it do.
+
+    Attributes:
+        container: its name.
+        code: its exit code.
+        going: names of the containers that run on.
+    """
+
+    container: str
+    code: int
+    going: tuple[str, ...]
 
 
 class OrphanedPod(NamedTuple):
