@@ -55,7 +55,7 @@ def pod(
 )
 def test_what_keeps_a_pod_from_completing(obj: dict[str, Any], told: tuple | None) -> None:
     assert pod_view(trim(PODS, obj)).trainer_end == (None if told is None else TrainerEnd(*told))
-    said = "run-0: its container trainer has ended, exit code {}, and proxy runs on"
+    said = "run-0: its container trainer has ended, exit code {}; still running: proxy"
     assert trainer_ended(obj) == ("" if told is None else said.format(told[1]))
 
 

@@ -29,9 +29,9 @@ def trouble(pod: Mapping[str, Any]) -> str:
 
 
 def trainer_ended(pod: Mapping[str, Any]) -> str:
-    """``run-0: its container trainer has ended, exit code 0, and proxy runs on``; "": it is not so."""
+    """``run-0: its container trainer has ended, exit code 0; still running: proxy``; "": it is not so."""
     end = trainer_end(pod)
     if end is None:
         return ""
     name, going = pod["metadata"]["name"], ", ".join(end.going)
-    return f"{name}: its container {end.container} has ended, exit code {end.code}, and {going} runs on"
+    return f"{name}: its container {end.container} has ended, exit code {end.code}; still running: {going}"
