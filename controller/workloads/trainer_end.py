@@ -21,7 +21,7 @@ def trainer_end(pod: Object, resource: str = names.GPU_RESOURCE) -> TrainerEnd |
     init container that is started again always, keeps no pod going.
     """
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    containers = spec.get("containers") or ()
+    containers = list(spec.get("containers") or ())
     if len(containers) < 2 or is_terminal(pod):
         return None
     trainer = _trainer(containers, resource)
