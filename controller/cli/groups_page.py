@@ -200,6 +200,10 @@ def _facts(one: Object, now: float) -> Iterator[tuple[str, str]]:
         lost = counted(one["lost"], "turn")
         vacant = formatting.gpu_hours(one["vacantGPUSeconds"])
         yield "so far", f"{calls}, {switches}, {lost} lost; {vacant} without residents"
+    for who in one["residents"]:
+        if who["lostInRow"] and who["whyLost"]:
+            often = counted(who["lostInRow"], "turn")
+            yield "lost", f"{often} of {who['job']} since one counted, the newest: {who['whyLost']}"
     if one["reported"] is not None:
         yield "reported", f"{_seconds(_age(one, now))} ago"
     if (cure := remedy(one)) is not None:

@@ -51,6 +51,9 @@ class Record:
     offloads: deque[int] = field(default_factory=lambda: deque(maxlen=SWITCHES_KEPT))
     released: int = 0
     lost: int = 0
+    in_row: int = 0  # turns lost by the group's side since the newest that was released
+    failing: int = 0  # when the first of these was
+    why: str = ""  # of the newest of these
     longest_wait: int = 0
     asked: int | None = None  # when it did, while it waits
     step: int = -1
@@ -104,6 +107,13 @@ class Account:
         if name not in self.charges:
             self.charges.join(name, now)
 
+    def failed(self, resident: str, why: str, now: int) -> None:
+        """Take up why a turn was lost that its holder did not lose itself."""
+        record = self.records[resident]
+        record.failing = record.failing if record.in_row else now
+        record.in_row += 1
+        record.why = why
+
     def switched(self, resident: str, before: str | None, load: int, offload: int) -> None:
         """Take up the times of a switch, of the slowest member."""
         self.switches += 1
@@ -148,6 +158,7 @@ class Account:
             held = max(1, now - record.granted)
             record.turns.append((record.away, held, record.step, record.waited))
             record.released += 1
+            record.in_row, record.failing, record.why = 0, 0, ""
         else:
             record.lost += 1
             self.expired += 1

@@ -81,6 +81,7 @@ class _Turn:
     last_contact: float = 0.0  # with the holder
     why: str = ""
     full: bool = False
+    given_up: bool = False  # it was lost by its holder
     body: bytes | memoryview = b""  # of the newest call
     answer: bytes = b""
     statuses: dict[str, str] = field(default_factory=dict)  # by member, of the newest call
@@ -220,7 +221,7 @@ class Coordination:
         """
         version = self._resident(resident)
         if self.state.turn is not None and self.state.turn.resident == resident:
-            self.lose(token, "its holder gave it up")
+            self.lose(token, "its holder gave it up", by_holder=True)
         return version
 
     def state_of(self, resident: str) -> dict[str, Any]:
@@ -392,9 +393,11 @@ class Coordination:
             else:
                 self._over(output.resident)
 
-    def lose(self, token: Token, why: str) -> None:
-        """Take a turn away."""
+    def lose(self, token: Token, why: str, *, by_holder: bool = False) -> None:
+        """Take a turn away. ``by_holder``: nothing of the group's is to blame."""
         self._because(token, why)
+        if by_holder and self._turn is not None and self._turn.token == token:
+            self._turn.given_up = True
         self.advance("expire", token)
 
     def _because(self, token: Token, why: str, full: bool = False) -> None:
@@ -409,6 +412,9 @@ class Coordination:
             if not counted:
                 self._meet_anew.add(old.resident)
                 why = self._turn.why if self._turn is not None else ""
+                stays = after.version(old.resident) is not None
+                if stays and not (self._turn is not None and self._turn.given_up):
+                    self.account.failed(old.resident, why, self.clock.now())
                 _logger.warning(
                     "a turn was lost", resident=old.resident, token=token_text(old.token), why=why
                 )
@@ -606,10 +612,11 @@ class Coordination:
                 continue
             idle, most = self.rules.idle_seconds, self.rules.turn_seconds
             if state.phase is co.Phase.HELD and now - turn.last_contact > idle:
-                self.lose(turn.token, f"its holder was silent for {idle:g} s")
+                self.lose(turn.token, f"its holder was silent for {idle:g} s", by_holder=True)
             elif now - (turn.granted or turn.begun) > most:
                 doing = f"function {state.function}" if state.phase is co.Phase.CALLING else state.phase.value
-                self.lose(turn.token, f"it lasted longer than {most:g} s ({doing})")
+                holds = state.phase is co.Phase.HELD
+                self.lose(turn.token, f"it lasted longer than {most:g} s ({doing})", by_holder=holds)
 
 
 def _is_for(message: Any, token: Token | None, number: int | None) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.bounded import shown
 from controller.group.coordination import Coordination
 from controller.policy.sharing import coordinator as co
+
+MOST_WHY = 400  # characters of a reason
 
 
 def report(group: Coordination) -> dict[str, Any]:
@@ -65,4 +68,7 @@ def _resident(group: Coordination, name: str, version: int, now: int) -> dict[st
         "released": record.released,
         "lost": record.lost,
         "longestWait": record.longest_wait,
+        "lostInRow": record.in_row,
+        "failing": record.failing,
+        "whyLost": shown(record.why, MOST_WHY),
     }

@@ -16,6 +16,7 @@ from controller.policy.stored import WHERE_USED
 
 GROUPS_NAMESPACE = "evalstop-workers"  # of every group's pods
 SILENT = 30.0  # s without an answer, after which a group that was ready takes no newcomers
+LOST_IN_ROW = 3  # turns of one resident that its group loses one after the other: then that is told
 MAX_SLOWDOWN_PERCENT = 10  # by which a resident's steps may take longer, unless it says otherwise
 
 
@@ -44,6 +45,13 @@ class MeasuredSlowness(NamedTuple):
 
 
 NOT_SLOW = MeasuredSlowness()
+
+
+class LosesTurns(NamedTuple):
+    """A group that loses each turn of a resident: since when (s), and how it lost the newest."""
+
+    since: float
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +159,8 @@ class GroupView:
         may_return: pods may still come in the place of those that are gone.
         ready: it could grant turns once since its newest start.
         unanswered: s, since when questions to it bring no answer, once it was ready; None: the newest did.
+        outdated: its pods are of a template that its family has no more.
+        failing: it loses each turn of a resident.
     """
 
     name: str
@@ -167,6 +177,8 @@ class GroupView:
     may_return: bool = False
     ready: bool = True
     unanswered: float | None = None
+    outdated: bool = False
+    failing: bool = False
 
     @property
     def key(self) -> JobKey:

@@ -171,9 +171,14 @@ def statistic(value: float, threshold: float, digits: int = 4) -> str:
 
 def silent_since(at: float) -> str:
     """Return that something answers nobody since then (s since the epoch): ``14:03:09 UTC``."""
+    return f"it has not answered since {clock_of(at)}"
+
+
+def clock_of(at: float) -> str:
+    """Return the time of day of s since the epoch: ``14:03:09 UTC``."""
     minutes, seconds = divmod(int(at) % 86400, 60)
     hours, minutes = divmod(minutes, 60)
-    return f"it has not answered since {hours:02}:{minutes:02}:{seconds:02} UTC"
+    return f"{hours:02}:{minutes:02}:{seconds:02} UTC"
 
 
 def two_digits(value: float) -> str:

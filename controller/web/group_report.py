@@ -23,6 +23,7 @@ Charge = Annotated[int, Field(strict=True, ge=0, lt=1 << 128)]
 Step = Annotated[int, Field(strict=True, ge=-1, lt=1 << 62)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=128)]
 Word = Annotated[str, Field(strict=True, max_length=253)]
+Reason = Annotated[str, Field(strict=True, max_length=1000)]
 Yes = Annotated[bool, Field(strict=True)]
 Names = Annotated[tuple[Name, ...], Field(max_length=ENDED)]
 
@@ -68,6 +69,10 @@ class ReportedResident(_Part):
         loads, offloads: of the newest switches.
         charge: in parts of `charging.UNITS`.
         released, lost: turns by how they ended.
+        lost_in_row: turns lost since the newest that was released, those left out that their holder gave up
+            or let lapse; 0 of an image that does not tell it.
+        failing: when the first of these was.
+        why_lost: how the newest of these was lost.
     """
 
     name: Name
@@ -81,6 +86,9 @@ class ReportedResident(_Part):
     released: Whole
     lost: Whole
     longest_wait: Whole
+    lost_in_row: Whole = 0
+    failing: Whole = 0
+    why_lost: Reason = ""
 
 
 class GroupReport(_Part):

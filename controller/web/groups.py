@@ -17,9 +17,10 @@ from pydantic.alias_generators import to_camel
 from controller.api import codec
 from controller.api.workergroup import group_record
 from controller.policy.group_types import slowdown_limit, times_allowed
-from controller.policy.job import ResidencyRecord
-from controller.policy.pool import ANSWERS, ENDS, GroupRecord, GroupResident
+from controller.policy.job import LAST_WORDS, ResidencyRecord
+from controller.policy.pool import ANSWERS, COUNTS, ENDS, GroupRecord, GroupResident
 from controller.policy.sharing import gpu_seconds
+from controller.untrusted_text import one_line
 from controller.web.group_report import GroupReport, ReportedResident
 
 Object = Mapping[str, Any]
@@ -91,6 +92,10 @@ class Resident(_Answer):
     state_bytes: int = Field(description="Of its state on each member.")
     turns: int | None = Field(description="Released.")
     lost: int | None = Field(description="Turns that did not count.")
+    lost_in_row: int | None = Field(
+        description="Turns that the group lost since the newest that counted; 0: none, or it does not tell."
+    )
+    why_lost: str = Field(description="How it lost the newest of these; empty: it lost none.")
     step: int | None = Field(description="Of its newest turn, if it tells.")
     duty: float | None = Field(description="Share of its own time, waits left out, that it holds the group.")
     held_seconds: float | None = Field(description="Of a turn, the mean of the newest.")
@@ -273,7 +278,8 @@ def _state(record: GroupRecord) -> tuple[str, str, str]:
     if found is not None and found.status:
         answers = record.condition(ANSWERS)
         if answers is None or answers.status:
-            return READY, "", ""
+            lost = record.condition(COUNTS)
+            return (READY, "", "") if lost is None else (READY, lost.reason, lost.message)
         told = record.condition(ENDS) or answers  # what somebody waits for is more than that it is silent
         return NO_ANSWER, told.reason, told.message
     why = (found.reason, found.message) if found is not None else ("", "")
@@ -301,8 +307,8 @@ def _figures(
 ) -> dict[str, Any]:
     """Return what was measured: of turns by the report, of slow-downs by the job's record. ``before``:
     GPU-seconds charged in earlier starts of the group."""
-    out: dict[str, Any] = dict.fromkeys(
-        ("turns", "lost", "step", "duty", "held_seconds", "away_seconds", "switch_seconds",
+    out: dict[str, Any] = {"why_lost": known.lost_why if known is not None else ""} | dict.fromkeys(
+        ("turns", "lost", "lost_in_row", "step", "duty", "held_seconds", "away_seconds", "switch_seconds",
          "longest_wait_seconds", "charged_gpu_seconds", "slowdown", "profiled")
     )  # fmt: skip
     if known is not None:
@@ -312,6 +318,8 @@ def _figures(
     out |= {
         "turns": seen.released,
         "lost": seen.lost,
+        "lost_in_row": seen.lost_in_row,
+        "why_lost": one_line(seen.why_lost, LAST_WORDS),
         "longest_wait_seconds": seen.longest_wait / SECOND,
         "charged_gpu_seconds": before + float(gpu_seconds(seen.charge)),
     }

@@ -8,6 +8,8 @@ operator starts the group anew under the next number.
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -102,6 +104,12 @@ def group_job_name(group: str, number: int) -> str:
     return f"{group}-{number}"
 
 
+def template_digest(template: Object) -> str:
+    """Return what tells one template of a family from another: a digest, as its groups' Jobs bear it."""
+    text = json.dumps(template, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def build_group(
     owner: Object,
     template: Object,
@@ -158,7 +166,11 @@ def build_group(
             "name": group_job_name(name, number),
             "namespace": GROUPS_NAMESPACE,
             "labels": labels,
-            "annotations": {**annotations, ANNOTATION_NODES: ",".join(nodes)},
+            "annotations": {
+                **annotations,
+                ANNOTATION_NODES: ",".join(nodes),
+                names.ANNOTATION_TEMPLATE: template_digest(template),
+            },
             "ownerReferences": [controller_reference(owner)],
         },
         "spec": {

@@ -192,3 +192,19 @@ def test_top_shows_groups_where_there_are_any() -> None:
     alone = {key: {**obj, "spec": {**obj["spec"], "sharing": None}} for key, obj in view.jobs.items()}
     view.jobs = alone
     assert not any("GROUP" in line for line in view.picture(NOW, FREE, None))
+
+
+def test_turns_that_are_all_lost_are_told_with_the_reason() -> None:
+    message = "of team-a/math-a each turn is lost: start: no class"
+    lost = Condition("TurnsCount", False, "TurnsLost", message, scene.START, 1)
+    report = scene.report(turn=None, waiting=[])
+    report["residents"][0] |= {"lostInRow": 82, "failing": 1, "whyLost": "start: no class"}
+    told = answer(LatestReport(checked(report), scene.START, ""), conditions=(scene.READY, lost))
+    lines = groups_page.page(told, NOW, FREE)
+    assert lines[0].startswith(f"wg-3: Ready (TurnsLost: {message}), ")
+    text = "\n".join(lines)
+    assert "82 turns of team-a/math-a since one counted, the newest: start: no class" in text
+    assert "kubectl delete jobs -n evalstop-workers -l evalstop.dev/group=wg-3" in text
+    job = scene.resident("team-a", "math-a", lost_since=60.0, lost_why="start: no class")
+    facts = dict(explanation.explain(job_view.read(job), NOW).facts)
+    assert "a resident; each turn since 00:01:00 UTC is lost: start: no class" in facts["group"]

@@ -362,3 +362,47 @@ def test_a_client_of_a_wrong_certificate_says_nothing(loopback: GroupPlane, resi
     path.write_text(json.dumps(document))
     with pytest.raises(Exception, match="another certificate"):
         Group.of_file(path, patience=0.1).state()
+
+
+def test_each_turn_that_a_worker_loses_at_its_start_is_told_with_the_reason() -> None:
+    with GroupPlane(members=1, family="tests.group.families:Missing") as plane:
+        plane.join("one")
+        for number in range(3):
+            assert raw(plane, "one", "/v1/turns", b'{"wait": 0}')[0] == 202
+            found = until(lambda n=number: _resident(plane, lost=n + 1), 30.0, "the turn is lost")
+            assert found["lostInRow"] == number + 1
+        assert found["released"] == 0
+        assert found["failing"] > 0
+        assert "start: " in found["whyLost"]
+        assert "tests.group.families:Missing" in found["whyLost"]
+
+
+def test_turns_that_their_holder_gives_up_are_no_failing_of_the_group(
+    loopback: GroupPlane, resident: str
+) -> None:
+    def found() -> dict[str, Any]:
+        return _resident(loopback, name=resident)
+
+    for _ in range(2):
+        given, _ = token(loopback, resident)
+        assert raw(loopback, resident, f"/v1/turns/{given}/release", b'{"discard": true}')[0] == 200
+    assert (found()["lost"], found()["lostInRow"], found()["whyLost"]) == (2, 0, "")
+    given, _ = token(loopback, resident)
+    assert raw(loopback, resident, f"/v1/turns/{given}/calls/1", call("fail"))[0] == 409
+    assert (found()["lost"], found()["lostInRow"]) == (3, 1)
+    assert "something went wrong" in found()["whyLost"]
+    given, _ = token(loopback, resident)
+    assert raw(loopback, resident, f"/v1/turns/{given}/release", b"{}")[0] == 200
+    assert (found()["released"], found()["lostInRow"], found()["failing"], found()["whyLost"]) == (
+        1,
+        0,
+        0,
+        "",
+    )
+
+
+def _resident(plane: GroupPlane, lost: int | None = None, name: str | None = None) -> dict[str, Any]:
+    """Return a resident as the group reports it, {}: it has not lost so many turns."""
+    every = (plane.report() or {})["residents"]
+    one: dict[str, Any] = next(r for r in every if name is None or r["name"] == name)
+    return one if lost is None or one["lost"] == lost else {}

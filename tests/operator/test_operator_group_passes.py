@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from controller import names
+from controller.api.convert import record
+from controller.api.gpupool import GPUPool
+from controller.api.workergroup import group_record
 from controller.kube.cache import Cache, key_of
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, WORKERGROUPS
 from controller.objects import controller_reference
@@ -19,7 +22,9 @@ from controller.operator.state.groups import Groups
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.steps.groups import GroupDirectory
 from controller.web.group_report import checked
+from controller.workloads.group_jobs import template_digest
 from tests.support import group_scene as scene
+from tests.support.dashboard_world import pool_object
 
 Json = dict[str, Any]
 
@@ -200,3 +205,69 @@ def test_the_limit_of_a_resident_is_its_jobs_as_it_is_now(monkeypatch: pytest.Mo
     assert w.reports._limit(name) == 30
     w.changed(RLHFJOBS, "math-a", status={})
     assert w.reports._limits.keys() == {scene.B["metadata"]["uid"]}
+
+
+def lost(count: int, **more: Any) -> Callable[[World], object]:
+    """Have the group report that it lost so many turns of math-a in a row, the first of them 100 s ago."""
+    found = scene.report()
+    found["residents"][0] |= {
+        "lostInRow": count, "failing": found["now"] - 100_000_000, "whyLost": "start: no\nclass", **more,
+    }  # fmt: skip
+    return lambda w: w.reports.take("wg-3", 2, checked(found), scene.START)
+
+
+def test_a_group_that_loses_each_turn_is_told_to_its_resident_and_to_its_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    w = World(monkeypatch)
+    touched: list[str] = []
+
+    async def nobody_is_asked(*_: Any) -> float:
+        return 1.0
+
+    monkeypatch.setattr(w.reconciler, "_talk", nobody_is_asked)
+    monkeypatch.setattr(w.reports, "_touch", touched.append)
+    assert not lost(0)(w)
+    w.passes(4)
+    touched.clear()
+
+    def seen() -> Any:
+        job = w.the(RLHFJOBS, "math-a")
+        return w.reports.seen(job["metadata"]["uid"], record(job["status"])).loses
+
+    assert (lost(2)(w), touched, w.passes(), seen()) == (False, [], 0, None)
+    assert lost(3)(w), "news to the pool"
+    assert touched == ["team-a/math-a", "team-a/math-b"]
+    assert seen() == (scene.START - 100.0, "start: no class")
+    assert w.passes() == 1
+    (told,) = (
+        one for one in w.the(WORKERGROUPS, "wg-3")["status"]["conditions"] if one["type"] == "TurnsCount"
+    )
+    assert told["message"] == "of team-a/math-a each turn is lost: start: no class"
+    w.passes(2)
+    assert not lost(4)(w)
+    assert w.passes(2) == 0, "told once"
+    assert lost(0)(w)
+    assert seen() is None
+
+
+def test_a_start_is_outdated_once_its_family_has_another_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World(monkeypatch)
+    sharing = {"families": [scene.FAMILY], "maxResidents": 3}
+    pool = GPUPool.model_validate(pool_object(sharing=sharing))
+    group = w.the(WORKERGROUPS, "wg-3")
+    known = group_record(group)
+
+    def outdated(**family: Any) -> bool:
+        other = {"families": [scene.FAMILY | family], "maxResidents": 3}
+        return w.reports.outdated(group, known, GPUPool.model_validate(pool_object(sharing=other)))
+
+    changed = {"template": {"spec": {"containers": [{"name": "worker", "image": "family:2"}]}}}
+    assert not outdated(**changed), "its Job does not tell what it was made from"
+    made = template_digest(pool.spec.sharing.families[0].template.model_dump())
+    job = w.the(JOBS, "wg-3-2")
+    metadata = job["metadata"] | {"annotations": {names.ANNOTATION_TEMPLATE: made}}
+    w.changed(JOBS, "wg-3-2", metadata=metadata)
+    assert not outdated()
+    assert not outdated(deviceBytes=scene.FAMILY["deviceBytes"] + 1)
+    assert outdated(**changed)

@@ -249,3 +249,22 @@ def test_when_a_group_is_asked_again(
     record: GroupRecord, heard: GroupHeard | None, state: dict[str, Any], seconds: float
 ) -> None:
     assert ask_again(record, heard, **state) == seconds
+
+
+def test_turns_that_are_all_lost_are_told_once_with_the_reason_and_taken_back() -> None:
+    def counts(record: GroupRecord) -> tuple[str, str] | None:
+        found = record.condition("TurnsCount")
+        return None if found is None else (found.reason, found.message)
+
+    ready = step(BOUND, replace(RUNS, heard=GRANTS)).record
+    assert counts(ready) is None
+    lost = step(ready, replace(RUNS, heard=replace_heard("start: no class"))).record
+    assert counts(lost) == ("TurnsLost", "of team/one each turn is lost: start: no class")
+    assert step(lost, replace(RUNS, heard=replace_heard("another"))).record == lost
+    assert step(lost, RUNS).record == lost, "nothing was heard of it"
+    assert counts(step(lost, replace(RUNS, heard=GRANTS)).record) is None
+    assert counts(step(closed(lost, "Empty", "m"), RUNS).record) is None
+
+
+def replace_heard(why: str) -> GroupHeard:
+    return GRANTS._replace(failing=((ONE.name, why), ("of-another", "x")))

@@ -289,6 +289,44 @@ def test_group_that_does_not_answer_takes_no_newcomers(silent: float | None, joi
         assert admitted(w.plan()) == {"a/2": "wg-2"}
 
 
+@pytest.mark.parametrize(
+    ("outdated", "failing", "joins"),
+    [(False, False, True), (False, True, True), (True, False, True), (True, True, False)],
+)
+def test_group_of_an_earlier_template_that_loses_its_turns_takes_nobody(
+    outdated: bool, failing: bool, joins: bool
+) -> None:
+    w = GroupWorld(nodes={"n1": 4})
+    w.share("a/1")
+    w.plan()
+    w.pass_time(30.0)
+    w.groups["wg-1"] = replace(w.groups["wg-1"], outdated=outdated, failing=failing)
+    w.share("a/2")
+    plan = w.plan()
+    assert admitted(plan) == ({"a/2": "wg-1"} if joins else {})
+    if not joins:
+        reason, message = waits(plan, "a/2")
+        assert reason == "NoGroupFits"
+        assert "it is of an earlier template of its family, and its turns are lost) in wg-1" in message
+        w.nodes["n2"] = 4
+        assert admitted(w.plan()) == {"a/2": "wg-2"}
+
+
+def test_empty_group_of_an_earlier_template_gives_way_to_one_of_the_present_template() -> None:
+    w = GroupWorld(nodes={"n1": 4})
+    w.share("a/1")
+    w.plan()
+    w._leaves("a/1", back=False)
+    w.pass_time(4.0)
+    w.groups["wg-1"] = replace(w.groups["wg-1"], outdated=True)
+    w.share("a/2")
+    plan = w.plan()
+    assert not plan.admissions
+    assert [(one.name, one.reason) for one in plan.sharing.closings] == [("wg-1", "GPUsWanted")]
+    w.pass_time(4.0)
+    assert admitted(w.plan()) == {"a/2": "wg-2"}
+
+
 def test_job_that_left_a_silent_group_behind_may_have_a_residency_elsewhere() -> None:
     w = GroupWorld(nodes={"n1": 4}, gang_seconds=60.0)
     w.share("a/1")

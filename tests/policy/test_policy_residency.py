@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.policy.group_types import MeasuredSlowness, ResidencyTerms, SharedTraining
+from controller.policy.group_types import LosesTurns, MeasuredSlowness, ResidencyTerms, SharedTraining
 from controller.policy.job.marks import Mark, health
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import AdmissionRecord, JobRecord, Preempting, ResidencyRecord, RunFile
@@ -220,3 +220,29 @@ def test_who_slowed_others_does_not_come_back_into_that_group() -> None:
     plan = planned(replace(made, admission=None, preempting=None), GroupSeen("wg-3", gone=True), RESTS, ())
     assert (plan.record.residency.group, plan.record.residency.not_in) == ("", ("wg-3",))
     assert slowed_others(replace(RECORD, residency=None)).residency is None
+
+
+def test_turns_that_are_all_lost_are_a_mark_with_the_reason_and_its_cure() -> None:
+    lost = GroupSeen("wg-3", joined=True, loses=LosesTurns(60.0, "start: ValueError: family: no functions"))
+    plan = planned(RECORD, lost)
+    (one,) = (found for found in health(plan.record, NOW) if found.mark is Mark.CRASHING)
+    assert (one.reason, one.since, one.warning) == ("TurnsLost", 60.0, True)
+    assert one.message == (
+        "worker group wg-3: each turn since 00:01:00 UTC is lost: start: ValueError: family: no functions"
+    )
+    assert one.whose == "the pool's owner"
+    cure = one.cure().filled("a", "ns", "gold", "", one.message)
+    assert cure.command == (
+        "kubectl edit gpupool gold; kubectl delete jobs -n evalstop-workers -l evalstop.dev/group=wg-3"
+    )
+    attention = plan.record.condition("NeedsAttention")
+    assert (attention.status, attention.reason) == (True, "Crashing")
+    assert any(event.warning and "start: ValueError" in event.message for event in plan.events)
+    # It is written once: neither later turns that are lost, nor other reasons of them, are news.
+    later = replace(lost, loses=LosesTurns(61.0, "another"))
+    assert planned(plan.record, later).record.residency == plan.record.residency
+    # What is not known of the group takes nothing back; a turn that counted does.
+    assert planned(plan.record, None).record.residency == plan.record.residency
+    after = planned(plan.record, replace(lost, loses=None)).record
+    assert after.residency == HOME
+    assert after.condition("NeedsAttention").status is False

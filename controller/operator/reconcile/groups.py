@@ -30,7 +30,7 @@ from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.reconcile.validation import NO_LASTS, scheduling_of
 from controller.operator.state import run_configmap
 from controller.operator.state.cluster import ClusterState
-from controller.operator.state.groups import Groups
+from controller.operator.state.groups import Groups, lost_turns
 from controller.operator.state.ownership import controlled_by, generation
 from controller.policy.group_types import GROUPS_NAMESPACE, group_key
 from controller.policy.job import ResidencyRecord, residency
@@ -364,4 +364,6 @@ def heard_of(report: GroupReport | None) -> GroupHeard | None:
     """Return what a group's newest report says of residents; None: there is none."""
     if report is None:
         return None
-    return GroupHeard(report.ready, frozenset(one.name for one in report.residents), report.gone)
+    return GroupHeard(
+        report.ready, frozenset(one.name for one in report.residents), report.gone, lost_turns(report)
+    )

@@ -203,6 +203,8 @@ class PoolLoader:
             bound,
             residents.get(name, ()),
             self._groups.unanswered(name, record),
+            outdated=self._groups.outdated(obj, record, self._cluster.pool(str(spec["pool"]))),
+            failing=bool(self._groups.failing(name, record.number)),
         )
 
     def _queue_ready(self, pool: GPUPool) -> PoolCondition | None:

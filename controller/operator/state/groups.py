@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller import names
 from controller.api import convert
+from controller.api.gpupool import GPUPool
 from controller.api.status import PROFILES_MAX
 from controller.api.workergroup import group_record
 from controller.kube.cache import Cache, key_of
@@ -19,18 +21,22 @@ from controller.kube.packed import Stored
 from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS, WORKERGROUPS, Resource
 from controller.objects import controller_of, controller_uid, is_terminal
 from controller.policy.group_types import (
+    LOST_IN_ROW,
     MAX_SLOWDOWN_PERCENT,
     SILENT,
     KindProfile,
+    LosesTurns,
     MeasuredSlowness,
     group_key,
     slowdown_limit,
 )
-from controller.policy.job import GroupSeen, JobRecord, ResidencyRecord, residency
+from controller.policy.job import LAST_WORDS, GroupSeen, JobRecord, ResidencyRecord, residency
 from controller.policy.pool import GroupRecord, profile_of
 from controller.policy.sharing import Pace, Paces, ReportedTurn, Slowness, TurnsOf, due, gpu_seconds, look
 from controller.policy.types import JobKey
+from controller.untrusted_text import one_line
 from controller.web.group_report import GroupReport, ReportedResident
+from controller.workloads.group_jobs import group_job_name, template_digest
 
 Object = Mapping[str, Any]
 
@@ -144,6 +150,7 @@ class Groups:
         kind of jobs has another profile now, or the group answers again."""
         known = self._groups.get(name)
         again = known is not None and known.unanswered is not None
+        failed = self.failing(name, number)
         before = self.report(name, number)
         if known is None or known.number != number:
             newest = report.residents[-1].name if report.residents else ""
@@ -153,7 +160,7 @@ class Groups:
         if again or _facts(before) != _facts(report):
             for key in sorted(self._jobs.get(name, ())):
                 self._touch(key)
-        return self._learn(known, at) or again
+        return self._learn(known, at) or again or failed != self.failing(name, number)
 
     def failed(self, name: str, why: str, at: float) -> bool:
         """Note why the newest question to a group brought no report, at a time (s). Returns whether it is the
@@ -208,6 +215,24 @@ class Groups:
         known = self._groups.get(name)
         return (known.number, *_facts(known.report)) if known is not None else ()
 
+    def failing(self, name: str, number: int) -> tuple[str, ...]:
+        """Return the residencies of a group's start of which it loses each turn, as last reported."""
+        report = self.report(name, number)
+        return tuple(who for who, _ in lost_turns(report)) if report is not None else ()
+
+    def outdated(self, obj: Object, record: GroupRecord, pool: object) -> bool:
+        """Return whether a group's present start was made from a template that its family has no more.
+
+        Of a Job that does not tell its template, as an earlier version made it, that is not known.
+        """
+        job = self._cache.get(JOBS, group_key(group_job_name(obj["metadata"]["name"], record.number)))
+        made = ((job or {}).get("metadata", {}).get("annotations") or {}).get(names.ANNOTATION_TEMPLATE)
+        sharing = pool.spec.sharing if isinstance(pool, GPUPool) else None
+        if made is None or sharing is None:
+            return False
+        present = (one for one in sharing.families if one.name == obj["spec"]["family"])
+        return all(template_digest(one.template.model_dump()) != made for one in present)
+
     def charged(self, name: str, number: int) -> dict[str, float]:
         """Return the GPU-seconds of each residency in a group's start, as last reported."""
         report = self.report(name, number)
@@ -232,6 +257,7 @@ class Groups:
             return GroupSeen(known.group, gone=known.leaving, charged=known.charged)
         pace = reported.paces.of.get(name) if reported is not None else None
         slow = pace.slowness if pace is not None else Slowness(known.took, known.alone, known.above)
+        loses = _loses(reported, name) if reported is not None else _lost_before(known)
         kind = next((one.kind for one in _residents(reported) if one.name == name), None)
         charged = (
             entry.charged + self.charged(known.group, group.number).get(name, 0.0)
@@ -246,6 +272,7 @@ class Groups:
             unanswered=self.unanswered(known.group, group),
             problem=self.problem(known.group),
             profiled=kind in self._profiles or known.profiled,
+            loses=loses,
         )
 
     # -- what is measured -----------------------------------------------------------------------------------
@@ -323,7 +350,32 @@ def _facts(report: GroupReport | None) -> tuple[Any, ...]:
     """Return what of a report jobs wait for: figures are written with their evals."""
     if report is None:
         return ()
-    return report.ready, [one.name for one in report.residents], report.gone
+    lost = [name for name, _ in lost_turns(report)]
+    return report.ready, [one.name for one in report.residents], report.gone, lost
+
+
+def lost_turns(report: GroupReport) -> tuple[tuple[str, str], ...]:
+    """Return the residencies of which a group loses each turn, and how it lost the newest of each."""
+    return tuple(
+        (one.name, one_line(one.why_lost, LAST_WORDS) or "it does not say why")
+        for one in report.residents
+        if one.lost_in_row >= LOST_IN_ROW
+    )
+
+
+def _loses(known: _Group, name: str) -> LosesTurns | None:
+    """Return since when a group loses each turn of a residency, by its newest report; None: it does not."""
+    report = known.report
+    why = dict(lost_turns(report)).get(name) if report is not None else None
+    one = report.resident(name) if report is not None else None
+    if report is None or one is None or why is None:
+        return None
+    return LosesTurns(known.reported - max(0, report.now - one.failing) / 1e6, why)
+
+
+def _lost_before(known: ResidencyRecord) -> LosesTurns | None:
+    """Return the same as it was written, until there is a report of the present start."""
+    return None if known.lost_since is None else LosesTurns(known.lost_since, known.lost_why)
 
 
 def _residency(obj: Object | None) -> Mapping[str, Any]:

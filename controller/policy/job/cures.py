@@ -144,6 +144,7 @@ _OF_THE_POOL = frozenset(
         "NodesClosed",
         "PoolNotUsable",
         "StopBudgetSpent",
+        "TurnsLost",
     }
 )
 _OF_THE_CLUSTER = frozenset(
@@ -717,6 +718,13 @@ CURES: dict[str, Cure] = {
         "see why that group took it in too late; it queues again by itself",
         f"kubectl get pods -n {GROUPS_NAMESPACE} -o wide",
     ),
+    "TurnsLost": Cure(
+        "correct what the reason names, the family's class or image in spec.sharing of the GPUPool, or what "
+        "the job asks of it; then delete the group's Job: it starts anew from the corrected family, and its "
+        "residents go on from their checkpoints",
+        f"kubectl edit gpupool {{pool}}; kubectl delete jobs -n {GROUPS_NAMESPACE} "
+        "-l evalstop.dev/group=<group>",
+    ),
     "ResidencyStuck": Cure(
         "if its group does not come back, delete its Job: once all of its pods are gone the residency has "
         "ended, and the group starts anew, its other residents from their checkpoints",
@@ -765,6 +773,12 @@ GROUP_CURES: dict[str, Cure] = {
         f"kubectl delete jobs -n {GROUPS_NAMESPACE} -l evalstop.dev/group={{name}}",
     ),
     "GroupNotReady": Cure("see why members of its family do not become ready", _GROUP_PODS),
+    "TurnsLost": Cure(
+        "correct what the reason names in spec.sharing of the GPUPool; then delete the group's Job: it "
+        "starts anew from the corrected family, and its residents go on from their checkpoints",
+        f"kubectl edit gpupool {{pool}}; kubectl delete jobs -n {GROUPS_NAMESPACE} "
+        "-l evalstop.dev/group={name}",
+    ),
     "JobRefused": Cure(
         "correct the family's template in spec.sharing of the GPUPool, as the message says",
         "kubectl edit gpupool {pool}",

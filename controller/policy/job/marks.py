@@ -28,7 +28,7 @@ class Mark(StrEnum):
 
     REFUSED = "Refused"  # its spec cannot be carried out
     FAILED = "Failed"  # its workload failed
-    CRASHING = "Crashing"  # its trainer ends again and again, with an exit code
+    CRASHING = "Crashing"  # its trainer, or its worker group's worker, ends again and again
     NOT_STARTING = "NotStarting"  # a pod of it waits for what does not come: an image, a Secret
     STUCK = "Stuck"  # it is off, or to be, and still holds GPUs
     UNSAFE = "Unsafe"  # its best checkpoint, or one that its user named, is not in safety
@@ -204,6 +204,10 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
     elif accepted is not None and accepted.reason == c.DIRECTION_DOUBTFUL:
         yield Finding(Mark.BLIND, accepted.reason, accepted.message, accepted.since, math.inf)
     yield from _pods(record)
+    if trains(record) and (lost := residency.loses_turns(record)) is not None:
+        assert record.residency is not None
+        since = record.residency.lost_since or 0.0
+        yield Finding(Mark.CRASHING, *lost, since, since)
     yield from _stop(record, conditions)
     if (held := residency.held(record)) is not None:
         assert record.residency is not None

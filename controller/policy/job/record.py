@@ -698,6 +698,10 @@ class ResidencyRecord:
         "Since when the group, which is to end the residency, has not answered; absent: it answers, or need "
         "not.",
     ] = None
+    lost_since: Annotated[
+        Time | None, "Since when the group has lost each turn of the job; absent: it does not."
+    ] = None
+    lost_why: Annotated[Message, "How it lost one of them."] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,12 @@ from controller.policy.job.context import PlanContext
 from controller.policy.job.record import JobRecord, ResidencyRecord
 from controller.policy.job.types import Desired, GroupSeen, Observed, Plan
 from controller.policy.types import Admission, JobState, Problem
-from controller.policy.wording import silent_since
+from controller.policy.wording import clock_of, silent_since
 
 WAITING = "WaitingForGroup"
 HELD = "ResidencyStuck"
 NO_ANSWER, NOT_TAKEN_IN = GIVEN_UP = "GroupDoesNotAnswer", "GroupNotReady"
+TURNS_LOST = "TurnsLost"
 NOT_IN_MOST = 8  # groups that are remembered as left because somebody there was too slow
 
 
@@ -112,6 +113,7 @@ def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
         leaves = known.leaving or not stays
         silent = seen.unanswered if leaves else None
         entry = replace(known, joined=known.joined or seen.joined, leaving=leaves, unanswered=silent)
+        entry = _with_losses(entry, seen)
         if record.evals_seen != before.evals_seen or not stays:
             entry = _with_figures(entry, seen)
         if entry != known:
@@ -129,6 +131,23 @@ def held(record: JobRecord) -> Problem | None:
         return None
     until = "its residency is kept until the group says that worker and state are gone, or has no pods left"
     return Problem(HELD, f"worker group {known.group}: {silent_since(known.unanswered)}; {until}")
+
+
+def loses_turns(record: JobRecord) -> Problem | None:
+    """Return how a job's group loses each of its turns; None: it does not."""
+    known = record.residency
+    if known is None or not known.group or known.leaving or known.lost_since is None:
+        return None
+    lost = f"each turn since {clock_of(known.lost_since)} is lost: {known.lost_why}"
+    return Problem(TURNS_LOST, f"worker group {known.group}: {lost}")
+
+
+def _with_losses(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:
+    """Return the entry with what is told of lost turns: written once they are lost, and once they are not."""
+    if (seen.loses is None) == (entry.lost_since is None):
+        return entry
+    since, why = seen.loses or (None, "")
+    return replace(entry, lost_since=since, lost_why=why)
 
 
 def _ended(record: JobRecord, known: ResidencyRecord, seen: GroupSeen) -> JobRecord:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.policy.actor_types import Actor, RolloutTerms
-from controller.policy.group_types import NOT_SLOW, MeasuredSlowness, ResidencyTerms
+from controller.policy.group_types import NOT_SLOW, LosesTurns, MeasuredSlowness, ResidencyTerms
 from controller.policy.job.actors import ActorSeen
 from controller.policy.job.event import Event
 from controller.policy.job.record import (
@@ -391,6 +391,7 @@ class GroupSeen:
         profiled: enough is known of its kind.
         unanswered: s, since when the group answers nobody, once it was ready; None: it answers.
         problem: how the newest question to it failed.
+        loses: it loses each of the job's turns; None: it does not.
     """
 
     name: str
@@ -401,6 +402,7 @@ class GroupSeen:
     profiled: bool = False
     unanswered: float | None = None
     problem: str = ""
+    loses: LosesTurns | None = None
 
 
 @dataclass(frozen=True, slots=True)

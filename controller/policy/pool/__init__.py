@@ -36,7 +36,8 @@ SHOWS = {
     "demotion": "LOWEST REASON give_way",
     "gpu_accounting": "free_gpus",
     "group_plan": "Errand GroupHeard GroupSight GroupStep ask_again errands plan_group waits",
-    "group_record": "ANSWERS ENDS GroupRecord GroupResident closed group_view restarted with_residents",
+    "group_record": "ANSWERS COUNTS ENDS GroupRecord GroupResident closed group_view restarted "
+    "with_residents",
     "groups": "shares",
     "handovers": "HANDOVERS_KEPT Handover newest_handovers",
     "job_outcomes": "Verb Write after outcomes",

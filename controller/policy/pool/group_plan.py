@@ -16,6 +16,7 @@ from controller.policy.group_types import SILENT
 from controller.policy.job import Condition, residency
 from controller.policy.pool.group_record import (
     ANSWERS,
+    COUNTS,
     ENDS,
     GroupRecord,
     GroupResident,
@@ -43,11 +44,13 @@ class GroupHeard(NamedTuple):
         ready: it can grant turns.
         present: residencies that it has.
         gone: residencies whose worker and state are gone.
+        failing: by residency, how it lost the newest turn of one of which it loses each.
     """
 
     ready: bool = False
     present: frozenset[str] = frozenset()
     gone: tuple[str, ...] = ()
+    failing: tuple[tuple[str, str], ...] = ()
 
 
 UNHEARD = GroupHeard()
@@ -218,6 +221,7 @@ def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -
     ready = Condition(READY, status, reason, message, since, generation)
     answers = _answers(record, sight, generation, now)
     told = (*answers, *_kept(record, answers, generation, now), ready)
+    told += _counts(record, sight, generation, now)
     return record if told == record.conditions else replace(record, conditions=told)
 
 
@@ -252,3 +256,22 @@ def _kept(
     known = record.condition(ENDS)
     since = known.since if known is not None else now
     return (Condition(ENDS, False, residency.HELD, message, since, generation),)
+
+
+def _counts(record: GroupRecord, sight: GroupSight, generation: int, now: float) -> tuple[Condition, ...]:
+    """Return condition TurnsCount while each turn of a resident is lost, with the reason of one that was; it
+    is written once, not for each turn. Before a start's first report what was written stands."""
+    known = record.condition(COUNTS)
+    if sight.heard is None or record.closing:
+        return () if known is None or record.closing else (known,)
+    reasons = dict(sight.heard.failing)
+    lost = [(one.job, reasons[one.name]) for one in record.residents if one.name in reasons]
+    if not lost:
+        return ()
+    jobs, since = ", ".join(sorted(job for job, _ in lost)), now
+    if known is not None:
+        if known.message.startswith(f"of {jobs} "):
+            return (known,)
+        since = known.since
+    message = f"of {jobs} each turn is lost: {lost[0][1]}"[:MESSAGE_MAX]
+    return (Condition(COUNTS, False, residency.TURNS_LOST, message, since, generation),)

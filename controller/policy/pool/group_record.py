@@ -19,6 +19,7 @@ from controller.policy.stored import AtMost, Count, Message, Name, NodeName, Tim
 
 MEMBERS_MAX = 1024
 ENDS = "ResidenciesEnd"  # condition: False while one is to end that its silent group keeps; else absent
+COUNTS = "TurnsCount"  # condition: False while each turn of a resident is lost; else absent
 ANSWERS = "Answers"  # condition: it answers the operator. Only of a start that was ready
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
@@ -144,6 +145,9 @@ def group_view(
     bound: tuple[tuple[str, int], ...],
     jobs: Iterable[str],
     unanswered: float | None = None,
+    *,
+    outdated: bool = False,
+    failing: bool = False,
 ) -> GroupView:
     """Return the group as its pool's plan sees it.
 
@@ -157,6 +161,8 @@ def group_view(
         jobs: names of the residencies that RLHFJobs name.
         unanswered: s, since when questions to it bring no answer; None: the newest did, or it never was
             ready.
+        outdated: its pods are of a template that its family has no more.
+        failing: it loses each turn of a resident.
     """
     named = set(jobs)
     return GroupView(
@@ -176,4 +182,6 @@ def group_view(
         may_return=not record.closing,
         ready=record.ready_at is not None,
         unanswered=unanswered,
+        outdated=outdated,
+        failing=failing,
     )

@@ -40,6 +40,7 @@ from controller.policy.wording import silent_since
 
 NOBODY: frozenset[JobKey] = frozenset()
 OVERDUE = "an overdue job waits for its GPUs"
+OUTDATED = "it is of an earlier template of its family"
 BEFORE = " (before)"  # ends the key of a resident whose job has left it behind
 
 
@@ -109,7 +110,8 @@ class Residencies:
         here = [job for job in jobs if job.sharing is not None and job.sharing.group]
         for view in sharing.groups:
             if not view.closing:
-                residents, closed = self._residents(view, here), silence(view, now)
+                residents = self._residents(view, here)
+                closed = silence(view, now) or self._outdated(view, residents)
                 self.groups[view.name] = WorkerGroup(view.name, view.family, residents, closed)
 
     def copy(self) -> Residencies:
@@ -236,6 +238,13 @@ class Residencies:
         for resident in found:
             self.home[resident.key] = view.name
         return tuple(found)
+
+    def _outdated(self, view: GroupView, residents: Iterable[Resident]) -> str:
+        """Return why nobody comes into a group of a template that its family has no more; "": that matters
+        not. One that trains its residents goes on taking others: a new group would need GPUs of its own."""
+        if not view.outdated or not (view.failing or all(one.key in self.leaving for one in residents)):
+            return ""
+        return f"{OUTDATED}, and its turns are lost" if view.failing else OUTDATED
 
     def _as_resident(self, job: QueueJob) -> Resident:
         assert isinstance(job, JobView)
