@@ -17,7 +17,7 @@ class State(NamedTuple):
 
 _STATES = (
     State("Running", "●", "good", "running", "trains, and its evals are read"),
-    State("Crashing", "↯", "bad", "running", "holds its GPUs; its trainer, or its group's worker, ends again and again"),
+    State("Crashing", "↯", "bad", "running", "holds its GPUs; its trainer, or its group's worker, ends"),
     State("NotStarting", "⊘", "bad", "running", "holds its GPUs; a pod waits for what does not come"),
     State("Unsafe", "△", "bad", "running", "trains; its best checkpoint is not in safety"),
     State("Unwatched", "◎", "bad", "running", "trains; its evals are not read"),
