@@ -121,6 +121,7 @@ TIME_FIELDS = {
     "lent_until",
     "expires",
     "unanswered",
+    "lost_since",
 }
 
 
