@@ -21,7 +21,7 @@ from controller.checkpoints.inventory import note_empty
 from controller.checkpoints.layouts import LAYOUTS, Layout
 from controller.checkpoints.ownership import check_owner, claim, claim_again, is_gone
 from controller.checkpoints.progress import served
-from controller.checkpoints.recognition import EVERY, Recognised, by_content, recognised, several
+from controller.checkpoints.recognition import EVERY, Recognised, by_content, misnamed, recognised, several
 from controller.checkpoints.request import REQUEST_ENV, Request, Result, failure
 from controller.checkpoints.retaining import restore, retain
 from controller.checkpoints.saves import SHARED
@@ -105,7 +105,9 @@ def _layout(location: Store, retention: Store | None, request: Request) -> tuple
     if len(found) == 1:
         return found[0].layout, found[0]
     if not found:
-        raise AccessError(Reason.MISSING, f"{NO_CHECKPOINT} in {location.root}")
+        other = misnamed(location)
+        text = f"no checkpoint in {location.root}{other}" if other else f"{NO_CHECKPOINT} in {location.root}"
+        raise AccessError(Reason.MISSING, text)
     raise AccessError(
         Reason.LAYOUT_AMBIGUOUS,
         f"{location.root}: {several(found)} fit; name one of them in spec.checkpoints.layout, or move away "

@@ -16,8 +16,10 @@ from controller.checkpoints.layouts import LAYOUTS, Candidate, Layout
 from controller.checkpoints.layouts.base import Evidence, Numbered, Times
 from controller.checkpoints.store import Store
 from controller.checkpoints.weights import Content
+from controller.policy.wording import MISNAMED, NO_CHECKPOINT
 
 LOOKED_AT = 8  # of each layout's newest checkpoints
+FOLDERS_LOOKED_AT = 50  # of a location without checkpoints, for what is one in all but its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,30 @@ def by_content(store: Store, folder: str) -> list[Recognised]:
 def several(found: Sequence[Recognised]) -> str:
     """Say which layouts fit, and by which files."""
     return " and ".join(f"{one.layout.name} (by {one.by})" for one in found)
+
+
+def misnamed(store: Store) -> str:
+    """Return that a folder of a location without checkpoints holds what one does, and which name is expected,
+    a clause; "": there is none."""
+    numbered = [layout for layout in LAYOUTS.values() if isinstance(layout, Numbered)]
+    root = store.root.rstrip("/").rpartition("/")[2]
+    folders = [name for name in store.folders() if name[:1] != "."] if store.exists() else []
+    for folder in ("", *folders[:FOLDERS_LOOKED_AT]):
+        there: list[str] = []
+        with suppress_unreadable(), suppress(Vanished, Damaged):
+            there = store.names(folder)
+        for layout in numbered:
+            mark = layout.fits(there)
+            if mark is None or layout.pattern.search(folder):  # step-40.tmp: its save is not through
+                continue
+            what = f"{mark}, as a checkpoint of layout {layout.name} does"
+            if not folder and layout.pattern.fullmatch(root):
+                return (
+                    f"; {NO_CHECKPOINT} lies there: it is one itself ({mark}), and is to lie in the location"
+                )
+            who, form = folder or f"the location itself, {root},", layout.form.format("<step>")
+            return f"; {who} holds {what}, and {MISNAMED}: expected {form} in the location"
+    return ""
 
 
 def _in_location(store: Store, layout: Layout) -> Recognised | None:

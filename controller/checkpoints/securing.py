@@ -23,7 +23,7 @@ from controller.checkpoints.judge import SAVE_RECORD, Survey, Verdict
 from controller.checkpoints.layouts import Candidate, Folder, Layout
 from controller.checkpoints.pins import NOBODY, Pin, parse_pin, pin_folder, pin_name, pins_folder
 from controller.checkpoints.progress import METER
-from controller.checkpoints.recognition import recognised, several
+from controller.checkpoints.recognition import misnamed, recognised, several
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.store import Store, away, publish, read_json
 from controller.checkpoints.volume import Volume
@@ -467,7 +467,9 @@ def _other_layout(survey: Survey) -> str:
         return f"; what lies there is of layout {name} (by {by}): {did_you_mean(name)}"
     if others:
         return f"; what lies there is {several(others)}"
-    return "" if survey.candidates else f"; {NO_CHECKPOINT} lies there{_links(survey.store)}"
+    if survey.candidates:
+        return ""
+    return misnamed(survey.store) or f"; {NO_CHECKPOINT} lies there{_links(survey.store)}"
 
 
 def _links(store: Store) -> str:

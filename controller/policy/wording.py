@@ -63,6 +63,8 @@ FOLDER_GONE = "was removed or emptied since the checkpoint folder was claimed"
 REPORTED_FIRST = "was reported before its checkpoint was saved"
 # Of a trainer whose page answers, and that makes no steps.
 STANDS_STILL = "has made no step since (rlhf_step)"
+# Of a folder that holds what a checkpoint does, where none has the name of one.
+MISNAMED = "has not the name of one"
 # What is not followed, where checkpoints should lie.
 LINKS = "links are not followed"
 # Of an eval whose page has several series for it.

@@ -40,7 +40,7 @@ def address_hint(rlhfjob: Object) -> str:
 
 def folder_hint(rlhfjob: Object) -> str:
     """Return the folder of the checkpoints' claim that the template names, if it is one, and another one than
-    the spec; "": nothing."""
+    the spec; "": nothing. Where it names a checkpoint, as step-latest, that is the folder above it."""
     claim = get(rlhfjob, ("spec", "checkpoints", "location", "volumeClaim"))
     if not isinstance(claim, Mapping):
         return ""
@@ -61,10 +61,11 @@ def folder_hint(rlhfjob: Object) -> str:
                 for path in _PATH.findall(text):
                     inside = _inside(_normal(path), at)
                     if inside and _CHECKPOINTS.search(f"{place} {text.replace(path, '')}"):
-                        found.add(_normal(f"{below}/{inside}"))
+                        found.add(_OF_ONE.sub("", _normal(f"{below}/{inside}")) or "/")
     return found.pop() if len(found) == 1 and spec not in found else ""
 
 
+_OF_ONE = re.compile(r"/((best_)?(global_)?step[-_]|global_step|checkpoint-|iter_)[\w-]*$")
 _CHECKPOINTS = re.compile(r"checkpoint|ckpt|output|save", re.IGNORECASE)
 
 

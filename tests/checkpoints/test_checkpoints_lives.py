@@ -15,6 +15,7 @@ from controller.checkpoints.access import answer, carry_out
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.request import BranchLife, Request, Result, Source
 from controller.policy.job import key_of
+from controller.policy.job.cures import cure_of
 from tests.support.trainers_files import age, hugging_face, plain, save, sharded, torch_file, write
 
 OWNER, OTHER = "0f2a1bb7-uid", "77aa-uid"
@@ -546,6 +547,35 @@ def test_a_step_that_another_process_saved_anew_is_not_the_former_ones(tmp_path:
     assert "process 1-9f2c41d0 saved it anew after 1-aa01b2c3" in told.message
     done = ask(tmp_path, "secure", 40, layout="HuggingFace", branch=(SECOND,))
     assert done.attempt == "1-9f2c41d0"
+
+
+@pytest.mark.parametrize("layout", ["Plain", "Auto", "HuggingFace"])
+def test_a_checkpoint_whose_name_has_no_step_is_told_with_the_name_that_is_expected(
+    tmp_path: Path, layout: str
+) -> None:
+    """The cure was to name that very folder in the spec, which restarted the run and cured nothing."""
+    location = tmp_path / "run"
+    location.mkdir()
+    (location / "notes").mkdir()
+    save(location, "Plain", 40, plain(40)).rename(location / "step-latest")
+    told = refusal(Reason.MISSING, location, "secure", 40, layout=layout, branch=(FIRST,))
+    what = "manifest.json, as a checkpoint of layout Plain does, and has not the name of one"
+    assert f"; step-latest holds {what}: expected step-<step> in the location" in told.message
+    key = key_of(str(told.reason), told.message)
+    assert key == "CheckpointMisnamed"
+    cure = cure_of(key).filled("run", "lab", "pool", "Plain", told.message)
+    assert "named by its step" in cure.text
+    assert (cure.command, cure.patch, cure.apply) == ("", "", "")
+    inside = refusal(Reason.MISSING, location / "step-latest", "secure", 40, layout=layout, branch=(FIRST,))
+    assert "; the location itself, step-latest, holds manifest.json" in inside.message
+    assert key_of(str(inside.reason), inside.message) == "CheckpointMisnamed"
+    (location / "step-latest").rename(location / "step-40.tmp")
+    saving = refusal(Reason.MISSING, location, "secure", 40, layout=layout, branch=(FIRST,))
+    assert "no checkpoint of any known layout" in saving.message
+    (location / "step-40.tmp").rename(location / "step-40")
+    named = refusal(Reason.MISSING, location / "step-40", "secure", 40, layout=layout, branch=(FIRST,))
+    assert "it is one itself (manifest.json), and is to lie in the location" in named.message
+    assert key_of(str(named.reason), named.message) == "OtherFolder"
 
 
 def test_links_in_place_of_checkpoints_are_named_and_have_a_cure_of_their_own(tmp_path: Path) -> None:

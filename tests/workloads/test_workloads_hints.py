@@ -67,6 +67,11 @@ def test_the_place_of_a_word_is_named() -> None:
         (job(path="/run", args=["--checkpoints=/checkpoints/run", "--save=/checkpoints/logs"]), ""),
         (job(path="/x", args=["--output_dir", "/checkpoints/a/b/"]), "/a/b"),
         (job(path="/x", env=[{"name": "CKPT_DIR", "value": "/checkpoints/e"}]), "/e"),
+        (job(path="/run", args=["--save=/checkpoints/run/step-latest"]), ""),  # a cure that cures nothing
+        (job(path="/x", args=["--save=/checkpoints/run/step-latest"]), "/run"),
+        (job(path="/x", args=["--save=/checkpoints/run/global_step_{}"]), "/run"),
+        (job(path="/x", args=["--save=/checkpoints/step-1"]), "/"),
+        (job(path="/x", args=["--save=/checkpoints/steps"]), "/steps"),
         (job(path="/x", args=["--data=/checkpoints/data"]), ""),
         (job(path="/x", args=["--checkpoints=/elsewhere/run"]), ""),
         (job(path="/x", args=["--checkpoints=/checkpoints"]), ""),

@@ -18,6 +18,7 @@ from controller.policy.wording import (
     ANEW,
     FOLDER_GONE,
     LINKS,
+    MISNAMED,
     NO_CHECKPOINT,
     NONE_OF_THIS_RUN,
     REPORTED_FIRST,
@@ -203,6 +204,7 @@ BY_MESSAGE = (
     (_GONE, NOT_PUT_BACK, "CopyGone"),
     (_MISSING, "what lies there is", "OtherLayout"),
     (_MISSING, LINKS, "CheckpointsAreLinks"),
+    (_MISSING, MISNAMED, "CheckpointMisnamed"),
     (_MISSING, NO_CHECKPOINT, "OtherFolder"),
     (_MISSING, NONE_OF_THIS_RUN, "OtherFolder"),
     (_MISSING, "of spec.checkpoints.pins", "PinMissing"),
@@ -631,6 +633,10 @@ CURES: dict[str, Cure] = {
     "CheckpointsAreLinks": Cure(
         "have the trainer write its checkpoints into the folder itself; or name the folder that the links "
         "lead to, on a claim that it mounts, in spec.checkpoints.location of a new RLHFJob"
+    ),
+    "CheckpointMisnamed": Cure(
+        "have the trainer save each checkpoint into a folder of its own, named by its step as the message "
+        "says; one that is written over at each save cannot be kept"
     ),
     "ReportedFirst": Cure(
         "save each checkpoint before its eval is reported: it is looked for once it is saved, and by then "

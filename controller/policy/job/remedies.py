@@ -35,6 +35,7 @@ REMEDIES: Mapping[str, str] = {
     "still there); the pin of the same step is tried by itself",
     "CheckpointsAreLinks": "have the trainer write its checkpoints into the folder itself, or name the "
     "folder that the links lead to in spec.checkpoints.location, in a new RLHFJob",
+    "CheckpointMisnamed": "have the trainer save each checkpoint into a folder of its own, named by its step",
     "ReportedFirst": "save each checkpoint before its eval is reported; or {rotation}",
     "PinMissing": "take the step out of spec.checkpoints.pins (evalstop pin --remove): the trainer keeps no "
     "checkpoint of it",
