@@ -184,6 +184,33 @@ def test_the_next_start_waits_for_pods_whose_job_is_gone_before_them(monkeypatch
     assert record() == (3, 1)
 
 
+def test_the_next_start_comes_when_its_pause_is_over_though_nothing_happens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pod that its kubelet rejects ends before its group is ready: 348 starts in 160 s."""
+    w = World(monkeypatch)
+    now = [scene.START]
+    monkeypatch.setattr(w.reconciler, "_clock", lambda: now[0])
+    made: list[int] = []
+
+    async def make(obj: Json, record: Any, family: Any) -> None:
+        made.append(record.number)
+
+    monkeypatch.setattr(w.reconciler, "_make", make)
+    monkeypatch.setattr(w.reconciler, "_family", lambda obj: object())
+    status = w.the(WORKERGROUPS, "wg-3")["status"]
+    w.changed(WORKERGROUPS, "wg-3", status={k: v for k, v in status.items() if k != "readyTime"})
+    for kind, name in ((PODS, "wg-3-2-0"), (PODS, "wg-3-2-1"), (JOBS, "wg-3-2")):
+        w.gone(kind, name)
+    again = [asyncio.run(w.reconciler.reconcile("wg-3")).requeue_after for _ in range(3)]
+    assert (made, again) == ([], [10.0] * 3)
+    now[0] += 9.0
+    assert asyncio.run(w.reconciler.reconcile("wg-3")).requeue_after == pytest.approx(1.0)
+    now[0] += 1.0
+    w.passes()
+    assert made == [3]
+
+
 def test_a_group_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     w = World(monkeypatch)
     w.passes(4)

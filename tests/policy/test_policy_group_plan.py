@@ -29,6 +29,7 @@ ONE = GroupResident("u1-1", "team/one", 10, 5.0)
 TWO = GroupResident("u2-1", "team/two", 10, 6.0)
 NEW = GroupRecord(opened=1.0, nodes=NODES)
 BOUND = replace(NEW, members=("p0", "p1"), bound_at=2.0, residents=(ONE,))
+GRANTED = replace(BOUND, ready_at=3.0)
 GRANTS = GroupHeard(True)
 RUNS = GroupSight(2, (1,), 2, ("p0", "p1"), 2, wanted={ONE.name: ONE})
 
@@ -55,7 +56,8 @@ def why(record: GroupRecord) -> tuple[bool, str]:
         (replace(NEW, number=2), GroupSight(2, (1,), 1), False, (1,), False, "Restarting"),
         (replace(NEW, number=2), GroupSight(2, (), 1), False, (), False, "Restarting"),
         (replace(NEW, number=2), GroupSight(2), True, (), False, "WaitingForNodes"),
-        (BOUND, replace(RUNS, starts=(), pods=0, uids=(), bound=0), True, (), False, "WaitingForNodes"),
+        (BOUND, replace(RUNS, starts=(), pods=0, uids=(), bound=0), False, (), False, "Restarting"),
+        (GRANTED, replace(RUNS, starts=(), pods=0, uids=(), bound=0), True, (), False, "WaitingForNodes"),
         (closed(BOUND, "Empty", "m"), RUNS, False, (1,), False, "Empty"),
         (closed(BOUND, "Empty", "m"), GroupSight(2, (), 1), False, (), False, "Empty"),
         (closed(BOUND, "Empty", "m"), GroupSight(2), False, (), True, "Empty"),
@@ -69,6 +71,28 @@ def test_steps(
     found = step(record, sight)
     assert (found.make, found.delete, found.end) == (make, delete, end)
     assert why(found.record) == (ready == "GrantsTurns", ready)
+
+
+def test_a_start_that_was_never_ready_is_followed_after_a_pause_and_one_that_was_at_once() -> None:
+    """A pod that its kubelet rejected had the group start anew twice a second."""
+    rejected = replace(RUNS, uids=("p0", ""), pods=1, bound=1, lost=True)
+    record, now, pauses = BOUND, 9.0, []
+    for number in range(2, 10):
+        record = plan_group(record, replace(rejected, starts=(number - 1,)), 1, now).record
+        assert (record.number, record.failed_starts) == (number, number - 1)
+        waits = plan_group(record, GroupSight(2, wanted=RUNS.wanted), 1, now + 1.0)
+        assert not waits.make
+        assert why(waits.record) == (False, "Restarting")
+        pauses.append(waits.pause + 1.0)
+        now += pauses[-1]
+        due = plan_group(record, GroupSight(2, wanted=RUNS.wanted), 1, now)
+        assert (due.make, due.pause, why(due.record)) == (True, 0.0, (False, "WaitingForNodes"))
+        record = replace(due.record, members=("p0", "p1"), bound_at=now)
+    assert pauses == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0]
+    ready = plan_group(record, replace(RUNS, starts=(9,), heard=GRANTS), 1, now).record
+    lost = plan_group(ready, replace(rejected, starts=(9,)), 1, now + 50.0)
+    assert (lost.record.number, lost.record.failed_starts, lost.pause) == (10, 0, 0.0)
+    assert plan_group(lost.record, GroupSight(2, wanted=RUNS.wanted), 1, now + 51.0).make
 
 
 def answers(record: GroupRecord) -> tuple[bool, float] | None:
@@ -141,7 +165,7 @@ def test_a_resident_has_joined_when_a_ready_group_names_it() -> None:
 
 
 def test_a_resident_ends_by_the_groups_word_or_with_all_its_pods() -> None:
-    left = step(BOUND, replace(RUNS, wanted={})).record
+    left = step(GRANTED, replace(RUNS, wanted={})).record
     assert [one.leaving for one in left.residents] == [True]
     assert step(left, replace(RUNS, wanted={})).record.residents == left.residents
     gone = step(left, replace(RUNS, wanted={}, heard=GroupHeard(gone=(ONE.name,)))).record

@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from groups_audit import (
@@ -185,6 +187,44 @@ def test_two_jobs_take_turns_on_one_gpu_and_it_comes_free(
     start_is_in_order(seen_outside, group["metadata"]["name"], ONE, jobs.namespace)
     end_is_in_order(seen_outside, group["metadata"]["name"], ONE, jobs.namespace)
     would_be_seen(jobs.plane, group_audit)
+
+
+def test_a_group_whose_pod_is_rejected_by_the_kubelet_starts_anew_after_a_pause(
+    jobs: Jobs, gpu_node: Nodes, tmp_path: Path
+) -> None:
+    """A node that tells of more GPUs than its kubelet has had a group start twice a second."""
+    jobs.plane.kubectl(
+        "patch", "gpupool", POOL, "--type=merge", "-p", '{"spec":{"sharing":{"placement":"Isolated"}}}'
+    )
+    (node,) = gpu_node.names
+
+    def tells_of(gpus: int) -> None:
+        offered = {names.GPU_RESOURCE: str(gpus)}
+        given = json.dumps({"status": {"allocatable": offered, "capacity": offered}})
+        jobs.plane.kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", given)
+
+    make(jobs, ONE, tmp_path)
+    jobs.until(lambda: jobs.status(ONE)["residency"]["joined"], "one has the GPU that there is")
+    tells_of(2)
+    make(jobs, TWO, tmp_path)
+
+    def second() -> dict[str, Any]:
+        (found,) = (one for one in groups(jobs) if one["status"].get("failedStarts"))
+        return dict(found)
+
+    jobs.until(lambda: len(groups(jobs)) == 2, "the other gets a group of its own")
+    jobs.until(lambda: any(one["status"].get("failedStarts") for one in groups(jobs)), "its pod is rejected")
+    seen, began = [], time.monotonic()
+    while time.monotonic() < began + 5.0:
+        seen.append(second()["status"]["number"])
+        time.sleep(0.5)
+    assert set(seen) == {2}
+    (ready,) = (one for one in second()["status"]["conditions"] if one["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "Restarting")
+    assert ready["message"].endswith("it starts anew 10 s later")
+    jobs.until(lambda: second()["status"]["number"] == 3, "it is tried again", 20.0)
+    assert second()["status"]["failedStarts"] == 2
+    tells_of(1)
 
 
 @pytest.mark.parametrize("jobs", [SOON], indirect=True)

@@ -116,9 +116,12 @@ class GroupReconciler:
         await self._carry_out(obj, step, family, starts)
         if step.end:
             return Result("wrote")
-        if not (wrote or step.delete or step.make or obj["metadata"]["uid"] in self._refused):
+        waits = step.pause > 0 or obj["metadata"]["uid"] in self._refused
+        if not (wrote or step.delete or step.make or waits):
             self._settled[name] = versions, step.record
         again = await self._talk(obj, step.record)
+        if step.pause > 0:
+            again = min(again, step.pause)
         return Result("wrote" if wrote else "quiet", again)
 
     # -- what is there ---------------------------------------------------------------------------------------

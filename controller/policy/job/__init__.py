@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from controller.policy.job.estimates import *
     from controller.policy.job.evals import *
     from controller.policy.job.event import *
+    from controller.policy.job.gang_timeout import *
     from controller.policy.job.gone_copies import *
     from controller.policy.job.lone_peaks import *
     from controller.policy.job.marks import *
@@ -59,6 +60,7 @@ SHOWS = {
     "event": "Event",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
     "evals": "is_eval",
+    "gang_timeout": "backoff_seconds",
     "gone_copies": "found_gone",
     "lives": "lives",
     "lone_peaks": "LonePeak lone_peak",

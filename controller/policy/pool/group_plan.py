@@ -103,12 +103,14 @@ class GroupSight:
 @dataclass(frozen=True, slots=True)
 class GroupStep:
     """Acts that are due: write ``record``, then delete the Jobs of ``delete``, then make that of the
-    record's number (``make``) or delete the group itself (``end``)."""
+    record's number (``make``) or delete the group itself (``end``). ``pause``: s until that Job may be made;
+    0: it may be, or is."""
 
     record: GroupRecord
     delete: tuple[int, ...] = ()
     make: bool = False
     end: bool = False
+    pause: float = 0.0
 
 
 def plan_group(record: GroupRecord, sight: GroupSight, generation: int, now: float) -> GroupStep:
@@ -131,8 +133,9 @@ def plan_group(record: GroupRecord, sight: GroupSight, generation: int, now: flo
     elif record.number in sight.starts:
         record = _joined(record, sight, heard, now)
     delete = tuple(number for number in sight.starts if number != record.number)
-    make = empty and bool(record.nodes) and sight.problem is None
-    return GroupStep(_told(record, sight, generation, now), delete, make)
+    pause = 0.0 if record.number in sight.starts else max(0.0, record.starts_at - now)
+    make = empty and bool(record.nodes) and sight.problem is None and not pause
+    return GroupStep(_told(record, sight, generation, now), delete, make, pause=pause)
 
 
 def errands(record: GroupRecord, heard: GroupHeard | None) -> tuple[Errand, ...]:
@@ -211,6 +214,17 @@ def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -
         found = False, "Starting", "its pods have their nodes, and are not ready yet"
     elif sight.problem is not None:
         found = False, *sight.problem
+    elif record.number not in sight.starts and now < record.starts_at:
+        pause = record.starts_at - record.opened
+        often = "" if record.failed_starts == 1 else f", the {record.failed_starts}. in a row"
+        found = (
+            False,
+            "Restarting",
+            (
+                f"a pod of start {record.number - 1} was lost before that was ready{often}; it starts anew "
+                f"{pause:g} s later"
+            ),
+        )
     elif sight.pods and record.number not in sight.starts:
         found = False, "Restarting", f"a pod of start {record.number - 1} is lost; it starts anew"
     else:

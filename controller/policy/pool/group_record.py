@@ -13,7 +13,7 @@ from typing import Annotated
 
 from controller.policy.actor_types import JobKey
 from controller.policy.group_types import GroupView, Lingering
-from controller.policy.job import Condition, ConditionList
+from controller.policy.job import Condition, ConditionList, backoff_seconds
 from controller.policy.sharing import MOST_RESIDENTS
 from controller.policy.stored import AtMost, Count, Message, Name, NodeName, Time, Within, Word
 
@@ -60,6 +60,15 @@ class GroupRecord:
     nodes: Annotated[
         tuple[NodeName, ...], AtMost(MEMBERS_MAX), "Planned node of each member of the newest start."
     ] = ()
+    failed_starts: Annotated[
+        Count, "Starts before the newest one, in a row, that ended without being ready; absent: none."
+    ] = 0
+
+    @property
+    def starts_at(self) -> float:
+        """Return from when on the pods of its newest start may be made (s): at once after a start that was
+        ready, after others with a pause like that of gangs that found no nodes."""
+        return self.opened + (backoff_seconds(self.failed_starts) if self.failed_starts else 0.0)
 
     @property
     def unanswered(self) -> float | None:
@@ -124,6 +133,7 @@ def restarted(
         number=record.number + 1,
         opened=now,
         bound_at=None,
+        failed_starts=record.failed_starts + 1 if record.ready_at is None else 0,
         ready_at=None,
         members=(),
         nodes=nodes,
