@@ -160,7 +160,7 @@ class GroupView:
         ready: it could grant turns once since its newest start.
         unanswered: s, since when questions to it bring no answer, once it was ready; None: the newest did.
         outdated: its pods are of a template that its family has no more.
-        failing: it loses each turn of a resident.
+        failing: it loses each turn of a resident, or its pods do not start.
     """
 
     name: str

@@ -248,6 +248,7 @@ def _set_environment(pod: dict[str, Any], settings: GroupSettings) -> None:
     own = [one for one in container.get("env") or [] if one.get("name") not in {*variables, *fields}]
     told = [{"name": key, "value": value} for key, value in variables.items()]
     container["env"] = [*of_pod, *told, *own]
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # for its last words
     container["volumeMounts"] = [
         *(container.get("volumeMounts") or []),
         {"name": MEMORY_VOLUME, "mountPath": MEMORY_DIR},

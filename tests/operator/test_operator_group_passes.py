@@ -298,3 +298,21 @@ def test_a_start_is_outdated_once_its_family_has_another_template(monkeypatch: p
     assert not outdated()
     assert not outdated(deviceBytes=scene.FAMILY["deviceBytes"] + 1)
     assert outdated(**changed)
+
+
+def test_how_a_pod_of_a_group_ends_is_told_to_the_job_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World(monkeypatch)
+    group = w.the(WORKERGROUPS, "wg-3")
+    w.changed(WORKERGROUPS, "wg-3", status={k: v for k, v in group["status"].items() if k != "readyAt"})
+    w.passes(3)
+    end = {"exitCode": 1, "reason": "Error", "message": "no driver", "finishedAt": "2027-01-15T08:00:00Z"}
+    one = {"name": "worker", "restartCount": 1, "lastState": {"terminated": end | {"containerID": "x"}}}
+    w.changed(PODS, "wg-3-2-0", status={"phase": "Running", "containerStatuses": [one]})
+    assert w.passes() == 1
+    job = w.the(RLHFJOBS, "math-a")
+    told = w.reports.seen(job["metadata"]["uid"], record(job["status"])).trouble
+    assert (told.pod, told.exit_code, told.message) == ("wg-3-2-0", 1, "no driver")
+    w.passes(2)
+    w.changed(PODS, "wg-3-2-0", status={"phase": "Running"}, metadata=w.the(PODS, "wg-3-2-0")["metadata"])
+    w.passes(2)
+    assert w.reports.seen(job["metadata"]["uid"], record(job["status"])).trouble == told

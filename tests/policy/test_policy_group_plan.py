@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controller.policy.group_types import SILENT
+from controller.policy.job import PodTrouble
 from controller.policy.pool.group_plan import (
     IDLE,
     MEASURE,
@@ -292,3 +293,23 @@ def test_turns_that_are_all_lost_are_told_once_with_the_reason_and_taken_back() 
 
 def replace_heard(why: str) -> GroupHeard:
     return GRANTS._replace(failing=((ONE.name, why), ("of-another", "x")))
+
+
+def test_ends_of_its_pods_are_told_once_each_until_it_is_ready() -> None:
+    end = PodTrouble("wg-1-1-0", exit_code=1, message="no driver", since=5.0, container="a")
+    first = step(BOUND, replace(RUNS, troubles=(replace(end, since=6.0, container="b"), end))).record
+    assert why(first) == (False, "GroupCrashes")
+    assert first.condition("Ready").message == "pod wg-1-1-0 ended with exit code 1: no driver"
+    assert step(first, replace(RUNS, troubles=(end,))).record == first
+    again = step(first, replace(RUNS, troubles=(replace(end, since=8.0, container="c"),))).record
+    assert again.trouble.count == 2
+    assert step(again, RUNS).record == again, "its container starts again"
+    ready = step(again, replace(RUNS, heard=GRANTS)).record
+    assert (ready.trouble, why(ready)) == (None, (True, "GrantsTurns"))
+
+
+def test_a_wait_of_its_pods_is_told_since_its_beginning_and_ends() -> None:
+    waits = PodTrouble("wg-1-1-0", waits="ImagePullBackOff")
+    first = step(BOUND, replace(RUNS, troubles=(waits,))).record
+    assert (why(first), first.trouble.since) == ((False, "GroupPodWaits"), 9.0)
+    assert step(first, RUNS).record.trouble is None

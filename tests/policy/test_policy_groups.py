@@ -307,7 +307,7 @@ def test_group_of_an_earlier_template_that_loses_its_turns_takes_nobody(
     if not joins:
         reason, message = waits(plan, "a/2")
         assert reason == "NoGroupFits"
-        assert "it is of an earlier template of its family, and its turns are lost) in wg-1" in message
+        assert "it is of an earlier template of its family, and fails) in wg-1" in message
         w.nodes["n2"] = 4
         assert admitted(w.plan()) == {"a/2": "wg-2"}
 

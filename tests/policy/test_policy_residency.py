@@ -9,7 +9,14 @@ import pytest
 from controller.policy.group_types import LosesTurns, MeasuredSlowness, ResidencyTerms, SharedTraining
 from controller.policy.job.marks import Mark, health
 from controller.policy.job.plan import plan_job
-from controller.policy.job.record import AdmissionRecord, JobRecord, Preempting, ResidencyRecord, RunFile
+from controller.policy.job.record import (
+    AdmissionRecord,
+    JobRecord,
+    PodTrouble,
+    Preempting,
+    ResidencyRecord,
+    RunFile,
+)
 from controller.policy.job.residency import HELD, NO_ANSWER, NOT_TAKEN_IN, name_of, slowed_others
 from controller.policy.job.service import attained
 from controller.policy.job.types import (
@@ -246,3 +253,68 @@ def test_turns_that_are_all_lost_are_a_mark_with_the_reason_and_its_cure() -> No
     after = planned(plan.record, replace(lost, loses=None)).record
     assert after.residency == HOME
     assert after.condition("NeedsAttention").status is False
+
+
+ENDED = PodTrouble(
+    "wg-3-1-0", exit_code=1, message="NVML does not answer", count=1, since=70.0, container="a"
+)
+STARTS = replace(RECORD, admission=AdmissionRecord(4, (), 900.0), residency=replace(HOME, joined=False))
+
+
+def test_a_job_tells_how_pods_of_the_group_end_that_it_waits_for() -> None:
+    plan = planned(STARTS, GroupSeen("wg-3", trouble=ENDED), RESTS, ())
+    (one,) = health(plan.record, NOW)
+    assert (one.mark, one.reason, one.since, one.warning) == (Mark.CRASHING, "GroupCrashes", 70.0, True)
+    assert one.message == "worker group wg-3: pod wg-3-1-0 ended with exit code 1: NVML does not answer"
+    cure = one.cure().filled("a", "ns", "gold", "", one.message)
+    assert cure.command == (
+        "kubectl edit gpupool gold; kubectl delete jobs -n evalstop-workers -l evalstop.dev/group=wg-3"
+    )
+    assert plan.record.condition("NeedsAttention").reason == "Crashing"
+    assert plan.record.condition("Running").message.endswith(
+        "; pod wg-3-1-0 ended with exit code 1: NVML does not answer"
+    )
+    again = planned(
+        plan.record, GroupSeen("wg-3", trouble=replace(ENDED, since=90.0, container="b")), RESTS, ()
+    )
+    assert (again.record.residency.trouble.count, again.record.residency.trouble.since) == (2, 70.0)
+    same = planned(again.record, GroupSeen("wg-3", trouble=replace(ENDED, container="b")), RESTS, ())
+    assert same.record.residency == again.record.residency
+    taken = planned(again.record, GroupSeen("wg-3", joined=True), RESTS, ()).record
+    assert taken.residency == HOME
+    assert taken.condition("NeedsAttention").status is False
+
+
+def test_the_ends_of_a_groups_pods_are_told_on_in_the_queue_and_in_the_next_group() -> None:
+    known = replace(STARTS, residency=replace(HOME, joined=False, trouble=ENDED), admission=None)
+    left = planned(known, GroupSeen("wg-3", gone=True), RESTS, ()).record
+    (one,) = health(left, NOW)
+    assert one.message.startswith("the worker group that it had: pod wg-3-1-0 ended with exit code 1")
+    assert left.condition("NeedsAttention").status
+    plan = PoolPlan(admissions=(Admission("ns/a", (), group="wg-4"),))
+    (write,) = outcomes(plan, {"ns/a": Job(left)}, NOW)
+    given = after(write, left, DESIRED, NOW)
+    assert given.residency.trouble == ENDED
+    assert [found.warning for found in health(given, NOW)] == [True]
+    other = replace(ENDED, pod="wg-4-1-0", container="c", since=400.0)
+    then = planned(given, GroupSeen("wg-4", trouble=other), RESTS, ()).record
+    assert (then.residency.trouble.count, then.residency.trouble.pod) == (2, "wg-4-1-0")
+
+
+def test_what_a_groups_pods_wait_for_is_a_warning_after_the_time_of_own_pods_over_all_groups() -> None:
+    waits = PodTrouble("wg-3-1-0", waits="ImagePullBackOff", since=900.0)
+    first = planned(STARTS, GroupSeen("wg-3", trouble=waits), RESTS, ()).record
+    (one,) = health(first, NOW)
+    assert (one.mark, one.reason, one.warning) == (Mark.NOT_STARTING, "GroupPodWaits", False)
+    next_group = replace(waits, pod="wg-4-1-0", since=NOW)
+    then = planned(first, GroupSeen("wg-3", trouble=next_group), RESTS, ()).record
+    assert (then.residency.trouble.pod, then.residency.trouble.since) == ("wg-4-1-0", 900.0)
+    assert [found.warning for found in health(then, 1200.0)] == [True]
+
+
+def test_a_job_that_gives_its_residency_up_says_how_the_groups_pods_ended() -> None:
+    late = replace(STARTS, admission=AdmissionRecord(4, (), NOW - DESIRED.gang_timeout))
+    plan = planned(late, GroupSeen("wg-3", trouble=ENDED), RESTS, ())
+    assert plan.record.residency.trouble == ENDED
+    text = "queues again; pod wg-3-1-0 ended with exit code 1: NVML does not answer"
+    assert any(text in event.message for event in plan.events)

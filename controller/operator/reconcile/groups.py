@@ -33,7 +33,7 @@ from controller.operator.state.cluster import ClusterState
 from controller.operator.state.groups import Groups, lost_turns
 from controller.operator.state.ownership import controlled_by, generation
 from controller.policy.group_types import GROUPS_NAMESPACE, group_key
-from controller.policy.job import ResidencyRecord, residency
+from controller.policy.job import PodTrouble, ResidencyRecord, residency
 from controller.policy.pool import (
     Errand,
     GroupHeard,
@@ -50,6 +50,7 @@ from controller.policy.wording import counted
 from controller.steps.groups import AdmittedGroup, GroupDirectory, GroupPod
 from controller.web.group_report import GroupReport
 from controller.workloads.group_jobs import GroupPods, GroupSettings, build_group, group_job_name, group_pods
+from controller.workloads.pod_trouble import pod_trouble
 from controller.workloads.problems import ProblemError
 
 _logger = log.get("evalstop.group")
@@ -203,6 +204,7 @@ class GroupReconciler:
             "" if self._cache.get(GPUPOOLS, pool) is not None else pool,
             self._groups.unanswered(name, record),
             self._groups.problem(name),
+            _troubles(pods, starts.get(record.number)),
         )
 
     def _wanted(self, name: str) -> dict[str, GroupResident]:
@@ -361,6 +363,17 @@ class GroupReconciler:
         job = self._cache.get(RLHFJOBS, resident.job)
         asked = ((job or {}).get("spec") or {}).get("sharing") or {}
         return sharing_kind(job, str(asked.get("family"))) if job is not None and asked else ""
+
+
+def _troubles(pods: list[Object], job: Object | None) -> tuple[PodTrouble, ...]:
+    """Return how pods of a start's Job ended, or what they wait for; of none that is being deleted."""
+    uid = None if job is None else job["metadata"]["uid"]
+    mine = (
+        pod_trouble(pod)
+        for pod in pods
+        if uid is not None and controlled_by(pod, uid) and not pod["metadata"].get("deletionTimestamp")
+    )
+    return tuple(found for found in mine if found is not None)
 
 
 def heard_of(report: GroupReport | None) -> GroupHeard | None:

@@ -273,6 +273,7 @@ class Groups:
             problem=self.problem(known.group),
             profiled=kind in self._profiles or known.profiled,
             loses=loses,
+            trouble=group.trouble if group.ready_at is None else None,
         )
 
     # -- what is measured -----------------------------------------------------------------------------------

@@ -140,6 +140,8 @@ _OF_THE_POOL = frozenset(
         "AtQuotaLimit",
         "CappedOff",
         "GPUsUsedByOthers",
+        "GroupCrashes",
+        "GroupPodWaits",
         "NamespaceNotAllowed",
         "NoUsableNodes",
         "NodesClosed",
@@ -266,6 +268,14 @@ _PATH = _merge('{"spec":{"scrape":{"port":<port>,"path":"<path>"}}}')
 _DEFAULT_RULE = _merge('{"spec":{"stopRule":null}}')
 _CLAIM = _merge('{"spec":{"checkpoints":{"location":{"volumeClaim":{"claimName":"<claim>"}}}}}')
 _READ = Cure("see what the trainer's metrics page answers through the API server", _DOCTOR)
+
+_FAMILY = (
+    "correct what the message names in the family's template in spec.sharing of the GPUPool; then delete the "
+    "group's Job: it starts anew from the corrected family"
+)
+_FAMILY_PODS = (
+    f"kubectl edit gpupool {{pool}}; kubectl delete jobs -n {GROUPS_NAMESPACE} -l evalstop.dev/group=<group>"
+)
 
 CURES: dict[str, Cure] = {
     # -- the spec, and its pool
@@ -731,6 +741,8 @@ CURES: dict[str, Cure] = {
         f"kubectl edit gpupool {{pool}}; kubectl delete jobs -n {GROUPS_NAMESPACE} "
         "-l evalstop.dev/group=<group>",
     ),
+    "GroupCrashes": Cure(_FAMILY, _FAMILY_PODS),
+    "GroupPodWaits": Cure(_FAMILY, _FAMILY_PODS),
     "ResidencyStuck": Cure(
         "if its group does not come back, delete its Job: once all of its pods are gone the residency has "
         "ended, and the group starts anew, its other residents from their checkpoints",
@@ -779,6 +791,8 @@ GROUP_CURES: dict[str, Cure] = {
         f"kubectl delete jobs -n {GROUPS_NAMESPACE} -l evalstop.dev/group={{name}}",
     ),
     "GroupNotReady": Cure("see why members of its family do not become ready", _GROUP_PODS),
+    "GroupCrashes": Cure(_FAMILY, _FAMILY_PODS.replace("<group>", "{name}")),
+    "GroupPodWaits": Cure(_FAMILY, _FAMILY_PODS.replace("<group>", "{name}")),
     "TurnsLost": Cure(
         "correct what the reason names in spec.sharing of the GPUPool; then delete the group's Job: it "
         "starts anew from the corrected family, and its residents go on from their checkpoints",

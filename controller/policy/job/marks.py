@@ -17,7 +17,8 @@ from controller.policy.job import conditions as c
 from controller.policy.job import residency, rollout_health, unread
 from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
-from controller.policy.job.record import FAILED_CREATE, Condition, JobRecord, PodTrouble
+from controller.policy.job.pod_words import words
+from controller.policy.job.record import FAILED_CREATE, Condition, JobRecord
 from controller.policy.job.rule_in_use import disbelieves_errors
 from controller.policy.stopping import noise
 from controller.policy.types import Mode
@@ -204,6 +205,7 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
     elif accepted is not None and accepted.reason == c.DIRECTION_DOUBTFUL:
         yield Finding(Mark.BLIND, accepted.reason, accepted.message, accepted.since, math.inf)
     yield from _pods(record)
+    yield from _pods_of_group(record)
     if trains(record) and (lost := residency.loses_turns(record)) is not None:
         assert record.residency is not None
         since = record.residency.lost_since or 0.0
@@ -256,15 +258,19 @@ def _pods(record: JobRecord) -> Iterator[Finding]:
     yield Finding(Mark.CRASHING, trouble.reason, words(trouble), trouble.since, due)
 
 
-def words(trouble: PodTrouble) -> str:
-    """Return in a sentence how a pod ended, or what it waits for."""
-    detail = f": {trouble.message}" if trouble.message else ""
-    if trouble.waits == FAILED_CREATE:
-        return f"the cluster refuses its pods{detail}"
+def _pods_of_group(record: JobRecord) -> Iterator[Finding]:
+    """Yield what keeps the group that it waits for from being ready, or kept the one that it gave up: after
+    the same times as of pods of its own."""
+    found = residency.group_trouble(record)
+    if found is None or record.finished is not None:
+        return
+    trouble, told = found
     if trouble.exit_code is None:
-        return f"pod {trouble.pod} waits, {trouble.waits}{detail}"
-    often = f" ({trouble.count} times)" if trouble.count > 1 else ""
-    return f"pod {trouble.pod} ended with exit code {trouble.exit_code}{often}{detail}"
+        due = trouble.since + min(START_AFTER, record.first_eval)
+        yield Finding(Mark.NOT_STARTING, *told, trouble.since, due)
+        return
+    certain = not record.evals_seen or trouble.count >= CRASHES
+    yield Finding(Mark.CRASHING, *told, trouble.since, trouble.since if certain else math.inf)
 
 
 def _stop(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Finding]:

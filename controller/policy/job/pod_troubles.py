@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from controller.policy.job import starvation
 from controller.policy.job.context import PlanContext
-from controller.policy.job.marks import words
+from controller.policy.job.pod_words import words
 from controller.policy.job.record import FAILED_CREATE, JobRecord, PodTrouble
 from controller.policy.types import Mode
 

@@ -702,6 +702,11 @@ class ResidencyRecord:
         Time | None, "Since when the group has lost each turn of the job; absent: it does not."
     ] = None
     lost_why: Annotated[Message, "How it lost one of them."] = ""
+    trouble: Annotated[
+        PodTrouble | None,
+        "How a pod of the group ended, or what it waits for, before the group had taken the job in; it stays "
+        "while the job waits for another group.",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

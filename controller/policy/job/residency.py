@@ -20,7 +20,8 @@ from dataclasses import replace
 from controller.policy.group_types import MeasuredSlowness, SharedTraining
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
-from controller.policy.job.record import JobRecord, ResidencyRecord
+from controller.policy.job.pod_words import words
+from controller.policy.job.record import JobRecord, PodTrouble, ResidencyRecord
 from controller.policy.job.types import Desired, GroupSeen, Observed, Plan
 from controller.policy.types import Admission, JobState, Problem
 from controller.policy.wording import clock_of, silent_since
@@ -29,6 +30,7 @@ WAITING = "WaitingForGroup"
 HELD = "ResidencyStuck"
 NO_ANSWER, NOT_TAKEN_IN = GIVEN_UP = "GroupDoesNotAnswer", "GroupNotReady"
 TURNS_LOST = "TurnsLost"
+CRASHES, POD_WAITS = "GroupCrashes", "GroupPodWaits"  # before the group is ready
 NOT_IN_MOST = 8  # groups that are remembered as left because somebody there was too slow
 
 
@@ -41,8 +43,9 @@ def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
     """Return the record with the residency that an admission brings, if it brings one."""
     if admission.group is None:
         return record
-    left = record.residency.not_in if record.residency is not None else ()
-    entry = ResidencyRecord(admission.group, record.attempt, now, not_in=left)
+    before = record.residency
+    left, trouble = (before.not_in, before.trouble) if before is not None else ((), None)
+    entry = ResidencyRecord(admission.group, record.attempt, now, not_in=left, trouble=trouble)
     return replace(record, residency=entry)
 
 
@@ -64,8 +67,8 @@ def ready(context: PlanContext) -> bool:
         return True
     group = known.group if known is not None else ""
     message = f"its pods start once worker group {group} is ready"
-    silence = _silence(seen, group)
-    context.conditions.set(c.RUNNING, False, WAITING, f"{message}; {silence}" if silence else message)
+    told = (message, _silence(seen, group), _in_words(_trouble_of(seen, group)))
+    context.conditions.set(c.RUNNING, False, WAITING, "; ".join(filter(None, told)))
     return False
 
 
@@ -87,7 +90,17 @@ def overdue(context: PlanContext) -> Problem | None:
     silence = _silence(seen, group)
     if silence:
         return Problem(NO_ANSWER, f"worker group {group}: {silence}; {late}, and queues for another one")
-    return Problem(NOT_TAKEN_IN, f"worker group {group or 'that it had is gone'}: {late}, and queues again")
+    why = _in_words(_trouble_of(seen, group))
+    late = f"{late}, and queues again" + (f"; {why}" if why else "")
+    return Problem(NOT_TAKEN_IN, f"worker group {group or 'that it had is gone'}: {late}")
+
+
+def _trouble_of(seen: GroupSeen | None, group: str) -> PodTrouble | None:
+    return seen.trouble if seen is not None and seen.name == group else None
+
+
+def _in_words(trouble: PodTrouble | None) -> str:
+    return "" if trouble is None else words(trouble)
 
 
 def _silence(seen: GroupSeen | None, group: str) -> str:
@@ -113,7 +126,7 @@ def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
         leaves = known.leaving or not stays
         silent = seen.unanswered if leaves else None
         entry = replace(known, joined=known.joined or seen.joined, leaving=leaves, unanswered=silent)
-        entry = _with_losses(entry, seen)
+        entry = _with_trouble(_with_losses(entry, seen), seen)
         if record.evals_seen != before.evals_seen or not stays:
             entry = _with_figures(entry, seen)
         if entry != known:
@@ -150,10 +163,42 @@ def _with_losses(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:
     return replace(entry, lost_since=since, lost_why=why)
 
 
+def group_trouble(record: JobRecord) -> tuple[PodTrouble, Problem] | None:
+    """Return why the group that a job waits for is not ready, or why the one was not that it gave up, of its
+    pod and as it is told; None: nothing keeps it from being ready."""
+    known = record.residency
+    if known is None or known.trouble is None or known.joined:
+        return None
+    code = POD_WAITS if known.trouble.exit_code is None else CRASHES
+    which = f"worker group {known.group}" if known.group else "the worker group that it had"
+    return known.trouble, Problem(code, f"{which}: {words(known.trouble)}")
+
+
+def _with_trouble(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:
+    """Return the entry with what keeps its group from being ready. Each end is counted once, over all groups
+    that it was given; one that takes it in ends that."""
+    known, new = entry.trouble, seen.trouble
+    if entry.joined:
+        return entry if known is None else replace(entry, trouble=None)
+    if new is None:
+        return entry
+    if known is None or (known.exit_code is None and new.exit_code is not None):
+        return replace(entry, trouble=new)
+    if new.exit_code is None:
+        # That one ended says more; a wait that goes on in the next group began in the one before.
+        same = known.exit_code is not None or (known.pod, known.waits) == (new.pod, new.waits)
+        return entry if same else replace(entry, trouble=replace(new, since=known.since))
+    if known.container == new.container:
+        return entry
+    return replace(entry, trouble=replace(new, since=known.since, count=known.count + 1))
+
+
 def _ended(record: JobRecord, known: ResidencyRecord, seen: GroupSeen) -> JobRecord:
     """Return the record once worker and state are gone: what it was charged is summed up."""
     charged = record.charged + max(known.charged, seen.charged)
-    kept = ResidencyRecord("", 0, known.since, not_in=known.not_in) if known.not_in else None
+    kept = None
+    if known.not_in or known.trouble is not None:
+        kept = ResidencyRecord("", 0, known.since, not_in=known.not_in, trouble=known.trouble)
     return replace(record, residency=kept, charged=charged)
 
 

@@ -392,6 +392,7 @@ class GroupSeen:
         unanswered: s, since when the group answers nobody, once it was ready; None: it answers.
         problem: how the newest question to it failed.
         loses: it loses each of the job's turns; None: it does not.
+        trouble: how a pod of it ended, or what it waits for, while it is not ready.
     """
 
     name: str
@@ -403,6 +404,7 @@ class GroupSeen:
     unanswered: float | None = None
     problem: str = ""
     loses: LosesTurns | None = None
+    trouble: PodTrouble | None = None
 
 
 @dataclass(frozen=True, slots=True)

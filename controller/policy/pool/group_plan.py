@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from controller.policy.group_types import SILENT
-from controller.policy.job import Condition, residency
+from controller.policy.job import Condition, PodTrouble, residency
+from controller.policy.job.pod_words import words
 from controller.policy.pool.group_record import (
     ANSWERS,
     COUNTS,
@@ -82,6 +83,7 @@ class GroupSight:
         orphan: name of its GPUPool, which is gone: nobody plans for the group any more; "": it is there.
         unanswered: s, since when questions to it bring no answer; None: the newest did.
         why: the newest brought none; "": it did.
+        troubles: of the present start's pods, how each last ended, or what it waits for.
     """
 
     replicas: int
@@ -98,6 +100,7 @@ class GroupSight:
     orphan: str = ""
     unanswered: float | None = None
     why: str = ""
+    troubles: tuple[PodTrouble, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,7 @@ def plan_group(record: GroupRecord, sight: GroupSight, generation: int, now: flo
         record = restarted(record, record.nodes, now, sight.charged)
     elif record.number in sight.starts:
         record = _joined(record, sight, heard, now)
+    record = _troubled(record, sight, now)
     delete = tuple(number for number in sight.starts if number != record.number)
     pause = 0.0 if record.number in sight.starts else max(0.0, record.starts_at - now)
     make = empty and bool(record.nodes) and sight.problem is None and not pause
@@ -204,12 +208,42 @@ def _joined(record: GroupRecord, sight: GroupSight, heard: GroupHeard, now: floa
     return record if record.ready_at is not None else replace(record, ready_at=now)
 
 
+def _troubled(record: GroupRecord, sight: GroupSight, now: float) -> GroupRecord:
+    """Return the record with what keeps the group from being ready: each end of a container is counted once,
+    over all starts until one is ready. Later ones need no word: its pods start their containers again."""
+    known = record.trouble
+    if record.ready_at is not None:
+        return record if known is None else replace(record, trouble=None)
+    ended = [one for one in sight.troubles if one.exit_code is not None]
+    waits = [one for one in sight.troubles if one.exit_code is None]
+    if known is not None and known.exit_code is not None:
+        ended = [one for one in ended if one.container != known.container and one.since > known.since]
+        waits = []
+    if ended:
+        # Of several that ended together the first is the cause: the others lost their peer.
+        new = min(ended, key=lambda one: (one.since, one.pod))
+        count = known.count + 1 if known is not None and known.exit_code is not None else 1
+        return replace(record, trouble=replace(new, count=count))
+    if waits:
+        new = min(waits, key=lambda one: one.pod)
+        if known is not None and (known.pod, known.waits) == (new.pod, new.waits):
+            return record
+        since = known.since if known is not None else now
+        return replace(record, trouble=replace(new, since=since))
+    if known is not None and known.exit_code is None:
+        return replace(record, trouble=None)
+    return record
+
+
 def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -> GroupRecord:
     """Return the record with its conditions."""
     if record.closing:
         found = False, record.closing, record.closing_message
     elif record.ready_at is not None:
         found = True, "GrantsTurns", f"start {record.number} grants turns"
+    elif record.trouble is not None and record.number in sight.starts:
+        code = residency.POD_WAITS if record.trouble.exit_code is None else residency.CRASHES
+        found = False, code, words(record.trouble)
     elif record.members:
         found = False, "Starting", "its pods have their nodes, and are not ready yet"
     elif sight.problem is not None:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from controller.policy.actor_types import JobKey
 from controller.policy.group_types import GroupView, Lingering
-from controller.policy.job import Condition, ConditionList, backoff_seconds
+from controller.policy.job import Condition, ConditionList, PodTrouble, backoff_seconds
 from controller.policy.sharing import MOST_RESIDENTS
 from controller.policy.stored import AtMost, Count, Message, Name, NodeName, Time, Within, Word
 
@@ -51,6 +51,9 @@ class GroupRecord:
         tuple[Word, ...], AtMost(MEMBERS_MAX), "UIDs of its pods by index; absent: not all are bound."
     ] = ()
     ready_at: Annotated[Time | None, "When that start could grant turns; absent: not yet."] = None
+    trouble: Annotated[
+        PodTrouble | None, "How a pod of it ended, or what it waits for, while it is not ready."
+    ] = None
     residents: Annotated[
         tuple[GroupResident, ...], AtMost(MOST_RESIDENTS), "Its residents, those that leave among them."
     ] = ()
@@ -172,7 +175,7 @@ def group_view(
         unanswered: s, since when questions to it bring no answer; None: the newest did, or it never was
             ready.
         outdated: its pods are of a template that its family has no more.
-        failing: it loses each turn of a resident.
+        failing: it loses each turn of a resident. One whose pods do not start fails by its record.
     """
     named = set(jobs)
     return GroupView(
@@ -193,5 +196,5 @@ def group_view(
         ready=record.ready_at is not None,
         unanswered=unanswered,
         outdated=outdated,
-        failing=failing,
+        failing=failing or (record.ready_at is None and record.trouble is not None),
     )

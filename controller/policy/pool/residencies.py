@@ -244,7 +244,7 @@ class Residencies:
         not. One that trains its residents goes on taking others: a new group would need GPUs of its own."""
         if not view.outdated or not (view.failing or all(one.key in self.leaving for one in residents)):
             return ""
-        return f"{OUTDATED}, and its turns are lost" if view.failing else OUTDATED
+        return f"{OUTDATED}, and fails" if view.failing else OUTDATED
 
     def _as_resident(self, job: QueueJob) -> Resident:
         assert isinstance(job, JobView)

@@ -1,0 +1,16 @@
+"""The end of a pod, or the thing that it waits for, in a sentence."""
+
+from __future__ import annotations
+
+from controller.policy.job.record import FAILED_CREATE, PodTrouble
+
+
+def words(trouble: PodTrouble) -> str:
+    """Return in a sentence how a pod ended, or what it waits for."""
+    detail = f": {trouble.message}" if trouble.message else ""
+    if trouble.waits == FAILED_CREATE:
+        return f"the cluster refuses its pods{detail}"
+    if trouble.exit_code is None:
+        return f"pod {trouble.pod} waits, {trouble.waits}{detail}"
+    often = f" ({trouble.count} times)" if trouble.count > 1 else ""
+    return f"pod {trouble.pod} ended with exit code {trouble.exit_code}{often}{detail}"
