@@ -301,6 +301,58 @@ def test_a_residency_that_a_silent_group_keeps_is_told_and_ends_with_the_groups_
     next_start_is_in_order(group_audit.since(began), name)
 
 
+def test_a_family_that_does_not_work_is_told_to_its_job_and_its_cures_work(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    name = "new-6"
+    sharing = json.loads(jobs.plane.kubectl("get", "gpupool", POOL, "-o", "json"))["spec"]["sharing"]
+    container = sharing["families"][0]["template"]["spec"]["containers"][0]
+    right = container["env"]
+
+    def have(**wrong: str) -> None:
+        """Correct the family, but for these variables."""
+        container["env"] = [one | {"value": wrong.get(one["name"], one.get("value"))} for one in right]
+        patch = json.dumps({"spec": {"sharing": {"families": sharing["families"]}}})
+        jobs.plane.kubectl("patch", "gpupool", POOL, "--type=merge", "-p", patch)
+
+    def mark(reason: str) -> dict[str, Any]:
+        """Return the mark that the job's page has with a reason, as an owner reads it."""
+        given = ["why", name, "-n", jobs.namespace, "-o", "json"]
+
+        def found() -> Any:
+            result = CliRunner().invoke(app, given, env={"KUBECONFIG": str(jobs.plane.kubeconfig)})
+            marks = json.loads(result.stdout)["marks"] if result.exit_code == 0 else []
+            return next((one for one in marks if one["reason"] == reason), None)
+
+        return jobs.until(found, f"it is told: {reason}", 90)
+
+    def cured(one: dict[str, Any]) -> None:
+        """Carry the mark's cure out, but for the edit of the pool."""
+        jobs.plane.kubectl(*one["cure"]["command"].partition("; kubectl ")[2].split())
+
+    have(EVALSTOP_GROUP_DEVICE="NVML")
+    make(jobs, name, tmp_path)
+    crashes = mark("GroupCrashes")
+    assert crashes["mark"] == "Crashing"
+    assert "ended with exit code" in crashes["message"]
+    assert "NVML does not answer" in crashes["message"]
+    have(EVALSTOP_GROUP_FAMILY="examples.softmax_family:Softmax")
+    cured(crashes)
+    lost = mark("TurnsLost")
+    assert lost["mark"] == "Crashing"
+    assert "examples.softmax_family:Softmax" in lost["message"]
+    assert jobs.condition(name, "NeedsAttention")[1] == "Crashing"
+    (group,) = groups(jobs)
+    seen = jobs.until(
+        lambda: (found := told(jobs, group["metadata"]["name"]))["reason"] == "TurnsLost" and found,
+        "the group's page tells it",
+    )
+    assert seen["residents"][0]["lostInRow"] >= 3
+    have()
+    cured(lost)
+    completed(jobs, name)
+
+
 def timeout(jobs: Jobs, seconds: int) -> None:
     """Set the pool's time-out of gangs."""
     patch = json.dumps({"spec": {"gangTimeoutSeconds": seconds}})
