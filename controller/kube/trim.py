@@ -218,7 +218,9 @@ def _pod(obj: Mapping[str, Any]) -> Object:
                     _object(resources.get(amounts), amounts)
                 _list(container.get("ports"), "ports")
     _list(spec.get("resourceClaims"), "spec.resourceClaims")
-    for name in ("nodeName", "restartPolicy"):
+    if not spec.get("nodeName"):  # of one that waits for its scheduler
+        kept |= _pick(spec, "schedulerName")
+    for name in ("nodeName", "restartPolicy", "schedulerName"):
         _scalar(spec.get(name), str, f"spec.{name}")
     for name in ("phase", "podIP", "reason", "message"):
         _scalar(status.get(name), str, f"status.{name}")

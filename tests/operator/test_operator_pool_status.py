@@ -197,3 +197,14 @@ def test_a_quota_for_a_namespace_that_may_not_use_the_pool_is_told() -> None:
     assert (wrong["status"], wrong["reason"]) == ("False", "NamespaceNotAllowed")
     assert "spec.quotas: team-b is not in spec.allowedNamespaces" in wrong["message"]
     assert not [c for c in status(snapshot())["conditions"] if c["type"] == "QuotasAllowed"]
+
+
+def test_a_pool_says_that_nobody_schedules_its_pods_while_it_is_so() -> None:
+    def told(unserved: int) -> list[dict]:
+        found = status(snapshot(), Surroundings({}, [], unserved=unserved))["conditions"]
+        return [one for one in found if one["type"] == "PodsScheduled"]
+
+    assert told(0) == []
+    (found,) = told(2)
+    assert (found["status"], found["reason"]) == ("False", "NoScheduler")
+    assert "2 jobs" in found["message"]

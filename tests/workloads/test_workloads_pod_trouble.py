@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.cli.doctor.pods import unseen
 from controller.kube.resources import PODS
 from controller.kube.trim import trim
 from controller.policy.job.record import LAST_WORDS, PodTrouble
@@ -71,3 +72,23 @@ def test_of_long_last_words_the_end_stays() -> None:
     assert found.startswith("…")
     assert found.endswith("RuntimeError: the end")
     assert clean(None) == clean({"a": 1}) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "told"),
+    [
+        ({"schedulerName": "x"}, {"phase": "Pending"}, "x"),
+        ({}, {"phase": "Pending"}, "default-scheduler"),
+        ({"schedulerName": "x", "nodeName": "n"}, {"phase": "Pending"}, ""),
+        (
+            {"schedulerName": "x"},
+            {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]},
+            "",
+        ),
+    ],
+)
+def test_a_pod_of_which_its_scheduler_has_said_nothing(spec: Any, status: Any, told: str) -> None:
+    metadata = {"name": "run-0", "uid": "u", "resourceVersion": "1", "namespace": "ns"}
+    pod = {"metadata": metadata, "spec": spec, "status": status}
+    assert pod_view(trim(PODS, pod)).unseen_by == told
+    assert unseen(pod) == (f"run-0: scheduler {told} has said nothing of it yet" if told else "")

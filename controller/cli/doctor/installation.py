@@ -257,6 +257,7 @@ def _pool_cure(name: str, reason: str) -> str:
         "InvalidSpec": f"mend the field that the message names: {edit}",
         "YieldedToOlderPool": f"let the pools select different nodes: {edit}",
         "SharedWithYoungerPool": f"let the pools select different nodes: {edit}",
+        "NoScheduler": f"install that scheduler (the chart's scheduler.enabled), or correct the name: {edit}",
         "ForeignPods": "kubectl delete those pods, or keep the pool's nodes from them by a taint",
         "ForeignPodsStuck": "kubectl describe those pods; of a node that is gone: kubectl delete node NODE",
         "MoreThanThePoolHas": f"guarantee fewer GPUs in spec.quotas, or add nodes: {edit}",

@@ -14,7 +14,7 @@ from controller.api.rule_text import rule_and_modifiers
 from controller.cli.cluster import CallerApi, operator_away
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.cli.doctor.pod_starts import starts
-from controller.cli.doctor.pods import trainer_ended, trouble
+from controller.cli.doctor.pods import trainer_ended, trouble, unseen
 from controller.cli.job_view import Reading
 from controller.cli.remedies import cure, marks
 from controller.kube.errors import ApiError, NotFound
@@ -138,13 +138,13 @@ async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     late = [one async for one in starts(api, job, found)]
     for finding in late:
         yield finding
-    if not sick and not late:
+    if not sick and not late and not any(map(unseen, found)):
         begin = sum(1 for pod in found if is_starting(pod))
         still = f"; {begin} not started yet, the image may be on its way" if begin else ""
         done = sum(1 for pod in found if (pod.get("status") or {}).get("phase") == "Succeeded")
         ended = f"; {done} ended well" if done else ""
         yield ok("pods", f"{len(found)}, nothing keeps any from running{ended}{still}")
-    for text in filter(None, map(trainer_ended, found)):
+    for text in filter(None, (trainer_ended(pod) or unseen(pod) for pod in found)):
         yield note("pods", text)
     for closed in [one async for one in nodes(api, job)]:
         yield closed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from controller.workloads.pods import pod_view
 from controller.workloads.trainer_end import trainer_end
 
 USUAL = ("ContainerCreating", "PodInitializing")
@@ -35,3 +36,9 @@ def trainer_ended(pod: Mapping[str, Any]) -> str:
         return ""
     name, going = pod["metadata"]["name"], ", ".join(end.going)
     return f"{name}: its container {end.container} has ended, exit code {end.code}; still running: {going}"
+
+
+def unseen(pod: Mapping[str, Any]) -> str:
+    """``run-0: scheduler x has said nothing of it yet``; "": it has, or the pod does not wait for one."""
+    name = pod_view(pod).unseen_by
+    return f"{pod['metadata']['name']}: scheduler {name} has said nothing of it yet" if name else ""

@@ -17,10 +17,12 @@ from controller.policy.job import (
     ADMITTED,
     COMPLETED,
     FAILED,
+    NO_SCHEDULER,
     TERMINATION,
     Desired,
     JobRecord,
     Plan,
+    PodTrouble,
     attained,
     job_view,
     remaining_seconds,
@@ -182,7 +184,14 @@ def extract(record: JobRecord) -> JobRecord:
         delayed_at=record.delayed_at,
         residency=record.residency,
         charged=record.charged,
+        pod_trouble=_unserved(record),
     )
+
+
+def _unserved(record: JobRecord) -> PodTrouble | None:
+    """Return that nobody schedules the job's pods, which is its pool's to mend; None: that is not so."""
+    trouble = record.pod_trouble
+    return trouble if trouble is not None and trouble.waits == NO_SCHEDULER else None
 
 
 def _view(loaded: JobSnapshot, plan: Plan, now: float) -> JobView | None:

@@ -107,7 +107,9 @@ class PoolLoader:
             unmanaged += self._devices.held_on(mine, known)
         named = (namespace for quota in pool.spec.quotas for namespace in quota.namespaces)
         shut_out = sorted(namespace for namespace in named if not pool.allows(namespace))
-        return pool_status.Surroundings(contested, unmanaged, self._queue_ready(pool), shut_out, mine)
+        unserved = sum(1 for job in loaded.jobs.values() if job.record.pod_trouble is not None)
+        queue = self._queue_ready(pool)
+        return pool_status.Surroundings(contested, unmanaged, queue, shut_out, mine, unserved)
 
     def snapshot(self, loaded: LoadedPool, around: pool_status.Surroundings) -> PoolSnapshot:
         """Return the input of the pool's plan.

@@ -55,6 +55,7 @@ class Surroundings:
     queue: PoolCondition | None = None
     shut_out: Sequence[str] = ()  # namespaces in its quotas that may not use it
     nodes: Collection[str] = ()  # names of its nodes
+    unserved: int = 0  # jobs whose pods nobody schedules
 
 
 def planned(
@@ -87,6 +88,8 @@ def planned(
     if snapshot.quotas:
         conditions.append(_guarantees_fit(snapshot, counts.capacity or 0))
         conditions.append(_quotas_allowed(snapshot, around.shut_out))
+    if around.unserved:
+        conditions.append(_unserved(obj, around.unserved))
     if around.queue is not None:
         conditions.append(around.queue)
     if held := fleet.held_back(obj, plan):
@@ -232,6 +235,16 @@ def _nodes_exclusive(pool: str, contested: Mapping[str, Sequence[str]]) -> PoolC
         )
         return PoolCondition("NodesExclusive", False, "SharedWithYoungerPool", message)
     return PoolCondition("NodesExclusive", True, "Exclusive", "no other GPUPool selects its nodes")
+
+
+def _unserved(obj: Object, jobs: int) -> PoolCondition:
+    """Return condition PodsScheduled, which is there only while it is false."""
+    name = (obj.get("spec") or {}).get("schedulerName") or "default-scheduler"
+    message = (
+        f"spec.schedulerName is {name}, and no scheduler has said anything of the pods of "
+        f"{counted(jobs, 'job')}: they hold GPUs and never start; install that scheduler, or correct the name"
+    )
+    return PoolCondition("PodsScheduled", False, "NoScheduler", message)
 
 
 def _gpus_exclusive(unmanaged: Sequence[Object], now: float) -> PoolCondition:

@@ -73,9 +73,8 @@ SHOWS = {
     "preemption": "preemption",
     "record": (
         "AdmissionRecord Best Condition ConditionList CURVE_BUCKETS Decision EvalCurve FIRST_EVAL FileOwner "
-        "FoundLayout "
-        "GUARDS_MAX Guard "
-        "JobRecord LAST_WORDS Operation Outcome PINS_MAX PastGrades PodTrouble ProtectedCheckpoint "
+        "FoundLayout GUARDS_MAX Guard JobRecord LAST_WORDS NO_SCHEDULER "
+        "Operation Outcome PINS_MAX PastGrades PodTrouble ProtectedCheckpoint "
         "READINGS_KEPT RefusalRecord ResidencyRecord RuleRecord RunFile StopOutcome"
     ),
     "residency": "residency",

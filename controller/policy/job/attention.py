@@ -36,7 +36,8 @@ def with_attention(plan: Plan, desired: Desired, now: float) -> Plan:
         conditions.set(c.ATTENTION, True, str(worst.mark), _message(worst), warning=True)
         if worst.mark not in OWN_WARNINGS:
             events = tuple(conditions.events)
-    elif known is not None and known.status and not found:
+    elif known is not None and known.status and not found and record.gang_backoff is None:
+        # (A gang that is tried again after a time-out is well once it is bound whole.)
         conditions.set(c.ATTENTION, False, "Recovered", "nothing needs a hand any more")
         events = tuple(conditions.events)
     after = conditions.result()

@@ -143,6 +143,7 @@ _OF_THE_POOL = frozenset(
         "GroupCrashes",
         "GroupPodWaits",
         "NamespaceNotAllowed",
+        "NoScheduler",
         "NoUsableNodes",
         "NodesClosed",
         "PoolNotUsable",
@@ -411,6 +412,11 @@ CURES: dict[str, Cure] = {
         "make the PriorityClass again that the message names (a helm upgrade of the chart makes its own); it "
         "is tried again by itself",
         "kubectl apply -f deploy/manifests/priorityclass.yaml",
+    ),
+    "NoScheduler": Cure(
+        "whoever runs the pool installs that scheduler (the chart's scheduler.enabled), or corrects "
+        "spec.schedulerName of the GPUPool; after that the RLHFJob is made anew, for its pods keep the name",
+        "kubectl edit gpupool {pool}",
     ),
     "ImageNotPulled": Cure(
         "correct the image, or its pull secret, in the manifest",

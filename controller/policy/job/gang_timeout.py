@@ -27,7 +27,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job import incomplete, pod_troubles, residency, terminating_pods
 from controller.policy.job.context import PlanContext
 from controller.policy.job.preemption import settle_account
-from controller.policy.job.record import FAILED_CREATE, AdmissionRecord, GangBackoff, Preempting
+from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, AdmissionRecord, GangBackoff, Preempting
 from controller.policy.job.service import own
 from controller.policy.job.types import Desired, Observed, Plan, PodView, SuspendWorkload
 from controller.policy.types import JobState, Mode, Problem
@@ -165,7 +165,7 @@ def _begin(context: PlanContext, admission: AdmissionRecord, pause: float) -> No
         f"gone"
     )
     trouble = context.record.pod_trouble
-    if trouble is not None and trouble.waits == FAILED_CREATE:
+    if trouble is not None and trouble.waits in (FAILED_CREATE, NO_SCHEDULER):
         message = pod_troubles.with_last_words(context.record, message)
     context.conditions.set(c.ADMITTED, False, REASON, message, warning=True)
     context.conditions.set(c.RUNNING, False, REASON, "not every pod found a node in time")

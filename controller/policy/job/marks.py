@@ -18,7 +18,7 @@ from controller.policy.job import residency, rollout_health, unread
 from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
 from controller.policy.job.pod_words import words
-from controller.policy.job.record import FAILED_CREATE, Condition, JobRecord
+from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, Condition, JobRecord
 from controller.policy.job.rule_in_use import disbelieves_errors
 from controller.policy.stopping import noise
 from controller.policy.types import Mode
@@ -246,7 +246,13 @@ def _ended(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Find
 
 def _pods(record: JobRecord) -> Iterator[Finding]:
     trouble = record.pod_trouble
-    if trouble is None or not trains(record):
+    if trouble is None or record.finished is not None:
+        return
+    if trouble.waits == NO_SCHEDULER and record.decision is None:  # between two admissions as within one
+        due = trouble.since + min(REFUSED_AFTER, record.first_eval)
+        yield Finding(Mark.NOT_STARTING, trouble.reason, words(trouble), trouble.since, due)
+        return
+    if not trains(record):
         return
     if trouble.exit_code is None:
         refused = trouble.waits == FAILED_CREATE

@@ -11,9 +11,11 @@ from dataclasses import replace
 from controller.policy.job import starvation
 from controller.policy.job.context import PlanContext
 from controller.policy.job.pod_words import words
-from controller.policy.job.record import FAILED_CREATE, JobRecord, PodTrouble
+from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, JobRecord, PodTrouble
+from controller.policy.job.types import PodView
 from controller.policy.types import Mode
 
+UNSEEN_AFTER = 20.0  # s that a scheduler may say nothing of a pod: it takes milliseconds
 CALM = 600.0  # s that all pods are ready after which a crash counts as over, where nobody reads evals
 
 
@@ -36,6 +38,7 @@ def note(context: PlanContext) -> None:
     if _is_to_leave(record):
         ended = []
     waiting = [one for one in found if one.exit_code is None]
+    waiting += filter(None, (_unscheduled(context, p) for p in pods))
     if context.observed.refused is not None and not waiting:
         name = context.desired.key.rpartition("/")[2]
         waiting = [PodTrouble(name, waits=FAILED_CREATE, message=context.observed.refused)]
@@ -52,8 +55,24 @@ def note(context: PlanContext) -> None:
         new = replace(new, since=since)
         if known is None or (known.pod, known.waits) != (new.pod, new.waits):
             context.update(pod_trouble=new)
-    elif known is not None:
+    elif known is not None and not (known.waits == NO_SCHEDULER and all(p.node is None for p in pods)):
+        # That a scheduler is not there no new admission mends: one that is there binds the next pod.
         context.update(pod_trouble=None)
+
+
+def _unscheduled(context: PlanContext, pod: PodView) -> PodTrouble | None:
+    """Return that nobody schedules a pod; None: it has a node, or its scheduler has been heard of, or may
+    be."""
+    if not pod.unseen_by or pod.deleting_since is not None:
+        return None
+    if (left := pod.created + UNSEEN_AFTER - context.now) > 0:
+        context.wake_in(left)
+        return None
+    message = (
+        f"its schedulerName is {pod.unseen_by!r}, and no scheduler of that name has said anything of it for "
+        f"{UNSEEN_AFTER:.0f} s: none runs, or it stands still"
+    )
+    return PodTrouble(pod.name, waits=NO_SCHEDULER, message=message)
 
 
 def _is_to_leave(record: JobRecord) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from controller.policy.job.record import FAILED_CREATE, PodTrouble
+from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, PodTrouble
 
 
 def words(trouble: PodTrouble) -> str:
     """Return in a sentence how a pod ended, or what it waits for."""
     detail = f": {trouble.message}" if trouble.message else ""
+    if trouble.waits == NO_SCHEDULER:
+        return f"nobody schedules pod {trouble.pod}{detail}"
     if trouble.waits == FAILED_CREATE:
         return f"the cluster refuses its pods{detail}"
     if trouble.exit_code is None:

@@ -188,6 +188,8 @@ class PodView:
     created: float = 0.0  # s
     trouble: PodTrouble | None = None  # why it does not run, or how a container of it last ended
     trainer_end: TrainerEnd | None = field(default=None, metadata=WHERE_USED)
+    # Name of the scheduler that it waits for, and that has said nothing of it; "": it has.
+    unseen_by: str = field(default="", metadata=WHERE_USED)
 
 
 class TrainerEnd(NamedTuple):
