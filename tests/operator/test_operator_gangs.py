@@ -11,6 +11,7 @@ import pytest
 
 from controller.api import values
 from controller.kube.resources import GPUPOOLS, NODES
+from controller.policy.job import pod_troubles
 from deploy.local.plane import Plane
 from tests.support.fake_kubelet import FakeKubelet, pool_of_its_own
 from tests.support.operator_rig import Recorder, Rig, eventually
@@ -221,3 +222,29 @@ def check_handover(told: dict[str, Any], rig: Rig) -> None:
     stages = [values.seconds(told[f"{s}Time"]) for s in ("decided", "suspended", "podsGone", "running")]
     assert stages == sorted(stages)
     assert values.seconds(told["decidedTime"]) <= values.seconds(told["retainedTime"]) <= stages[1]
+
+
+def test_a_gang_that_no_scheduler_serves_says_so_on_the_job_and_on_the_pool(
+    rig: Rig, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_troubles, "UNSEEN_AFTER", 1.0)
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool(schedulerName="evalstop-schedulr")
+            await rig.make_job("run")
+            async with rig.operator():
+
+                async def on_the_job() -> bool:
+                    trouble = (await rig.record("run")).pod_trouble
+                    return trouble is not None and "evalstop-schedulr" in trouble.message
+
+                async def on_the_pool() -> bool:
+                    status = (await rig.api.get(GPUPOOLS, rig.pool_name, None)).get("status") or {}
+                    reasons = [one["reason"] for one in status.get("conditions") or ()]
+                    return "NoScheduler" in reasons
+
+                await eventually(on_the_job, 40, what="the job to say so")
+                await eventually(on_the_pool, 40, what="the pool to say so")
+
+    asyncio.run(story())

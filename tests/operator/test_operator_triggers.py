@@ -12,6 +12,7 @@ from controller.kube.cache import Cache
 from controller.operator.process.workqueue import WorkQueue
 from controller.operator.reconcile.triggers import LEARN_DELAY, Triggers
 from controller.policy import types
+from controller.policy.job import JobRecord
 from controller.policy.types import JobView
 
 VIEW = JobView("ns/a", 0.0, 0, replicas=1, gpus_per_replica=1)
@@ -35,6 +36,7 @@ def test_each_field_of_a_view_is_named_as_concerning_its_pool_or_not() -> None:
 def job(view: JobView | None, pool: str = "gpus") -> Any:
     class Planned:
         key, obj = VIEW.key, {"spec": {"pool": pool}}
+        record = JobRecord()
 
     planned: Any = Planned()
     planned.view = view

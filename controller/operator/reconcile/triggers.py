@@ -27,6 +27,7 @@ class _Shown(NamedTuple):
     pool: str = ""
     wakes: tuple[object, ...] | None = None
     informs: tuple[object, ...] | None = None
+    unserved: bool = False  # nobody schedules its pods
 
 
 class Triggers:
@@ -66,8 +67,9 @@ class Triggers:
             self._shown.pop(key, None)
             now = _Shown(pool)
         else:
-            now = self._shown[key] = _Shown(pool, view.wakes_pool(), view.informs_pool())
-            if now.informs != known.informs:
+            unserved = planned_job.record.pod_trouble is not None
+            now = self._shown[key] = _Shown(pool, view.wakes_pool(), view.informs_pool(), unserved)
+            if now[2:] != known[2:]:
                 self._pools.sooner(pool, LEARN_DELAY)
         if now[:2] != known[:2]:
             self._job_changed(known.pool, pool)
