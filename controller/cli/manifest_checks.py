@@ -192,6 +192,7 @@ async def _job(
     elif pool is not None:
         actors = (manifest["spec"].get("rollout") or {}).get("actors") or {}
         found += list(_fits(pool, asked, int(actors.get("max", 0))))
+        found += list(unserved(pool))
     found += [wrong("rule", p.message, as_cure(cure_of(p.reason).text)) for p in unable_by_spec(asked)]
     found += [note("rule", text) for text in modifier_notes(asked)]
     found += [note("metric", doubt) for doubt in doubted_directions(asked)]
@@ -252,6 +253,17 @@ async def _pool_of(
             return [unknown("pool", f"may not be looked at: {error.message}")], None
         raise of_api(error, f"read GPUPool {name!r}") from error
     return [], pool
+
+
+def unserved(pool: Object) -> Iterator[Finding]:
+    """Yield that nobody schedules the pool's pods, where the pool has found it out by others' pods."""
+    for one in (pool.get("status") or {}).get("conditions") or ():
+        if one.get("type") == "PodsScheduled" and one.get("status") == "False":
+            yield wrong(
+                "pool",
+                f"{one.get('reason')}: {one.get('message')}",
+                as_cure("whoever runs the pool mends it"),
+            )
 
 
 def _fits(pool: Object, asked: Desired, most_actors: int) -> Iterator[Finding]:

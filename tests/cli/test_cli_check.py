@@ -18,7 +18,7 @@ from controller.api import convert
 from controller.api.crd import RESOURCES, root_schema
 from controller.cli import yaml_reader
 from controller.cli.main import app
-from controller.cli.manifest_checks import modifier_notes, said_besides, unknown_fields
+from controller.cli.manifest_checks import modifier_notes, said_besides, unknown_fields, unserved
 from controller.kube.errors import from_status
 from tests.support import cli_world as w
 
@@ -295,3 +295,10 @@ def test_a_job_of_a_user_that_is_referred_to_is_cured_by_the_line_that_is_printe
         cure(0)
     finally:
         kubectl(f"kubectl delete job own -n {shell.namespace} --wait=false")
+
+
+@pytest.mark.parametrize("status", ["True", "False"])
+def test_a_pool_that_says_that_nobody_schedules_its_pods_is_told(status: str) -> None:
+    condition = {"type": "PodsScheduled", "status": status, "reason": "NoScheduler", "message": "m"}
+    found = list(unserved({"status": {"conditions": [condition]}}))
+    assert [one.text for one in found] == (["NoScheduler: m"] if status == "False" else [])
