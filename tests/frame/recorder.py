@@ -347,7 +347,9 @@ class Player:
             for what, number in outcome.counts.items()
             if not ORACLES.match(what)  # what the tree's own tests ask is none of its decisions
         }
-        end = [self.words.string(outcome.violation), outcome.at, dict(sorted(counts.items()))]
+        asked = re.match(r"S\d ", outcome.violation)  # of the oracle, as above
+        violation = "" if asked else self.words.string(outcome.violation)
+        end = [violation, outcome.at, dict(sorted(counts.items()))]
         recorder.note("end", {"violation": end[0], "at": end[1], "counts": end[2]}, "null")
         said: dict[str, Any] = {
             "seed": seed,
