@@ -250,7 +250,7 @@ def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -
         found = False, *sight.problem
     elif record.number not in sight.starts and now < record.starts_at:
         pause = record.starts_at - record.opened
-        often = "" if record.failed_starts == 1 else f", the {record.failed_starts}. in a row"
+        often = "" if record.failed_starts == 1 else f", {record.failed_starts} starts in a row"
         found = (
             False,
             "Restarting",
