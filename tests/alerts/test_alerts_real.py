@@ -73,7 +73,7 @@ def test_a_real_prometheus_fires_when_the_operator_dies(
             # Each rule tells of its last evaluation, which may have been before there was a leader.
             await eventually(quiet(server), what="every alert to be inactive")
             states = server.states()
-            assert len(states) == 34
+            assert len(states) == 35
             assert set(states.values()) == {"inactive"}, states
             for dashboard in dashboards.DASHBOARDS:
                 for panel in dashboard.panels:

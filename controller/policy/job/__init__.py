@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from controller.policy.job.peers import *
     from controller.policy.job.pin_method import *
     from controller.policy.job.plan import *
+    from controller.policy.job.pod_words import *
     from controller.policy.job.record import *
     from controller.policy.job.rollout_record import *
     from controller.policy.job.rotation import *
@@ -69,6 +70,7 @@ SHOWS = {
     "outcome": "Tally beaten_by shadow_record tally was_right were_right",
     "peers": "peers PeerCurve standings",
     "plan": "plan_job",
+    "pod_words": "pod_sentence",
     "pin_method": "is_linked",
     "preemption": "preemption",
     "record": (

@@ -165,7 +165,7 @@ def _begin(context: PlanContext, admission: AdmissionRecord, pause: float) -> No
         f"gone"
     )
     trouble = context.record.pod_trouble
-    if trouble is not None and trouble.waits in (FAILED_CREATE, NO_SCHEDULER):
+    if trouble is not None and trouble.waits in {FAILED_CREATE, NO_SCHEDULER}:
         message = pod_troubles.with_last_words(context.record, message)
     context.conditions.set(c.ADMITTED, False, REASON, message, warning=True)
     context.conditions.set(c.RUNNING, False, REASON, "not every pod found a node in time")

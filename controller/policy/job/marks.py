@@ -17,7 +17,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job import residency, rollout_health, unread
 from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
-from controller.policy.job.pod_words import words
+from controller.policy.job.pod_words import pod_sentence
 from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, Condition, JobRecord
 from controller.policy.job.rule_in_use import disbelieves_errors
 from controller.policy.stopping import noise
@@ -142,7 +142,7 @@ def health(record: JobRecord, now: float) -> tuple[Finding, ...]:
         now: the time (s): a mark's `warning` depends on it, and nothing else does.
     """
     order = list(Mark)
-    found = [_at(one, now) for one in _found(record)]
+    found = [_at(one, now) for one in _found(record, now)]
     return tuple(sorted(found, key=lambda one: (not one.warning, order.index(one.mark), one.since)))
 
 
@@ -164,7 +164,7 @@ def state_reason(record: JobRecord) -> str:
 
 def next_due(record: JobRecord, now: float) -> float | None:
     """Return in how many seconds the next quiet note becomes a warning; None: none does by itself."""
-    left = [one.due - now for one in _found(record) if one.due > now and math.isfinite(one.due)]
+    left = [one.due - now for one in _found(record, now) if one.due > now and math.isfinite(one.due)]
     return min(left, default=None)
 
 
@@ -184,15 +184,17 @@ def _at(one: Finding, now: float) -> Finding:
     return Finding(one.mark, one.reason, one.message, one.since, one.due, now >= one.due)
 
 
-def _found(record: JobRecord) -> Iterator[Finding]:
-    """Yield the marks. One that has been warned of stays a warning until the job bears it no more, whatever
+def _found(record: JobRecord, now: float) -> list[Finding]:
+    """Return the marks. One that has been warned of stays a warning until the job bears it no more, whatever
     its newest reason is: a quiet note of the next try must not hide it while the STATE goes on naming it."""
+    found = list(_marks(record))
     warned = record.condition(c.ATTENTION)
-    for one in _marks(record):
-        if warned is not None and warned.status and warned.reason == one.mark:
-            yield replace(one, due=min(one.due, warned.since))
-        else:
-            yield one
+    if warned is None or not warned.status:
+        return found
+    of_it = [one for one in found if one.mark == warned.reason]
+    if any(now >= one.due for one in of_it):
+        return found
+    return [replace(one, due=min(one.due, warned.since)) if one in of_it else one for one in found]
 
 
 def _marks(record: JobRecord) -> Iterator[Finding]:
@@ -250,18 +252,18 @@ def _pods(record: JobRecord) -> Iterator[Finding]:
         return
     if trouble.waits == NO_SCHEDULER and record.decision is None:  # between two admissions as within one
         due = trouble.since + min(REFUSED_AFTER, record.first_eval)
-        yield Finding(Mark.NOT_STARTING, trouble.reason, words(trouble), trouble.since, due)
+        yield Finding(Mark.NOT_STARTING, trouble.reason, pod_sentence(trouble), trouble.since, due)
         return
     if not trains(record):
         return
     if trouble.exit_code is None:
         refused = trouble.waits == FAILED_CREATE
         due = trouble.since + min(REFUSED_AFTER if refused else START_AFTER, record.first_eval)
-        yield Finding(Mark.NOT_STARTING, trouble.reason, words(trouble), trouble.since, due)
+        yield Finding(Mark.NOT_STARTING, trouble.reason, pod_sentence(trouble), trouble.since, due)
         return
     certain = not record.evals_seen or trouble.count >= CRASHES
     due = trouble.since if certain else math.inf
-    yield Finding(Mark.CRASHING, trouble.reason, words(trouble), trouble.since, due)
+    yield Finding(Mark.CRASHING, trouble.reason, pod_sentence(trouble), trouble.since, due)
 
 
 def _pods_of_group(record: JobRecord) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from controller.policy.job import starvation
 from controller.policy.job.context import PlanContext
-from controller.policy.job.pod_words import words
+from controller.policy.job.pod_words import pod_sentence
 from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, JobRecord, PodTrouble
 from controller.policy.job.types import PodView
 from controller.policy.types import Mode
@@ -103,4 +103,4 @@ def _calm(context: PlanContext, known: PodTrouble, ready: int) -> None:
 def with_last_words(record: JobRecord, message: str) -> str:
     """Return how a run failed, with how its trainer ended where that is known."""
     trouble = record.pod_trouble
-    return message if trouble is None else f"{message}; {words(trouble)}"
+    return message if trouble is None else f"{message}; {pod_sentence(trouble)}"

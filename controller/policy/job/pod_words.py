@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, PodTrouble
 
 
-def words(trouble: PodTrouble) -> str:
+def pod_sentence(trouble: PodTrouble) -> str:
     """Return in a sentence how a pod ended, or what it waits for."""
     detail = f": {trouble.message}" if trouble.message else ""
     if trouble.waits == NO_SCHEDULER:

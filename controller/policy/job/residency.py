@@ -20,7 +20,7 @@ from dataclasses import replace
 from controller.policy.group_types import MeasuredSlowness, SharedTraining
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
-from controller.policy.job.pod_words import words
+from controller.policy.job.pod_words import pod_sentence
 from controller.policy.job.record import JobRecord, PodTrouble, ResidencyRecord
 from controller.policy.job.types import Desired, GroupSeen, Observed, Plan
 from controller.policy.types import Admission, JobState, Problem
@@ -100,7 +100,7 @@ def _trouble_of(seen: GroupSeen | None, group: str) -> PodTrouble | None:
 
 
 def _in_words(trouble: PodTrouble | None) -> str:
-    return "" if trouble is None else words(trouble)
+    return "" if trouble is None else pod_sentence(trouble)
 
 
 def _silence(seen: GroupSeen | None, group: str) -> str:
@@ -171,7 +171,7 @@ def group_trouble(record: JobRecord) -> tuple[PodTrouble, Problem] | None:
         return None
     code = POD_WAITS if known.trouble.exit_code is None else CRASHES
     which = f"worker group {known.group}" if known.group else "the worker group that it had"
-    return known.trouble, Problem(code, f"{which}: {words(known.trouble)}")
+    return known.trouble, Problem(code, f"{which}: {pod_sentence(known.trouble)}")
 
 
 def _with_trouble(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from controller.policy.group_types import SILENT
-from controller.policy.job import Condition, PodTrouble, residency
-from controller.policy.job.pod_words import words
+from controller.policy.job import Condition, PodTrouble, pod_sentence, residency
 from controller.policy.pool.group_record import (
     ANSWERS,
     COUNTS,
@@ -243,7 +242,7 @@ def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -
         found = True, "GrantsTurns", f"start {record.number} grants turns"
     elif record.trouble is not None and record.number in sight.starts:
         code = residency.POD_WAITS if record.trouble.exit_code is None else residency.CRASHES
-        found = False, code, words(record.trouble)
+        found = False, code, pod_sentence(record.trouble)
     elif record.members:
         found = False, "Starting", "its pods have their nodes, and are not ready yet"
     elif sight.problem is not None:
