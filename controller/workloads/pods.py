@@ -54,11 +54,11 @@ def pod_view(pod: Object) -> PodView:
         created=parse_time(metadata.get("creationTimestamp")) or 0.0,
         trouble=pod_trouble(pod),
         trainer_end=trainer_end(pod),
-        unseen_by=_unseen_by(pod),
+        unseen_by=unseen_by(pod),
     )
 
 
-def _unseen_by(pod: Object) -> str:
+def unseen_by(pod: Object) -> str:
     """Return the scheduler that a pod waits for and that has said nothing of it; "": it has, or the pod does
     not wait. A scheduler says at once why it finds no node, in condition PodScheduled."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}

@@ -37,7 +37,7 @@ from typing import Any
 
 # Situations that say nothing of decisions: what the oracle of tests/faults has counted, and what happened in
 # the middle of an access Job's work, that is at so many of its calls to the disk.
-ORACLES = re.compile(r"S\d: |trainer writes beside an access Job")
+ORACLES = re.compile(r"S\d[ :]|trainer writes beside an access Job")
 # Where each thing is decided or carried out, by tree: the first place that there is counts. With it, what of
 # the arguments is written down; (): all, and the result.
 Place = tuple[str, tuple[str, ...]]
@@ -347,8 +347,7 @@ class Player:
             for what, number in outcome.counts.items()
             if not ORACLES.match(what)  # what the tree's own tests ask is none of its decisions
         }
-        asked = re.match(r"S\d ", outcome.violation)  # of the oracle, as above
-        violation = "" if asked else self.words.string(outcome.violation)
+        violation = "" if ORACLES.match(outcome.violation) else self.words.string(outcome.violation)
         end = [violation, outcome.at, dict(sorted(counts.items()))]
         recorder.note("end", {"violation": end[0], "at": end[1], "counts": end[2]}, "null")
         said: dict[str, Any] = {

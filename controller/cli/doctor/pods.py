@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.workloads.pods import pod_view
+from controller.workloads.pods import unseen_by
 from controller.workloads.trainer_end import trainer_end
 
 USUAL = ("ContainerCreating", "PodInitializing")
@@ -40,5 +40,5 @@ def trainer_ended(pod: Mapping[str, Any]) -> str:
 
 def unseen(pod: Mapping[str, Any]) -> str:
     """``run-0: scheduler x has said nothing of it yet``; "": it has, or the pod does not wait for one."""
-    name = pod_view(pod).unseen_by
+    name = unseen_by(pod)
     return f"{pod['metadata']['name']}: scheduler {name} has said nothing of it yet" if name else ""

@@ -75,9 +75,10 @@ class PlanCache:
         """Plan a job as it was loaded. Whatever is planned is in the log: records are written by it."""
         now = self._clock()
         last = self._full.get(loaded.key)
-        rest = last.still_at_rest(loaded, now) if last is not None else None
-        plan = rest or self._planned_now(loaded, now)
-        made = full_plan(loaded, plan, now, decided=last.decided if rest and last is not None else now)
+        if last is not None and (plan := last.still_at_rest(loaded, now)) is not None:
+            made = full_plan(loaded, plan, now, last.decided)
+        else:
+            made = full_plan(loaded, self._planned_now(loaded, now), now)
         made.planned_job.share_view(self._kept.get(loaded.key))
         self._kept[loaded.key] = made.planned_job
         self._full[loaded.key] = made

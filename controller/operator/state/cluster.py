@@ -531,9 +531,10 @@ class ClusterState:
         return tuple(pod for pod in pods if controller_uid(pod.open()) in owners)
 
     def _orphans(self, obj: Object, own: Sequence[Stored]) -> tuple[OrphanedPod, ...]:
-        known = {pod.key for pod in own}
-        others = [pod for pod in self.cache.of_job(PODS, key_of(obj)) if pod.key not in known]
-        return orphaned_pods(obj, (pod.open() for pod in others), self._owners(obj)) if others else ()
+        labelled = self.cache.of_job(PODS, key_of(obj))
+        if len(labelled) == len(own):  # which are among them
+            return ()
+        return orphaned_pods(obj, (pod.open() for pod in labelled), self._owners(obj))
 
     def _owners(self, obj: Object) -> set[str]:
         """Return the uids of a job's workload and of earlier ones."""
