@@ -27,7 +27,8 @@ from controller.cli.doctor.findings import Finding, Level, gather, note, ok, unk
 from controller.cli.doctor.pods import trouble
 from controller.cli.main import app
 from controller.cli.terminal import Terminal
-from controller.kube.errors import NotFound, Refused
+from controller.kube.errors import ApiError, NotFound, Refused
+from controller.kube.resources import GPUPOOLS, PODS
 from controller.policy.job import Member
 from controller.policy.job import conditions as c
 from controller.policy.job.cures import CURES, EXAMINING, NEEDS_NOBODY
@@ -463,10 +464,51 @@ def test_a_cluster_without_an_operator() -> None:
         async def list(self, *_: Any, **__: Any) -> tuple[list[Any], str]:
             return [], "1"
 
+        async def get(self, *_: Any) -> Any:
+            raise ApiError(403, "Forbidden", "leases is forbidden")
+
     found = asyncio.run(gather("operator", installation.operator(Empty(), "evalstop-system")))  # type: ignore[arg-type]
     assert [f.level for f in found] == [Level.WRONG]
     assert "there is no Deployment" in found[0].text
     assert "kubectl apply" in found[0].cure.line
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+def test_an_operator_and_a_scheduler_of_no_deployment(at_work: bool) -> None:
+    """As in the demos, which run both as processes of this machine."""
+
+    class Outside:
+        renewals = 0
+
+        async def list(self, resource: Any, *_: Any, fields: str = "", **__: Any) -> tuple[list[Any], str]:
+            if resource is GPUPOOLS:
+                conditions = w.pool_status()["conditions"]
+                spec = {"schedulerName": "evalstop-scheduler"}
+                return [{"metadata": {"name": "p"}, "spec": spec, "status": {"conditions": conditions}}], "1"
+            if resource is PODS and fields == "spec.schedulerName=evalstop-scheduler":
+                waits = {"metadata": {"namespace": "n", "name": "waits"}, "spec": {}}
+                placed = {"metadata": {"namespace": "n", "name": "placed"}, "spec": {"nodeName": "a"}}
+                return [waits, placed] if at_work else [waits], "1"
+            return [], "1"
+
+        async def get(self, *_: Any) -> Any:
+            self.renewals += at_work
+            return {
+                "metadata": {"resourceVersion": str(self.renewals)},
+                "spec": {"holderIdentity": "here", "leaseDurationSeconds": 0.1},
+            }
+
+    api: Any = Outside()
+    found = asyncio.run(gather("operator", installation.operator(api, "evalstop-system")))
+    pools = asyncio.run(gather("pools", installation.pools(api, "evalstop-system")))
+    if at_work:
+        assert [f.level for f in found] == [Level.NOTE, Level.OK]
+        assert "here leads" in found[1].text
+        assert "it has placed pod n/placed" in pools[-1].text
+    else:
+        assert "there is no Deployment" in found[0].text
+        assert "which is not installed" in pools[-1].text
+    assert (Level.WRONG in {f.level for f in [*found, *pools]}) is not at_work
 
 
 def test_the_page_counts_and_shows_each_cure_under_its_finding() -> None:

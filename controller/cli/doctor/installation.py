@@ -10,7 +10,7 @@ from typing import Any
 from controller import names
 from controller.cli.cluster import CallerApi
 from controller.cli.doctor import rights
-from controller.cli.doctor.findings import Finding, note, ok, wrong
+from controller.cli.doctor.findings import Finding, Level, note, ok, wrong
 from controller.cli.pools import amiss
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import DEPLOYMENTS, GPUPOOLS, LEASES, PODS
@@ -97,6 +97,15 @@ async def operator(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
     needs."""
     operators = called(await deployments(api, namespace), OPERATOR)
     if not operators:
+        try:
+            led = [finding async for finding in _lease(api, namespace)]
+        except ApiError:  # of who may not read it
+            led = []
+        if led and led[0].level is Level.OK:
+            where = f"no Deployment labelled {NAME_LABEL}={OPERATOR} runs it"
+            yield note("operator", f"{where}, but one is at work: it may run outside of this cluster")
+            yield led[0]
+            return
         yield wrong(
             "operator",
             f"there is no Deployment labelled {NAME_LABEL}={OPERATOR}",
@@ -114,7 +123,7 @@ async def operator(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
     for deployment in operators:
         async for finding in _deployment(api, deployment, "operator"):
             yield finding
-        async for finding in _lease(api, deployment):
+        async for finding in _lease(api, deployment["metadata"]["namespace"]):
             yield finding
         async for finding in rights.operators(api, deployment):
             yield finding
@@ -159,10 +168,9 @@ def _port(pod: Object) -> int | None:
     return None
 
 
-async def _lease(api: CallerApi, deployment: Object) -> AsyncIterator[Finding]:
-    """Yield whether somebody leads. Times in a Lease are of another machine's clock: it is watched
-    instead."""
-    namespace = deployment["metadata"]["namespace"]
+async def _lease(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
+    """Yield whether somebody leads: one finding. Times in a Lease are of another machine's clock: it is
+    watched instead."""
     try:
         lease = await api.get(LEASES, OPERATOR, namespace)
     except NotFound:
@@ -239,6 +247,10 @@ async def _scheduling(
     api: CallerApi, about: str, scheduler: str, there: Sequence[Object]
 ) -> AsyncIterator[Finding]:
     if scheduler == SCHEDULER and not called(there, SCHEDULER):
+        if bound := await _bound_by(api, scheduler):
+            text = f"no Deployment labelled {NAME_LABEL}={scheduler} runs {scheduler}"
+            yield note(about, f"{text}, but it is at work: it has placed {bound}")
+            return
         yield wrong(
             about,
             f"spec.schedulerName is {scheduler}, which is not installed: its pods would wait for ever",
@@ -248,6 +260,18 @@ async def _scheduling(
         for deployment in called(there, name):
             async for finding in _deployment(api, deployment, name.removeprefix("evalstop-")):
                 yield finding
+
+
+async def _bound_by(api: CallerApi, scheduler: str) -> str:
+    """Return a pod that is there and that this scheduler has placed; "" if none, or it may not be seen."""
+    try:
+        pods, _ = await api.list(PODS, None, fields=f"spec.schedulerName={scheduler}")
+    except ApiError:
+        return ""
+    for pod in pods:
+        if (pod.get("spec") or {}).get("nodeName"):
+            return f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    return ""
 
 
 def _pool_cure(name: str, reason: str) -> str:
