@@ -50,6 +50,16 @@ HOOKS: dict[str, tuple[Place, ...]] = {
     "starting": (("tests.faults.world:World.starting", ("job.name",)),),
     "admitting": (("tests.faults.world:World.admitting", ("thought.job.name", "admission")),),
 }
+# What only looks at the disk, to say more of a failure. In some histories something happens at an access
+# Job's nth call to the disk. Calls made here are not counted, so it happens at the same moment in a tree that
+# has none of these functions.
+LOOKS = (
+    "controller.checkpoints.ownership:is_gone",
+    "controller.checkpoints.judge:Survey.left_by_none_of",
+    "controller.checkpoints.recognition:misnamed",
+    "controller.checkpoints.securing:_links",
+)
+DISK = "tests.faults.disk:Disk.operation"
 DRIVERS = ("tests.faults.driver",)
 LOGS = ("controller.policy.decision_log", "controller.policy.declog")
 MOST = 300_000  # texts kept of values that come again
@@ -280,23 +290,65 @@ def install(recorder: Recorder) -> dict[str, str]:
     at = {}
     for name, places in HOOKS.items():
         for place, picked in places:
-            module, _, path = place.partition(":")
-            *inner, last = path.split(".")
-            holder: Any = imported(module)
-            for part in inner:
-                holder = getattr(holder, part, None)
-            original = None if holder is None else vars(holder).get(last)
-            if not inspect.isfunction(original):
-                continue
-            at[name] = place
-            noted = recorder.wrap(name, original, picked)
-            setattr(holder, last, noted)
-            if isinstance(holder, types.ModuleType):
-                _bind(original, noted)
-            break
+            if replaced(place, lambda original, name=name, of=picked: recorder.wrap(name, original, of)):
+                at[name] = place
+                break
         else:
             raise LookupError(f"hook {name!r}: none of these functions is in {os.getcwd()}: {places}")
     return at
+
+
+def leave_uncounted(looks: tuple[str, ...] = LOOKS, disk: str = DISK) -> list[str]:
+    """Count no call to the disk that is made within one of these functions; return those that there are.
+
+    A tree without that disk counts nothing.
+    """
+    depth = 0
+
+    def look(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def looking(*given: Any, **named: Any) -> Any:
+            nonlocal depth
+            depth += 1
+            try:
+                return original(*given, **named)
+            finally:
+                depth -= 1
+
+        return looking
+
+    def counting(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def operation(self: Any, path: Callable[[], str], counted: bool = True) -> None:
+            original(self, path, counted and not depth)
+
+        return operation
+
+    if imported(disk.partition(":")[0]) is None:
+        return []
+    if not replaced(disk, counting):
+        raise LookupError(f"{disk} is not in {os.getcwd()}")
+    return [place for place in looks if replaced(place, look)]
+
+
+def replaced(place: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
+    """Put what `wrap` makes of a function in its place, wherever its name is bound.
+
+    ``place``: ``module:name`` or ``module:Class.name``. Return whether there is that function.
+    """
+    module, _, path = place.partition(":")
+    *inner, last = path.split(".")
+    holder: Any = imported(module)
+    for part in inner:
+        holder = getattr(holder, part, None)
+    original = None if holder is None else vars(holder).get(last)
+    if not inspect.isfunction(original):
+        return False
+    instead = wrap(original)
+    setattr(holder, last, instead)
+    if isinstance(holder, types.ModuleType):
+        _bind(original, instead)
+    return True
 
 
 def _bind(original: object, noted: object) -> None:
@@ -315,6 +367,7 @@ class Player:
         self.words, self.root = Words(side, words), root
         self.recorder = Recorder(Text(self.words))
         self.at = install(self.recorder)
+        leave_uncounted()
         made = tempfile.mkdtemp
 
         def mkdtemp(suffix: str | None = None, prefix: str | None = None, dir: str | None = None) -> str:

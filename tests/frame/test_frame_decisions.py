@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import shutil
+import sys
+import types
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from tests.frame import decisions, words
 from tests.frame.decisions import ROOT, Failed, Pair
-from tests.frame.recorder import Text, Words
+from tests.frame.recorder import LOOKS, Text, Words, leave_uncounted
 
 TYPES = """
 from dataclasses import dataclass, field
@@ -297,6 +301,43 @@ def test_a_value_that_may_change_is_written_anew_each_time() -> None:
     assert text.of(value) == '[{"a":[2],"b":1}]'
     value[0]["a"].append(3)
     assert text.of(value) == '[{"a":[2,3],"b":1}]'
+
+
+def test_what_only_looks_at_the_disk_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+class Disk:
+    count = 0
+    def operation(self, path, counted=True):
+        self.count += counted
+
+def looks(disk, fail=False):
+    disk.operation(str)
+    if fail:
+        raise OSError("away")
+"""
+    module = types.ModuleType("controller.looks")
+    exec(text, vars(module))
+    monkeypatch.setitem(sys.modules, "controller.looks", module)
+    there = leave_uncounted(
+        ("controller.looks:looks", "controller.looks:gone", "controller.none:looks"),
+        "controller.looks:Disk.operation",
+    )
+    assert there == ["controller.looks:looks"]
+    disk = module.Disk()
+    module.looks(disk)
+    with pytest.raises(OSError, match="away"):
+        module.looks(disk, fail=True)
+    assert disk.count == 0
+    disk.operation(str)
+    assert disk.count == 1
+    with pytest.raises(LookupError, match=r"Disk\.read"):
+        leave_uncounted(("controller.looks:looks",), "controller.looks:Disk.read")
+
+
+def test_the_functions_that_only_look_are_in_this_tree() -> None:
+    for place in LOOKS:
+        module, _, path = place.partition(":")
+        assert callable(attrgetter(path)(importlib.import_module(module))), place
 
 
 def test_this_tree_plays_as_itself_and_not_as_a_mutant(tmp_path: Path) -> None:
