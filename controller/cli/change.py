@@ -165,6 +165,8 @@ def resume(
         named = f"the checkpoint of step {step}" if step is not None else f"its {chosen.value} checkpoint"
         spared = f"; for {counted(for_evals, 'eval')} no rule stops it" if for_evals else ""
         report_change(found, f"is to go on from {named}{spared} (request {wish['id']})", dry_run)
+        if refused := refusal(found):
+            typer.echo(f"note: not before its spec can be carried out: {refused}", err=True)
         from controller.policy.job import stopped_soon
 
         if not for_evals and not dry_run and stopped_soon(found.record):
@@ -263,6 +265,17 @@ async def _cap(api: CallerApi, job: Reading, to: Mode) -> None:
             f"note: GPUPool {job.spec.get('pool')} allows {cap.value} at most, so that is what holds",
             err=True,
         )
+
+
+def refusal(job: Reading) -> str:
+    """Return why a job's spec cannot be carried out, and where to read what to do; "": it can."""
+    from controller.policy.job import conditions as c
+
+    accepted = job.record.condition(c.ACCEPTED)
+    if accepted is None or accepted.status:
+        return ""
+    message = f"{accepted.reason}: {accepted.message}"
+    return f"{message}\nevalstop why {job.name}{job.flags()} says what to do"
 
 
 def check_resumable(job: Reading, source: Source) -> None:

@@ -195,6 +195,15 @@ def test_a_run_whose_end_nobody_saw_can_be_told_to_go_on() -> None:
             change.check_resumable(job, change.Source.LATEST)
 
 
+def test_a_resume_that_waits_for_a_spec_that_can_be_carried_out_says_so() -> None:
+    failed = w.condition(c.FAILED, True, "EndUnknown", "m")
+    refused = w.condition(c.ACCEPTED, False, "PriorityTooHigh", "spec.priority: 5, at most 0")
+    gone = replace(w.running(), admission=None, finished="Failed", conditions=(refused, failed))
+    told = change.refusal(job_view.read(w.whole("gone", gone)))
+    assert told.startswith("PriorityTooHigh: spec.priority: 5, at most 0\nevalstop why gone")
+    assert change.refusal(of("healthy")) == ""
+
+
 def test_a_guardrail_is_shown_with_its_direction_and_a_doubt_about_it() -> None:
     verdict = Verdict(Verb.CONTINUE, "NearBest", 0.0, 3.0)
     guard = Guard("toxicity", 120, Attempt(1, "9f2c41d0"), 0.1, "h", (), verdict=verdict)

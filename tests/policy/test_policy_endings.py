@@ -88,7 +88,7 @@ def test_a_run_whose_workload_went_unseen_is_told_and_not_trained_again(mode: Mo
         world.pool_pass()
     failed = told(world, c.FAILED)
     assert failed is not None
-    assert (failed.status, failed.reason) == (True, endings.END_UNKNOWN)
+    assert (failed.status, failed.reason) == (True, c.END_UNKNOWN)
     assert job.record.finished == "Failed"
     assert job.record.admission is None
     assert job.started == [1]
@@ -107,7 +107,7 @@ def test_a_run_that_ended_while_the_operator_was_away_and_was_cleaned_up_is_not_
     lose(world)  # it trained to its end, and went by its time to live, before the next pass
     world.settle()
     assert job.started == [1]
-    assert told(world, c.FAILED).reason == endings.END_UNKNOWN
+    assert told(world, c.FAILED).reason == c.END_UNKNOWN
 
 
 @pytest.mark.parametrize("by", ["rule", "user"])
@@ -135,7 +135,7 @@ def test_a_run_that_went_unseen_before_its_stop_was_carried_out_is_not_told_as_s
     gone = tuple(replace(p, terminal=True, succeeded=True, admission=1) for p in job.observed.pods)
     lose(world, pods=gone if succeeded else ())
     world.settle()
-    told_as = (c.COMPLETED, "Complete") if succeeded else (c.FAILED, endings.END_UNKNOWN)
+    told_as = (c.COMPLETED, "Complete") if succeeded else (c.FAILED, c.END_UNKNOWN)
     assert told(world, told_as[0]).reason == told_as[1]
     assert told(world, c.TERMINATION).reason == "FinishedFirst"
     assert job.record.finished == ("Complete" if succeeded else "Failed")

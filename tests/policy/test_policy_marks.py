@@ -192,6 +192,21 @@ def test_a_stopped_job_s_reason_is_that_of_its_stop() -> None:
     assert state_reason(JobRecord(conditions=(refused,))) == "NamespaceNotAllowed"
 
 
+def test_a_run_whose_end_nobody_saw_bears_what_its_spec_is_refused_for() -> None:
+    """A stranger resumed such a run, as he was told, and nothing ever happened: its priority was too high."""
+    refused = condition(c.ACCEPTED, False, "PriorityTooHigh")
+
+    def marked(reason: str) -> tuple[str, list[str]]:
+        ended = (condition(c.FAILED, True, reason), refused)
+        record = JobRecord(finished="Failed", conditions=ended)
+        return state_reason(record), [one.reason for one in health(record, SOON)]
+
+    assert marked("EndUnknown") == ("EndUnknown", ["PriorityTooHigh", "EndUnknown"])
+    assert marked("BackoffLimitExceeded")[1] == ["Failed"]
+    completed = JobRecord(finished="Complete", conditions=(condition(c.COMPLETED, True, "Complete"), refused))
+    assert health(completed, SOON) == ()
+
+
 @pytest.mark.parametrize(
     "record",
     [

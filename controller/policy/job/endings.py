@@ -20,7 +20,6 @@ from controller.policy.job.types import Plan, SuspendWorkload, WorkloadView
 from controller.policy.job.withdrawal import is_users
 from controller.policy.types import JobState, Mode
 
-END_UNKNOWN = "EndUnknown"
 STARTED_AGAIN = "StartedAgain"
 
 
@@ -66,7 +65,7 @@ def how_it_ended(context: PlanContext) -> Ending:
         f"{what} is gone, and was not seen to end: it may have trained to its end, so it is "
         f"not trained again; to have it go on from its newest checkpoint, {again}"
     )
-    return Ending("Failed", END_UNKNOWN, message)
+    return Ending("Failed", c.END_UNKNOWN, message)
 
 
 def expiry_note(context: PlanContext) -> str:
@@ -76,7 +75,7 @@ def expiry_note(context: PlanContext) -> str:
         return ""
     return (
         f"{context.desired.workload_ref or 'its Job'} has spec.ttlSecondsAfterFinished: it may be gone "
-        f"before its end was seen, and then counts as failed ({END_UNKNOWN}); take the field away"
+        f"before its end was seen, and then counts as failed ({c.END_UNKNOWN}); take the field away"
     )
 
 
@@ -84,7 +83,10 @@ def end_is_unknown(record: JobRecord) -> bool:
     """Return whether the run ended in a way that nobody saw, so that its user may have it go on."""
     failed = record.condition(c.FAILED)
     return (
-        record.finished is not None and failed is not None and failed.status and failed.reason == END_UNKNOWN
+        record.finished is not None
+        and failed is not None
+        and failed.status
+        and failed.reason == c.END_UNKNOWN
     )
 
 

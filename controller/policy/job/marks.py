@@ -150,7 +150,8 @@ def state_reason(record: JobRecord) -> str:
     """Return why the job is in its state: a mark's reason, or that of the condition its state rests on; "":
     nothing is to be said."""
     marks = health(record, -math.inf)
-    if c.summary(record.conditions) == "Stopped":  # it stays so, whatever its spec is refused for since
+    # It stays so, whatever its spec is refused for since.
+    if c.summary(record.conditions) in {"Stopped", "Failed"}:
         marks = tuple(one for one in marks if one.mark is not Mark.REFUSED)
     if marks:
         return marks[0].reason
@@ -201,8 +202,10 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
     conditions = {one.type: one for one in record.conditions}
     yield from _ended(record, conditions)
     accepted = conditions.get(c.ACCEPTED)
-    orphaned = accepted is not None and accepted.reason == c.ORPHANED  # a run that ended unseen is told, too
-    if accepted is not None and not accepted.status and (record.finished is None or orphaned):
+    # A run whose end nobody saw may be resumed, and is not while its spec, or its pool, refuses it.
+    failed = conditions.get(c.FAILED)
+    over = record.finished is not None and (failed is None or failed.reason != c.END_UNKNOWN)
+    if accepted is not None and not accepted.status and not over:
         yield _of(Mark.REFUSED, accepted)
     elif accepted is not None and accepted.reason == c.DIRECTION_DOUBTFUL:
         yield Finding(Mark.BLIND, accepted.reason, accepted.message, accepted.since, math.inf)

@@ -49,7 +49,8 @@ def problem(context: PlanContext, metric: str = "") -> Problem | None:
     if not metric and score_unit.in_doubt(record.evals):
         step = record.evals[-1].step
         why = (
-            f"the eval of step {step} is as those before, but for a factor of 100: its unit may have changed"
+            f"the eval of step {step} is about a hundredth, or 100 times, of those before: its unit may have "
+            "changed"
         )
         return Problem("UnitDoubtful", f"{why}; the next one will tell")
     guard = next((g for g in record.guards if metric and g.metric == metric), None)
