@@ -1,8 +1,9 @@
 """Delivers events to receivers: each at least once, and none waits for another receiver, or for its events.
 
-A receiver that answers 2xx has it. One that does not answer, or says that it cannot now (408, 425, 429, 5xx),
-is asked again, less and less often, until it has it. One that refuses an event for good (another 4xx, or a
-redirect) is not asked again: the log says so.
+A receiver that answers 2xx has it. One that does not answer, says that it cannot now (408, 425, 429, 5xx), or
+does not take our token (401, 403, 407: a token may be mended, and is read anew for each request) is asked
+again, less and less often, until it has it. One that refuses an event for good (another 4xx, or a redirect)
+is not asked again: the log and `/readyz` say so.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ WAITING_MAX = 10_000  # events of one receiver
 AT_ONCE = 4  # requests of one receiver under way: a slow answer holds up few others
 TIMEOUT = 10.0  # s
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0  # s between tries
-_LATER = frozenset({408, 425, 429})
+_LATER = frozenset({401, 403, 407, 408, 425, 429})
 
 
 class Receiver:
@@ -49,6 +50,7 @@ class Receiver:
         self._news = asyncio.Event()
         self.delivered = self.refused = self.dropped = 0
         self.trouble = ""  # why it has not got the newest; "": it has
+        self.refusal = ""  # how it refused the last event that it refused for good
 
     @property
     def host(self) -> str:
@@ -100,6 +102,7 @@ class Receiver:
                 return
             if not again:
                 self.refused += 1
+                self.refusal = problem
                 _logger.error("event refused", receiver=self.host, type=event["type"], why=problem)
                 return
             if not self.trouble:

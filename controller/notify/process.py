@@ -100,7 +100,8 @@ def _health(notifier: Notifier, receivers: list[Receiver]) -> Health:
 
     def note(number: int, one: Receiver) -> Callable[[], str | None]:
         def read() -> str | None:
-            counts = f"{one.delivered} delivered, {one.waiting} wait, {one.refused} refused"
+            refusal = f" ({one.refusal}, the last one)" if one.refusal else ""
+            counts = f"{one.delivered} delivered, {one.waiting} wait, {one.refused} refused{refusal}"
             return (
                 f"receiver {number}, {one.host}: {counts}"
                 + (f", {one.dropped} dropped" if one.dropped else "")

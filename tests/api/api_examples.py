@@ -143,6 +143,7 @@ def full_record(*, condition_count: int, retained: int, message: str) -> JobReco
         resume_id="again-3",
         attained=123456.123456,
         pod_trouble=PodTrouble("over-optimising-run-0-x7k2p", "", 137, "OOMKilled", 2, NOW, "c" * 76),
+        crashes_over=NOW,
         blind_since=NOW,
         first_eval=600.0,
         conditions=tuple(

@@ -117,6 +117,7 @@ TIME_FIELDS = {
     "delayed_at",
     "queued_at",
     "blind_since",
+    "crashes_over",
     "bound",
     "lent_until",
     "expires",

@@ -59,7 +59,7 @@ def test_a_whole_life_with_differences_at_every_eval_fits() -> None:
     found = JobRecord(**{f: getattr(found, f) for f in JobRecord.__slots__} | {"evals": evals})
     stored = status(found, DESIRED, 0.0)
     assert size(stored) <= STATUS_MAX
-    assert len(stored["decision"]["message"]) >= 80
+    assert len(stored["decision"]["message"]) >= 75
 
 
 def test_differences_on_the_same_prompts_are_stored_in_few_bytes() -> None:
@@ -93,7 +93,7 @@ def test_a_whole_life_with_three_pairs_at_every_eval_fits() -> None:
     found = JobRecord(**{f: getattr(found, f) for f in JobRecord.__slots__} | {"evals": evals})
     stored = status(found, DESIRED, 0.0)
     assert size(stored) <= STATUS_MAX
-    assert len(stored["decision"]["message"]) >= 80
+    assert len(stored["decision"]["message"]) >= 75
 
 
 def test_pairs_without_a_number_of_prompts_are_refused_in_words() -> None:

@@ -220,7 +220,7 @@ def test_receivers_of_one_host_are_told_apart_by_their_line() -> None:
     assert second.startswith("receiver 2, 127.0.0.1: ")
 
 
-@pytest.mark.parametrize("fault", [500, 503, 429, "reset"])
+@pytest.mark.parametrize("fault", [401, 403, 500, 503, 429, "reset"])
 def test_what_was_not_taken_is_sent_again_until_it_is(fault: Any) -> None:
     async def story() -> None:
         tries: list[str] = []
@@ -262,6 +262,9 @@ def test_what_is_refused_for_good_is_not_sent_again(status: int) -> None:
                 one.put(event(2))
                 await until(lambda: one.refused == 2)
                 assert sorted(asked) == ["id-1", "id-2"]
+                notifier: Any = SimpleNamespace(watch=None)
+                (line,) = process._health(notifier, [one]).notes()
+                assert line.endswith(f"2 refused (HTTP {status}, the last one)")
 
     asyncio.run(story())
 

@@ -23,6 +23,7 @@ from controller.policy.job.marks import (
     next_due,
     state_reason,
 )
+from controller.policy.job.pod_troubles import CALM
 from controller.policy.job.record import (
     AdmissionRecord,
     Condition,
@@ -449,6 +450,44 @@ def test_a_crash_before_the_first_eval_is_certain_and_its_last_words_stay() -> N
     failed = job.record.condition(c.FAILED)
     assert "backoff limit; pod pod-0 ended with exit code 2 (2 times): no such file" in failed.message
     assert [(one.mark, one.reason) for one in health(job.record, world.now)] == [(Mark.FAILED, "ExitCode")]
+
+
+@pytest.mark.parametrize("by", ["eval", "calm"])
+def test_crashes_that_are_over_are_not_counted_again_while_their_pods_are_listed(by: str) -> None:
+    """A Job keeps its failed pods: they made the job Crashing, and recovered, at each second pass."""
+    world = PolicyWorld({"n1": 2})
+    job = world.submit("ns/a", gpus=2)
+    world.settle()
+    pod = job.observed.pods[0]
+    failed = []
+    for count in (1, 2):
+        world.now += 30.0
+        ended = PodTrouble(f"pod-{count}", exit_code=137, since=world.now, container=f"c{count}")
+        failed.append(replace(pod, name=f"pod-{count}", ready=False, trouble=ended, terminal=True))
+        job.observed = replace(job.observed, pods=tuple(failed))
+        world.step("ns/a")
+    assert job.record.pod_trouble is not None
+    assert job.record.pod_trouble.count == 2
+    job.observed = replace(job.observed, pods=(*failed, replace(pod, name="pod-3")))
+    if by == "eval":
+        world.now += 30.0
+        world.scores("ns/a", 0.1)
+    else:
+        world.now += CALM
+    world.step("ns/a")  # the eval is taken in once its pods have been looked at
+    world.step("ns/a")
+    assert job.record.pod_trouble is None
+    writes, told = world.writes, []
+    for _ in range(10):
+        told += [e.reason for e in world.step("ns/a", seconds=1.0).events]
+    assert not {"Crashing", "Recovered"} & set(told)
+    assert job.record.pod_trouble is None
+    assert world.writes == writes
+    again = PodTrouble("pod-3", exit_code=1, since=world.now, container="c3")
+    job.observed = replace(job.observed, pods=(*failed, replace(pod, name="pod-3", trouble=again)))
+    world.step("ns/a")
+    assert job.record.pod_trouble is not None
+    assert (job.record.pod_trouble.pod, job.record.pod_trouble.count) == ("pod-3", 1)
 
 
 def test_a_trainer_that_leaves_while_it_is_being_stopped_has_not_crashed() -> None:

@@ -34,7 +34,7 @@ def note(context: PlanContext) -> None:
         and p.deleting_since is None
         and not starvation.is_starved(context.desired, p.trouble)
     ]
-    ended = [one for one in found if one.exit_code is not None and not _counted(known, one)]
+    ended = [one for one in found if one.exit_code is not None and not _counted(record, one)]
     if _is_to_leave(record):
         ended = []
     waiting = [one for one in found if one.exit_code is None]
@@ -83,8 +83,12 @@ def _is_to_leave(record: JobRecord) -> bool:
     return stops or record.preempting is not None
 
 
-def _counted(known: PodTrouble | None, one: PodTrouble) -> bool:
-    """Return whether this end was counted: it is that one, or came before it."""
+def _counted(record: JobRecord, one: PodTrouble) -> bool:
+    """Return whether this end was counted: it is the one on record, or came before it, or it is over. A
+    workload keeps its failed pods, so the ends of earlier ones are seen for as long as it runs."""
+    known = record.pod_trouble
+    if record.crashes_over is not None and one.since <= record.crashes_over:
+        return True
     if known is None or known.exit_code is None:
         return False
     return one.container == known.container or one.since <= known.since
@@ -95,7 +99,7 @@ def _calm(context: PlanContext, known: PodTrouble, ready: int) -> None:
     quiet = context.now - known.since
     newest = context.record.eval_times[-1] if context.record.eval_times else 0
     if newest > known.since or (quiet >= CALM and ready >= context.desired.replicas):
-        context.update(pod_trouble=None)
+        context.update(pod_trouble=None, crashes_over=known.since)
     elif ready >= context.desired.replicas:
         context.wake_in(CALM - quiet + 1.0)
 

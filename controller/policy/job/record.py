@@ -893,6 +893,11 @@ class JobRecord:
     pod_trouble: Annotated[
         PodTrouble | None, "Why a pod of it does not run, or how the last one ended; absent: all is well."
     ] = None
+    crashes_over: Annotated[
+        Time | None,
+        "Ends of its pods' containers up to then are over: an eval was read since, or all of its pods were "
+        "ready for long. Pods that failed stay listed; absent: none was over yet.",
+    ] = None
     blind_since: Annotated[
         Time | None, "Since when its rule has lacked what it judges by; absent: it has it."
     ] = None
