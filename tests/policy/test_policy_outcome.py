@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.job import JobRecord, Outcome, PastGrades, StopOutcome
+from controller.policy.job.marks import Mark, health
 from controller.policy.job.outcome import WINDOW, shadow_record, tally, was_right, were_right
 from controller.policy.job.record import Best, Sparing
 from controller.policy.job.types import ResumeFrom, ResumeRequest, RunState
@@ -114,6 +115,50 @@ def test_a_window_of_evals_bears_a_stop_out_and_a_later_one_may_refute_it() -> N
     assert job.record.outcome is not None
     assert job.record.outcome.verdict is Outcome.REFUTED
     assert "step 150 scored 0.65, 0.05 better than the best, 0.6 at step 30" in was_right(job.record.outcome)
+
+
+def test_a_would_be_stop_that_the_run_refutes_is_no_trouble_any_more_and_the_next_one_is() -> None:
+    """Its mark, state and words stayed, though the newest eval was the best."""
+    world, job = shadow()
+    show(world, job, RISE_FALL, 0.01)
+    assert [one.mark for one in health(job.record, world.now)] == [Mark.WOULD_STOP]
+    scores = [*RISE_FALL, 0.64, 0.68, 0.72]
+    show(world, job, scores, 0.01)
+    world.settle()
+    assert health(job.record, world.now) == ()
+    assert job.record.decision is None
+    assert job.record.condition("TerminationTarget") is None
+    refuted = job.record.outcome
+    assert refuted is not None
+    assert (refuted.verdict, refuted.step) == (Outcome.REFUTED, 50)
+    scores += [0.6, 0.5]
+    show(world, job, scores, 0.01)
+    (again,) = health(job.record, world.now)
+    assert again.mark is Mark.WOULD_STOP
+    assert job.record.decision is not None
+    assert job.record.decision.proposal.step == 100
+    assert job.record.outcome is not None
+    assert job.record.outcome.step == 50, "Enforce would have stopped it there, and come to no other"
+
+
+def test_in_enforce_a_would_be_stop_of_before_is_none_once_the_rule_says_no_more() -> None:
+    world, job = shadow()
+    show(world, job, RISE_FALL, 0.01)
+    assert job.record.decision is not None
+    scores = [*RISE_FALL, 0.605]
+    show(world, job, scores, 0.01)
+    assert job.record.outcome is not None
+    assert job.record.outcome.verdict is Outcome.OPEN
+    assert job.record.decision is not None, "in Shadow it stays, for nothing says that it was wrong"
+    job.wish(mode=Mode.ENFORCE)
+    plan = world.step(KEY)
+    (told,) = [e for e in plan.events if e.reason == "NoLongerDeclining"]
+    assert told.message.endswith(
+        "would have stopped it at step 50, and says so no more: mode is Enforce by now"
+    )
+    world.settle()
+    assert health(job.record, world.now) == ()
+    assert job.record.decision is None
 
 
 def test_a_resume_alone_proves_nothing_and_the_resumed_run_s_evals_do() -> None:

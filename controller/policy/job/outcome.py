@@ -46,6 +46,8 @@ def _begun(record: JobRecord) -> StopOutcome | None:
         return known
     if known is not None and known.decided == decision.at:
         return known
+    if known is not None and known.mode is decision.mode is Mode.SHADOW and known.verdict is Outcome.REFUTED:
+        return known  # in Enforce it would have been stopped there, and have come to no other
     asked, best = decision.proposal.step, record.best
     upto = next((p for p in reversed(record.evals) if p.step == asked), None)
     if upto is None or best is None:

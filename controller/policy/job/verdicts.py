@@ -23,7 +23,7 @@ from controller.policy.job import (
 from controller.policy.job.bests import keepable
 from controller.policy.job.context import PlanContext
 from controller.policy.job.marks import LACKS
-from controller.policy.job.record import Decision, Guard, JobRecord, PastGrades
+from controller.policy.job.record import Decision, Guard, JobRecord, Outcome, PastGrades
 from controller.policy.job.rule_in_use import RuleInUse, made_under
 from controller.policy.job.service import attained
 from controller.policy.job.types import Desired, ScrapeOutcome
@@ -45,6 +45,7 @@ def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
     record = context.record
     proposal = stands(context, use)
     if proposal is None:
+        _forget_would_stop(context)
         return None
     if (outdated := verdict_age.problem(context, proposal.metric)) is not None:
         reason, why = outdated
@@ -70,6 +71,33 @@ def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
         context.conditions.set(c.TERMINATION, False, *problem, warning=True)
         return None
     return proposal
+
+
+def _forget_would_stop(context: PlanContext) -> None:
+    """Forget a stop that Shadow would have made, once the rule no longer says so and it is of no more use.
+
+    The run has refuted it, or is in Enforce by now. What became of it stays (`outcome`); the next one is told
+    anew.
+    """
+    record, decision = context.record, context.record.decision
+    if decision is None or decision.mode is not Mode.SHADOW:
+        return
+    found = guardrails.joint_verdict(record, context.desired)
+    if found is None or found[1].verb is not Verb.CONTINUE:
+        return
+    outcome = record.outcome
+    judged = outcome.verdict if outcome is not None and outcome.decided == decision.at else Outcome.OPEN
+    if judged is Outcome.REFUTED:
+        why = "a later eval beats the best that the stop would have kept"
+    elif context.desired.mode is Mode.ENFORCE:
+        why = "mode is Enforce by now"
+    else:
+        return
+    context.update(decision=None)
+    context.conditions.drop(c.TERMINATION)
+    step = decision.proposal.step
+    message = f"{decision.by} would have stopped it at step {step}, and says so no more: {why}"
+    context.event("NoLongerDeclining", message)
 
 
 def unsafe(context: PlanContext) -> Problem | None:
