@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the program of access Jobs needs these words, and would load all types with them
@@ -203,3 +203,9 @@ def how_far(step: int, total: int) -> str:
     if step > total > 0:
         return f"step {step}, beyond the {total} that its trainer told: its length is not known"
     return f"step {step} of {total} ({step / total if total else 1.0:.0%})"
+
+
+def lacks_members(sizes: Iterable[tuple[str, int]], replicas: int) -> str:
+    """Return in words which size of a workload, by its field, is less than its gang's; "": none is."""
+    found = next(((field, size) for field, size in sizes if size < replicas), None)
+    return "" if found is None else f"{found[0]} is {found[1]}, expected {replicas} as in spec.gang.replicas"

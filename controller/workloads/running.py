@@ -9,8 +9,8 @@ from typing import Any
 from controller import bounded, names
 from controller.objects import controller_of
 from controller.policy.job import WorkloadView
-from controller.policy.wording import agreeing, counted
-from controller.workloads.kinds import Object, get, kind_of, nested
+from controller.policy.wording import agreeing, counted, lacks_members
+from controller.workloads.kinds import Object, dotted, get, kind_of, nested
 
 # What `start_patch` put into the pod template, so that the next admission can take it out again.
 ANNOTATION_PLACEMENT = f"{names.GROUP}/placement"
@@ -42,6 +42,7 @@ def view(workload: Object) -> WorkloadView:
         active=sum(count for path in kind.active if isinstance(count := get(workload, path), int)),
         completed=indexes(get(workload, kind.completed)),
         expires=kind.expires is not None and get(workload, kind.expires) is not None,
+        sizes=_sizes(workload),
     )
 
 
@@ -155,6 +156,11 @@ def suspend_patch(workload: Object) -> dict[str, Any]:
     )
 
 
+def scaled_down(workload: Object, replicas: int) -> str:
+    """Return in words which of a workload's sizes is less than its gang's; "": none is."""
+    return lacks_members(_sizes(workload), replicas)
+
+
 def pool_toleration(pool: str | None = None) -> dict[str, str]:
     """Return what lets a pod onto a pool's nodes; without a name: onto any pool's."""
     if pool is None:
@@ -214,6 +220,11 @@ def strip_queue_patch(workload: Object, template: Object) -> dict[str, Any] | No
     if queue_problem(workload, template) is None:
         return None
     return {"metadata": {"uid": workload["metadata"]["uid"], "labels": {names.QUEUE_LABEL: None}}}
+
+
+def _sizes(workload: Object) -> tuple[tuple[str, int], ...]:
+    paths = kind_of(workload).replicas
+    return tuple((dotted(path), size) for path in paths if isinstance(size := get(workload, path), int))
 
 
 def _finished(workload: Object) -> tuple[str | None, str]:

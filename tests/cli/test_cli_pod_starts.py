@@ -11,7 +11,7 @@ from controller.cli import job_view
 from controller.cli.doctor import job as checks
 from controller.cli.doctor.findings import Level
 from controller.kube.errors import Refused
-from controller.kube.resources import EVENTS, PODS
+from controller.kube.resources import EVENTS, JOBS, PODS
 from tests.support import cli_world as w
 
 MOUNT = "configmap 'prompts' not found"
@@ -70,3 +70,48 @@ def test_a_pod_that_waits_is_a_finding(events: Any, level: Level, said: str) -> 
     ((found, text, cure),) = asyncio.run(look())
     assert (found, text) == (level, said)
     assert cure.startswith("kubectl describe pod run-0") or level is Level.OK
+
+
+class NoPod:
+    """An API server with no pod, and the Job of the run."""
+
+    def __init__(self, parallelism: int) -> None:
+        self.parallelism = parallelism
+
+    async def list(self, resource: Any, namespace: str, *, labels: str = "", fields: str = "") -> Any:
+        return [], "1"
+
+    async def get(self, resource: Any, name: str, namespace: str = "") -> Any:
+        if resource != JOBS:
+            raise Refused(403, "Forbidden", "no")
+        spec = {"completions": 1, "parallelism": self.parallelism}
+        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "said", "cure"),
+    [
+        (
+            0,
+            "Job run: spec.parallelism is 0, expected 1 as in spec.gang.replicas: somebody scaled it, and it "
+            "keeps its GPUs",
+            "kubectl patch job run -n team --type merge -p "
+            """'{"spec":{"completions":1,"parallelism":1}}'""",
+        ),
+        (
+            1,
+            "0 of 1 pod are there, though it was admitted and ran: its Job makes none",
+            "kubectl describe job run -n team",
+        ),
+    ],
+)
+def test_a_run_without_a_pod_is_no_ok(parallelism: int, said: str, cure: str) -> None:
+    """It was \"0, nothing keeps any from running\"."""
+
+    async def look() -> list[tuple[Level, str, str]]:
+        run = job_view.read(w.whole("run", w.running()))
+        api: Any = NoPod(parallelism)
+        return [(f.level, f.text, f.cure.command) async for f in checks.pods(api, run)]
+
+    (found,) = [one for one in asyncio.run(look()) if "node" not in one[1]]
+    assert found == (Level.WRONG, said, cure)

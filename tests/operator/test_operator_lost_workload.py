@@ -192,3 +192,30 @@ def test_a_run_whose_pods_live_on_without_its_job_is_not_resumed_beside_them(
                 assert new["metadata"]["uid"] != old["metadata"]["uid"]
 
     asyncio.run(story())
+
+
+def test_a_run_that_somebody_scales_to_nothing_is_told_until_it_is_set_back(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            async with rig.operator():
+                await eventually(lambda: rig.is_true("run", "Running"), what="the run")
+                await rig.api.merge_patch(JOBS, "run", {"spec": {"parallelism": 0}}, rig.namespace)
+                await eventually(lambda: rig.has_reason("run", "Running", "ScaledByOthers"), what="it told")
+                told = await rig.condition("run", "Running")
+                assert told is not None
+                assert "spec.parallelism is 0, expected 1 as in spec.gang.replicas" in told[2]
+
+                async def event() -> bool:
+                    found = await rig.api.list(EVENTS, rig.namespace, fields="involvedObject.name=run")
+                    return any(event["reason"] == "ScaledByOthers" for event in found[0])
+
+                await eventually(event, what="its Event")
+                sizes = {"spec": {"completions": 1, "parallelism": 1}}  # as its cure does
+                await rig.api.merge_patch(JOBS, "run", sizes, rig.namespace)
+                await eventually(lambda: rig.is_true("run", "Running"), 40, what="it whole again")
+
+    asyncio.run(story())

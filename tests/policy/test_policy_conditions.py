@@ -11,6 +11,7 @@ import pytest
 from controller.policy.job import conditions as c
 from controller.policy.job.cures import cure_of
 from controller.policy.job.marks import Mark, health, state_reason
+from controller.policy.job.plan import plan_job
 from controller.policy.job.preemption import begin
 from controller.policy.job.record import Operation
 from controller.policy.job.types import (
@@ -674,6 +675,48 @@ def test_a_run_that_somebody_suspends_is_told_when_it_is_started_again() -> None
     assert "it is started again" in event.message
     assert "evalstop stop" in event.message
     assert not [e for e in world.step("a").events if e.reason == "SuspendedByOthers"], "once"
+
+
+SCALED = (("spec.completions", 1), ("spec.parallelism", 0))
+
+
+@pytest.mark.parametrize("ref", ["", "batch/v1 Job own"])
+def test_a_run_that_somebody_scales_down_is_told(ref: str) -> None:
+    """It was Running with no pod at all, for as long as anybody looked, and no text named the field."""
+    world, job = read_three()
+    job.wish(workload_ref=ref)
+    small = replace(job.observed.workload, sizes=SCALED)
+    job.observed = replace(job.observed, workload=small, pods=())
+    plan = plan_job(job.desired, job.observed, job.record, world.now)
+    assert [e.warning for e in plan.events if e.reason == "ScaledByOthers"] == [True]
+    condition = plan.record.condition(c.RUNNING)
+    assert (condition.status, condition.reason) == (False, "ScaledByOthers")
+    name = "own" if ref else "a"
+    assert f"Job {name}: spec.parallelism is 0, expected 1 as in spec.gang.replicas" in condition.message
+    (found,) = [one for one in health(plan.record, world.now + 31.0) if one.reason == "ScaledByOthers"]
+    assert (found.mark, found.warning) == (Mark.NOT_STARTING, True)
+    sizes = '{"spec":{"completions":1,"parallelism":1}}'
+    cure = found.cure().filled("a", "team", "a100", "", found.message)
+    assert cure.command == f"kubectl patch job {name} -n team --type merge -p '{sizes}'"
+    whole = replace(job.observed, workload=replace(small, sizes=tuple((f, 1) for f, _ in SCALED)))
+    later = plan_job(job.desired, whole, plan.record, world.now + 1.0)
+    assert later.record.condition(c.RUNNING).reason == "Starting"
+
+
+def test_a_run_whose_pods_are_gone_is_not_called_running_and_is_told_as_evals_are() -> None:
+    """Its evals, 80 s apart, were to be missed after four of that, and it waited for half an hour."""
+    world, job = read_three()
+    away = ScrapeView(ScrapeOutcome.NO_PODS, "no pod has an address yet", at=world.now)
+    gone = replace(job.observed, pods=(), scrape=away)
+    plan = plan_job(job.desired, gone, job.record, world.now)
+    condition = plan.record.condition(c.RUNNING)
+    assert (condition.status, condition.message) == (False, "0 of 1 members are ready")
+    for seconds, warns in ((310.0, False), (330.0, True)):
+        (found,) = [one for one in health(plan.record, world.now + seconds) if one.reason == "NoPods"]
+        assert found.warning is warns
+    ended = tuple(replace(pod, ready=False, terminal=True, succeeded=True) for pod in job.observed.pods)
+    plan = plan_job(job.desired, replace(job.observed, pods=ended), job.record, world.now)
+    assert plan.record.condition(c.RUNNING).status, "it ended well"
 
 
 @pytest.mark.parametrize("seen", [False, True])

@@ -203,3 +203,15 @@ def test_a_circle_of_owners_ends() -> None:
     a = {"metadata": {"uid": "a", "ownerReferences": [{"uid": "b", "controller": True}]}}
     b = {"metadata": {"uid": "b", "ownerReferences": [{"uid": "a", "controller": True}]}}
     assert not workloads.owned(a, "c", [a, b])
+
+
+@pytest.mark.parametrize("sizes", [(2, 0), (1, 1), (2, 1)])
+def test_a_job_that_was_scaled_down_is_known(sizes: tuple[int, int]) -> None:
+    found = job(suspend=False)
+    found["spec"] |= {"completions": sizes[0], "parallelism": sizes[1]}
+    assert workloads.view(found).sizes == (("spec.completions", sizes[0]), ("spec.parallelism", sizes[1]))
+    field = "completions" if sizes[0] < 2 else "parallelism"
+    told = f"spec.{field} is {min(sizes)}, expected 2 as in spec.gang.replicas"
+    assert workloads.scaled_down(found, 2) == told
+    found["spec"] |= {"completions": 2, "parallelism": 2}
+    assert workloads.scaled_down(found, 2) == ""

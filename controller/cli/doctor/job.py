@@ -44,6 +44,7 @@ from controller.policy.job import (
 from controller.policy.stopping import MODIFIERS, RULES, noise
 from controller.policy.types import EvalPoint, EvalScale
 from controller.policy.wording import counted
+from controller.workloads import scaled_down
 from controller.workloads.pod_starts import is_starting
 
 Object = dict[str, Any]
@@ -128,6 +129,29 @@ async def nodes(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
                 yield note("pods", text, f"kubectl uncordon {name}")
 
 
+async def gang(api: CallerApi, job: Reading, found: Sequence[Object]) -> AsyncIterator[Finding]:
+    """Yield what a run that was whole lacks of its gang: pods that its workload asks for no more, or all."""
+    running = job.record.admission is not None and job.record.admission.running_since is not None
+    if not trains(job.record) or not running or job.record.decision is not None:
+        return
+    ref = (job.spec.get("workload") or {}).get("ref")
+    name = str(ref["name"]) if ref else job.name
+    replicas = int((job.spec.get("gang") or {}).get("replicas") or 1)
+    try:
+        workload = await _workload(api, job, ref)
+    except ApiError:
+        workload = None
+    if workload is not None and (lack := scaled_down(workload, replicas)):
+        sizes = f'{{"spec":{{"completions":{replicas},"parallelism":{replicas}}}}}'
+        remedy = f"kubectl patch job {name}{job.flags()} --type merge -p '{sizes}'"
+        yield wrong("pods", f"Job {name}: {lack}: somebody scaled it, and it keeps its GPUs", remedy)
+    elif not found:
+        text = (
+            f"0 of {counted(replicas, 'pod')} are there, though it was admitted and ran: its Job makes none"
+        )
+        yield wrong("pods", text, f"kubectl describe job {name}{job.flags()}")
+
+
 async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     """Its pods and those of its access Jobs: what keeps any from running."""
     found, _ = await api.list(PODS, job.namespace, labels=f"{names.LABEL_JOB}={job.name}")
@@ -138,7 +162,10 @@ async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     late = [one async for one in starts(api, job, found)]
     for finding in late:
         yield finding
-    if not sick and not late and not any(map(unseen, found)):
+    away = [one async for one in gang(api, job, found)]
+    for finding in away:
+        yield finding
+    if not sick and not late and not away and not any(map(unseen, found)):
         begin = sum(1 for pod in found if is_starting(pod))
         still = f"; {begin} not started yet, the image may be on its way" if begin else ""
         done = sum(1 for pod in found if (pod.get("status") or {}).get("phase") == "Succeeded")

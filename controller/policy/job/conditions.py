@@ -30,6 +30,7 @@ MARKED = ("Crashing", "NotStarting", "Unsafe", "Unwatched", "Blind", "WouldStop"
 RUNS_ON = "RunsOn"  # state of a job whose spec cannot be carried out, and that holds its GPUs all the same
 
 AWAITS_CONTROLLER = "WaitingForController"  # no pod is left, and its controller has not said that none comes
+SCALED = "ScaledByOthers"  # the same: its workload asks for fewer pods than the gang has
 MEMBERS_ENDED = "MembersEnded"  # reason of Running: some members have ended well, so the gang is never whole
 NOT_FINITE = "ScoresNotFinite"  # reason of MetricsAvailable, which is true: the newest scores are no numbers
 DIRECTION_DOUBTFUL = "DirectionDoubtful"  # reason of Accepted, which is true: a name says otherwise

@@ -408,6 +408,13 @@ CURES: dict[str, Cure] = {
         "again by itself",
         "kubectl describe quota,limits{ns}; kubectl describe job{ns} {name}",
     ),
+    "ScaledByOthers": Cure(
+        "have somebody who may update GPUPool {pool} set the Job's pods back (others may not), or "
+        "delete the Job, which is made anew by evalstop resume{job} --from latest; to stop the run: evalstop "
+        "stop{job}",
+        "kubectl patch job <workload>{ns} --type merge -p "
+        """'{{"spec":{{"completions":<replicas>,"parallelism":<replicas>}}}}'""",
+    ),
     "PriorityClassGone": Cure(
         "make the PriorityClass again that the message names (a helm upgrade of the chart makes its own); it "
         "is tried again by itself",

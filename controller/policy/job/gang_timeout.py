@@ -80,6 +80,11 @@ def _ended_here(observed: Observed, ours: Sequence[PodView], *, whole: bool) -> 
     return max(seen, len(workload.completed)) if whole and workload is not None else seen
 
 
+def ended_well(observed: Observed) -> int:
+    """Return how many members of a gang that was whole have ended well."""
+    return _ended_here(observed, observed.pods, whole=True)
+
+
 def watch_binding(context: PlanContext) -> bool:
     """Note since when some member of an admitted gang has had no node; True: its time is over.
 

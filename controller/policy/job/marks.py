@@ -18,7 +18,14 @@ from controller.policy.job import residency, rollout_health, unread
 from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
 from controller.policy.job.pod_words import pod_sentence
-from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, Condition, JobRecord
+from controller.policy.job.record import (
+    FAILED_CREATE,
+    NO_SCHEDULER,
+    QUIET_INTERVALS,
+    QUIET_LEAST,
+    Condition,
+    JobRecord,
+)
 from controller.policy.job.rule_in_use import disbelieves_errors
 from controller.policy.stopping import noise
 from controller.policy.types import Mode
@@ -116,6 +123,7 @@ RUN_ON = frozenset({"MembersRunOn", "TrainerEnded"})
 UNSAFE_AFTER = 900.0  # s that such a one may take
 START_AFTER = 300.0  # s that an image may not be there, a Secret not be made
 REFUSED_AFTER = 30.0  # s that the cluster may not let in its pods: those of another run may be about to go
+SCALED_AFTER = 30.0  # s that its workload may ask for fewer pods than its gang: somebody may be at it
 STOP_AFTER = 1800.0  # s from a stop's decision to the end of its pods
 RUN_ON_AFTER = 120.0  # s that what is beside a trainer may take to end after it
 TERMINATE_AFTER = 600.0  # s from the suspend to the end of its pods
@@ -131,6 +139,7 @@ LACKS = frozenset(
 _UNSAFE = (c.SECURED, c.RETAINED, c.CLAIMED, c.PINNED)
 # Why the pool is not asked to stop a run, where its mode allows it.
 _NOT_STOPPED = frozenset({"NoVerifiableCheckpoint", "PageWithoutIdentity", "StartUnknown", "StepsDisagree"})
+_NO_PODS = "NoPods"  # of condition MetricsAvailable: there is no pod to read
 _UNREAD = frozenset({"MetricsNotRead", "NoFreshScrape", "VerdictOutdated", "PageWithoutIdentity"})
 
 
@@ -250,6 +259,9 @@ def _ended(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Find
 
 
 def _pods(record: JobRecord) -> Iterator[Finding]:
+    running = _asked(record.condition(c.RUNNING))
+    if trains(record) and running is not None and running.reason == c.SCALED:
+        yield _of(Mark.NOT_STARTING, running, min(SCALED_AFTER, record.first_eval))
     trouble = record.pod_trouble
     if trouble is None or record.finished is not None:
         return
@@ -320,7 +332,8 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     elif read is not None and not read.status and not off and record.pod_trouble is None:
         since = max(read.since, begun)
         certain = key_of(read.reason, read.message) in CERTAIN_UNWATCHED
-        due = since if certain else since + record.first_eval
+        wait = _pods_away(record, begun) if read.reason == _NO_PODS else record.first_eval
+        due = since if certain else since + wait
         yield Finding(Mark.UNWATCHED, read.reason, read.message, since, due)
     elif read is not None and read.status and read.reason == c.NOT_FINITE:
         # At first: `NoNewEvals` follows, once it has lasted.
@@ -358,6 +371,15 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
         mark = Mark.UNWATCHED if asked.reason in _UNREAD else Mark.UNSAFE
         mark = Mark.WOULD_STOP if asked.reason == "StopBudgetSpent" else mark
         yield _of(mark, asked, UNSAFE_AFTER)
+
+
+def _pods_away(record: JobRecord, begun: float) -> float:
+    """Return for how long (s) a run may have no pod to read: once its evals tell how often they come, for as
+    long as evals may be away. A trainer that has not begun may take as long as its first eval."""
+    due = record.evals_due
+    if due is None or due.interval is None or due.since < begun or not record.evals_seen:
+        return record.first_eval
+    return min(record.first_eval, max(QUIET_LEAST, QUIET_INTERVALS * due.interval))
 
 
 def _certain(record: JobRecord, unable: Condition) -> bool:

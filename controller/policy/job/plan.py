@@ -44,6 +44,7 @@ from controller.policy.job import (
     rollout_actors,
     run_file_gone,
     run_on,
+    scaled,
     score_unit,
     scores,
     short_baselines,
@@ -281,7 +282,8 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
             return gang_timeout.give_back(context, context.problem)
         if (late := residency.overdue(context)) is not None:
             return gang_timeout.give_back(context, late)
-        _start(context)
+        if not scaled.told(context):
+            _start(context)
         return context.plan(JobState.ADMITTED)
     if withdrawal.asked_to_stop(context):
         return _start_again(context)
@@ -395,6 +397,8 @@ def _set_admitted(context: PlanContext, runs: bool) -> None:
 def _watch_start(context: PlanContext) -> None:
     record, ready = context.record, sum(1 for p in context.observed.pods if p.ready and not p.terminal)
     assert record.admission is not None
+    if scaled.told(context):
+        return
     if ready >= context.desired.replicas:
         if record.admission.running_since is None:
             context.update(admission=replace(record.admission, running_since=context.now))
@@ -403,10 +407,19 @@ def _watch_start(context: PlanContext) -> None:
             c.RUNNING, True, "Running", f"attempt {record.admission.number}: all members are ready"
         )
         _set_admitted(context, True)
-    elif not context.conditions.is_true(c.RUNNING):
+    elif not context.conditions.is_true(c.RUNNING) or _some_are_gone(context):
         context.conditions.set(
             c.RUNNING, False, "Starting", f"{ready} of {context.desired.replicas} members are ready"
         )
+
+
+def _some_are_gone(context: PlanContext) -> bool:
+    """Return whether members of a gang that was whole are not there any more, and did not end well. Of those
+    that crash their mark tells."""
+    if context.record.pod_trouble is not None:
+        return False
+    there = sum(1 for p in context.observed.pods if not p.terminal)
+    return there + gang_timeout.ended_well(context.observed) < context.desired.replicas
 
 
 def _watch(context: PlanContext, use: RuleInUse) -> Proposal | None:

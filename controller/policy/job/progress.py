@@ -15,7 +15,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.estimates import paced
 from controller.policy.job.evals import is_eval
-from controller.policy.job.record import EvalsDue, JobRecord, RunProgress
+from controller.policy.job.record import QUIET_INTERVALS, QUIET_LEAST, EvalsDue, JobRecord, RunProgress
 from controller.policy.job.service import attained
 from controller.policy.job.types import ScrapeOutcome
 from controller.policy.queueing.slaq import add_loss
@@ -53,8 +53,6 @@ def note(context: PlanContext, *, news: bool) -> None:
 
 
 STEPS_BEGAN_ANEW = "StepsBeganAnew"
-QUIET_INTERVALS = 4.0  # eval intervals without a usable eval after which a page is said to bring nothing
-QUIET_LEAST = 300.0  # s: at least so long; and the interval that is assumed while none is known
 
 
 def watch_evals(context: PlanContext, before: JobRecord) -> None:

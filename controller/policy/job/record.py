@@ -46,6 +46,8 @@ LAST_WORDS = 200  # characters
 NO_SCHEDULER = "NoScheduler"  # what a pod waits for of which no scheduler has said anything
 FAILED_CREATE = "FailedCreate"  # what a pod waits for that the cluster does not let in
 FIRST_EVAL = 1800.0  # s
+QUIET_INTERVALS = 4.0  # eval intervals without a usable eval after which none is said to come any more
+QUIET_LEAST = 300.0  # s: at least so long; and the interval that is assumed while none is known
 CURVE_BUCKETS = 64
 CURVE_MARKS = 12
 

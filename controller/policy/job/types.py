@@ -233,6 +233,8 @@ class WorkloadView:
     active: int = 0  # pods that, by its own status, run or are on their way out
     completed: tuple[int, ...] = ()  # members that ended well and that its controller does not start again
     expires: bool = False  # it is removed by itself some time after its end
+    # What its fields that are to equal the gang's replicas say, by name; those that are not set: left out.
+    sizes: tuple[tuple[str, int], ...] = field(default=(), metadata=WHERE_USED)
 
 
 @dataclass(frozen=True, slots=True)
