@@ -15,6 +15,11 @@ _POOL_GONE = Cure(
     "make its GPUPool again: until then the run goes on, and no rule stops it; or stop it by evalstop stop, "
     "and name another pool then"
 )
+_FAMILY_GONE = Cure(
+    "whoever runs the pool gives it that family back; or stop the run by evalstop stop (spec.sharing cannot "
+    "change while it holds GPUs), name another family, and have it go on by evalstop resume",
+    "kubectl edit gpupool {pool}",
+)
 _WENT_ON = Cure(
     "its folder held checkpoints of an earlier run: if its trainer went on from the last one and ended, name "
     "an empty folder in spec.checkpoints.location of a new RLHFJob; else have the trainer stay up until its "
@@ -51,6 +56,8 @@ def cure(job: Reading, reason: str, message: str = "", *, examining: bool = Fals
         found = _WENT_ON
     if reason == "PoolNotFound" and job.record.admission is not None:
         found = _POOL_GONE
+    if reason == "FamilyNotFound" and job.record.admission is not None:
+        found = _FAMILY_GONE
     layout = job.record.layout_of(str((job.spec.get("checkpoints") or {}).get("layout") or ""))
     return found.filled(job.name, job.namespace, str(job.spec.get("pool", "")), layout, message)
 

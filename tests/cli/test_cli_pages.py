@@ -227,6 +227,16 @@ def test_a_run_whose_pool_is_gone_is_not_told_to_name_another_one() -> None:
         assert any("make its GPUPool again" in f"{one}{two}" for one, two in told.next_steps) is not patched
 
 
+def test_a_resident_whose_family_is_gone_is_not_told_to_name_another_one_at_once() -> None:
+    """The API server refuses to change spec.sharing while it holds GPUs."""
+    gone = w.condition(c.ACCEPTED, False, "FamilyNotFound", "spec.sharing.family: the pool has no 'a'")
+    for record, edited in ((w.running(), "gpupool"), (w.refused(), "rlhfjob")):
+        told = explanation.explain(of_record(replace(record, conditions=(gone,))), NOW)
+        assert any(f"kubectl edit {edited}" in command for command, _ in told.next_steps)
+        first = any("evalstop stop" in f"{one}{two}" for one, two in told.next_steps)
+        assert first is (edited == "gpupool")
+
+
 def of_record(record: JobRecord) -> job_view.Reading:
     return job_view.read(w.whole("healthy", record))
 

@@ -19,7 +19,7 @@ def not_over_another(out: Path, fresh: bool, story: str = "") -> None:
         return
     again = "make demo FRESH=1" + (f" STORY={story}" if story else "")
     raise PlaneError(
-        f"a demo that was left up (KEEP=1) still runs in {left.work}: {again} ends it and begins "
+        f"a demo plays, or was left up by KEEP=1, in {left.work}: {again} ends it and begins "
         f"anew; to look at it: export KUBECONFIG={left.kubeconfig}; "
         f"to end it: {sys.executable} -m deploy.local down --work {left.work}"
     )
